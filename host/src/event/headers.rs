@@ -1,0 +1,128 @@
+//! Headers: what travels beside the payload.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The header that ties together what belongs to one piece of business.
+pub const CORRELATION_ID: &str = "correlation-id";
+/// The header that names the writer's transaction.
+pub const TRANSACTION_ID: &str = "transaction-id";
+/// The header of the W3C trace context.
+pub const TRACEPARENT: &str = "traceparent";
+
+const MAX_KEY_CHARS: usize = 256;
+const MAX_BYTES: usize = 256 * 1024;
+
+/// Why a header is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeadersError {
+    /// A header without a name.
+    #[error("a header's key is empty (its value has {value_bytes} bytes); give it a name")]
+    EmptyKey {
+        /// The size of the value, to find it by.
+        value_bytes: usize,
+    },
+    /// The name is too long.
+    #[error("the header key {key:?}… has {chars} characters; at most 256 are allowed")]
+    LongKey {
+        /// Its first 32 characters.
+        key: String,
+        /// How many it has.
+        chars: usize,
+    },
+    /// The name or the value holds a character that could forge another header further down the line.
+    #[error("the header {key:?} holds the control character {bad:?}; remove it, or move the text into the payload")]
+    Control {
+        /// The header.
+        key: String,
+        /// The first such character.
+        bad: char,
+    },
+    /// All of them together are too large.
+    #[error("the headers have {bytes} bytes; at most 262144 are allowed: move data into the payload")]
+    TooLarge {
+        /// How many bytes keys and values have.
+        bytes: usize,
+    },
+}
+
+/// String to string, sorted by key, no empty key, no control characters, 256 KiB in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Headers(BTreeMap<String, String>);
+
+impl Headers {
+    /// Checks the headers and keeps them.
+    ///
+    /// # Errors
+    /// When one of them breaks a rule, or all of them are too large.
+    pub fn new(headers: impl IntoIterator<Item = (String, String)>) -> Result<Self, HeadersError> {
+        let headers: BTreeMap<String, String> = headers.into_iter().collect();
+        let mut bytes = 0;
+        for (key, value) in &headers {
+            if key.is_empty() {
+                return Err(HeadersError::EmptyKey { value_bytes: value.len() });
+            }
+            let chars = key.chars().count();
+            if chars > MAX_KEY_CHARS {
+                return Err(HeadersError::LongKey { key: key.chars().take(32).collect(), chars });
+            }
+            if let Some(bad) = key.chars().chain(value.chars()).find(|c| c.is_control() && *c != '\t') {
+                return Err(HeadersError::Control { key: key.clone(), bad });
+            }
+            bytes += key.len() + value.len();
+        }
+        if bytes > MAX_BYTES {
+            return Err(HeadersError::TooLarge { bytes });
+        }
+        Ok(Self(headers))
+    }
+
+    /// The value of a header, if it is there.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// All headers, sorted by key.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> Deserialize<'de> for Headers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::new(BTreeMap::<String, String>::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(key: &str, value: &str) -> String {
+        Headers::new([(key.to_owned(), value.to_owned())]).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn each_rule_has_its_own_message() {
+        assert!(refused("", "abc").contains("key is empty (its value has 3 bytes)"));
+        assert!(refused(&"k".repeat(257), "").contains("has 257 characters"));
+        assert!(refused("x", "a\r\nset-cookie: b").contains("\"x\" holds the control character '\\r'"));
+        assert!(refused("x", &"v".repeat(262_144)).contains("have 262145 bytes"));
+    }
+}

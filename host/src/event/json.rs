@@ -1,0 +1,151 @@
+//! An envelope written as JSON: on the command line, in a file of lines, over HTTP.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Envelope, EnvelopeError, EventId};
+use crate::time::Timestamp;
+
+/// Why a JSON text is not an envelope.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnvelopeJsonError {
+    /// Not JSON, an unknown field, or a field of the wrong kind.
+    #[error("the envelope is not valid JSON: {0}")]
+    Json(#[source] serde_json::Error),
+    /// No payload, or two.
+    #[error("the envelope needs exactly one of payload and payload_base64")]
+    Payload,
+    /// The delay does not read as a duration.
+    #[error("deliver_after is `{0}`; write a duration like \"30s\", \"5m\" or \"1h 30m\"")]
+    Delay(String),
+    /// The payload is not base64.
+    #[error("payload_base64 is not standard base64: {0}")]
+    Base64(String),
+    /// The text reads well, but breaks a rule of envelopes.
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Json<'a> {
+    event_id: Option<EventId>,
+    event_type: String,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    tenant_id: Option<String>,
+    occurred_at: Option<Timestamp>,
+    available_at: Option<Timestamp>,
+    deliver_after: Option<String>,
+    expires_at: Option<Timestamp>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    payload: Option<&'a RawValue>,
+    payload_base64: Option<String>,
+    content_type: Option<String>,
+}
+
+/// Keeps `null` as a payload; an option alone would read it as none.
+fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+impl Envelope {
+    /// Reads an envelope from JSON: `event_type` (required), `event_id`, `aggregate_type`, `aggregate_id`, `tenant_id`,
+    /// `occurred_at`, `headers`, `available_at` or `deliver_after`, `expires_at`, and `payload` (any JSON value; its bytes are
+    /// kept as written) or `payload_base64` with `content_type`.
+    ///
+    /// # Errors
+    /// When the text is not JSON of this shape, or a field breaks its rule; the message says which.
+    pub fn from_json(text: &[u8]) -> Result<Self, EnvelopeJsonError> {
+        let json: Json<'_> = serde_json::from_slice(text).map_err(EnvelopeJsonError::Json)?;
+        let mut builder = Self::new(json.event_type).headers(json.headers);
+        if let Some(id) = json.event_id {
+            builder = builder.id(id);
+        }
+        if let Some(aggregate_type) = json.aggregate_type {
+            builder = builder.aggregate_type(aggregate_type);
+        }
+        if let Some(aggregate_id) = json.aggregate_id {
+            builder = builder.aggregate_id(aggregate_id);
+        }
+        if let Some(tenant_id) = json.tenant_id {
+            builder = builder.tenant(tenant_id);
+        }
+        if let Some(time) = json.occurred_at {
+            builder = builder.occurred_at(time);
+        }
+        if let Some(time) = json.available_at {
+            builder = builder.available_at(time);
+        }
+        if let Some(time) = json.expires_at {
+            builder = builder.expires_at(time);
+        }
+        if let Some(delay) = json.deliver_after {
+            let delay = humantime::parse_duration(&delay).map_err(|_| EnvelopeJsonError::Delay(delay))?;
+            builder = builder.deliver_after(delay);
+        }
+        match (json.payload, json.payload_base64) {
+            (Some(payload), None) => {
+                let bytes = bytes::Bytes::copy_from_slice(payload.get().as_bytes());
+                Ok(match json.content_type {
+                    None => builder.json_text(bytes)?,
+                    Some(content_type) => builder.bytes(content_type, bytes)?,
+                })
+            }
+            (None, Some(base64)) => {
+                let bytes = data_encoding::BASE64
+                    .decode(base64.as_bytes())
+                    .map_err(|error| EnvelopeJsonError::Base64(error.to_string()))?;
+                Ok(builder.bytes(json.content_type.unwrap_or_else(|| "application/octet-stream".to_owned()), bytes)?)
+            }
+            _ => Err(EnvelopeJsonError::Payload),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_is_read_and_the_payload_keeps_its_bytes() {
+        let text = br#"{"event_id":"e-1","event_type":"OrderPlaced","aggregate_type":"Order","aggregate_id":"42","tenant_id":"t",
+            "occurred_at":"2026-11-21T08:00:00Z","deliver_after":"30s","headers":{"k":"v"},"payload":{"b":1.0,  "a":[]}}"#;
+        let envelope = Envelope::from_json(text).expect("valid");
+        assert_eq!(envelope.id().as_str(), "e-1");
+        assert_eq!(envelope.route().to_string(), "Order/OrderPlaced");
+        assert_eq!((envelope.aggregate_id(), envelope.tenant_id()), (Some("42"), Some("t")));
+        assert_eq!(envelope.available_at().to_string(), "2026-11-21T08:00:30Z");
+        assert_eq!(envelope.headers().get("k"), Some("v"));
+        assert_eq!(&envelope.payload_bytes()[..], br#"{"b":1.0,  "a":[]}"#);
+    }
+
+    #[test]
+    fn null_is_a_payload() {
+        let envelope = Envelope::from_json(br#"{"event_type":"X","payload":null}"#).expect("valid");
+        assert_eq!(&envelope.payload_bytes()[..], b"null");
+    }
+
+    #[test]
+    fn bytes_come_as_base64_with_their_content_type() {
+        let text = br#"{"event_type":"X","payload_base64":"AAEC","content_type":"application/x-protobuf"}"#;
+        let envelope = Envelope::from_json(text).expect("valid");
+        assert_eq!((&envelope.payload_bytes()[..], envelope.content_type()), (&[0, 1, 2][..], "application/x-protobuf"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let refused = |text: &str| Envelope::from_json(text.as_bytes()).expect_err("refused").to_string();
+        assert!(refused("{").contains("not valid JSON"));
+        assert!(refused(r#"{"event_type":"X","payload":1,"typ":2}"#).contains("unknown field `typ`"));
+        assert!(refused(r#"{"payload":1}"#).contains("missing field `event_type`"));
+        assert!(refused(r#"{"event_type":"X"}"#).contains("exactly one of payload and payload_base64"));
+        assert!(refused(r#"{"event_type":"X","payload":1,"deliver_after":"soon"}"#).contains("deliver_after is `soon`"));
+        assert!(refused(r#"{"event_type":"X","payload_base64":"?"}"#).contains("not standard base64"));
+    }
+}

@@ -1,0 +1,20 @@
+//! What an event is: plain data, no I/O, no async.
+//!
+//! An [`Envelope`] is an event as its writer hands it over; an [`Event`] is what a listener is given. Everything with a rule
+//! is checked here, once, so that no other room checks it again.
+
+mod delivered;
+mod envelope;
+mod headers;
+mod id;
+mod json;
+mod name;
+mod status;
+
+pub use delivered::{Event, EventBuilder};
+pub use envelope::{Envelope, EnvelopeBuilder, EnvelopeError, Keeping, MAX_PAYLOAD_BYTES};
+pub use headers::{Headers, HeadersError, CORRELATION_ID, TRACEPARENT, TRANSACTION_ID};
+pub use id::EventId;
+pub use json::EnvelopeJsonError;
+pub use name::{AggregateType, EventType, NameError, Route};
+pub use status::Status;

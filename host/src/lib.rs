@@ -1,0 +1,6 @@
+//! The transactional outbox whose listeners are sandboxed WebAssembly components.
+
+pub mod event;
+pub mod listener;
+pub mod time;
+pub mod units;

@@ -1,0 +1,52 @@
+//! What answers an event: the [`Listener`] trait, its [`Outcome`]s, and the registry that finds the one listener of a route.
+//!
+//! A listener may be a Rust closure or a plugin; from here on nobody can tell, and nobody may try.
+
+mod breaker;
+mod outcome;
+mod registry;
+mod retry;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+pub use breaker::{Breaker, BreakerConfig};
+pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome};
+pub use registry::{Found, Listeners, Registration, RouteConflict};
+pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
+
+use crate::event::Event;
+
+/// One visit of an event to its listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Visit<'a> {
+    /// The event.
+    pub event: &'a Arc<Event>,
+    /// Which worker calls, from 0. One worker makes one call at a time, so what a listener keeps per worker needs no sharing.
+    pub worker: usize,
+    /// Which claim the event came with; events of one claim share the number.
+    pub batch: u64,
+}
+
+/// Reacts to the events of its route.
+///
+/// Implemented by closures from `Arc<Event>` to a future of `Result<DispatchResult, Failure>`. A listener is called at least
+/// once for each event; it may be cut off at any await when its deadline or its lease ends.
+/// Source: specification 11.1.
+pub trait Listener: Send + Sync + 'static {
+    /// Handles one event.
+    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Outcome>;
+}
+
+impl<F, R> Listener for F
+where
+    F: Fn(Arc<Event>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<DispatchResult, Failure>> + Send + 'static,
+{
+    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Outcome> {
+        let answer = self(visit.event.clone());
+        Box::pin(async move { Outcome::from(answer.await) })
+    }
+}

@@ -1,0 +1,168 @@
+//! All the ways a visit to a listener can end.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How a listener ends an event, or puts it off. Source: specification 12.4.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DispatchResult {
+    /// The event is finished.
+    Done,
+    /// Deliver it again after so long. Not counted as an attempt.
+    RetryAfter(Duration),
+    /// Never deliver it again, for this reason.
+    Dead(Option<String>),
+}
+
+/// The listener could not do it. Any error turns into a retryable one with `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What went wrong, for people; kept with the event.
+    pub message: String,
+    /// What follows.
+    pub kind: FailureKind,
+    /// Who says so.
+    pub cause: Cause,
+}
+
+/// What follows a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Counted; tried again when the retry policy says.
+    Retryable,
+    /// Counted; tried again after so long.
+    RetryableAfter(Duration),
+    /// Not counted; dead at once.
+    Unrecoverable,
+}
+
+/// Who ended an attempt, by a stable code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The listener itself answered with a failure.
+    Listener,
+    /// A native listener or an interceptor panicked.
+    Panic,
+    /// An interceptor refused the event.
+    Interceptor,
+    /// Used up its instructions.
+    Fuel,
+    /// Took too long.
+    Deadline,
+    /// Asked for more memory than it may have.
+    Memory,
+    /// Recursed too deep.
+    Stack,
+    /// Executed an instruction that stops it: a panic, `unreachable`, a division by zero.
+    Trap,
+    /// Answered or wrote more than it may.
+    Output,
+    /// Called the host too often.
+    HostCalls,
+}
+
+impl Cause {
+    /// The code in logs, metrics and stored errors.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Listener => "listener",
+            Self::Panic => "panic",
+            Self::Interceptor => "interceptor",
+            Self::Fuel => "fuel",
+            Self::Deadline => "deadline",
+            Self::Memory => "memory",
+            Self::Stack => "stack",
+            Self::Trap => "trap",
+            Self::Output => "output",
+            Self::HostCalls => "host-calls",
+        }
+    }
+
+    /// Whether it tells of a broken listener, rather than of a piece of work that did not succeed.
+    #[must_use]
+    pub const fn is_breakage(self) -> bool {
+        !matches!(self, Self::Listener | Self::Interceptor)
+    }
+}
+
+impl Failure {
+    /// A failure that is counted and tried again when the retry policy says.
+    #[must_use]
+    pub fn retryable(message: impl Into<String>) -> Self {
+        Self { message: message.into(), kind: FailureKind::Retryable, cause: Cause::Listener }
+    }
+
+    /// A failure that is counted and tried again after `delay`.
+    #[must_use]
+    pub fn retryable_after(delay: Duration, message: impl Into<String>) -> Self {
+        Self { message: message.into(), kind: FailureKind::RetryableAfter(delay), cause: Cause::Listener }
+    }
+
+    /// A failure that will never become a success: the event is dead.
+    #[must_use]
+    pub fn unrecoverable(message: impl Into<String>) -> Self {
+        Self { message: message.into(), kind: FailureKind::Unrecoverable, cause: Cause::Listener }
+    }
+
+    /// A retryable failure that the host found, not the listener.
+    #[must_use]
+    pub fn broken(cause: Cause, message: impl Into<String>) -> Self {
+        Self { message: message.into(), kind: FailureKind::Retryable, cause }
+    }
+}
+
+/// The message, with its code in front when the host found the failure: `fuel: used up 200000000 …`.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cause {
+            Cause::Listener => f.write_str(&self.message),
+            cause => write!(f, "{}: {}", cause.code(), self.message),
+        }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message.push_str(": ");
+            message.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::retryable(message)
+    }
+}
+
+/// What one attempt came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Finished.
+    Done,
+    /// Later, not counted.
+    RetryAfter(Duration),
+    /// Given up by the listener, for this reason.
+    Dead(String),
+    /// It did not work.
+    Failed(Failure),
+    /// Nobody answers this route.
+    Unroutable(String),
+    /// The listener cannot take it now; nothing is counted.
+    Busy {
+        /// When to look again.
+        after: Duration,
+    },
+}
+
+impl From<Result<DispatchResult, Failure>> for Outcome {
+    fn from(answer: Result<DispatchResult, Failure>) -> Self {
+        match answer {
+            Ok(DispatchResult::Done) => Self::Done,
+            Ok(DispatchResult::RetryAfter(delay)) => Self::RetryAfter(delay),
+            Ok(DispatchResult::Dead(reason)) => Self::Dead(reason.unwrap_or_else(|| "the listener gave no reason".to_owned())),
+            Err(failure) => Self::Failed(failure),
+        }
+    }
+}

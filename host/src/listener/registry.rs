@@ -1,0 +1,281 @@
+//! Which listener answers which route.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::{Breaker, BreakerConfig, Listener, RetryPolicy};
+use crate::event::Route;
+
+/// One listener and how it wants to be called.
+#[derive(Clone)]
+pub struct Registration {
+    /// The route that it answers.
+    pub route: Route,
+    /// The code.
+    pub listener: Arc<dyn Listener>,
+    /// Its own retry policy; `None` for the dispatcher's.
+    pub retry: Option<Arc<dyn RetryPolicy>>,
+    /// Its own bound on counted attempts; `None` for the dispatcher's.
+    pub max_attempts: Option<u32>,
+    /// The longest that one call may take; `None` for the dispatcher's bound.
+    pub deadline: Option<Duration>,
+    /// The most calls at once; `None` for as many as there are workers.
+    pub concurrency: Option<usize>,
+    /// When it is paused.
+    pub breaker: BreakerConfig,
+}
+
+impl Registration {
+    /// A listener that wants nothing special.
+    pub fn new(route: Route, listener: impl Listener) -> Self {
+        Self {
+            route,
+            listener: Arc::new(listener),
+            retry: None,
+            max_attempts: None,
+            deadline: None,
+            concurrency: None,
+            breaker: BreakerConfig::default(),
+        }
+    }
+
+    /// With a retry policy of its own.
+    #[must_use]
+    pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
+        self.retry = Some(Arc::new(policy));
+        self
+    }
+
+    /// With a bound of its own on counted attempts.
+    #[must_use]
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// With a deadline of its own.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+}
+
+/// A registered listener, with what is remembered of its calls.
+pub struct Found {
+    /// The listener and how it wants to be called.
+    pub registration: Registration,
+    /// What its last calls came to.
+    pub breaker: Breaker,
+    /// Who registered it: the plugin's name, or `native`.
+    pub owner: Arc<str>,
+    /// Free places, when the number of calls at once is bounded.
+    pub places: Option<tokio::sync::Semaphore>,
+}
+
+impl std::fmt::Debug for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Found").field("route", &self.registration.route).field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+/// Two listeners for one route.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("route {route} is already answered by {holder}; {newcomer} cannot answer it too: one listener each")]
+pub struct RouteConflict {
+    /// The route.
+    pub route: Route,
+    /// Who has it.
+    pub holder: Arc<str>,
+    /// Who wanted it.
+    pub newcomer: Arc<str>,
+}
+
+type Table = HashMap<Route, Arc<Found>, foldhash::fast::RandomState>;
+
+/// Route → listener. Read by every event without a lock; changed as a whole, so no event ever sees half a change.
+#[derive(Debug)]
+pub struct Listeners {
+    table: ArcSwap<Table>,
+    /// Serialises changes, and remembers every route that ever had a listener: events of such a route are parked, not killed.
+    remembered: Mutex<BTreeSet<Route>>,
+    version: watch::Sender<u64>,
+}
+
+impl Default for Listeners {
+    fn default() -> Self {
+        Self { table: ArcSwap::default(), remembered: Mutex::default(), version: watch::Sender::new(0) }
+    }
+}
+
+impl Listeners {
+    /// The listener of a route.
+    #[must_use]
+    pub fn find(&self, route: &Route) -> Option<Arc<Found>> {
+        self.table.load().get(route).cloned()
+    }
+
+    /// Makes `registrations` everything that `owner` answers, in one step: what it answered before and no longer does is gone,
+    /// what stays is swapped.
+    ///
+    /// # Errors
+    /// When somebody else answers one of the routes, or one is given twice. Then nothing has changed.
+    pub fn replace(&self, owner: &str, registrations: Vec<Registration>) -> Result<(), RouteConflict> {
+        let owner: Arc<str> = Arc::from(owner);
+        let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut table: Table = (**self.table.load()).clone();
+        table.retain(|_, found| found.owner != owner);
+        for registration in registrations {
+            let route = registration.route.clone();
+            if let Some(holder) = table.get(&route) {
+                return Err(RouteConflict { route, holder: holder.owner.clone(), newcomer: owner });
+            }
+            let found = Found {
+                breaker: Breaker::new(registration.breaker),
+                places: registration.concurrency.map(tokio::sync::Semaphore::new),
+                registration,
+                owner: owner.clone(),
+            };
+            table.insert(route, Arc::new(found));
+        }
+        remembered.extend(table.keys().cloned());
+        self.table.store(Arc::new(table));
+        drop(remembered);
+        self.version.send_modify(|version| *version += 1);
+        Ok(())
+    }
+
+    /// Adds one listener to what `owner` answers.
+    ///
+    /// # Errors
+    /// When somebody answers the route already. Then nothing has changed.
+    pub fn add(&self, owner: &str, registration: Registration) -> Result<(), RouteConflict> {
+        let mut registrations: Vec<Registration> = self
+            .table
+            .load()
+            .values()
+            .filter(|found| &*found.owner == owner)
+            .map(|found| found.registration.clone())
+            .collect();
+        registrations.push(registration);
+        self.replace(owner, registrations)
+    }
+
+    /// Takes away everything that `owner` answers. Events of its routes are parked until somebody answers them again.
+    pub fn remove(&self, owner: &str) {
+        self.replace(owner, Vec::new()).expect("nothing is added, so nothing conflicts");
+    }
+
+    /// Remembers routes that had a listener in an earlier life of the host.
+    pub fn remember(&self, routes: impl IntoIterator<Item = Route>) {
+        self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(routes);
+    }
+
+    /// Whether the route ever had a listener.
+    #[must_use]
+    pub fn is_remembered(&self, route: &Route) -> bool {
+        self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(route)
+    }
+
+    /// The routes that are answered now, sorted.
+    #[must_use]
+    pub fn routes(&self) -> Vec<Route> {
+        let mut routes: Vec<Route> = self.table.load().keys().cloned().collect();
+        routes.sort();
+        routes
+    }
+
+    /// Tells of every change: the number grows. What is there now has been told already.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    /// Why nobody answers a route, with the names that come near it.
+    #[must_use]
+    pub fn unroutable(&self, route: &Route) -> String {
+        let wanted = route.to_string().to_lowercase();
+        let mut near: Vec<(usize, String)> = self
+            .routes()
+            .into_iter()
+            .map(|known| (distance(&wanted, &known.to_string().to_lowercase()), known.to_string()))
+            .filter(|(distance, _)| *distance <= 4)
+            .collect();
+        near.sort();
+        let hint = match near.as_slice() {
+            [] => format!("{} routes are answered", self.table.load().len()),
+            near => format!(
+                "near it: {}",
+                near.iter().take(3).map(|(_, route)| route.as_str()).collect::<Vec<_>>().join(", ")
+            ),
+        };
+        format!("no listener answers {route} ({hint})")
+    }
+}
+
+/// How many characters must change to make one text the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::listener::{DispatchResult, Failure};
+
+    async fn done(_: Arc<Event>) -> Result<DispatchResult, Failure> {
+        Ok(DispatchResult::Done)
+    }
+
+    fn registration(aggregate_type: &str, event_type: &str) -> Registration {
+        Registration::new(Route::new(aggregate_type, event_type).expect("valid"), done)
+    }
+
+    #[test]
+    fn a_second_listener_for_a_route_is_an_error_and_changes_nothing() {
+        let listeners = Listeners::default();
+        listeners.replace("a", vec![registration("Order", "OrderPlaced")]).expect("free");
+        let error = listeners
+            .replace("b", vec![registration("Order", "OrderPaid"), registration("Order", "OrderPlaced")])
+            .expect_err("taken");
+        assert_eq!(
+            error.to_string(),
+            "route Order/OrderPlaced is already answered by a; b cannot answer it too: one listener each"
+        );
+        assert!(listeners.find(&Route::new("Order", "OrderPaid").expect("valid")).is_none(), "all or nothing");
+    }
+
+    #[test]
+    fn a_swap_replaces_what_the_owner_answered_and_remembers_what_it_no_longer_does() {
+        let listeners = Listeners::default();
+        let placed = Route::new("Order", "OrderPlaced").expect("valid");
+        listeners.replace("a", vec![registration("Order", "OrderPlaced")]).expect("free");
+        listeners.replace("a", vec![registration("Order", "OrderPaid")]).expect("its own");
+        assert!(listeners.find(&placed).is_none());
+        assert!(listeners.is_remembered(&placed));
+    }
+
+    #[test]
+    fn an_unroutable_event_is_told_the_near_names() {
+        let listeners = Listeners::default();
+        listeners.replace("a", vec![registration("Order", "OrderPlaced"), registration("User", "UserCreated")]).expect("free");
+        let text = listeners.unroutable(&Route::new("order", "OrderPlacd").expect("valid"));
+        assert_eq!(text, "no listener answers order/OrderPlacd (near it: Order/OrderPlaced)");
+    }
+}

@@ -1,0 +1,194 @@
+//! Points in time and the clock that tells them.
+//!
+//! What is due, leased or old enough is decided by the database's clock inside a statement; this one serves what a person
+//! sees and what a test sets. It must not know any room of the house.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A point in time, UTC, in whole microseconds: the finest unit all our databases keep.
+/// Cut to microseconds on the way in, so a time read back equals the time written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The time `micros` microseconds after 1970-01-01T00:00:00Z; negative before it.
+    #[must_use]
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since 1970-01-01T00:00:00Z.
+    #[must_use]
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// Milliseconds since 1970-01-01T00:00:00Z, cut; 0 for a time before it.
+    #[must_use]
+    pub fn as_millis_unsigned(self) -> u64 {
+        u64::try_from(self.0 / 1_000).unwrap_or(0)
+    }
+
+    /// This time plus `span`; the end of time when it would not fit.
+    #[must_use]
+    pub fn plus(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(micros(span)))
+    }
+
+    /// This time minus `span`; the beginning of time when it would not fit.
+    #[must_use]
+    pub fn minus(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(micros(span)))
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// A span in whole microseconds, as the databases count; the largest number when it would not fit.
+#[must_use]
+pub fn micros(span: Duration) -> i64 {
+    i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => Self(micros(after)),
+            Err(before) => Self(-micros(before.duration())),
+        }
+    }
+}
+
+/// RFC 3339 in UTC, for example `2026-11-21T03:33:00.5Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_microsecond(self.0) {
+            Ok(time) => time.fmt(f),
+            Err(_) => write!(f, "{} µs", self.0),
+        }
+    }
+}
+
+/// Text that is not a time. The message says what one looks like.
+#[derive(Debug, thiserror::Error)]
+#[error("`{text}` is not an RFC 3339 time; write it like 2026-11-21T08:30:00Z")]
+pub struct TimestampError {
+    text: String,
+    source: jiff::Error,
+}
+
+impl FromStr for Timestamp {
+    type Err = TimestampError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<jiff::Timestamp>()
+            .map(|time| Self(time.as_microsecond()))
+            .map_err(|source| TimestampError { text: text.to_owned(), source })
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Tells the time of day. The host reads it through this and nowhere else.
+pub trait Clock: Send + Sync + 'static {
+    /// The current time.
+    fn now(&self) -> Timestamp;
+}
+
+/// The operating system's clock, held still while that one is set back: a lease must not grow because somebody set the time.
+#[derive(Debug, Default)]
+pub struct SystemClock {
+    latest: AtomicI64,
+}
+
+impl Clock for SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the operating system's clock")]
+    fn now(&self) -> Timestamp {
+        let now = Timestamp::from(SystemTime::now()).0;
+        Timestamp(self.latest.fetch_max(now, Ordering::Relaxed).max(now))
+    }
+}
+
+/// The clock of this process, for callers that were not given one.
+pub(crate) fn system_clock() -> Arc<dyn Clock> {
+    static CLOCK: std::sync::OnceLock<Arc<SystemClock>> = std::sync::OnceLock::new();
+    CLOCK.get_or_init(Arc::default).clone()
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Debug)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// A clock that shows `now`.
+    #[must_use]
+    pub fn new(now: Timestamp) -> Self {
+        Self(AtomicI64::new(now.0))
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, span: Duration) {
+        self.0.fetch_add(micros(span), Ordering::SeqCst);
+    }
+
+    /// Sets the clock, backward too.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+impl<C: Clock> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_as_rfc_3339_and_read_back_to_the_microsecond() {
+        let time = Timestamp::from_micros(1_795_249_980_123_456);
+        assert_eq!(time.to_string().parse::<Timestamp>().expect("own text"), time);
+    }
+
+    #[test]
+    fn text_that_is_no_time_is_refused_with_an_example() {
+        let error = "tomorrow".parse::<Timestamp>().expect_err("not a time");
+        assert!(error.to_string().contains("`tomorrow` is not an RFC 3339 time"), "{error}");
+    }
+
+    #[test]
+    fn the_system_clock_never_goes_back() {
+        let clock = SystemClock { latest: AtomicI64::new(i64::MAX) };
+        assert_eq!(clock.now().as_micros(), i64::MAX);
+    }
+}

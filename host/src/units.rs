@@ -1,0 +1,157 @@
+//! Durations and sizes as people write them in a file: `"30s"`, `"1MiB"`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A number of bytes, written `"64MiB"`, `"4 kB"` or `1048576`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(pub u64);
+
+impl ByteSize {
+    /// So many times 1,048,576 bytes.
+    #[must_use]
+    pub const fn mib(count: u64) -> Self {
+        Self(count << 20)
+    }
+
+    /// So many times 1,024 bytes.
+    #[must_use]
+    pub const fn kib(count: u64) -> Self {
+        Self(count << 10)
+    }
+
+    /// The number of bytes as an index; the largest index when it would not fit.
+    #[must_use]
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+            if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}B", self.0)
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let factor: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "kb" => 1_000,
+            "k" | "kib" => 1 << 10,
+            "mb" => 1_000_000,
+            "m" | "mib" => 1 << 20,
+            "gb" => 1_000_000_000,
+            "g" | "gib" => 1 << 30,
+            _ => return Err(format!("`{text}` is not a size; write it like \"64MiB\", \"512KiB\" or 1048576")),
+        };
+        text[..digits]
+            .parse::<u64>()
+            .ok()
+            .and_then(|count| count.checked_mul(factor))
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is not a size; write it like \"64MiB\", \"512KiB\" or 1048576"))
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = ByteSize;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size like \"64MiB\"")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ByteSize, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_i64<E: serde::de::Error>(self, count: i64) -> Result<ByteSize, E> {
+                u64::try_from(count).map(ByteSize).map_err(|_| E::custom(format!("{count} is not a size; it must not be negative")))
+            }
+            fn visit_u64<E: serde::de::Error>(self, count: u64) -> Result<ByteSize, E> {
+                Ok(ByteSize(count))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// `"30s"` ↔ [`Duration`]; for `#[serde(with = "crate::units::duration")]`.
+pub mod duration {
+    use super::{Deserialize, Deserializer, Duration, Serializer};
+
+    /// Writes `30s`.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(*span))
+    }
+
+    /// Reads `30s`.
+    ///
+    /// # Errors
+    /// When the text is no duration.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text).map_err(|_| {
+            serde::de::Error::custom(format!("`{text}` is not a duration; write it like \"30s\", \"250ms\" or \"1h 30m\""))
+        })
+    }
+}
+
+/// `"30s"` or nothing ↔ `Option<Duration>`; for `#[serde(with = "crate::units::duration_option", default)]`.
+pub mod duration_option {
+    use super::{Deserializer, Duration, Serializer};
+
+    /// Writes `30s`, or nothing.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => super::duration::serialize(span, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads `30s`.
+    ///
+    /// # Errors
+    /// When the text is no duration.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        super::duration::deserialize(deserializer).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them_and_written_back() {
+        for (text, bytes) in [("64MiB", 64 << 20), ("4 kB", 4_000), ("1048576", 1 << 20), ("2g", 2 << 30)] {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+        assert_eq!(ByteSize::mib(64).to_string(), "64MiB");
+        assert!("64 parsecs".parse::<ByteSize>().is_err());
+    }
+}
