@@ -1,6 +1,41 @@
 //! The transactional outbox whose listeners are sandboxed WebAssembly components.
+//!
+//! A service writes events into a table inside its own database transaction; the host takes each committed event, finds the
+//! one listener of its route, runs it, and stores what came of it. Nothing committed is lost, nothing rolled back is delivered.
+//!
+//! An event's walk, and the room of each step: [`event::Envelope`] → [`writer`] → row → [`poller`], or straight from the
+//! commit → [`queue`] → [`dispatcher`] → [`listener`] → [`dispatcher::settle`] → [`store`].
 
+pub mod dead;
+pub mod dispatcher;
 pub mod event;
 pub mod listener;
+pub mod metrics;
+pub mod outbox;
+pub mod poller;
+pub mod purge;
+pub mod queue;
+pub mod store;
 pub mod time;
 pub mod units;
+pub mod writer;
+
+pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
+pub use listener::{DispatchResult, Failure, Listener, Registration};
+pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
+#[cfg(feature = "sqlite")]
+pub use store::SqliteStore;
+pub use store::{Store, StoreError, TransactionalStore};
+pub use writer::{OutboxTransaction, Receipt, WriteError, Writer};
+
+/// An error and its causes on one line, for a log.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

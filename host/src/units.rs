@@ -84,7 +84,9 @@ impl<'de> Deserialize<'de> for ByteSize {
                 text.parse().map_err(E::custom)
             }
             fn visit_i64<E: serde::de::Error>(self, count: i64) -> Result<ByteSize, E> {
-                u64::try_from(count).map(ByteSize).map_err(|_| E::custom(format!("{count} is not a size; it must not be negative")))
+                u64::try_from(count)
+                    .map(ByteSize)
+                    .map_err(|_| E::custom(format!("{count} is not a size; it must not be negative")))
             }
             fn visit_u64<E: serde::de::Error>(self, count: u64) -> Result<ByteSize, E> {
                 Ok(ByteSize(count))

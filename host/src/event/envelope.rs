@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::headers::{CORRELATION_ID, TRACEPARENT, TRANSACTION_ID};
 use super::name::check;
 use super::{AggregateType, EventId, EventType, Headers, HeadersError, NameError, Route};
-use crate::time::{system_clock, Timestamp};
+use crate::time::{Timestamp, system_clock};
 
 /// The largest payload: 1 MiB. Source: specification 5.2.
 pub const MAX_PAYLOAD_BYTES: usize = 1_048_576;
@@ -46,7 +46,9 @@ pub enum EnvelopeError {
     #[error("deliver_after is {0:?}; it must be above zero (leave it out to deliver at once)")]
     DelayNotPositive(Duration),
     /// A delivery before the event.
-    #[error("available_at ({available_at}) is before occurred_at ({occurred_at}); an event cannot be delivered before it happened")]
+    #[error(
+        "available_at ({available_at}) is before occurred_at ({occurred_at}); an event cannot be delivered before it happened"
+    )]
     AvailableBeforeOccurred {
         /// When it was to be delivered.
         available_at: Timestamp,
@@ -97,6 +99,37 @@ impl Envelope {
     #[expect(clippy::new_ret_no_self, reason = "the payload ends the building, so that none can be forgotten")]
     pub fn new(event_type: impl AsRef<str>) -> EnvelopeBuilder {
         EnvelopeBuilder { event_type: event_type.as_ref().to_owned(), ..EnvelopeBuilder::default() }
+    }
+
+    /// An envelope as a store read it back. The names were checked when they were made; what a plain INSERT wrote is taken as
+    /// it is, since refusing it now would help nobody.
+    #[expect(clippy::too_many_arguments, reason = "one for each column; a struct for them would be this struct")]
+    pub(crate) fn stored(
+        id: EventId,
+        route: Route,
+        aggregate_id: Option<&str>,
+        tenant_id: Option<&str>,
+        occurred_at: Timestamp,
+        available_at: Timestamp,
+        expires_at: Option<Timestamp>,
+        headers: Headers,
+        content_type: &str,
+        payload: Bytes,
+    ) -> Self {
+        let content_type = if content_type == JSON { Cow::Borrowed(JSON) } else { Cow::Owned(content_type.to_owned()) };
+        Self {
+            id,
+            route,
+            aggregate_id: aggregate_id.map(Box::from),
+            tenant_id: tenant_id.map(Box::from),
+            occurred_at,
+            available_at,
+            expires_at,
+            headers,
+            content_type,
+            payload,
+            keeping: Keeping::Stored,
+        }
     }
 
     /// The event's key.
@@ -431,7 +464,8 @@ mod tests {
 
     #[test]
     fn a_delay_counts_from_when_the_event_happened() {
-        let envelope = Envelope::new("X").occurred_at(at(10)).deliver_after(Duration::from_secs(5)).json_text("1").expect("valid");
+        let envelope =
+            Envelope::new("X").occurred_at(at(10)).deliver_after(Duration::from_secs(5)).json_text("1").expect("valid");
         assert_eq!(envelope.available_at(), at(15));
         assert!(envelope.is_delayed());
     }

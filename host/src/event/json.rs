@@ -114,7 +114,8 @@ mod tests {
 
     #[test]
     fn every_field_is_read_and_the_payload_keeps_its_bytes() {
-        let text = br#"{"event_id":"e-1","event_type":"OrderPlaced","aggregate_type":"Order","aggregate_id":"42","tenant_id":"t",
+        let text =
+            br#"{"event_id":"e-1","event_type":"OrderPlaced","aggregate_type":"Order","aggregate_id":"42","tenant_id":"t",
             "occurred_at":"2026-11-21T08:00:00Z","deliver_after":"30s","headers":{"k":"v"},"payload":{"b":1.0,  "a":[]}}"#;
         let envelope = Envelope::from_json(text).expect("valid");
         assert_eq!(envelope.id().as_str(), "e-1");

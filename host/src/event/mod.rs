@@ -5,6 +5,7 @@
 
 mod delivered;
 mod envelope;
+mod fence;
 mod headers;
 mod id;
 mod json;
@@ -13,7 +14,8 @@ mod status;
 
 pub use delivered::{Event, EventBuilder};
 pub use envelope::{Envelope, EnvelopeBuilder, EnvelopeError, Keeping, MAX_PAYLOAD_BYTES};
-pub use headers::{Headers, HeadersError, CORRELATION_ID, TRACEPARENT, TRANSACTION_ID};
+pub use fence::{Fence, OwnerId};
+pub use headers::{CORRELATION_ID, Headers, HeadersError, TRACEPARENT, TRANSACTION_ID};
 pub use id::EventId;
 pub use json::EnvelopeJsonError;
 pub use name::{AggregateType, EventType, NameError, Route};

@@ -154,13 +154,8 @@ impl Listeners {
     /// # Errors
     /// When somebody answers the route already. Then nothing has changed.
     pub fn add(&self, owner: &str, registration: Registration) -> Result<(), RouteConflict> {
-        let mut registrations: Vec<Registration> = self
-            .table
-            .load()
-            .values()
-            .filter(|found| &*found.owner == owner)
-            .map(|found| found.registration.clone())
-            .collect();
+        let mut registrations: Vec<Registration> =
+            self.table.load().values().filter(|found| &*found.owner == owner).map(|found| found.registration.clone()).collect();
         registrations.push(registration);
         self.replace(owner, registrations)
     }
@@ -208,10 +203,7 @@ impl Listeners {
         near.sort();
         let hint = match near.as_slice() {
             [] => format!("{} routes are answered", self.table.load().len()),
-            near => format!(
-                "near it: {}",
-                near.iter().take(3).map(|(_, route)| route.as_str()).collect::<Vec<_>>().join(", ")
-            ),
+            near => format!("near it: {}", near.iter().take(3).map(|(_, route)| route.as_str()).collect::<Vec<_>>().join(", ")),
         };
         format!("no listener answers {route} ({hint})")
     }

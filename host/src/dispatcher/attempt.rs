@@ -1,0 +1,110 @@
+//! One call of a listener for one event, within its deadline and its lease.
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+
+use super::Shared;
+use crate::event::Event;
+use crate::listener::{Cause, Failure, Found, Outcome, Visit};
+use crate::queue::Delivery;
+
+/// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
+const GRACE: Duration = Duration::from_millis(250);
+/// How long an event steps back when its listener has no free place and others wait.
+const NO_PLACE: Duration = Duration::from_secs(1);
+
+/// What the attempt came to; `None` when the claim was lost, so that nothing may be written.
+pub(super) async fn attempt(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found) -> Option<Outcome> {
+    let started = Instant::now();
+    if delivery.mark.lease_end().is_none_or(|end| end <= started) {
+        return lost(shared, delivery, "before its listener was called");
+    }
+    if let Err(after) = found.breaker.admit(started) {
+        return Some(Outcome::Busy { after });
+    }
+    let _place = match &found.places {
+        None => None,
+        Some(places) => match places.try_acquire() {
+            Ok(place) => Some(place),
+            // Others' events wait: this one steps back, rather than keeping a worker from them.
+            Err(_) if shared.queue.depth() != (0, 0) => return Some(Outcome::Busy { after: NO_PLACE }),
+            Err(_) => places.acquire().await.ok(),
+        },
+    };
+    let outcome = match before(shared, &delivery.event).await {
+        Err(failure) => Outcome::Failed(failure),
+        Ok(()) => {
+            let outcome = call(shared, worker, delivery, found, started).await?;
+            after(shared, &delivery.event, &outcome).await;
+            outcome
+        }
+    };
+    let broke = matches!(&outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
+    if found.breaker.record(broke, Instant::now()) {
+        tracing::error!(
+            route = %found.registration.route, listener = %found.owner, pause_s = found.registration.breaker.pause.as_secs(),
+            "the listener keeps breaking and is paused; its events wait and lose no attempt"
+        );
+    }
+    Some(outcome)
+}
+
+async fn call(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found, started: Instant) -> Option<Outcome> {
+    let allowed = found.registration.deadline.map_or(shared.config.deadline, |own| own + GRACE);
+    let deadline = started + allowed;
+    let visit = Visit { event: &delivery.event, worker, batch: delivery.batch };
+    // A closure may panic before it has made its future.
+    let call = async { found.registration.listener.call(visit).await };
+    let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
+    loop {
+        let Some(lease_end) = delivery.mark.lease_end() else {
+            return lost(shared, delivery, "while its listener was at work");
+        };
+        match tokio::time::timeout_at(deadline.min(lease_end).into(), &mut call).await {
+            Ok(Ok(outcome)) => return Some(outcome),
+            Ok(Err(panic)) => return Some(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic)))),
+            Err(_) if Instant::now() >= deadline => {
+                let message = format!("the call took longer than {allowed:?} and was cut off");
+                return Some(Outcome::Failed(Failure::broken(Cause::Deadline, message)));
+            }
+            // The lease may have been renewed meanwhile.
+            Err(_) if delivery.mark.lease_end().is_some_and(|end| end > Instant::now()) => {}
+            Err(_) => return lost(shared, delivery, "while its listener was at work"),
+        }
+    }
+}
+
+fn lost(shared: &Shared, delivery: &Delivery, when: &str) -> Option<Outcome> {
+    shared.metrics.leases_lost.increment();
+    tracing::warn!(event.id = %delivery.event.id(), route = %delivery.event.route(), "the lease of an event ended {when}; whoever holds it now delivers it");
+    None
+}
+
+async fn before(shared: &Shared, event: &Event) -> Result<(), Failure> {
+    for interceptor in &shared.interceptors {
+        match AssertUnwindSafe(interceptor.before(event)).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(message)) => return Err(Failure::broken(Cause::Interceptor, message)),
+            Err(panic) => return Err(Failure::broken(Cause::Interceptor, panic_text(&*panic))),
+        }
+    }
+    Ok(())
+}
+
+async fn after(shared: &Shared, event: &Event, outcome: &Outcome) {
+    for interceptor in shared.interceptors.iter().rev() {
+        let error = match AssertUnwindSafe(interceptor.after(event, outcome)).catch_unwind().await {
+            Ok(Ok(())) => continue,
+            Ok(Err(message)) => message,
+            Err(panic) => panic_text(&*panic),
+        };
+        tracing::error!(event.id = %event.id(), error, "an interceptor failed after an attempt; the outcome stands");
+    }
+}
+
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("with a value that is no text"))
+}

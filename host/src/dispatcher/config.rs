@@ -1,0 +1,117 @@
+//! How events are dispatched.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::queue::QueueLimits;
+use crate::units::{ByteSize, duration};
+
+/// How events are dispatched. Source: specification 9.1.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DispatcherConfig {
+    /// How many events are with their listeners at once. Default 4; at least 1.
+    pub workers: usize,
+    /// Most events that wait after their commit. Default 1,000; at least 1.
+    pub hot_queue: usize,
+    /// Most events that wait after a poll. Default 1,000; at least 1.
+    pub cold_queue: usize,
+    /// Most bytes in each of the two queues. Default 32 MiB.
+    pub queue_bytes: ByteSize,
+    /// Counted failures after which an event is dead. Default 10; at least 1.
+    pub max_attempts: u32,
+    /// Times a listener may ask for later before the event is dead. Default 1,000.
+    pub max_deferrals: u32,
+    /// Claims without an outcome after which an event is dead: it kills its host. Default 5; at least 1.
+    pub max_claims: u32,
+    /// The longest that a call of a listener may take when it has no deadline of its own. Default 20 s; below the lease.
+    #[serde(with = "duration")]
+    pub deadline: Duration,
+    /// How long a claim holds; renewed at a third of it. Default 30 s; at least 1 s.
+    #[serde(with = "duration")]
+    pub lease: Duration,
+    /// How long a stop waits for what is queued. Default 5 s.
+    #[serde(with = "duration")]
+    pub drain_timeout: Duration,
+    /// What becomes of an event whose route never had a listener. Default dead.
+    pub unroutable: Unroutable,
+    /// Most outcomes written by one statement. Default 500; at least 1.
+    pub settle_batch: usize,
+    /// Longest that an outcome waits for others to be written with. Default 2 ms.
+    #[serde(with = "duration")]
+    pub settle_delay: Duration,
+}
+
+/// What becomes of an event whose route never had a listener. One that had a listener before is always parked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unroutable {
+    /// Dead at once, with the near names in the reason.
+    #[default]
+    Dead,
+    /// Set aside until a listener is there.
+    Park,
+}
+
+impl Default for DispatcherConfig {
+    fn default() -> Self {
+        Self {
+            workers: 4,
+            hot_queue: 1_000,
+            cold_queue: 1_000,
+            queue_bytes: ByteSize::mib(32),
+            max_attempts: 10,
+            max_deferrals: 1_000,
+            max_claims: 5,
+            deadline: Duration::from_secs(20),
+            lease: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(5),
+            unroutable: Unroutable::Dead,
+            settle_batch: 500,
+            settle_delay: Duration::from_millis(2),
+        }
+    }
+}
+
+impl DispatcherConfig {
+    /// The limits of the queue.
+    #[must_use]
+    pub fn queue_limits(&self) -> QueueLimits {
+        QueueLimits { hot: self.hot_queue, cold: self.cold_queue, bytes: self.queue_bytes }
+    }
+
+    /// Everything that is wrong with these values, one text each; names begin with `prefix`.
+    #[must_use]
+    pub fn faults(&self, prefix: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut at_least_one = |name: &str, zero: bool| {
+            if zero {
+                faults.push(format!("{prefix}.{name} is 0; it must be at least 1"));
+            }
+        };
+        at_least_one("workers", self.workers == 0);
+        at_least_one("hot_queue", self.hot_queue == 0);
+        at_least_one("cold_queue", self.cold_queue == 0);
+        at_least_one("queue_bytes", self.queue_bytes.0 == 0);
+        at_least_one("max_attempts", self.max_attempts == 0);
+        at_least_one("max_claims", self.max_claims == 0);
+        at_least_one("settle_batch", self.settle_batch == 0);
+        if self.lease < Duration::from_secs(1) {
+            faults.push(format!(
+                "{prefix}.lease is {:?}; it must be at least 1s, or claims end before they are renewed",
+                self.lease
+            ));
+        }
+        if self.deadline.is_zero() {
+            faults.push(format!("{prefix}.deadline is 0; it must be above zero"));
+        }
+        if self.deadline >= self.lease {
+            faults.push(format!(
+                "{prefix}.deadline ({:?}) is not below {prefix}.lease ({:?}); a call could outlive its claim",
+                self.deadline, self.lease
+            ));
+        }
+        faults
+    }
+}

@@ -1,0 +1,59 @@
+//! Renews the claims of everything in flight.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::event::{EventId, Fence};
+use crate::metrics::Metrics;
+use crate::queue::InFlight;
+use crate::store::Store;
+
+/// Most claims renewed by one statement.
+const BATCH: usize = 2_000;
+
+/// Renews at every third of the lease, until it is stopped. One failed renewal is no loss: two more fit into the lease.
+pub(super) async fn keep(
+    store: Arc<dyn Store>,
+    in_flight: Arc<InFlight>,
+    lease: Duration,
+    metrics: Arc<Metrics>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut failing = false;
+    // Only the rest is cut short by a stop, never a statement.
+    while tokio::time::timeout(lease / 3, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+        let mut failed = None;
+        for claims in in_flight.held().chunks(BATCH) {
+            if let Err(error) = renew(&*store, &in_flight, claims, lease).await {
+                metrics.db_errors.increment();
+                failed = Some(error);
+            }
+        }
+        match &failed {
+            Some(error) if !failing => {
+                tracing::error!(error = %crate::chain(error), "leases could not be renewed; trying again")
+            }
+            None if failing => tracing::info!("leases are renewed again"),
+            _ => {}
+        }
+        failing = failed.is_some();
+    }
+}
+
+async fn renew(
+    store: &dyn Store,
+    in_flight: &InFlight,
+    claims: &[(EventId, Fence)],
+    lease: Duration,
+) -> Result<(), crate::store::StoreError> {
+    let fences: Vec<Fence> = claims.iter().map(|(_, fence)| *fence).collect();
+    // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
+    let end = Instant::now() + lease;
+    let renewed: std::collections::HashSet<u64> = store.renew(&fences, lease).await?.into_iter().collect();
+    for (id, fence) in claims {
+        in_flight.renewed(*id, *fence, renewed.contains(&fence.sequence).then_some(end));
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Workers: each takes an event from the queue, brings it to its listener, and hands what came of it to the settler.
+//!
+//! No worker ever waits for the database, and none holds a connection or a lock while a listener runs.
+
+mod attempt;
+mod config;
+mod interceptor;
+mod lease;
+mod settle;
+mod settler;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+pub(crate) use attempt::panic_text;
+pub use config::{DispatcherConfig, Unroutable};
+pub use interceptor::Interceptor;
+pub use settle::{Policy, settle};
+pub use settler::{Outgoing, SettlerHandle};
+
+use crate::listener::{Listeners, Outcome, RetryPolicy};
+use crate::metrics::Metrics;
+use crate::poller::Wake;
+use crate::queue::{Delivery, InFlight, Queue};
+use crate::store::{Settlement, Store};
+
+/// What workers share.
+pub(crate) struct Shared {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) listeners: Arc<Listeners>,
+    pub(crate) interceptors: Vec<Arc<dyn Interceptor>>,
+    pub(crate) retry: Arc<dyn RetryPolicy>,
+    pub(crate) config: DispatcherConfig,
+    pub(crate) metrics: Arc<Metrics>,
+    /// How many workers are with a listener right now.
+    pub(crate) active: AtomicUsize,
+}
+
+/// The running workers, their settler and their lease keeper.
+pub struct Dispatcher {
+    shared: Arc<Shared>,
+    in_flight: Arc<InFlight>,
+    settler: SettlerHandle,
+    workers: JoinSet<()>,
+    settling: tokio::task::JoinHandle<()>,
+    lease_keeper: tokio::task::JoinHandle<()>,
+    stopped: tokio::sync::watch::Sender<bool>,
+}
+
+impl Dispatcher {
+    /// Starts everything.
+    pub(crate) fn start(shared: Shared, in_flight: Arc<InFlight>, store: Arc<dyn Store>, wake: Arc<Wake>) -> Self {
+        let shared = Arc::new(shared);
+        let (stopped, stop) = tokio::sync::watch::channel(false);
+        let (settler, settling) = settler::start(store.clone(), shared.clone(), wake, stop.clone());
+        let mut workers = JoinSet::new();
+        for worker in 0..shared.config.workers {
+            workers.spawn(work(worker, shared.clone(), settler.clone()));
+        }
+        let lease_keeper =
+            tokio::spawn(lease::keep(store, in_flight.clone(), shared.config.lease, shared.metrics.clone(), stop));
+        Self { shared, in_flight, settler, workers, settling, lease_keeper, stopped }
+    }
+
+    /// Where outcomes go.
+    pub fn settler(&self) -> &SettlerHandle {
+        &self.settler
+    }
+
+    /// Lets the workers finish what is queued, at most `drain_timeout`; what is left then is given back, not counted.
+    pub async fn stop(mut self) {
+        self.shared.queue.close();
+        let drained =
+            tokio::time::timeout(self.shared.config.drain_timeout, async { while self.workers.join_next().await.is_some() {} })
+                .await;
+        let mut left = self.shared.queue.drain();
+        if drained.is_err() {
+            tracing::warn!(
+                queued = left.len(),
+                in_flight = self.in_flight.len(),
+                "the drain timeout is over; events that are not finished are given back"
+            );
+            // Cutting the listeners off lets their marks go; what is marked still has its outcome on the way.
+            let mut held = self.in_flight.held();
+            self.workers.shutdown().await;
+            let settling: HashSet<_> = self.in_flight.held().into_iter().collect();
+            held.retain(|claim| !settling.contains(claim));
+            self.settler.give_back(held).await;
+        }
+        for delivery in left.drain(..) {
+            self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
+        }
+        let Self { settling, lease_keeper, stopped, .. } = self;
+        stopped.send_replace(true);
+        if let Err(error) = settling.await.and(lease_keeper.await) {
+            tracing::error!(%error, "the settler did not end well; what it held is delivered again after its lease");
+        }
+    }
+}
+
+async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle) {
+    while let Some(delivery) = shared.queue.take().await {
+        shared.active.fetch_add(1, Ordering::Relaxed);
+        let active = Active(&shared.active);
+        let settlement = visit(&shared, worker, &delivery).await;
+        // Before the sending: the settler stores at once when nobody is with a listener any more.
+        drop(active);
+        if let Some(settlement) = settlement {
+            settler.send(delivery, settlement).await;
+        }
+        // A worker whose listeners never wait would keep its thread from everybody else.
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+/// Counts a worker as active, also when it is cut off.
+struct Active<'a>(&'a AtomicUsize);
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One delivery's visit to its listener; `None` when the claim was lost on the way, and nothing may be written.
+async fn visit(shared: &Shared, worker: usize, delivery: &Delivery) -> Option<Settlement> {
+    let found = shared.listeners.find(delivery.event.route());
+    let outcome = match &found {
+        Some(found) => attempt::attempt(shared, worker, delivery, found).await?,
+        None => Outcome::Unroutable(shared.listeners.unroutable(delivery.event.route())),
+    };
+    let registration = found.as_ref().map(|found| &found.registration);
+    let policy = Policy {
+        retry: registration.and_then(|own| own.retry.as_deref()).unwrap_or(&*shared.retry),
+        max_attempts: registration.and_then(|own| own.max_attempts).unwrap_or(shared.config.max_attempts),
+        max_deferrals: shared.config.max_deferrals,
+        park_unroutable: shared.config.unroutable == Unroutable::Park
+            || (found.is_none() && shared.listeners.is_remembered(delivery.event.route())),
+    };
+    Some(settle(outcome, delivery.attempts(), delivery.deferrals, &policy))
+}

@@ -1,0 +1,80 @@
+//! What the host counts, by name. In memory only: a count over a large table on every look would slow the table down.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+/// One number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn increment(&self) {
+        self.add(1);
+    }
+
+    /// So many more.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// How many so far.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        /// What one host has counted since it started. Source: specification 15.
+        #[derive(Debug, Default)]
+        pub struct Metrics { $($(#[$doc])* pub $name: Counter),+ }
+
+        /// The numbers at one moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Counts { $($(#[$doc])* pub $name: u64),+ }
+
+        impl Metrics {
+            /// The numbers at this moment.
+            #[must_use]
+            pub fn counts(&self) -> Counts {
+                Counts { $($name: self.$name.get()),+ }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Events written through this host.
+    events_written,
+    /// Events that went from their commit straight into the hot queue.
+    hot_enqueued,
+    /// Events that found the hot queue full; the poller takes them.
+    hot_dropped,
+    /// Events whose delivery was put off, so that the hot path left them alone.
+    hot_skipped_delayed,
+    /// Events that the poller put into the cold queue.
+    cold_enqueued,
+    /// Attempts that ended well.
+    dispatch_success,
+    /// Attempts that failed and are tried again.
+    dispatch_failure,
+    /// Events given up.
+    dispatch_dead,
+    /// Attempts whose listener asked for later.
+    dispatch_deferred,
+    /// Events set aside until a listener is there.
+    dispatch_parked,
+    /// Claims that were given back before a listener saw the event.
+    dispatch_released,
+    /// Outcomes dropped because somebody else held the event by then.
+    fenced_outcomes,
+    /// Events whose lease ended before their listener was called or done.
+    leases_lost,
+    /// Statements that the database did not do.
+    db_errors,
+    /// Finished events deleted.
+    purged,
+}

@@ -1,0 +1,173 @@
+//! Wires the rooms together, starts and stops them.
+
+mod builder;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub use builder::{Mode, OutboxBuilder, StartError};
+
+use crate::dead::DeadEvents;
+use crate::dispatcher::Dispatcher;
+use crate::event::OwnerId;
+use crate::listener::Listeners;
+use crate::metrics::Metrics;
+use crate::purge::Purge;
+use crate::queue::{InFlight, Queue};
+use crate::store::{Store, TransactionalStore};
+use crate::writer::{HotPath, OutboxTransaction, WriteError, Writer};
+
+/// A running outbox: it writes, delivers, and cleans up until it is shut down. Source: specification 20.
+pub struct Outbox<S: Store> {
+    store: Arc<dyn Store>,
+    writer: Writer<S>,
+    hot: Arc<HotPath>,
+    queue: Arc<Queue>,
+    in_flight: Arc<InFlight>,
+    listeners: Arc<Listeners>,
+    metrics: Arc<Metrics>,
+    owner: OwnerId,
+    running: Running,
+}
+
+/// What runs, each part `None` in a mode without it.
+struct Running {
+    #[cfg(feature = "wasm")]
+    plugins: Option<crate::wasm::Plugins>,
+    dispatcher: Option<Dispatcher>,
+    poller: Option<JoinHandle<()>>,
+    purge: Option<(Arc<Purge>, JoinHandle<()>)>,
+    routes: Option<JoinHandle<()>>,
+    stopped: watch::Sender<bool>,
+}
+
+impl<S: Store + Clone> Outbox<S> {
+    /// An outbox for a database that this process has for itself: hot path and poller.
+    pub fn single_node(store: S) -> OutboxBuilder<S> {
+        OutboxBuilder::new(store, Mode::SingleNode)
+    }
+
+    /// An outbox for a database that several processes share: hot path and poller.
+    pub fn multi_node(store: S) -> OutboxBuilder<S> {
+        OutboxBuilder::new(store, Mode::MultiNode)
+    }
+
+    /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt.
+    pub fn ordered(store: S) -> OutboxBuilder<S> {
+        OutboxBuilder::new(store, Mode::Ordered)
+    }
+
+    /// An outbox that only writes: somebody else (another process, change data capture) delivers.
+    pub fn writer_only(store: S) -> OutboxBuilder<S> {
+        OutboxBuilder::new(store, Mode::WriterOnly)
+    }
+
+    /// Writes events, in a transaction that you own or in one of its own.
+    pub fn writer(&self) -> &Writer<S> {
+        &self.writer
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Dead events.
+    #[must_use]
+    pub fn dead(&self) -> DeadEvents {
+        DeadEvents::new(self.store.clone())
+    }
+
+    /// Which listener answers which route.
+    pub fn listeners(&self) -> &Arc<Listeners> {
+        &self.listeners
+    }
+
+    /// What was counted since the start.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// How many events are queued: hot, cold.
+    #[must_use]
+    pub fn queue_depth(&self) -> (usize, usize) {
+        self.queue.depth()
+    }
+
+    /// How many events are in this process's hands.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Who this process is in `locked_by`.
+    pub fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+
+    /// The plugins, when a directory was given.
+    #[cfg(feature = "wasm")]
+    pub fn plugins(&self) -> Option<&crate::wasm::Plugins> {
+        self.running.plugins.as_ref()
+    }
+
+    /// Stops everything in order: purge, poller, dispatcher. What is queued is finished within the drain timeout; claims on
+    /// what is left are given back, uncounted.
+    pub async fn shutdown(mut self) {
+        self.hot.stopped.store(true, Ordering::Release);
+        if let Some((purge, _)) = &self.running.purge {
+            purge.close();
+        }
+        self.running.stopped.send_replace(true);
+        if let Some((_, task)) = self.running.purge.take() {
+            ended("purge", task).await;
+        }
+        if let Some(task) = self.running.poller.take() {
+            ended("poller", task).await;
+        }
+        if let Some(dispatcher) = self.running.dispatcher.take() {
+            dispatcher.stop().await;
+        }
+        if let Some(task) = self.running.routes.take() {
+            ended("route keeper", task).await;
+        }
+        #[cfg(feature = "wasm")]
+        if let Some(plugins) = self.running.plugins.take() {
+            plugins.stop().await;
+        }
+    }
+}
+
+impl<S: TransactionalStore + Clone> Outbox<S> {
+    /// Begins a transaction that knows the outbox.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub async fn begin(&self) -> Result<OutboxTransaction<S>, WriteError> {
+        OutboxTransaction::begin(self.writer.clone()).await
+    }
+}
+
+/// Dropped without a shutdown, everything still ends; claims end with their leases.
+impl<S: Store> Drop for Outbox<S> {
+    fn drop(&mut self) {
+        self.hot.stopped.store(true, Ordering::Release);
+        self.running.stopped.send_replace(true);
+        self.queue.close();
+    }
+}
+
+impl<S: Store> std::fmt::Debug for Outbox<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}
+
+async fn ended(what: &str, task: JoinHandle<()>) {
+    if let Err(error) = task.await {
+        tracing::error!(%error, "the {what} did not end well");
+    }
+}

@@ -1,0 +1,346 @@
+//! What an outbox is made of, checked before anything starts.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{Outbox, Running};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, SettlerHandle, Shared};
+use crate::event::{NameError, OwnerId, Route};
+use crate::listener::{Exponential, Listener, Listeners, Registration, RetryPolicy, RouteConflict};
+use crate::metrics::Metrics;
+use crate::poller::{Batches, Poller, PollerConfig, Wake};
+use crate::purge::{Purge, PurgeConfig};
+use crate::queue::{InFlight, Queue};
+use crate::store::{Ownership, Store, StoreError};
+use crate::writer::{HotPath, Writer, WriterHook};
+
+/// What an outbox does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Hot path and poller; this process has the database for itself.
+    #[default]
+    SingleNode,
+    /// Hot path and poller; several processes share the database.
+    MultiNode,
+    /// Poller only, one worker, one attempt.
+    Ordered,
+    /// No delivery.
+    WriterOnly,
+}
+
+/// Why an outbox did not start. Nothing is left running.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Values that make no sense, all of them.
+    #[error("the configuration has {} faults: {}", .0.len(), .0.join("; "))]
+    Config(Vec<String>),
+    /// A listener was given a name that is none.
+    #[error("a listener's route is wrong")]
+    Route(#[source] NameError),
+    /// Two listeners for one route.
+    #[error(transparent)]
+    Conflict(#[from] RouteConflict),
+    /// The database is not as it must be.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The plugins directory cannot be used.
+    #[cfg(feature = "wasm")]
+    #[error(transparent)]
+    Plugins(#[from] crate::wasm::LoadError),
+}
+
+/// What an outbox is made of.
+#[must_use = "start it"]
+pub struct OutboxBuilder<S> {
+    store: S,
+    mode: Mode,
+    dispatcher: DispatcherConfig,
+    poller: PollerConfig,
+    purge: PurgeConfig,
+    retry: Arc<dyn RetryPolicy>,
+    listeners: Result<Vec<Registration>, NameError>,
+    interceptors: Vec<Arc<dyn Interceptor>>,
+    hooks: Vec<Arc<dyn WriterHook>>,
+    migrate: bool,
+    label: String,
+    #[cfg(feature = "wasm")]
+    plugins: Option<crate::wasm::PluginsConfig>,
+}
+
+impl<S: Store + Clone> OutboxBuilder<S> {
+    pub(super) fn new(store: S, mode: Mode) -> Self {
+        Self {
+            store,
+            mode,
+            dispatcher: DispatcherConfig::default(),
+            poller: PollerConfig::default(),
+            purge: PurgeConfig { enabled: mode != Mode::WriterOnly, ..PurgeConfig::default() },
+            retry: Arc::new(Exponential::default()),
+            listeners: Ok(Vec::new()),
+            interceptors: Vec::new(),
+            hooks: Vec::new(),
+            migrate: false,
+            label: "outbox".to_owned(),
+            #[cfg(feature = "wasm")]
+            plugins: None,
+        }
+    }
+
+    /// Another mode.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Adds a native listener for a route: `("Order", "OrderPlaced")`, or `"OrderPlaced"` of the global aggregate type.
+    pub fn listener<R>(mut self, route: R, listener: impl Listener) -> Self
+    where
+        R: TryInto<Route, Error = NameError>,
+    {
+        self.listeners = self.listeners.and_then(|mut listeners| {
+            listeners.push(Registration::new(route.try_into()?, listener));
+            Ok(listeners)
+        });
+        self
+    }
+
+    /// Adds a native listener with settings of its own.
+    pub fn registration(mut self, registration: Registration) -> Self {
+        if let Ok(listeners) = &mut self.listeners {
+            listeners.push(registration);
+        }
+        self
+    }
+
+    /// Loads plugins from a directory, and swaps them when it changes.
+    #[cfg(feature = "wasm")]
+    pub fn plugins(self, directory: impl Into<std::path::PathBuf>) -> Self {
+        self.plugins_config(crate::wasm::PluginsConfig { dir: directory.into(), ..crate::wasm::PluginsConfig::default() })
+    }
+
+    /// Loads plugins, with settings.
+    #[cfg(feature = "wasm")]
+    pub fn plugins_config(mut self, config: crate::wasm::PluginsConfig) -> Self {
+        self.plugins = Some(config);
+        self
+    }
+
+    /// What happens around every attempt; in the order of adding.
+    pub fn interceptor(mut self, interceptor: impl Interceptor) -> Self {
+        self.interceptors.push(Arc::new(interceptor));
+        self
+    }
+
+    /// What happens around every write; in the order of adding.
+    pub fn hook(mut self, hook: impl WriterHook) -> Self {
+        self.hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// When failed events are tried again, unless their listener has a policy of its own.
+    pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
+        self.retry = Arc::new(policy);
+        self
+    }
+
+    /// How events are dispatched.
+    pub fn dispatcher(mut self, config: DispatcherConfig) -> Self {
+        self.dispatcher = config;
+        self
+    }
+
+    /// How many workers; the rest as it is.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.dispatcher.workers = workers;
+        self
+    }
+
+    /// How the table is polled.
+    pub fn poller(mut self, config: PollerConfig) -> Self {
+        self.poller = config;
+        self
+    }
+
+    /// What is purged. Writer-only outboxes purge nothing unless asked here.
+    pub fn purge(mut self, config: PurgeConfig) -> Self {
+        self.purge = config;
+        self
+    }
+
+    /// Brings the schema up to date at the start. Default false: then a missing schema is an error.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
+        self
+    }
+
+    /// What people see in `locked_by`, a host name for example.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// Checks everything, then starts everything.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Nothing is left running.
+    pub async fn start(mut self) -> Result<Outbox<S>, StartError> {
+        if self.mode == Mode::Ordered {
+            self.dispatcher.workers = 1;
+            self.dispatcher.max_attempts = 1;
+        }
+        let mut faults = self.dispatcher.faults("dispatcher");
+        faults.extend(self.poller.faults("poller"));
+        faults.extend(self.purge.faults("purge"));
+        if !faults.is_empty() {
+            return Err(StartError::Config(faults));
+        }
+        if self.migrate {
+            self.store.migrate_up().await?;
+        }
+        self.store.check_schema().await?;
+        let listeners = Arc::new(Listeners::default());
+        listeners.replace("native", self.listeners.map_err(StartError::Route)?)?;
+        let store: Arc<dyn Store> = Arc::new(self.store.clone());
+        if self.mode != Mode::WriterOnly {
+            listeners.remember(store.known_routes().await?);
+        }
+        // Last of what can fail: from here on everything runs or nothing does.
+        #[cfg(feature = "wasm")]
+        let plugins = match self.plugins.take().filter(|_| self.mode != Mode::WriterOnly) {
+            Some(config) => Some(crate::wasm::Plugins::start(config, self.dispatcher.workers, listeners.clone()).await?),
+            None => None,
+        };
+        let parts = Parts::new(&self.dispatcher, &self.label);
+        let (stopped, stop) = watch::channel(false);
+        let dispatches = self.mode != Mode::WriterOnly;
+        let hot = parts.hot_path(matches!(self.mode, Mode::SingleNode | Mode::MultiNode));
+        let dispatcher = dispatches.then(|| {
+            let shared = Shared {
+                queue: parts.queue.clone(),
+                listeners: listeners.clone(),
+                interceptors: self.interceptors,
+                retry: self.retry,
+                config: self.dispatcher.clone(),
+                metrics: parts.metrics.clone(),
+                active: Default::default(),
+            };
+            Dispatcher::start(shared, parts.in_flight.clone(), store.clone(), parts.wake.clone())
+        });
+        let poller = dispatcher.as_ref().map(|dispatcher| {
+            // Set once, here, before anybody writes.
+            let _ = hot.settler.set(dispatcher.settler().clone());
+            let poller = parts.poller(store.clone(), listeners.clone(), dispatcher.settler(), &self.dispatcher, self.poller);
+            tokio::spawn(poller.run(stop.clone()))
+        });
+        let purge = self.purge.enabled.then(|| {
+            let purge = Arc::new(Purge::new(store.clone(), self.purge, parts.metrics.clone()));
+            (purge.clone(), tokio::spawn(purge.keep(stop.clone())))
+        });
+        let routes = dispatches.then(|| tokio::spawn(keep_routes(store.clone(), listeners.clone(), stop)));
+        let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
+        Ok(Outbox {
+            store,
+            writer: Writer::new(self.store, ownership, self.hooks, hot.clone()),
+            hot,
+            queue: parts.queue,
+            in_flight: parts.in_flight,
+            listeners,
+            metrics: parts.metrics,
+            owner: parts.owner,
+            running: Running {
+                #[cfg(feature = "wasm")]
+                plugins,
+                dispatcher,
+                poller,
+                purge,
+                routes,
+                stopped,
+            },
+        })
+    }
+}
+
+/// What the rooms share.
+struct Parts {
+    queue: Arc<Queue>,
+    in_flight: Arc<InFlight>,
+    wake: Arc<Wake>,
+    batches: Arc<Batches>,
+    metrics: Arc<Metrics>,
+    owner: OwnerId,
+}
+
+impl Parts {
+    fn new(config: &DispatcherConfig, label: &str) -> Self {
+        Self {
+            queue: Arc::new(Queue::new(config.queue_limits())),
+            in_flight: Arc::default(),
+            wake: Arc::default(),
+            batches: Arc::default(),
+            metrics: Arc::default(),
+            owner: OwnerId::generate(label),
+        }
+    }
+
+    fn hot_path(&self, hot: bool) -> Arc<HotPath> {
+        Arc::new(HotPath {
+            queue: hot.then(|| self.queue.clone()),
+            in_flight: self.in_flight.clone(),
+            wake: self.wake.clone(),
+            batches: self.batches.clone(),
+            metrics: self.metrics.clone(),
+            settler: OnceLock::new(),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    fn poller(
+        &self,
+        store: Arc<dyn Store>,
+        listeners: Arc<Listeners>,
+        settler: &SettlerHandle,
+        dispatcher: &DispatcherConfig,
+        config: PollerConfig,
+    ) -> Poller {
+        Poller {
+            store,
+            queue: self.queue.clone(),
+            in_flight: self.in_flight.clone(),
+            listeners,
+            settler: settler.clone(),
+            wake: self.wake.clone(),
+            batches: self.batches.clone(),
+            metrics: self.metrics.clone(),
+            owner: self.owner.clone(),
+            lease: dispatcher.lease,
+            max_claims: dispatcher.max_claims,
+            config,
+        }
+    }
+}
+
+/// Keeps the table of routes up to date, so that events of a route whose plugin is away at the next start are parked.
+async fn keep_routes(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut stopped: watch::Receiver<bool>) {
+    let mut changes = listeners.changes();
+    loop {
+        changes.mark_unchanged();
+        let routes = listeners.routes();
+        if let Err(error) = store.remember_routes(&routes).await {
+            tracing::warn!(error = %crate::chain(&error), "the routes could not be noted; trying again");
+            if tokio::time::timeout(Duration::from_secs(5), stopped.wait_for(|stopped| *stopped)).await.is_ok() {
+                return;
+            }
+            continue;
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! An event on its way to a listener.
+
+use std::sync::Arc;
+
+use super::Mark;
+use crate::event::{Event, Fence};
+
+/// Which way an event came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Path {
+    /// Straight from the commit of its writer.
+    Hot,
+    /// By the poller.
+    Cold,
+}
+
+impl Path {
+    /// The name in logs and metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hot => "hot",
+            Self::Cold => "cold",
+        }
+    }
+}
+
+/// An event on its way to a listener.
+#[derive(Debug)]
+pub struct Delivery {
+    /// The event.
+    pub event: Arc<Event>,
+    /// Which claim it came with; events of one claim share the number.
+    pub batch: u64,
+    /// Which way it came.
+    pub path: Path,
+    /// Deferrals so far.
+    pub deferrals: u32,
+    /// Says that it is in this process's hands; let go when its outcome is stored.
+    pub mark: Mark,
+}
+
+impl Delivery {
+    /// A delivery that was never deferred.
+    #[must_use]
+    pub fn new(event: Arc<Event>, mark: Mark, path: Path, batch: u64) -> Self {
+        Self { event, batch, path, deferrals: 0, mark }
+    }
+
+    /// Counted failures so far.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.event.attempt().saturating_sub(1)
+    }
+
+    /// The proof that its claim is ours; `None` for an event that was never stored.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.mark.fence()
+    }
+}

@@ -1,0 +1,139 @@
+//! Which events are in this process's hands, from enqueue until their outcome is stored.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::event::{EventId, Fence};
+
+const SHARDS: usize = 16;
+
+/// Which events are in this process's hands. An event is there once.
+#[derive(Debug, Default)]
+pub struct InFlight {
+    hasher: foldhash::fast::RandomState,
+    shards: [Mutex<HashMap<EventId, Entry, foldhash::fast::RandomState>>; SHARDS],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    fence: Option<Fence>,
+    /// When the claim ends, by this process's own monotonic clock; `None` when it was lost before.
+    lease_end: Option<Instant>,
+}
+
+impl InFlight {
+    /// Marks an event whose claim holds for `lease` from now. `None` when it is marked already: somebody has it.
+    #[must_use]
+    pub fn mark(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease: Duration) -> Option<Mark> {
+        self.mark_until(id, fence, Instant::now() + lease)
+    }
+
+    /// Marks an event whose claim holds until `lease_end`. `None` when it is marked already: somebody has it.
+    #[must_use]
+    pub fn mark_until(self: &Arc<Self>, id: EventId, fence: Option<Fence>, lease_end: Instant) -> Option<Mark> {
+        let mut shard = self.shard(&id);
+        if shard.contains_key(&id) {
+            return None;
+        }
+        shard.insert(id, Entry { fence, lease_end: Some(lease_end) });
+        Some(Mark { in_flight: self.clone(), id, fence })
+    }
+
+    /// How many events are marked.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
+    /// Whether none is marked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The claims that may be renewed: of stored events, not lost.
+    #[must_use]
+    pub fn held(&self) -> Vec<(EventId, Fence)> {
+        let mut held = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            held.extend(
+                shard.iter().filter(|(_, entry)| entry.lease_end.is_some()).filter_map(|(id, entry)| Some((*id, entry.fence?))),
+            );
+        }
+        held
+    }
+
+    /// Notes that a claim was renewed until `lease_end`, or lost (`None`).
+    pub fn renewed(&self, id: EventId, fence: Fence, lease_end: Option<Instant>) {
+        if let Some(entry) = self.shard(&id).get_mut(&id).filter(|entry| entry.fence == Some(fence)) {
+            entry.lease_end = lease_end;
+        }
+    }
+
+    fn shard(&self, id: &EventId) -> MutexGuard<'_, HashMap<EventId, Entry, foldhash::fast::RandomState>> {
+        let hash = self.hasher.hash_one(id);
+        let index = usize::try_from(hash % SHARDS as u64).expect("below 16");
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that an event is in this process's hands, as long as it lives; let go even when a worker panics.
+#[derive(Debug)]
+pub struct Mark {
+    in_flight: Arc<InFlight>,
+    id: EventId,
+    fence: Option<Fence>,
+}
+
+impl Mark {
+    /// The proof that the claim is ours; `None` for an event that was never stored.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.fence
+    }
+
+    /// When the claim ends as of now; renewals move it. `None` when it was lost.
+    #[must_use]
+    pub fn lease_end(&self) -> Option<Instant> {
+        self.in_flight.shard(&self.id).get(&self.id).and_then(|entry| entry.lease_end)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.in_flight.shard(&self.id).remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_marked_once_and_let_go_even_by_a_panic() {
+        let in_flight = Arc::new(InFlight::default());
+        let id: EventId = "a".parse().expect("valid");
+        let mark = in_flight.mark(id, None, Duration::from_secs(1)).expect("free");
+        assert!(in_flight.mark(id, None, Duration::from_secs(1)).is_none(), "somebody has it");
+        let panicked = std::thread::spawn(move || {
+            let _mark = mark;
+            panic!("a worker panics");
+        });
+        assert!(panicked.join().is_err());
+        assert!(in_flight.mark(id, None, Duration::from_secs(1)).is_some(), "free again");
+    }
+
+    #[test]
+    fn a_lost_claim_is_not_renewed_again() {
+        let in_flight = Arc::new(InFlight::default());
+        let id: EventId = "a".parse().expect("valid");
+        let fence = Fence { sequence: 1, claim: 1 };
+        let mark = in_flight.mark(id, Some(fence), Duration::from_secs(1)).expect("free");
+        in_flight.renewed(id, fence, None);
+        assert_eq!(mark.lease_end(), None);
+        assert!(in_flight.held().is_empty());
+    }
+}

@@ -1,0 +1,295 @@
+//! Events in this process's hands: queued hot or cold, bounded by count and by bytes, and marked while in flight.
+//!
+//! Hot events come straight from a commit, cold ones from the poller. This room knows nothing of databases or listeners.
+
+mod delivery;
+mod in_flight;
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+pub use delivery::{Delivery, Path};
+pub use in_flight::{InFlight, Mark};
+
+use crate::units::ByteSize;
+
+/// How much may be queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Most hot events. Default 1,000.
+    pub hot: usize,
+    /// Most cold events. Default 1,000.
+    pub cold: usize,
+    /// Most bytes in each of the two. Default 32 MiB.
+    pub bytes: ByteSize,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self { hot: 1_000, cold: 1_000, bytes: ByteSize::mib(32) }
+    }
+}
+
+/// The hot and the cold queue, drained two to one while both have events.
+#[derive(Debug)]
+pub struct Queue {
+    limits: QueueLimits,
+    lanes: Mutex<Lanes>,
+    filled: Notify,
+    taken: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Lanes {
+    hot: Lane,
+    cold: Lane,
+    /// Counts the events taken while both lanes had some.
+    turn: u8,
+    closed: bool,
+    waiting: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    deliveries: VecDeque<Delivery>,
+    bytes: usize,
+}
+
+impl Lane {
+    fn push(&mut self, delivery: Delivery) {
+        self.bytes += delivery.event.size_bytes();
+        self.deliveries.push_back(delivery);
+    }
+
+    fn pop(&mut self) -> Option<Delivery> {
+        let delivery = self.deliveries.pop_front()?;
+        self.bytes -= delivery.event.size_bytes();
+        Some(delivery)
+    }
+
+    /// A single event larger than all of the room still gets in: otherwise it never would.
+    fn has_room(&self, count: usize, bytes: usize) -> bool {
+        self.deliveries.len() < count && (self.bytes < bytes || self.deliveries.is_empty())
+    }
+}
+
+impl Queue {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(limits: QueueLimits) -> Self {
+        Self { limits, lanes: Mutex::default(), filled: Notify::new(), taken: Notify::new() }
+    }
+
+    /// Puts events at the end of their lane, in order. Those that find no room, or come after the closing, are given back.
+    pub fn push(&self, path: Path, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
+        let mut refused = Vec::new();
+        let mut lanes = self.lock();
+        let closed = lanes.closed;
+        let (lane, count) = match path {
+            Path::Hot => (&mut lanes.hot, self.limits.hot),
+            Path::Cold => (&mut lanes.cold, self.limits.cold),
+        };
+        let mut pushed = 0;
+        for delivery in deliveries {
+            if !closed && lane.has_room(count, self.limits.bytes.as_usize()) {
+                lane.push(delivery);
+                pushed += 1;
+            } else {
+                refused.push(delivery);
+            }
+        }
+        let wake = pushed.min(lanes.waiting);
+        drop(lanes);
+        for _ in 0..wake {
+            self.filled.notify_one();
+        }
+        refused
+    }
+
+    /// Takes the next event, waiting for one; `None` when the queue is closed and empty.
+    pub async fn take(&self) -> Option<Delivery> {
+        loop {
+            if let Some(delivery) = self.try_take() {
+                return Some(delivery);
+            }
+            // Ask to be woken before looking again, or an event that comes between the two is left lying.
+            let filled = self.filled.notified();
+            tokio::pin!(filled);
+            filled.as_mut().enable();
+            {
+                let mut lanes = self.lock();
+                if !lanes.is_empty() {
+                    continue;
+                }
+                if lanes.closed {
+                    return None;
+                }
+                lanes.waiting += 1;
+            }
+            let _waiting = Waiting(self);
+            filled.await;
+        }
+    }
+
+    /// Takes the next event if there is one.
+    pub fn try_take(&self) -> Option<Delivery> {
+        let delivery = self.lock().take();
+        if delivery.is_some() {
+            self.taken.notify_waiters();
+        }
+        delivery
+    }
+
+    /// How many more cold events, and how many bytes of them, would find room.
+    #[must_use]
+    pub fn cold_room(&self) -> (usize, usize) {
+        let lanes = self.lock();
+        if lanes.closed || !lanes.cold.has_room(self.limits.cold, self.limits.bytes.as_usize()) {
+            return (0, 0);
+        }
+        let bytes = self.limits.bytes.as_usize().saturating_sub(lanes.cold.bytes).max(1);
+        (self.limits.cold - lanes.cold.deliveries.len(), bytes)
+    }
+
+    /// How many more hot events would find room now.
+    #[must_use]
+    pub fn hot_room(&self) -> usize {
+        let lanes = self.lock();
+        if lanes.closed || !lanes.hot.has_room(self.limits.hot, self.limits.bytes.as_usize()) {
+            return 0;
+        }
+        self.limits.hot - lanes.hot.deliveries.len()
+    }
+
+    /// Waits until at least half of the cold lane is free, or the queue is closed.
+    pub async fn cold_half_empty(&self) {
+        loop {
+            let taken = self.taken.notified();
+            tokio::pin!(taken);
+            // Registered before looking: a take in between must not be missed.
+            taken.as_mut().enable();
+            {
+                let lanes = self.lock();
+                if lanes.closed || lanes.cold.deliveries.len() * 2 <= self.limits.cold {
+                    return;
+                }
+            }
+            taken.await;
+        }
+    }
+
+    /// How many events are queued: hot, cold.
+    #[must_use]
+    pub fn depth(&self) -> (usize, usize) {
+        let lanes = self.lock();
+        (lanes.hot.deliveries.len(), lanes.cold.deliveries.len())
+    }
+
+    /// Takes no more events; those queued can still be taken.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_waiters();
+        self.taken.notify_waiters();
+    }
+
+    /// Takes everything that is still queued.
+    #[must_use]
+    pub fn drain(&self) -> Vec<Delivery> {
+        std::iter::from_fn(|| self.try_take()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lanes {
+    fn is_empty(&self) -> bool {
+        self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty()
+    }
+
+    fn take(&mut self) -> Option<Delivery> {
+        if self.hot.deliveries.is_empty() || self.cold.deliveries.is_empty() {
+            return self.hot.pop().or_else(|| self.cold.pop());
+        }
+        let cold_turn = self.turn == 2;
+        self.turn = if cold_turn { 0 } else { self.turn + 1 };
+        if cold_turn { self.cold.pop() } else { self.hot.pop() }
+    }
+}
+
+/// Counts a waiting worker as long as it waits, also when its wait is cut off.
+struct Waiting<'a>(&'a Queue);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::{Envelope, Event};
+
+    fn deliveries(path: Path, count: usize, payload_bytes: usize) -> Vec<Delivery> {
+        let in_flight = Arc::new(InFlight::default());
+        (0..count)
+            .map(|_| {
+                let envelope = Envelope::new("X").bytes("a/b", vec![0; payload_bytes]).expect("valid");
+                let mark = in_flight.mark(envelope.id(), None, Duration::from_secs(30)).expect("new");
+                Delivery::new(Arc::new(Event::of(envelope).build()), mark, path, 0)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn two_hot_events_are_taken_for_each_cold_one_while_both_wait() {
+        let queue = Queue::new(QueueLimits::default());
+        assert!(queue.push(Path::Hot, deliveries(Path::Hot, 6, 1)).is_empty());
+        assert!(queue.push(Path::Cold, deliveries(Path::Cold, 5, 1)).is_empty());
+        let order: String = queue.drain().iter().map(|delivery| if delivery.path == Path::Hot { 'h' } else { 'c' }).collect();
+        assert_eq!(order, "hhchhchhccc");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_given_back() {
+        let queue = Queue::new(QueueLimits { hot: 2, cold: 2, bytes: ByteSize::kib(10) });
+        assert_eq!(queue.push(Path::Hot, deliveries(Path::Hot, 3, 1)).len(), 1, "by count");
+        assert_eq!(queue.push(Path::Cold, deliveries(Path::Cold, 2, 20_000)).len(), 1, "by bytes, but never none");
+        queue.close();
+        assert_eq!(queue.push(Path::Hot, deliveries(Path::Hot, 1, 1)).len(), 1, "after the closing");
+    }
+
+    #[tokio::test]
+    async fn every_waiting_worker_is_woken_by_a_push_and_by_the_closing() {
+        let queue = Arc::new(Queue::new(QueueLimits::default()));
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move {
+                    let mut taken = 0;
+                    while queue.take().await.is_some() {
+                        taken += 1;
+                    }
+                    taken
+                })
+            })
+            .collect();
+        for _ in 0..100 {
+            queue.push(Path::Hot, deliveries(Path::Hot, 3, 1));
+            tokio::task::yield_now().await;
+        }
+        queue.close();
+        let mut taken = 0;
+        for worker in workers {
+            taken += worker.await.expect("no panic");
+        }
+        assert_eq!(taken, 300);
+    }
+}

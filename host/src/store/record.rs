@@ -1,0 +1,170 @@
+//! What people and tools ask of the table.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::event::{EventId, Headers, Status};
+use crate::time::Timestamp;
+
+/// One row, whole. Field names are column names.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// The order of insertion.
+    pub seq: u64,
+    /// The event's key.
+    pub event_id: EventId,
+    /// What happened.
+    pub event_type: String,
+    /// To what kind of thing.
+    pub aggregate_type: String,
+    /// To which one.
+    pub aggregate_id: Option<String>,
+    /// Whose it is.
+    pub tenant_id: Option<String>,
+    /// What travels beside the payload.
+    pub headers: Headers,
+    /// What the payload's bytes are.
+    pub content_type: String,
+    /// The payload's size in bytes.
+    pub payload_bytes: u64,
+    /// The payload; left out of lists.
+    #[serde(skip)]
+    pub payload: Option<bytes::Bytes>,
+    /// Where it stands.
+    pub status: Status,
+    /// Counted failures.
+    pub attempts: u32,
+    /// Times the listener asked for later.
+    pub deferrals: u32,
+    /// Claims since the last outcome.
+    pub claims: u32,
+    /// Claims in all.
+    pub claim_seq: u64,
+    /// Times it was brought back from DEAD.
+    pub replays: u32,
+    /// When it happened, by its writer's clock.
+    pub occurred_at: Timestamp,
+    /// When it was inserted.
+    pub created_at: Timestamp,
+    /// When its writer allowed the first delivery.
+    pub available_at: Timestamp,
+    /// Ready time while waiting, end of the lease while claimed, `None` when finished or parked.
+    pub due_at: Option<Timestamp>,
+    /// When it is given up.
+    pub expires_at: Option<Timestamp>,
+    /// When it became DONE or DEAD.
+    pub done_at: Option<Timestamp>,
+    /// Why it waits for something that is not time.
+    pub parked: Option<String>,
+    /// Who holds it; meaningless once `due_at` is over.
+    pub locked_by: Option<String>,
+    /// Since when.
+    pub locked_at: Option<Timestamp>,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+}
+
+/// Which rows to list; `None` and empty mean any.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// In this state.
+    pub status: Option<Status>,
+    /// Of this event type.
+    pub event_type: Option<String>,
+    /// Of this aggregate type.
+    pub aggregate_type: Option<String>,
+    /// Of this aggregate.
+    pub aggregate_id: Option<String>,
+    /// Of this tenant.
+    pub tenant_id: Option<String>,
+    /// With this header of this value.
+    pub header: Option<(String, String)>,
+    /// Whose last error holds this text.
+    pub error: Option<String>,
+    /// Inserted after this row.
+    pub after: Option<u64>,
+    /// Inserted before this row.
+    pub before: Option<u64>,
+    /// Newest first instead of oldest first.
+    pub newest_first: bool,
+}
+
+/// Which dead events to replay or count; `None` means any.
+#[derive(Clone, Debug, Default)]
+pub struct DeadFilter {
+    /// Of this event type.
+    pub event_type: Option<String>,
+    /// Of this aggregate type.
+    pub aggregate_type: Option<String>,
+    /// Of this tenant.
+    pub tenant_id: Option<String>,
+    /// Whose last error holds this text.
+    pub error: Option<String>,
+    /// Dead no later than this; keeps what dies again out of a replay.
+    pub dead_before: Option<Timestamp>,
+}
+
+/// How many events stand where. Counted from the rows at the time of asking.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// Written, not yet tried to an end, parked ones left out.
+    pub new: u64,
+    /// Failed at least once, waiting for another attempt, parked ones left out.
+    pub retry: u64,
+    /// Finished.
+    pub done: u64,
+    /// Given up.
+    pub dead: u64,
+    /// Waiting for a listener.
+    pub parked: u64,
+    /// Claimed by some host now; part of `new` and `retry`.
+    pub in_flight: u64,
+    /// How long the oldest event that could be delivered has waited; `None` when there is none.
+    pub oldest_pending_seconds: Option<f64>,
+}
+
+/// What to purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgeRequest {
+    /// DONE or DEAD.
+    pub status: Status,
+    /// Finished at least so long ago.
+    pub older_than: Duration,
+    /// Most rows.
+    pub limit: u32,
+}
+
+/// What one batch of a purge deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PurgeBatch {
+    /// How many rows.
+    pub count: u64,
+    /// When the first of them was finished.
+    pub first: Option<Timestamp>,
+    /// When the last of them was finished.
+    pub last: Option<Timestamp>,
+}
+
+/// What a purge deleted, all batches together.
+pub type Purged = PurgeBatch;
+
+impl PurgeBatch {
+    /// Adds another batch.
+    pub fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.first = [self.first, other.first].into_iter().flatten().min();
+        self.last = [self.last, other.last].into_iter().flatten().max();
+    }
+}
+
+/// One step of the schema.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Migration {
+    /// Its number, from 1.
+    pub version: u32,
+    /// Its name.
+    pub name: &'static str,
+    /// When it was applied; `None` when it was not.
+    pub applied_at: Option<Timestamp>,
+}

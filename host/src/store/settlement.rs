@@ -1,0 +1,50 @@
+//! What an outcome writes.
+
+use std::time::Duration;
+
+use crate::event::Fence;
+
+/// What the store writes for one outcome. Delays, not times: the database's clock turns them into times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// Finished.
+    Done,
+    /// Later, not counted as an attempt.
+    Deferred {
+        /// How much later.
+        after: Duration,
+    },
+    /// Failed, counted, and tried again.
+    Retry {
+        /// How much later.
+        after: Duration,
+        /// What went wrong.
+        error: String,
+    },
+    /// Given up.
+    Dead {
+        /// Why.
+        error: String,
+        /// Whether the failure that ended it counts as an attempt.
+        counted: bool,
+    },
+    /// Set aside until a listener is there.
+    Parked {
+        /// Why.
+        reason: String,
+    },
+    /// Never started: given back as if it had not been claimed.
+    Released {
+        /// How much later it may be claimed again; zero for at once.
+        after: Duration,
+    },
+}
+
+/// A settlement, and the claim under which it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The proof that the claim is still ours.
+    pub fence: Fence,
+    /// What to write.
+    pub settlement: Settlement,
+}

@@ -1,0 +1,85 @@
+//! Claiming, renewing, and when to look again.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::SqliteStore;
+use super::open::failed;
+use super::row::{claimed, sequence};
+use crate::event::Fence;
+use crate::store::{ClaimRequest, Claimed, StoreError};
+use crate::time::{Timestamp, micros};
+use sqlx::Row;
+
+/// Choosing and locking are one statement: split, two owners could choose the same row. The window adds up the payloads, so
+/// that a batch of large events is a small batch; `length` of a blob reads its header only.
+/// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 most rows, ?5 most bytes, ?6 the newest insertion time.
+const CLAIM: &str = "
+UPDATE outbox_event
+SET due_at = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
+WHERE seq IN (
+  SELECT seq FROM (
+    SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+    FROM (SELECT seq, due_at, length(payload) AS bytes FROM outbox_event
+          WHERE due_at <= ?1 AND created_at <= ?6 ORDER BY due_at, seq LIMIT ?4))
+  WHERE bytes_before < ?5)
+RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+          content_type, payload, occurred_at, available_at, expires_at";
+
+/// ?1 an object of seq → fence, ?2 the new end of the lease.
+const RENEW: &str = "
+UPDATE outbox_event SET due_at = ?2
+FROM json_each(?1) AS held
+WHERE outbox_event.seq = CAST(held.key AS INTEGER) AND claim_seq = held.value AND locked_by IS NOT NULL AND status IN (0, 2)
+RETURNING outbox_event.seq";
+
+const NEXT_DUE: &str = "SELECT min(due_at) FROM outbox_event WHERE due_at IS NOT NULL";
+
+pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+    let now = store.now();
+    let rows = sqlx::query(store.table.sql(CLAIM))
+        .bind(now)
+        .bind(now.saturating_add(micros(request.lease)))
+        .bind(request.owner.as_str())
+        .bind(i64::from(request.limit))
+        .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+        .bind(now.saturating_sub(micros(request.skip_recent)))
+        .fetch_all(&store.writer)
+        .await
+        .map_err(|error| failed("claim events", error))?;
+    let mut claimed = rows.iter().map(|row| claimed(row, now)).collect::<Result<Vec<_>, _>>()?;
+    // RETURNING promises no order.
+    claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+    Ok(claimed)
+}
+
+pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Result<Vec<u64>, StoreError> {
+    let rows = sqlx::query(store.table.sql(RENEW))
+        .bind(fences(held.iter()))
+        .bind(store.now().saturating_add(lease))
+        .fetch_all(&store.writer)
+        .await
+        .map_err(|error| failed("renew leases", error))?;
+    rows.iter().map(sequence).collect()
+}
+
+pub(super) async fn next_due(store: &SqliteStore) -> Result<Option<Duration>, StoreError> {
+    let row = sqlx::query(store.table.sql(NEXT_DUE))
+        .fetch_one(&store.readers)
+        .await
+        .map_err(|error| failed("look for the next due event", error))?;
+    let due: Option<i64> = row.try_get(0).map_err(|error| failed("look for the next due event", error))?;
+    let now = Timestamp::from_micros(store.now());
+    Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
+}
+
+/// `{"seq":fence,…}`: SQLite reads it in one pass, key and value without another look at the text.
+pub(super) fn fences<'a>(fences: impl Iterator<Item = &'a Fence>) -> String {
+    let mut json = String::from("{");
+    for fence in fences {
+        let comma = if json.len() > 1 { "," } else { "" };
+        write!(json, "{comma}\"{}\":{}", fence.sequence, fence.claim).expect("writing to a string cannot fail");
+    }
+    json.push('}');
+    json
+}

@@ -1,0 +1,106 @@
+//! What people ask: counts, lists, one row. On the connections that only read.
+
+use sqlx::Row;
+
+use super::SqliteStore;
+use super::open::failed;
+use super::row::record;
+use crate::event::EventId;
+use crate::store::{Filter, Record, Stats, StoreError};
+
+/// Each number from the index that holds just those rows. ?1 now.
+const STATS: &str = "
+SELECT coalesce(sum(status = 0), 0) AS new,
+       coalesce(sum(status = 2), 0) AS retry,
+       coalesce(sum(locked_by IS NOT NULL AND due_at > ?1), 0) AS in_flight,
+       (SELECT count(*) FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL) AS done,
+       (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
+       (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
+       (SELECT min(available_at) FROM outbox_event
+        WHERE due_at IS NOT NULL AND available_at <= ?1 AND (due_at <= ?1 OR locked_by IS NOT NULL)) AS oldest
+FROM outbox_event WHERE due_at IS NOT NULL";
+
+/// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
+/// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit.
+const LIST: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
+       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       created_at, available_at, due_at, expires_at, done_at, parked, locked_by, locked_at, last_error
+FROM outbox_event
+WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
+  AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
+  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(headers) AS header WHERE header.key = ?6 AND header.value = ?7))
+  AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND seq > ?9 AND seq < ?10
+ORDER BY seq LIMIT ?11";
+
+const LIST_NEWEST_FIRST: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
+       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       created_at, available_at, due_at, expires_at, done_at, parked, locked_by, locked_at, last_error
+FROM outbox_event
+WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
+  AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
+  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(headers) AS header WHERE header.key = ?6 AND header.value = ?7))
+  AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND seq > ?9 AND seq < ?10
+ORDER BY seq DESC LIMIT ?11";
+
+const GET: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
+       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       created_at, available_at, due_at, expires_at, done_at, parked, locked_by, locked_at, last_error
+FROM outbox_event WHERE event_id = ?1";
+
+pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {
+    let action = "count events";
+    let now = store.now();
+    let row =
+        sqlx::query(store.table.sql(STATS)).bind(now).fetch_one(&store.readers).await.map_err(|error| failed(action, error))?;
+    let count = |name: &str| -> Result<u64, StoreError> {
+        let value: i64 = row.try_get(name).map_err(|error| failed(action, error))?;
+        Ok(u64::try_from(value).unwrap_or(0))
+    };
+    let oldest: Option<i64> = row.try_get("oldest").map_err(|error| failed(action, error))?;
+    Ok(Stats {
+        new: count("new")?,
+        retry: count("retry")?,
+        done: count("done")?,
+        dead: count("dead")?,
+        parked: count("parked")?,
+        in_flight: count("in_flight")?,
+        oldest_pending_seconds: oldest.map(|oldest| {
+            let age = crate::time::Timestamp::from_micros(now).since(crate::time::Timestamp::from_micros(oldest));
+            (age.as_secs_f64() * 1_000.0).round() / 1_000.0
+        }),
+    })
+}
+
+pub(super) async fn list(store: &SqliteStore, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
+    let (key, value) = filter.header.clone().unzip();
+    let position = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
+    let statement = if filter.newest_first { LIST_NEWEST_FIRST } else { LIST };
+    let rows = sqlx::query(store.table.sql(statement))
+        .bind(filter.status.map(crate::event::Status::code))
+        .bind(&filter.event_type)
+        .bind(&filter.aggregate_type)
+        .bind(&filter.aggregate_id)
+        .bind(&filter.tenant_id)
+        .bind(key)
+        .bind(value)
+        .bind(&filter.error)
+        .bind(filter.after.map_or(-1, position))
+        .bind(filter.before.map_or(i64::MAX, position))
+        .bind(i64::from(limit))
+        .fetch_all(&store.readers)
+        .await
+        .map_err(|error| failed("list events", error))?;
+    rows.iter().map(record).collect()
+}
+
+pub(super) async fn get(store: &SqliteStore, id: EventId) -> Result<Option<Record>, StoreError> {
+    let row = sqlx::query(store.table.sql(GET))
+        .bind(id.as_str())
+        .fetch_optional(&store.readers)
+        .await
+        .map_err(|error| failed("read an event", error))?;
+    row.as_ref().map(record).transpose()
+}

@@ -1,0 +1,188 @@
+//! Opening the file, and what can go wrong with it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+use super::SqliteStore;
+use crate::store::{StoreError, TableName};
+use crate::time::{Clock, system_clock};
+
+/// How long a statement waits for another program's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Readers never wait for the writer in WAL mode; more of them only cost memory.
+const READERS: u32 = 4;
+
+/// How to open a file.
+#[derive(Clone)]
+pub struct SqliteOptions {
+    /// The file.
+    pub file: PathBuf,
+    /// Whether to make the file when it is not there. Default false: a misspelt name must not become a new, empty outbox.
+    pub create: bool,
+    /// The table. Default `outbox_event`.
+    pub table: TableName,
+    /// What decides what is due. Default the system's clock.
+    pub clock: Arc<dyn Clock>,
+    /// How long a statement waits for a lock that another program holds. Default 5 s.
+    pub busy_timeout: Duration,
+}
+
+impl SqliteOptions {
+    /// A file, with the defaults.
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self {
+            file: file.into(),
+            create: false,
+            table: TableName::default(),
+            clock: system_clock(),
+            busy_timeout: BUSY_TIMEOUT,
+        }
+    }
+
+    /// The file of an address: `sqlite:outbox.db`, `sqlite:///var/lib/outbox.db`, with `?mode=rwc` to make it.
+    ///
+    /// # Errors
+    /// When the address is no SQLite address, or names a database in memory.
+    pub fn from_url(url: &str) -> Result<Self, StoreError> {
+        let wrong = |hint: &str| StoreError::Url { url: url.to_owned(), hint: hint.to_owned() };
+        let rest = url.strip_prefix("sqlite:").ok_or_else(|| wrong("write it like sqlite:outbox.db"))?;
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if path.is_empty() || path == ":memory:" {
+            return Err(wrong("an outbox in memory would lose its events; name a file, like sqlite:outbox.db"));
+        }
+        let mut options = Self::new(path);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair {
+                "mode=rwc" => options.create = true,
+                "mode=rw" => options.create = false,
+                _ => return Err(wrong("the only option after `?` is mode=rw or mode=rwc")),
+            }
+        }
+        Ok(options)
+    }
+
+    /// Makes the file when it is not there.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Another table.
+    #[must_use]
+    pub fn table(mut self, table: TableName) -> Self {
+        self.table = table;
+        self
+    }
+
+    /// Another clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+impl SqliteStore {
+    /// Opens the file of an address; see [`SqliteOptions::from_url`].
+    ///
+    /// # Errors
+    /// See [`SqliteStore::open_with`].
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        Self::open_with(SqliteOptions::from_url(url)?).await
+    }
+
+    /// Opens the file and takes one connection, so that what is wrong with it shows at once.
+    ///
+    /// # Errors
+    /// When the file is missing (and is not to be made), cannot be opened, is locked, or is no database.
+    pub async fn open_with(options: SqliteOptions) -> Result<Self, StoreError> {
+        check_place(&options)?;
+        let connect = SqliteConnectOptions::new()
+            .filename(&options.file)
+            .create_if_missing(options.create)
+            .journal_mode(SqliteJournalMode::Wal)
+            // FULL: a commit that was acknowledged survives a power cut.
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(options.busy_timeout)
+            .foreign_keys(true)
+            // A whole claimed batch passes from SQLite's thread without waiting for its reader.
+            .row_buffer_size(1024)
+            .pragma("cache_size", "-16000")
+            .pragma("journal_size_limit", "67108864")
+            .pragma("temp_store", "MEMORY");
+        let never_idle = || SqlitePoolOptions::new().idle_timeout(None).max_lifetime(None).test_before_acquire(false);
+        let writer = never_idle()
+            .max_connections(1)
+            // A business transaction may hold it for long; a poll that gives up would only be tried again.
+            .acquire_timeout(Duration::from_secs(30))
+            .connect_with(connect.clone())
+            .await
+            .map_err(|error| unreachable(&options.file, error))?;
+        let readers = never_idle().max_connections(READERS).acquire_timeout(Duration::from_secs(30)).connect_lazy_with(connect);
+        let file = Arc::from(options.file.display().to_string());
+        Ok(Self { writer, readers, table: options.table, clock: options.clock, file })
+    }
+}
+
+/// Finds what SQLite would only call "unable to open database file".
+fn check_place(options: &SqliteOptions) -> Result<(), StoreError> {
+    let file = &options.file;
+    let unreachable = |why: String| StoreError::Unreachable { database: file.display().to_string(), why, source: None };
+    if file.is_dir() {
+        return Err(unreachable("it is a directory; name a file in it".to_owned()));
+    }
+    if !file.exists() && !options.create {
+        return Err(unreachable("the file does not exist; run `outbox migrate up` to make it, or check the path".to_owned()));
+    }
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !parent.is_dir() {
+        return Err(unreachable(format!("the directory {} does not exist; make it first", parent.display())));
+    }
+    Ok(())
+}
+
+fn unreachable(file: &Path, source: sqlx::Error) -> StoreError {
+    let why = match code(&source).map(|code| code & 0xff) {
+        Some(BUSY | LOCKED) => "another program holds its lock; stop that program or let it finish",
+        Some(READONLY) => {
+            "the file or its directory is read-only; make both writable for this user (WAL needs to write beside it)"
+        }
+        Some(CANTOPEN | PERM | AUTH) => "this user may not open it; check the owner and the mode of the file and its directory",
+        Some(CORRUPT | NOTADB) => "it is no SQLite database, or damaged; name another file or restore it",
+        Some(FULL) => "no space is left beside it",
+        _ => "see the cause",
+    };
+    StoreError::Unreachable { database: file.display().to_string(), why: why.to_owned(), source: Some(source) }
+}
+
+const PERM: i32 = 3;
+const BUSY: i32 = 5;
+const LOCKED: i32 = 6;
+const READONLY: i32 = 8;
+const CORRUPT: i32 = 11;
+const FULL: i32 = 13;
+const CANTOPEN: i32 = 14;
+const AUTH: i32 = 23;
+const NOTADB: i32 = 26;
+
+/// SQLite's own code of an error, with its extension.
+fn code(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
+/// Sorts a driver's error by what can be done about it.
+pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
+    match code(&source).map(|code| code & 0xff) {
+        Some(BUSY | LOCKED) => StoreError::Locked { action, source },
+        Some(READONLY) => StoreError::ReadOnly { action, source },
+        Some(FULL) => StoreError::Full { action, source },
+        Some(CORRUPT | NOTADB) => StoreError::Corrupt { action, source },
+        _ if matches!(source, sqlx::Error::PoolClosed) => StoreError::Closed { action },
+        _ => StoreError::Failed { action, source },
+    }
+}

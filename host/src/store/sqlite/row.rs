@@ -1,0 +1,156 @@
+//! Columns into values: the one place where a column of SQLite becomes a time, a name or a number.
+
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Decode, Row, Sqlite, Type};
+
+use crate::event::{Envelope, Event, Fence, Headers, Route, Status};
+use crate::store::{Claimed, Due, Record, StoreError};
+use crate::time::Timestamp;
+
+/// What `RETURNING` gives of a claimed row, after its `seq`.
+pub(super) mod column {
+    pub(in crate::store::sqlite) const CLAIM_SEQ: usize = 1;
+    pub(in crate::store::sqlite) const ATTEMPTS: usize = 2;
+    pub(in crate::store::sqlite) const DEFERRALS: usize = 3;
+    pub(in crate::store::sqlite) const CLAIMS: usize = 4;
+    pub(in crate::store::sqlite) const EVENT_ID: usize = 5;
+    pub(in crate::store::sqlite) const EVENT_TYPE: usize = 6;
+    pub(in crate::store::sqlite) const AGGREGATE_TYPE: usize = 7;
+    pub(in crate::store::sqlite) const AGGREGATE_ID: usize = 8;
+    pub(in crate::store::sqlite) const TENANT_ID: usize = 9;
+    pub(in crate::store::sqlite) const HEADERS: usize = 10;
+    pub(in crate::store::sqlite) const CONTENT_TYPE: usize = 11;
+    pub(in crate::store::sqlite) const PAYLOAD: usize = 12;
+    pub(in crate::store::sqlite) const OCCURRED_AT: usize = 13;
+    pub(in crate::store::sqlite) const AVAILABLE_AT: usize = 14;
+    pub(in crate::store::sqlite) const EXPIRES_AT: usize = 15;
+}
+
+/// The `seq` of a row, which stands first in every statement's result.
+pub(super) fn sequence(row: &SqliteRow) -> Result<u64, StoreError> {
+    let sequence: i64 = row.try_get(0).map_err(|source| StoreError::Failed { action: "read a row's seq", source })?;
+    Ok(u64::try_from(sequence).unwrap_or(0))
+}
+
+/// A claimed row. What only this event needs may be unreadable without spoiling the batch.
+pub(super) fn claimed(row: &SqliteRow, now: i64) -> Result<Claimed, StoreError> {
+    let sequence = sequence(row)?;
+    let broken = |why: String| StoreError::Row { sequence, why };
+    let fence = Fence { sequence, claim: number(row, column::CLAIM_SEQ).map_err(broken)? };
+    let broken = |why: String| StoreError::Row { sequence, why };
+    let attempts: u32 = number(row, column::ATTEMPTS).map_err(broken)?;
+    let available_at: i64 = get(row, column::AVAILABLE_AT).unwrap_or(now);
+    let expires_at: Option<i64> = get(row, column::EXPIRES_AT).unwrap_or(None);
+    let due = if expires_at.is_some_and(|expires_at| expires_at <= now) {
+        Due::Expired
+    } else if available_at > now {
+        Due::In(Timestamp::from_micros(available_at).since(Timestamp::from_micros(now)))
+    } else {
+        Due::Now
+    };
+    Ok(Claimed {
+        fence,
+        event: event(row, fence, attempts),
+        attempts,
+        deferrals: number(row, column::DEFERRALS).unwrap_or(0),
+        claims: number(row, column::CLAIMS).unwrap_or(1),
+        due,
+    })
+}
+
+fn event(row: &SqliteRow, fence: Fence, attempts: u32) -> Result<Event, String> {
+    let named = |what: &str| {
+        let what = what.to_owned();
+        move |error: String| format!("{what}: {error}")
+    };
+    let route = Route::new(
+        get::<&str>(row, column::AGGREGATE_TYPE).map_err(named("aggregate_type"))?,
+        get::<&str>(row, column::EVENT_TYPE).map_err(named("event_type"))?,
+    )
+    .map_err(|error| error.to_string())?;
+    let headers = match get::<Option<&str>>(row, column::HEADERS).map_err(named("headers"))? {
+        None => Headers::default(),
+        Some(text) => serde_json::from_str(text).map_err(|error| format!("headers: {error}"))?,
+    };
+    let payload = payload(row, column::PAYLOAD).map_err(named("payload"))?;
+    let envelope = Envelope::stored(
+        get::<&str>(row, column::EVENT_ID)
+            .map_err(named("event_id"))?
+            .parse()
+            .map_err(|error: crate::event::NameError| error.to_string())?,
+        route,
+        get::<Option<&str>>(row, column::AGGREGATE_ID).map_err(named("aggregate_id"))?,
+        get::<Option<&str>>(row, column::TENANT_ID).map_err(named("tenant_id"))?,
+        Timestamp::from_micros(get(row, column::OCCURRED_AT).map_err(named("occurred_at"))?),
+        Timestamp::from_micros(get(row, column::AVAILABLE_AT).map_err(named("available_at"))?),
+        get::<Option<i64>>(row, column::EXPIRES_AT).map_err(named("expires_at"))?.map(Timestamp::from_micros),
+        headers,
+        get::<&str>(row, column::CONTENT_TYPE).map_err(named("content_type"))?,
+        payload.into(),
+    );
+    Ok(Event::of(envelope).sequence(fence.sequence).fence(fence.claim).attempt(attempts.saturating_add(1)).build())
+}
+
+/// SQLite stores what it is given: a plain INSERT of text leaves text in the column, and its bytes are the payload.
+fn payload(row: &SqliteRow, index: usize) -> Result<Vec<u8>, String> {
+    row.try_get_unchecked::<Vec<u8>, _>(index).map_err(|error| error.to_string())
+}
+
+/// A whole row, read by name: this is for people, not for the hot walk.
+pub(super) fn record(row: &SqliteRow) -> Result<Record, StoreError> {
+    let sequence = sequence(row)?;
+    read_record(row, sequence).map_err(|why| StoreError::Row { sequence, why })
+}
+
+fn read_record(row: &SqliteRow, seq: u64) -> Result<Record, String> {
+    fn field<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, name: &str) -> Result<T, String> {
+        row.try_get(name).map_err(|error| format!("{name}: {error}"))
+    }
+    fn count<T: TryFrom<i64>>(row: &SqliteRow, name: &str) -> Result<T, String> {
+        T::try_from(field::<i64>(row, name)?).map_err(|_| format!("{name} is out of range"))
+    }
+    let time = |name: &str| Ok::<_, String>(field::<Option<i64>>(row, name)?.map(Timestamp::from_micros));
+    let moment = |name: &str| field::<i64>(row, name).map(Timestamp::from_micros);
+    let status: i32 = count(row, "status")?;
+    let headers = match field::<Option<String>>(row, "headers")? {
+        None => Headers::default(),
+        Some(text) => serde_json::from_str(&text).map_err(|error| format!("headers: {error}"))?,
+    };
+    Ok(Record {
+        seq,
+        event_id: field::<String>(row, "event_id")?.parse().map_err(|error| format!("{error}"))?,
+        event_type: field(row, "event_type")?,
+        aggregate_type: field(row, "aggregate_type")?,
+        aggregate_id: field(row, "aggregate_id")?,
+        tenant_id: field(row, "tenant_id")?,
+        headers,
+        content_type: field(row, "content_type")?,
+        payload_bytes: count(row, "payload_bytes")?,
+        payload: row.try_get_unchecked::<Option<Vec<u8>>, _>("payload").ok().flatten().map(Into::into),
+        status: Status::from_code(status).ok_or_else(|| format!("status is {status}; it must be 0 to 3"))?,
+        attempts: count(row, "attempts")?,
+        deferrals: count(row, "deferrals")?,
+        claims: count(row, "claims")?,
+        claim_seq: count(row, "claim_seq")?,
+        replays: count(row, "replays")?,
+        occurred_at: moment("occurred_at")?,
+        created_at: moment("created_at")?,
+        available_at: moment("available_at")?,
+        due_at: time("due_at")?,
+        expires_at: time("expires_at")?,
+        done_at: time("done_at")?,
+        parked: field(row, "parked")?,
+        locked_by: field(row, "locked_by")?,
+        locked_at: time("locked_at")?,
+        last_error: field(row, "last_error")?,
+    })
+}
+
+pub(super) fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, index: usize) -> Result<T, String> {
+    row.try_get(index).map_err(|error| error.to_string())
+}
+
+fn number<T: TryFrom<i64>>(row: &SqliteRow, index: usize) -> Result<T, String> {
+    let value: i64 = get(row, index)?;
+    T::try_from(value).map_err(|_| format!("column {index} holds {value}, which is out of range"))
+}

@@ -1,0 +1,120 @@
+//! A transaction that knows the outbox.
+
+use super::receipt::Written;
+use super::{OnDuplicate, WriteError, Writer};
+use crate::event::{Envelope, EventId};
+use crate::store::TransactionalStore;
+
+/// A transaction that knows the outbox: the driver's own, and what is owed to the events written in it.
+///
+/// Use [`as_mut`](AsMut::as_mut) for your own statements. Dropped without a commit, it is rolled back.
+pub struct OutboxTransaction<S: TransactionalStore> {
+    /// `None` only while it is being ended.
+    transaction: Option<S::Transaction>,
+    writer: Writer<S>,
+    written: Vec<Written>,
+}
+
+impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
+    pub(crate) async fn begin(writer: Writer<S>) -> Result<Self, WriteError> {
+        let transaction = writer.store.begin().await?;
+        Ok(Self { transaction: Some(transaction), writer, written: Vec::new() })
+    }
+
+    /// Writes one event. Returns its id, or `None` when a hook suppressed it.
+    ///
+    /// # Errors
+    /// See [`WriteError`]. Nothing was written; the transaction is as usable as before.
+    pub async fn write(&mut self, envelope: Envelope) -> Result<Option<EventId>, WriteError> {
+        Ok(self.write_all(vec![envelope]).await?.into_iter().next())
+    }
+
+    /// Writes events in a few statements, however many there are. Returns their ids, in order; none when a hook suppressed
+    /// them.
+    ///
+    /// # Errors
+    /// See [`WriteError`]. Nothing was written; the transaction is as usable as before.
+    pub async fn write_all(&mut self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
+        self.insert(envelopes, OnDuplicate::Refuse).await
+    }
+
+    /// As [`write_all`](Self::write_all), but events whose id was written before are skipped.
+    ///
+    /// # Errors
+    /// See [`WriteError`], except [`WriteError::Duplicate`].
+    pub async fn write_new(&mut self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
+        self.insert(envelopes, OnDuplicate::Skip).await
+    }
+
+    /// Writes an event of this type with this value as JSON: the short form.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub async fn write_json<T: serde::Serialize + ?Sized>(
+        &mut self,
+        event_type: impl AsRef<str>,
+        payload: &T,
+    ) -> Result<Option<EventId>, WriteError> {
+        self.write(Envelope::new(event_type).json(payload)?).await
+    }
+
+    /// Commits, and sends the events straight to their listeners.
+    ///
+    /// # Errors
+    /// When the database did not confirm the commit. Then nobody knows yet whether it happened; if it did, the poller finds the
+    /// events and they are delivered.
+    pub async fn commit(mut self) -> Result<(), WriteError> {
+        let transaction = self.transaction.take().expect("ended only here, by rollback, or by drop");
+        let written = std::mem::take(&mut self.written);
+        match S::commit(transaction).await {
+            Ok(()) => {
+                written.into_iter().for_each(Written::committed);
+                Ok(())
+            }
+            Err(error) => {
+                written.into_iter().for_each(Written::unknown);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Rolls back: neither your data nor the events ever happened.
+    ///
+    /// # Errors
+    /// When the database did not confirm it; the transaction is gone all the same.
+    pub async fn rollback(mut self) -> Result<(), WriteError> {
+        let transaction = self.transaction.take().expect("ended only here, by commit, or by drop");
+        let written = std::mem::take(&mut self.written);
+        let result = S::rollback(transaction).await;
+        written.into_iter().for_each(Written::rolled_back);
+        Ok(result?)
+    }
+
+    async fn insert(&mut self, envelopes: Vec<Envelope>, on_duplicate: OnDuplicate) -> Result<Vec<EventId>, WriteError> {
+        let transaction = self.transaction.as_mut().expect("ended only by commit, rollback or drop");
+        let written = self.writer.insert(transaction.as_mut(), envelopes, on_duplicate).await?;
+        let ids = written.ids();
+        self.written.push(written);
+        Ok(ids)
+    }
+}
+
+impl<S: TransactionalStore> AsMut<S::Connection> for OutboxTransaction<S> {
+    fn as_mut(&mut self) -> &mut S::Connection {
+        self.transaction.as_mut().expect("ended only by commit, rollback or drop").as_mut()
+    }
+}
+
+impl<S: TransactionalStore> Drop for OutboxTransaction<S> {
+    fn drop(&mut self) {
+        if self.transaction.take().is_some() {
+            self.written.drain(..).for_each(Written::rolled_back);
+        }
+    }
+}
+
+impl<S: TransactionalStore> std::fmt::Debug for OutboxTransaction<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutboxTransaction").field("writes", &self.written.len()).finish_non_exhaustive()
+    }
+}
