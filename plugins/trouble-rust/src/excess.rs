@@ -1,0 +1,62 @@
+//! Trouble without an answer: the sandbox has to end it.
+//!
+//! `black_box` hides from the compiler that none of this has a use; it would leave the work out.
+
+use std::hint::black_box;
+use std::io::Write;
+
+use outbox_sdk::prelude::*;
+
+const MIB: usize = 1 << 20;
+
+pub(crate) fn panic(_: &Event) -> Answer {
+    panic!("as asked");
+}
+
+pub(crate) fn burn_fuel(_: &Event) -> Answer {
+    let mut turns = 0_u64;
+    loop {
+        turns = black_box(turns).wrapping_add(1);
+    }
+}
+
+/// Waits inside the host, where no fuel burns.
+pub(crate) fn sleep(_: &Event) -> Answer {
+    std::thread::sleep(Duration::from_secs(3_600));
+    Ok(Done)
+}
+
+/// Writes to what it takes, so that the memory is not only promised.
+pub(crate) fn take_memory(_: &Event) -> Answer {
+    let mut taken: Vec<Vec<u8>> = Vec::new();
+    loop {
+        taken.push(black_box(vec![1; MIB]));
+    }
+}
+
+pub(crate) fn recurse(_: &Event) -> Answer {
+    /// Goes on after its own call, so that the compiler cannot make a loop of it.
+    fn descend(depth: u64) -> u64 {
+        if depth == u64::MAX { 0 } else { descend(black_box(depth + 1)) ^ black_box(depth) }
+    }
+
+    black_box(descend(0));
+    Ok(Done)
+}
+
+pub(crate) fn flood_the_log(_: &Event) -> Answer {
+    loop {
+        info!("a flood of lines that nobody wants to read");
+    }
+}
+
+pub(crate) fn flood_stdout(_: &Event) -> Answer {
+    let mut stdout = std::io::stdout();
+    loop {
+        writeln!(stdout, "a flood of lines that nobody wants to read")?;
+    }
+}
+
+pub(crate) fn answer_too_much(_: &Event) -> Answer {
+    Err(Failure::retryable("x".repeat(4 * MIB)))
+}

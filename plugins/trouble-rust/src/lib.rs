@@ -1,0 +1,40 @@
+//! Fails in every way a listener can: what the sandbox is tested with. The event type says how, the aggregate type is `Trouble`.
+//!
+//! | Event type | Payload | What it does |
+//! |---|---|---|
+//! | `Done` | | answers done |
+//! | `RetryAfter`, `RetryableAfter` | `{"ms": 250}` | asks for later; fails and asks for later |
+//! | `Dead`, `Retryable`, `Unrecoverable` | | answers so, with the reason `as asked` |
+//! | `FlakyUntil` | `{"attempt": 3}` | fails until that attempt, then is done |
+//! | `Counter` | | is dead with the reason `count N`: how many this instance has counted, 1 in a fresh one |
+//! | `Panic` | | panics with `as asked` |
+//! | `Loop` | | burns fuel for ever |
+//! | `Sleep` | | sleeps for an hour |
+//! | `Memory` | | takes memory for ever |
+//! | `Recurse` | | calls itself for ever |
+//! | `LogFlood`, `StdoutFlood` | | writes lines for ever |
+//! | `BigAnswer` | | fails with a message of 4 MiB |
+
+mod answers;
+mod excess;
+
+use outbox_sdk::prelude::*;
+
+listener! {
+    "Trouble" / "Done" => answers::finish,
+    "Trouble" / "RetryAfter" => answers::ask_for_later,
+    "Trouble" / "Dead" => answers::give_up,
+    "Trouble" / "Retryable" => answers::fail,
+    "Trouble" / "RetryableAfter" => answers::fail_until_later,
+    "Trouble" / "Unrecoverable" => answers::fail_for_good,
+    "Trouble" / "FlakyUntil" => answers::fail_until_attempt,
+    "Trouble" / "Counter" => answers::count,
+    "Trouble" / "Panic" => excess::panic,
+    "Trouble" / "Loop" => excess::burn_fuel,
+    "Trouble" / "Sleep" => excess::sleep,
+    "Trouble" / "Memory" => excess::take_memory,
+    "Trouble" / "Recurse" => excess::recurse,
+    "Trouble" / "LogFlood" => excess::flood_the_log,
+    "Trouble" / "StdoutFlood" => excess::flood_stdout,
+    "Trouble" / "BigAnswer" => excess::answer_too_much,
+}

@@ -1,0 +1,116 @@
+//! What wit-bindgen makes of the listener contract, and the bridge from it to this crate's own types.
+
+#![allow(
+    unsafe_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "generated: values cross into and out of the component by raw pointers"
+)]
+
+wit_bindgen::generate!({
+    path: "../../wit/0.1.0",
+    world: "listener",
+    generate_all,
+    pub_export_macro: true,
+    export_macro_name: "export",
+});
+
+use exports::outbox::listener::handler::Guest;
+use outbox::listener::types;
+
+use crate::{Answer, Description, DispatchResult, Event, Failure, FailureKind, Plugin, Route};
+
+impl<P: Plugin> Guest for P {
+    fn describe() -> types::Description {
+        P::describe().into()
+    }
+
+    fn on_event(event: types::Event) -> Result<types::DispatchResult, types::Failure> {
+        answer(P::on_event(&event.into()))
+    }
+}
+
+fn answer(answer: Answer) -> Result<types::DispatchResult, types::Failure> {
+    match answer {
+        Ok(result) => Ok(result.into()),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+impl From<types::Route> for Route {
+    fn from(route: types::Route) -> Self {
+        let types::Route { aggregate_type, event_type } = route;
+        Self { aggregate_type, event_type }
+    }
+}
+
+impl From<types::Event> for Event {
+    fn from(event: types::Event) -> Self {
+        let types::Event {
+            id,
+            delivery_id,
+            route,
+            aggregate_id,
+            tenant_id,
+            sequence,
+            occurred_at_ms,
+            attempt,
+            content_type,
+            payload,
+            headers,
+            attributes,
+        } = event;
+        Self {
+            id,
+            delivery_id,
+            route: route.into(),
+            aggregate_id,
+            tenant_id,
+            sequence,
+            occurred_at_ms,
+            attempt,
+            content_type,
+            payload,
+            headers,
+            attributes,
+        }
+    }
+}
+
+impl From<Description> for types::Description {
+    fn from(description: Description) -> Self {
+        let routes = description
+            .routes
+            .into_iter()
+            .map(|route| types::Route { aggregate_type: route.aggregate_type, event_type: route.event_type });
+        Self { name: description.name, version: description.version, routes: routes.collect() }
+    }
+}
+
+impl From<DispatchResult> for types::DispatchResult {
+    fn from(result: DispatchResult) -> Self {
+        match result {
+            DispatchResult::Done => Self::Done,
+            DispatchResult::RetryAfter(delay) => Self::RetryAfter(millis(delay)),
+            DispatchResult::Dead(reason) => Self::Dead(reason),
+        }
+    }
+}
+
+impl From<Failure> for types::Failure {
+    fn from(failure: Failure) -> Self {
+        let kind = match failure.kind {
+            FailureKind::Retryable => types::FailureKind::Retryable,
+            FailureKind::RetryableAfter(delay) => types::FailureKind::RetryableAfter(millis(delay)),
+            FailureKind::Unrecoverable => types::FailureKind::Unrecoverable,
+        };
+        Self { message: failure.message, kind }
+    }
+}
+
+/// The contract speaks of milliseconds; a delay beyond what they can hold is as good as the longest.
+fn millis(delay: std::time::Duration) -> u64 {
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,167 @@
+//! One delivery of one event.
+
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Failure;
+
+/// The pair that picks the listener of an event.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// To what kind of thing it happened; `__GLOBAL__` when the writer said nothing.
+    pub aggregate_type: String,
+    /// What happened.
+    pub event_type: String,
+}
+
+/// One delivery of one event.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Event {
+    /// A ULID, the same on every delivery: the key for deduplication.
+    pub id: String,
+    /// `id:fence`, with a larger fence on every delivery: lets a downstream refuse a late one.
+    pub delivery_id: String,
+    /// What happened, and to what kind of thing.
+    pub route: Route,
+    /// To which one it happened, if the writer said.
+    pub aggregate_id: Option<String>,
+    /// Whose it is, if the writer said.
+    pub tenant_id: Option<String>,
+    /// The order in which the database took the events in; 0 for an event that was never stored.
+    pub sequence: u64,
+    /// When it happened, in milliseconds since 1970-01-01T00:00:00Z. See [`Event::occurred_at`].
+    pub occurred_at_ms: u64,
+    /// 1 on the first attempt; one more after each counted failure.
+    pub attempt: u32,
+    /// `application/json` unless the writer said otherwise.
+    pub content_type: String,
+    /// The very bytes that the writer wrote.
+    pub payload: Vec<u8>,
+    /// The writer's headers, in the writer's order. See [`Event::header`].
+    pub headers: Vec<(String, String)>,
+    /// The host's own notes. Later hosts may add keys. See [`Event::attribute`].
+    pub attributes: Vec<(String, String)>,
+}
+
+impl Event {
+    /// The payload, parsed as JSON.
+    ///
+    /// # Errors
+    /// An unrecoverable failure that names the route and what JSON is missing or wrong: the same bytes will never parse.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_slice(&self.payload).map_err(|error| {
+            let Route { aggregate_type, event_type } = &self.route;
+            let content_type = &self.content_type;
+            Failure::unrecoverable(format_args!(
+                "the payload ({content_type}) of {aggregate_type}/{event_type} is not what this listener reads: {error}"
+            ))
+        })
+    }
+
+    /// When it happened.
+    #[must_use]
+    pub fn occurred_at(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.occurred_at_ms)
+    }
+
+    /// The first header of this name, written exactly so; `None` if there is none.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        find(&self.headers, name)
+    }
+
+    /// The host's note under this key; `None` if there is none.
+    #[must_use]
+    pub fn attribute(&self, key: &str) -> Option<&str> {
+        find(&self.attributes, key)
+    }
+}
+
+/// For tests of listeners: an event that no host delivered. Every field is public, so what has no method here is simply set.
+impl Event {
+    /// A first delivery on this route, with the payload `null` and neither headers nor attributes.
+    #[must_use]
+    pub fn for_test(aggregate_type: &str, event_type: &str) -> Self {
+        Self {
+            id: "01JD7ZS0000000000000000000".to_owned(),
+            delivery_id: "01JD7ZS0000000000000000000:1".to_owned(),
+            route: Route { aggregate_type: aggregate_type.to_owned(), event_type: event_type.to_owned() },
+            aggregate_id: None,
+            tenant_id: None,
+            sequence: 0,
+            occurred_at_ms: 1_732_000_000_000,
+            attempt: 1,
+            content_type: "application/json".to_owned(),
+            payload: b"null".to_vec(),
+            headers: Vec::new(),
+            attributes: Vec::new(),
+        }
+    }
+
+    /// With this payload, as JSON.
+    ///
+    /// # Panics
+    /// When the value cannot be written as JSON, such as a map whose keys are not strings.
+    #[must_use]
+    pub fn with_json(mut self, payload: &impl Serialize) -> Self {
+        self.payload = serde_json::to_vec(payload).expect("a test's payload can be written as JSON");
+        self
+    }
+
+    /// With exactly this text as its payload.
+    #[must_use]
+    pub fn with_text(mut self, payload: &str) -> Self {
+        self.payload = payload.as_bytes().to_vec();
+        self
+    }
+
+    /// On this attempt.
+    #[must_use]
+    pub fn with_attempt(mut self, attempt: u32) -> Self {
+        self.attempt = attempt;
+        self
+    }
+
+    /// With one more header.
+    #[must_use]
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+fn find<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
+    pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FailureKind;
+
+    #[test]
+    fn a_payload_that_does_not_parse_is_unrecoverable_and_says_why() {
+        let event = Event::for_test("Order", "OrderPlaced").with_text(r#"{"id": 1,}"#);
+
+        let failure = event.json::<serde_json::Value>().unwrap_err();
+
+        assert_eq!(failure.kind, FailureKind::Unrecoverable);
+        assert_eq!(
+            failure.message,
+            "the payload (application/json) of Order/OrderPlaced is not what this listener reads: \
+             trailing comma at line 1 column 10"
+        );
+    }
+
+    #[test]
+    fn a_header_is_found_by_its_exact_name() {
+        let event =
+            Event::for_test("Order", "OrderPlaced").with_header("traceparent", "00-1").with_header("traceparent", "00-2");
+
+        assert_eq!(event.header("traceparent"), Some("00-1"));
+        assert_eq!(event.header("Traceparent"), None);
+    }
+}

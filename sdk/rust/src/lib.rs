@@ -1,0 +1,100 @@
+//! Write outbox listeners in Rust.
+//!
+//! A plugin is one function for each route, and [`listener!`] to list them:
+//!
+//! ```
+//! use outbox_sdk::prelude::*;
+//!
+//! #[derive(Deserialize)]
+//! struct OrderPlaced {
+//!     order_id: u64,
+//!     total: f64,
+//! }
+//!
+//! listener! {
+//!     "Order" / "OrderPlaced" => on_order_placed,
+//!     "Order" / "OrderArchived" => on_order_archived,
+//! }
+//!
+//! /// The payload is parsed before this is called.
+//! fn on_order_placed(event: &Event, order: OrderPlaced) -> Answer {
+//!     if order.total <= 0.0 {
+//!         return Ok(dead("an order must cost something"));
+//!     }
+//!     info!(order_id = order.order_id, attempt = event.attempt; "placed: {:.2}", order.total);
+//!     Ok(Done)
+//! }
+//!
+//! /// A function of the event alone reads the bytes itself, or not at all.
+//! fn on_order_archived(event: &Event) -> Answer {
+//!     let note = std::str::from_utf8(&event.payload)?; // any error becomes a retryable failure
+//!     info!("archived: {note}");
+//!     Ok(Done)
+//! }
+//!
+//! // What `listener!` made can be asked in a plain `cargo test`, without a host.
+//! let event = Event::for_test("Order", "OrderPlaced").with_text(r#"{ "order_id": 7, "total": 9.5 }"#);
+//! assert_eq!(ThisPlugin::on_event(&event), Ok(Done));
+//!
+//! let event = Event::for_test("Order", "OrderPlaced").with_text("{}");
+//! let failure = ThisPlugin::on_event(&event).expect_err("no order");
+//! assert_eq!(failure.kind, FailureKind::Unrecoverable);
+//! assert!(failure.message.contains("missing field `order_id`"), "{}", failure.message);
+//! ```
+//!
+//! # The project around it
+//!
+//! ```toml
+//! [lib]
+//! crate-type = ["cdylib"]
+//!
+//! [dependencies]
+//! outbox-sdk = { path = "…" }
+//! serde = { version = "1", features = ["derive"] }
+//! ```
+//!
+//! `cargo build --target wasm32-wasip2 --release` makes the component; the host loads it when it lies in its plugins directory.
+//!
+//! # What a listener answers
+//!
+//! | Answer | What follows | Counted as an attempt |
+//! |---|---|---|
+//! | `Ok(Done)` | the event is finished | |
+//! | `Ok(retry_after(delay))` | delivered again after `delay` | no |
+//! | `Ok(dead("why"))` | never delivered again | |
+//! | `Err(Failure::retryable("why"))`, or `?` on any error | delivered again when the retry policy says | yes |
+//! | `Err(Failure::retryable_after(delay, "why"))` | delivered again after `delay` | yes |
+//! | `Err(Failure::unrecoverable("why"))` | never delivered again | |
+//!
+//! An event is delivered **at least** once: [`Event::id`] stays the same and is the key for deduplication. A panic is a retryable
+//! failure, and its message goes to the host's log. A listener may find itself in a fresh instance or in one that served other
+//! events before: keep nothing in statics that must survive, and rely on nothing to be gone.
+
+mod answer;
+#[doc(hidden)]
+pub mod bindings; // public for the code that `listener!` writes; not for use by hand
+pub mod config;
+mod event;
+mod handler;
+pub mod log;
+mod plugin;
+
+pub use answer::{Answer, DispatchResult, Failure, FailureKind, dead, retry_after};
+pub use event::{Event, Route};
+pub use handler::Handler;
+pub use plugin::{Description, Plugin, unknown_route};
+
+/// Everything that a listener needs, to be imported at once.
+///
+/// `Deserialize` comes along; its derive needs `serde` among the plugin's own dependencies.
+pub mod prelude {
+    pub use std::time::Duration;
+
+    pub use serde::Deserialize;
+
+    pub use crate::DispatchResult::Done;
+    pub use crate::{
+        Answer, DispatchResult, Event, Failure, FailureKind, Plugin, config, dead, debug, error, info, listener, retry_after,
+        trace, warn,
+    };
+}

@@ -1,0 +1,100 @@
+//! Lines for the host's log: [`trace!`](crate::trace!), [`debug!`](crate::debug!), [`info!`](crate::info!),
+//! [`warn!`](crate::warn!) and [`error!`](crate::error!).
+//!
+//! Each takes what `format!` takes; fields, if any, stand in front, parted by a semicolon:
+//!
+//! ```
+//! # use outbox_sdk::prelude::*;
+//! # let (order_id, total) = (7, 9.5);
+//! info!("order {order_id} placed");
+//! info!(order_id = order_id, total = total; "order placed");
+//! warn!(order_id = order_id; "total {:.2} looks high", total);
+//! ```
+//!
+//! The host adds the plugin, its digest and the event's id to every line, and cuts off what is too much. In a native build, such as
+//! a unit test, lines go to standard error.
+
+use std::fmt::{Arguments, Display};
+
+/// How much a line matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Every step.
+    Trace,
+    /// For whoever looks for a fault.
+    Debug,
+    /// What happened.
+    Info,
+    /// Odd, but it goes on.
+    Warn,
+    /// It did not work.
+    Error,
+}
+
+/// Writes one line. Values of any [`Display`] type make fields.
+#[cfg(target_family = "wasm")]
+pub fn write(level: Level, message: Arguments<'_>, fields: &[(&str, &dyn Display)]) {
+    use crate::bindings::outbox::listener::log;
+
+    let level = match level {
+        Level::Trace => log::Level::Trace,
+        Level::Debug => log::Level::Debug,
+        Level::Info => log::Level::Info,
+        Level::Warn => log::Level::Warn,
+        Level::Error => log::Level::Error,
+    };
+    let fields: Vec<(String, String)> = fields.iter().map(|(key, value)| ((*key).to_owned(), value.to_string())).collect();
+    match message.as_str() {
+        Some(message) => log::write(level, message, &fields),
+        None => log::write(level, &message.to_string(), &fields),
+    }
+}
+
+/// Writes one line. Values of any [`Display`] type make fields.
+#[cfg(not(target_family = "wasm"))]
+#[expect(clippy::print_stderr, reason = "a native build is a test, and a test's log is its standard error")]
+pub fn write(level: Level, message: Arguments<'_>, fields: &[(&str, &dyn Display)]) {
+    let fields: String = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+    eprintln!("{level:?}: {message}{fields}");
+}
+
+/// Writes a line at a level that is a value. Fields stand in front, as for [`info!`](crate::info!).
+#[macro_export]
+macro_rules! log {
+    ($level:expr, $($key:ident = $value:expr),+ ; $($message:tt)+) => {
+        $crate::log::write($level, ::core::format_args!($($message)+), &[$((::core::stringify!($key), &$value)),+])
+    };
+    ($level:expr, $($message:tt)+) => {
+        $crate::log::write($level, ::core::format_args!($($message)+), &[])
+    };
+}
+
+/// Writes a line about every step. See [`log`](mod@crate::log).
+#[macro_export]
+macro_rules! trace {
+    ($($line:tt)+) => { $crate::log!($crate::log::Level::Trace, $($line)+) };
+}
+
+/// Writes a line for whoever looks for a fault. See [`log`](mod@crate::log).
+#[macro_export]
+macro_rules! debug {
+    ($($line:tt)+) => { $crate::log!($crate::log::Level::Debug, $($line)+) };
+}
+
+/// Writes a line about what happened. See [`log`](mod@crate::log).
+#[macro_export]
+macro_rules! info {
+    ($($line:tt)+) => { $crate::log!($crate::log::Level::Info, $($line)+) };
+}
+
+/// Writes a line about something odd. See [`log`](mod@crate::log).
+#[macro_export]
+macro_rules! warn {
+    ($($line:tt)+) => { $crate::log!($crate::log::Level::Warn, $($line)+) };
+}
+
+/// Writes a line about something that did not work. See [`log`](mod@crate::log).
+#[macro_export]
+macro_rules! error {
+    ($($line:tt)+) => { $crate::log!($crate::log::Level::Error, $($line)+) };
+}

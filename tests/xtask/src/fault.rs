@@ -1,0 +1,26 @@
+//! Why a command stopped.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// What failed, and what to do about it: for people, never matched on.
+#[derive(Debug)]
+pub(crate) struct Fault(String);
+
+impl Fault {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+
+    /// A fault of the file system: `cannot read /…/plugins: permission denied`.
+    pub(crate) fn file(verb: &str, path: &Path, error: &io::Error) -> Self {
+        Self(format!("cannot {verb} {}: {error}", path.display()))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,65 @@
+//! What a developer types: `cargo xtask dev`, `test`, `plugins`, `bench`.
+//!
+//! Each command first sees to what it needs, so that the first run on a fresh machine is the same command as every other.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool: it prints")]
+
+mod bench;
+mod dev;
+mod fault;
+mod host;
+mod plugins;
+mod test;
+mod wasm_target;
+mod watch;
+mod workspace;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use fault::Fault;
+use workspace::Workspace;
+
+const HELP: &str = "\
+cargo xtask COMMAND [ARGUMENTS]
+
+  dev [ARGUMENTS]      builds the host and the sample plugins, then runs `outbox dev ARGUMENTS`;
+                       while it runs, a plugin whose source changes is rebuilt and reloaded
+  test [ARGUMENTS]     builds the sample plugins, then runs every test: `cargo test --workspace ARGUMENTS`
+  plugins              builds the sample plugins into target/plugins/NAME.wasm
+  bench [ARGUMENTS]    builds the host for release and the plugin noop, then runs `outbox bench ARGUMENTS`
+
+What is missing (the Rust target wasm32-wasip2) is installed first, by rustup.
+";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let command = arguments.next().unwrap_or_default();
+    let rest: Vec<OsString> = arguments.collect();
+
+    let done = match command.to_str() {
+        Some("dev") => Workspace::find().and_then(|workspace| dev::run(&workspace, &rest)),
+        Some("test") => Workspace::find().and_then(|workspace| test::run(&workspace, &rest)),
+        Some("plugins") if rest.is_empty() => Workspace::find().and_then(|workspace| print_plugins(&workspace)),
+        Some("bench") => Workspace::find().and_then(|workspace| bench::run(&workspace, &rest)),
+        Some("help" | "--help" | "-h") => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => {
+            eprint!("{HELP}");
+            Ok(ExitCode::from(2))
+        }
+    };
+    done.unwrap_or_else(|fault| {
+        eprintln!("xtask: {fault}");
+        ExitCode::FAILURE
+    })
+}
+
+fn print_plugins(workspace: &Workspace) -> Result<ExitCode, Fault> {
+    for component in plugins::build_all(workspace)? {
+        println!("{}  {} bytes", component.path.display(), component.bytes);
+    }
+    Ok(ExitCode::SUCCESS)
+}
