@@ -13,7 +13,8 @@ use crate::store::{NewRow, Ownership, StoreError};
 use crate::time::micros;
 
 /// One statement for any number of rows: ?1 is a JSON array with one array per row, ?2 all payloads end to end (JSON cannot
-/// carry bytes), ?3 now, ?4 the owner, ?5 the end of the lease. `WHERE true` tells SQLite's parser that ON CONFLICT is no join.
+/// carry bytes), ?3 now, ?4 the owner, ?5 the end of the lease. `WHERE true` tells SQLite's parser that ON CONFLICT is no join;
+/// `jsonb_each` spares it from writing each inner array out as text and reading it again.
 const INSERT: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
                           occurred_at, created_at, available_at, expires_at, due_at, claims, claim_seq, locked_by, locked_at)
@@ -22,7 +23,7 @@ SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->
        value ->> 9, ?3, value ->> 10, value ->> 11,
        iif(value ->> 12, ?5, value ->> 10), value ->> 12, value ->> 12,
        iif(value ->> 12, ?4, NULL), iif(value ->> 12, ?3, NULL)
-FROM json_each(?1) WHERE true
+FROM jsonb_each(?1) WHERE true
 ON CONFLICT (event_id) DO NOTHING
 RETURNING seq, event_id";
 

@@ -12,14 +12,14 @@ use crate::store::StoreError;
 const UNPARK: &str = "
 UPDATE outbox_event SET parked = NULL, due_at = available_at
 WHERE seq IN (
-  SELECT outbox_event.seq FROM json_each(?1) AS route CROSS JOIN outbox_event
+  SELECT outbox_event.seq FROM jsonb_each(?1) AS route CROSS JOIN outbox_event
   WHERE outbox_event.aggregate_type = route.value ->> 0 AND outbox_event.event_type = route.value ->> 1
     AND outbox_event.parked IS NOT NULL
   LIMIT ?2)";
 
 const REMEMBER: &str = "
 INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at)
-SELECT value ->> 0, value ->> 1, ?2 FROM json_each(?1) WHERE true
+SELECT value ->> 0, value ->> 1, ?2 FROM jsonb_each(?1) WHERE true
 ON CONFLICT DO NOTHING";
 
 const KNOWN: &str = "SELECT aggregate_type, event_type FROM outbox_event_route";

@@ -26,7 +26,7 @@ WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq = settled.va
 const DEFERRED: &str = "
 UPDATE outbox_event
 SET status = 0, due_at = ?2 + (settled.value ->> 2), deferrals = deferrals + 1, claims = 0, locked_by = NULL, locked_at = NULL
-FROM json_each(?1) AS settled
+FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// ?1 rows of [seq, fence, delay, error], ?2 now.
@@ -34,7 +34,7 @@ const RETRY: &str = "
 UPDATE outbox_event
 SET status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, last_error = settled.value ->> 3, claims = 0,
     locked_by = NULL, locked_at = NULL
-FROM json_each(?1) AS settled
+FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// ?1 rows of [seq, fence, counted, error], ?2 now.
@@ -42,21 +42,21 @@ const DEAD: &str = "
 UPDATE outbox_event
 SET status = 3, done_at = ?2, due_at = NULL, attempts = attempts + (settled.value ->> 2), last_error = settled.value ->> 3,
     claims = 0, parked = NULL, locked_by = NULL, locked_at = NULL
-FROM json_each(?1) AS settled
+FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// ?1 rows of [seq, fence, reason].
 const PARKED: &str = "
 UPDATE outbox_event
 SET due_at = NULL, parked = settled.value ->> 2, claims = 0, locked_by = NULL, locked_at = NULL
-FROM json_each(?1) AS settled
+FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// ?1 rows of [seq, fence, delay], ?2 now. The claim is given back: the event never started.
 const RELEASED: &str = "
 UPDATE outbox_event
 SET due_at = ?2 + (settled.value ->> 2), claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL
-FROM json_each(?1) AS settled
+FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Longest stored error, in characters. Source: specification 8.3.
