@@ -4,3 +4,5 @@ pub mod event;
 pub mod listener;
 pub mod time;
 pub mod units;
+#[cfg(feature = "wasm")]
+pub mod wasm;
