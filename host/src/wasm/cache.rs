@@ -146,10 +146,10 @@ fn key(dir: &Path) -> io::Result<[u8; KEY_BYTES]> {
         create_private(&draft)?.write_all(&fresh)?;
         let linked = fs::hard_link(&draft, &path);
         let _ = fs::remove_file(&draft);
-        if let Err(error) = linked {
-            if error.kind() != io::ErrorKind::AlreadyExists {
-                return Err(error);
-            }
+        if let Err(error) = linked
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error);
         }
     }
     let bytes = read_private(&path)?;

@@ -29,10 +29,10 @@ pub(super) fn explain(error: &wasmtime::Error, store: &mut Store<State>, limits:
         return Ended::NoSlot;
     }
     let (cause, mut message) = classify(error, store.data().limiter.denied, limits, name);
-    if matches!(cause, Cause::Trap | Cause::Memory | Cause::Stack | Cause::Fuel) {
-        if let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() {
-            append_frames(&mut message, backtrace);
-        }
+    if matches!(cause, Cause::Trap | Cause::Memory | Cause::Stack | Cause::Fuel)
+        && let Some(backtrace) = error.downcast_ref::<WasmBacktrace>()
+    {
+        append_frames(&mut message, backtrace);
     }
     if let Some(stderr) = stderr {
         write!(message, "; stderr: {stderr}").expect("a String takes everything");

@@ -23,6 +23,8 @@ mod scan;
 mod seats;
 mod single;
 mod status;
+#[cfg(test)]
+mod tests;
 mod text;
 mod watch;
 

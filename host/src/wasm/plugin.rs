@@ -38,7 +38,7 @@ impl Linked {
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);
-        store.epoch_deadline_callback(|store| tick(store));
+        store.epoch_deadline_callback(tick);
         store.set_epoch_deadline(1);
         store.set_fuel(fuel).expect("the engine counts fuel");
         store

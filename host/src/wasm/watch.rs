@@ -65,10 +65,15 @@ impl Watch {
         let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
         self.running = Some(tokio::spawn(async move {
             loop {
+                let reason = async {
+                    tokio::select! {
+                        () = changed.notified() => quiet(&changed, debounce).await,
+                        () = tokio::time::sleep(interval) => {}
+                    }
+                };
                 tokio::select! {
                     () = stopped.notified() => return,
-                    () = changed.notified() => quiet(&changed, debounce).await,
-                    () = tokio::time::sleep(interval) => {}
+                    () = reason => {}
                 }
                 if let Some(watcher) = &mut watcher {
                     watched.follow(watcher);
