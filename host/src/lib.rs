@@ -18,6 +18,8 @@ pub mod queue;
 pub mod store;
 pub mod time;
 pub mod units;
+#[cfg(feature = "wasm")]
+pub mod wasm;
 pub mod writer;
 
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};

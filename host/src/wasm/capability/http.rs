@@ -1,0 +1,39 @@
+//! `wasi:http`: linked, because many toolchains import it unasked, and refused at every call.
+
+use std::sync::Arc;
+
+use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtxView, WasiHttpHooks, WasiHttpView};
+
+use super::{Identity, State};
+
+/// Refuses every request.
+pub(super) struct Denied(pub(super) Arc<Identity>);
+
+type Sent = Result<(http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>), Error>;
+
+impl WasiHttpHooks for Denied {
+    fn send_request(
+        &mut self,
+        request: http::Request<WasiBody>,
+        _: Option<RequestOptions>,
+        _: Box<dyn Future<Output = Result<(), Error>> + Send>,
+    ) -> Box<dyn Future<Output = Sent> + Send> {
+        let uri = request.uri();
+        let origin = format!("{}://{}", uri.scheme_str().unwrap_or("https"), uri.authority().map_or("", |host| host.as_str()));
+        let origin = crate::wasm::text::keepable(&origin, 200);
+        self.0.refused(format!("a request to {origin}"), "plugins have no network in this version of the host");
+        Box::new(async { Err(Error::HttpRequestDenied) })
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        64 << 10
+    }
+}
+
+impl WasiHttpView for State {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        // What this call exceeds ends the guest at the next tick: there is no way to refuse from here.
+        let _ = self.meter.charge(0);
+        WasiHttpCtxView { hooks: &mut self.denied, table: &mut self.table, ctx: &mut self.http }
+    }
+}

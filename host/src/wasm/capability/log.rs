@@ -1,0 +1,311 @@
+//! The `log` interface, and stdout and stderr, which are log lines too.
+//!
+//! Budgeted, so that no guest fills a disk; escaped, so that none forges a line.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::io::AsyncWrite;
+use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
+use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
+
+use super::{Identity, State};
+use crate::event::EventId;
+use crate::wasm::bindings::outbox::listener::log::{Host, Level};
+use crate::wasm::limits::Exceeded;
+use crate::wasm::text::{cut, escape};
+
+/// The target of everything that plugins log.
+pub(in crate::wasm) const TARGET: &str = "outbox::plugin";
+
+const MAX_LINE_BYTES: usize = 8 << 10;
+const MAX_LINES: u32 = 100;
+const MAX_BYTES: usize = 64 << 10;
+const MAX_STREAM_BYTES: u64 = 4 << 20;
+const TAIL_LINES: usize = 5;
+
+impl Host for State {
+    fn write(&mut self, level: Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {
+        let size = message.len() + fields.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        self.meter.charge(size)?;
+        let mut lines = self.lines().lock().unwrap_or_else(PoisonError::into_inner);
+        lines.write(level, &message, &fields);
+        Ok(())
+    }
+}
+
+pub(super) type SharedLines = Arc<Mutex<Lines>>;
+
+/// The lines of one call, on their way into the host's log.
+#[derive(Debug)]
+pub(super) struct Lines {
+    identity: Arc<Identity>,
+    event: Option<EventId>,
+    written: u32,
+    bytes: usize,
+    dropped: u32,
+    stream_bytes: u64,
+    unfinished: [Vec<u8>; 2],
+    tail: VecDeque<String>,
+}
+
+/// One of the two streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Out,
+    Err,
+}
+
+impl Lines {
+    pub(super) fn new(identity: Arc<Identity>, event: Option<EventId>) -> Self {
+        Self {
+            identity,
+            event,
+            written: 0,
+            bytes: 0,
+            dropped: 0,
+            stream_bytes: 0,
+            unfinished: [Vec::new(), Vec::new()],
+            tail: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn begin(&mut self, event: Option<EventId>) {
+        self.event = event;
+        (self.written, self.bytes, self.dropped, self.stream_bytes) = (0, 0, 0, 0);
+        self.tail.clear();
+    }
+
+    pub(super) fn end(&mut self) -> Option<String> {
+        for stream in [Stream::Out, Stream::Err] {
+            self.finish_line(stream);
+        }
+        if self.dropped > 0 {
+            let (plugin, digest) = (self.identity.name.as_str(), self.identity.digest.as_str());
+            let event = self.event.as_ref().map(EventId::as_str);
+            tracing::warn!(
+                target: TARGET, plugin, digest, event.id = event,
+                "{} lines dropped: more than {MAX_LINES} lines or {} KiB in one call", self.dropped, MAX_BYTES >> 10
+            );
+            self.dropped = 0;
+        }
+        (!self.tail.is_empty()).then(|| Vec::from(std::mem::take(&mut self.tail)).join(" | "))
+    }
+
+    fn write(&mut self, level: Level, message: &str, fields: &[(String, String)]) {
+        let size = message.len() + fields.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        let size = size.min(MAX_LINE_BYTES);
+        if self.written >= MAX_LINES || self.bytes + size > MAX_BYTES {
+            self.dropped = self.dropped.saturating_add(1);
+            return;
+        }
+        self.written += 1;
+        self.bytes += size;
+        let (plugin, digest) = (self.identity.name.as_str(), self.identity.digest.as_str());
+        let event = self.event.as_ref().map(EventId::as_str);
+        macro_rules! emit {
+            ($level:ident) => {
+                if tracing::enabled!(target: TARGET, tracing::Level::$level) {
+                    let (message, fields) = (one_line(message), listed(fields));
+                    tracing::event!(
+                        target: TARGET, tracing::Level::$level, plugin, digest, event.id = event, fields, "{message}"
+                    );
+                }
+            };
+        }
+        match level {
+            Level::Trace => emit!(TRACE),
+            Level::Debug => emit!(DEBUG),
+            Level::Info => emit!(INFO),
+            Level::Warn => emit!(WARN),
+            Level::Error => emit!(ERROR),
+        }
+    }
+
+    /// Takes bytes of a stream; every line feed ends a line, and so does the longest line.
+    fn stream(&mut self, stream: Stream, mut bytes: &[u8]) -> Result<(), Exceeded> {
+        self.stream_bytes = self.stream_bytes.saturating_add(bytes.len() as u64);
+        if self.stream_bytes > MAX_STREAM_BYTES {
+            return Err(Exceeded::HostBytes);
+        }
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            self.append(stream, &bytes[..end]);
+            self.finish_line(stream);
+            bytes = &bytes[end + 1..];
+        }
+        self.append(stream, bytes);
+        Ok(())
+    }
+
+    /// Keeps the beginning of a line that is too long, and drops the rest of it.
+    fn append(&mut self, stream: Stream, bytes: &[u8]) {
+        let line = &mut self.unfinished[stream as usize];
+        let room = MAX_LINE_BYTES + 4 - line.len().min(MAX_LINE_BYTES + 4);
+        line.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn finish_line(&mut self, stream: Stream) {
+        let line = std::mem::take(&mut self.unfinished[stream as usize]);
+        if line.is_empty() {
+            return;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches('\r');
+        if stream == Stream::Err {
+            if self.tail.len() == TAIL_LINES {
+                self.tail.pop_front();
+            }
+            self.tail.push_back(escape(cut(text, 300)).into_owned());
+        }
+        self.write(if stream == Stream::Err { Level::Warn } else { Level::Info }, text, &[]);
+    }
+}
+
+/// A call that is cut off ends too, and its dropped lines are told all the same.
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn one_line(message: &str) -> std::borrow::Cow<'_, str> {
+    escape(cut(message, MAX_LINE_BYTES))
+}
+
+/// `key=value key=value`; nothing when there are none.
+fn listed(fields: &[(String, String)]) -> Option<String> {
+    let mut listed = String::new();
+    for (key, value) in fields {
+        if listed.len() >= MAX_LINE_BYTES {
+            break;
+        }
+        let gap = if listed.is_empty() { "" } else { " " };
+        write!(
+            listed,
+            "{gap}{}={}",
+            escape(cut(key, 256)),
+            escape(cut(value, MAX_LINE_BYTES - listed.len().min(MAX_LINE_BYTES)))
+        )
+        .expect("a String takes everything");
+    }
+    (!listed.is_empty()).then_some(listed)
+}
+
+/// Stdout or stderr of a guest.
+#[derive(Clone)]
+pub(super) struct Writer {
+    lines: SharedLines,
+    stream: Stream,
+}
+
+impl Writer {
+    pub(super) fn stdout(lines: SharedLines) -> Self {
+        Self { lines, stream: Stream::Out }
+    }
+
+    pub(super) fn stderr(lines: SharedLines) -> Self {
+        Self { lines, stream: Stream::Err }
+    }
+
+    fn take(&self, bytes: &[u8]) -> Result<(), Exceeded> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).stream(self.stream, bytes)
+    }
+}
+
+impl IsTerminal for Writer {
+    fn is_terminal(&self) -> bool {
+        false
+    }
+}
+
+impl StdoutStream for Writer {
+    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn p2_stream(&self) -> Box<dyn OutputStream> {
+        Box::new(self.clone())
+    }
+}
+
+#[async_trait::async_trait]
+impl Pollable for Writer {
+    async fn ready(&mut self) {}
+}
+
+impl OutputStream for Writer {
+    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        self.take(&bytes).map_err(|exceeded| StreamError::Trap(exceeded.into()))
+    }
+
+    fn flush(&mut self) -> StreamResult<()> {
+        Ok(())
+    }
+
+    fn check_write(&mut self) -> StreamResult<usize> {
+        Ok(64 << 10)
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+        bytes: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        std::task::Poll::Ready(self.take(bytes).map(|()| bytes.len()).map_err(std::io::Error::other))
+    }
+
+    fn poll_flush(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<std::io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<std::io::Result<()>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines() -> Lines {
+        Lines::new(Arc::new(Identity::new("p".to_owned(), "d".to_owned(), Default::default())), None)
+    }
+
+    #[test]
+    fn a_line_without_an_end_takes_no_more_than_the_longest_line() {
+        let mut lines = lines();
+        for _ in 0..60 {
+            lines.stream(Stream::Out, &[b'x'; 65_536]).unwrap();
+        }
+        assert!(lines.unfinished[0].len() <= MAX_LINE_BYTES + 4);
+        assert!(matches!(lines.stream(Stream::Out, &[b'x'; 500_000]), Err(Exceeded::HostBytes)));
+    }
+
+    #[test]
+    fn lines_over_the_budget_are_counted_and_the_last_of_stderr_are_kept() {
+        let mut lines = lines();
+        for number in 0..150 {
+            lines.stream(Stream::Err, format!("line {number}\r\n").as_bytes()).unwrap();
+        }
+        lines.stream(Stream::Err, b"half \x1b[1m").unwrap();
+        assert_eq!(lines.dropped, 50);
+        assert_eq!(lines.end().unwrap(), "line 146 | line 147 | line 148 | line 149 | half \\u{1b}[1m");
+        assert_eq!(lines.dropped, 0, "told");
+        lines.begin(None);
+        lines.write(Level::Info, "again", &[]);
+        assert_eq!((lines.written, lines.dropped), (1, 0));
+    }
+
+    #[test]
+    fn fields_are_listed_in_bounds() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(listed(&[pair("a", "1"), pair("b", "x\ny")]).unwrap(), "a=1 b=x\\ny");
+        assert_eq!(listed(&[]), None);
+        let many: Vec<_> = (0..10_000).map(|_| pair(&"k".repeat(300), &"v".repeat(300))).collect();
+        assert!(listed(&many).unwrap().len() < MAX_LINE_BYTES + 1_024);
+    }
+}

@@ -1,0 +1,29 @@
+//! WASI 0.2: clocks, randomness and the two output streams work; files, sockets, arguments and the environment are empty.
+
+use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+
+use super::State;
+use super::log::{SharedLines, Writer};
+use crate::wasm::limits::MAX_RANDOM_BYTES;
+
+impl WasiView for State {
+    /// Every WASI call comes through here, so here they are counted.
+    fn ctx(&mut self) -> WasiCtxView<'_> {
+        // What this call exceeds ends the guest at the next tick: there is no way to refuse from here.
+        let _ = self.meter.charge(0);
+        if self.wasi.is_none() {
+            let context = context(self.lines());
+            self.wasi = Some(Box::new(context));
+        }
+        let ctx = self.wasi.as_deref_mut().expect("made above");
+        WasiCtxView { ctx, table: &mut self.table }
+    }
+}
+
+fn context(lines: &SharedLines) -> WasiCtx {
+    WasiCtx::builder()
+        .stdout(Writer::stdout(lines.clone()))
+        .stderr(Writer::stderr(lines.clone()))
+        .max_random_size(MAX_RANDOM_BYTES)
+        .build()
+}

@@ -1,0 +1,85 @@
+//! What an error of wasmtime means: which limit, how to raise it, and where in the guest it happened.
+
+use std::fmt::Write;
+
+use wasmtime::{PoolConcurrencyLimitError, Store, Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+
+use super::capability::State;
+use super::limits::{Exceeded, HOSTCALL_BYTES};
+use super::manifest::Limits;
+use super::text::keepable;
+use crate::listener::{Cause, Failure};
+
+const MAX_FRAMES: usize = 5;
+const MAX_ERROR_BYTES: usize = 1_024;
+
+/// How a call ended that did not answer.
+pub(super) enum Ended {
+    /// It never began: all slots of the pool are taken.
+    NoSlot,
+    /// It broke off.
+    Broken(Failure),
+}
+
+/// Explains the error of an instantiation or a call, and ends the call's log lines.
+pub(super) fn explain(error: &wasmtime::Error, store: &mut Store<State>, limits: &Limits, name: &str) -> Ended {
+    let stderr = store.data_mut().end();
+    if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
+        return Ended::NoSlot;
+    }
+    let (cause, mut message) = classify(error, store.data().limiter.denied, limits, name);
+    if matches!(cause, Cause::Trap | Cause::Memory | Cause::Stack | Cause::Fuel)
+        && let Some(backtrace) = error.downcast_ref::<WasmBacktrace>()
+    {
+        append_frames(&mut message, backtrace);
+    }
+    if let Some(stderr) = stderr {
+        write!(message, "; stderr: {stderr}").expect("a String takes everything");
+    }
+    Ended::Broken(Failure::broken(cause, message))
+}
+
+fn classify(error: &wasmtime::Error, denied: bool, limits: &Limits, name: &str) -> (Cause, String) {
+    let raise = |what: &str| format!("to allow more, set limits.{what} in {name}.toml");
+    let memory = || (Cause::Memory, format!("asked for more than {} of memory; {}", limits.memory, raise("memory")));
+    if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
+        return (Cause::HostCalls, format!("{exceeded} in one call, which is fixed; do less for each event"));
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel) => {
+            return (Cause::Fuel, format!("used up {} fuel; {}", limits.fuel, raise("fuel")));
+        }
+        Some(Trap::StackOverflow) => {
+            return (Cause::Stack, "recursed deeper than 512 KiB of stack, which is fixed".to_owned());
+        }
+        // A guest that is refused memory aborts, and that looks like any other trap.
+        Some(_) if denied => return memory(),
+        Some(trap) => return (Cause::Trap, trap.to_string()),
+        None => {}
+    }
+    if denied {
+        return memory();
+    }
+    if let Some(exit) = error.downcast_ref::<I32Exit>() {
+        return (Cause::Trap, format!("ended itself with exit code {}", exit.0));
+    }
+    // wasmtime keeps the type of this one to itself.
+    let root = error.root_cause().to_string();
+    if root.contains("too much data is being copied") {
+        return (Cause::Output, format!("handed the host more than {} KiB at once, which is fixed", HOSTCALL_BYTES >> 10));
+    }
+    (Cause::Trap, keepable(&root, MAX_ERROR_BYTES))
+}
+
+/// Where it happened, innermost first.
+fn append_frames(message: &mut String, backtrace: &WasmBacktrace) {
+    for (index, frame) in backtrace.frames().iter().take(MAX_FRAMES).enumerate() {
+        let place = if index == 0 { "; in" } else { " <" };
+        match frame.func_name() {
+            Some(name) => write!(message, "{place} {}", keepable(name, 120)),
+            None => write!(message, "{place} function {}", frame.func_index()),
+        }
+        .expect("a String takes everything");
+    }
+}

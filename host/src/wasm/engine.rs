@@ -1,0 +1,185 @@
+//! wasmtime, set up once per process: compiler, pool of instances, linker, ticker.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use wasmtime::component::{HasSelf, Linker};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, OperatorCost, PoolingAllocationConfig};
+
+use super::bindings::Listener;
+use super::capability::State;
+use super::error::LoadError;
+use super::manifest::MAX_MEMORY;
+
+/// Guests that compute are made to give way this often.
+const TICK: Duration = Duration::from_millis(5);
+/// The most elements of one table; a JavaScript guest has 7,689.
+pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
+const SMALL_RESERVATION: u64 = 256 << 20;
+
+/// Whether memory is cleaned page by page with the kernel's help: twice as fast, but pages that were swapped out keep what an
+/// earlier guest wrote (wasmtime#14357).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PagemapScan {
+    /// Where the kernel can and the machine has no swap. The default.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+}
+
+/// The sandbox: everything that loaded components share. Make one per process.
+pub struct Engine {
+    pub(super) wasm: wasmtime::Engine,
+    pub(super) linker: Linker<State>,
+    /// Taken while a component is compiled: one at a time, so that compiling takes at most its share of the machine.
+    pub(super) compiling: tokio::sync::Mutex<()>,
+    pub(super) workers: usize,
+    scans_pages: bool,
+    kept: Arc<AtomicUsize>,
+    max_kept: usize,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Sets up the sandbox for so many workers, each making one call at a time.
+    ///
+    /// # Errors
+    /// When this machine cannot run WebAssembly at all.
+    pub fn new(workers: usize, pagemap_scan: PagemapScan) -> Result<Arc<Self>, LoadError> {
+        let workers = workers.max(1);
+        let max_kept = 3 * workers;
+        // A call uses one slot, a kept instance one, and a few are for loading and for slots not yet given back.
+        let slots = u32::try_from(workers + max_kept + 8).unwrap_or(u32::MAX).min(4_096);
+        let scans_pages = pagemap_scan == PagemapScan::Auto && !has_swap();
+        let wasm = allocate(slots, scans_pages).map_err(LoadError::Engine)?;
+        let linker = link(&wasm).map_err(LoadError::Engine)?;
+        tick(&wasm).map_err(|source| LoadError::Engine(source.into()))?;
+        let kept = Arc::default();
+        Ok(Arc::new(Self { wasm, linker, compiling: tokio::sync::Mutex::new(()), workers, scans_pages, kept, max_kept }))
+    }
+
+    /// Whether swap came while pages are cleaned with the kernel's help, which then leaves some as they are.
+    pub(super) fn is_leaking(&self) -> bool {
+        self.scans_pages && has_swap()
+    }
+
+    /// Room to keep one more instance; `None` when so many are kept that new calls might find no slot.
+    pub(super) fn keep(&self) -> Option<KeptPlace> {
+        self.kept
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |kept| (kept < self.max_kept).then_some(kept + 1))
+            .ok()
+            .map(|_| KeptPlace(self.kept.clone()))
+    }
+}
+
+/// Room for one kept instance, given back when dropped.
+#[derive(Debug)]
+pub(super) struct KeptPlace(Arc<AtomicUsize>);
+
+impl Drop for KeptPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The best allocator that this machine has room for. A slot reserves about 6 GiB of addresses, which some containers forbid.
+fn allocate(slots: u32, scans_pages: bool) -> wasmtime::Result<wasmtime::Engine> {
+    let mut pooling = config();
+    pooling.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots, scans_pages)));
+    let refused = match wasmtime::Engine::new(&pooling) {
+        Ok(engine) => return Ok(engine),
+        Err(refused) => refused,
+    };
+    pooling.memory_reservation(SMALL_RESERVATION);
+    if let Ok(engine) = wasmtime::Engine::new(&pooling) {
+        tracing::info!("plugins: reserving 256 MiB of addresses per memory, since 4 GiB were refused: {refused}");
+        return Ok(engine);
+    }
+    let engine = wasmtime::Engine::new(config().memory_reservation(SMALL_RESERVATION))?;
+    tracing::warn!("plugins: without a pool of instances (calls cost twice as much), since it was refused: {refused}");
+    Ok(engine)
+}
+
+fn config() -> Config {
+    let mut config = Config::new();
+    let mut cost = OperatorCost::new();
+    // Growing is free otherwise, and the kernel's work for a page is not.
+    cost.variable.memory_grow_per_page = 64;
+    config
+        .consume_fuel(true)
+        .operator_cost(cost)
+        .epoch_interruption(true)
+        .concurrency_support(false)
+        .memory_init_cow(true)
+        .memory_guaranteed_dense_image_size(64 << 20)
+        .max_wasm_stack(512 << 10)
+        .async_stack_size(1 << 20)
+        .wasm_threads(false)
+        .shared_memory(false)
+        .wasm_memory64(false)
+        .native_unwind_info(false)
+        .wasm_backtrace_max_frames(NonZeroUsize::new(20));
+    config
+}
+
+fn pool(slots: u32, scans_pages: bool) -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(slots)
+        // A Python guest has 14 core instances.
+        .total_core_instances(16 * slots)
+        .total_memories(2 * slots)
+        .total_tables(4 * slots)
+        .total_stacks(slots)
+        .max_core_instances_per_component(64)
+        .max_memories_per_component(8)
+        .max_tables_per_component(16)
+        .max_tables_per_module(4)
+        .table_elements(MAX_TABLE_ELEMENTS)
+        .max_component_instance_size(4 << 20)
+        .max_core_instance_size(4 << 20)
+        .max_memory_size(MAX_MEMORY.as_usize())
+        .max_unused_warm_slots(slots / 4)
+        // Cleaned by hand instead of given back to the kernel, whose lock all workers share.
+        .linear_memory_keep_resident(8 << 20);
+    if scans_pages {
+        pool.pagemap_scan(Enabled::Auto);
+    }
+    pool
+}
+
+/// Whether the machine swaps; yes when it cannot be told.
+fn has_swap() -> bool {
+    std::fs::read_to_string("/proc/swaps").map_or(true, |swaps| swaps.lines().skip(1).any(|line| !line.trim().is_empty()))
+}
+
+/// Everything that a guest may import.
+fn link(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State>> {
+    let mut linker = Linker::new(engine);
+    Listener::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    Ok(linker)
+}
+
+/// A thread of its own, because it must tick while every worker of the runtime is busy. It ends with the engine.
+fn tick(engine: &wasmtime::Engine) -> std::io::Result<()> {
+    let engine = engine.weak();
+    std::thread::Builder::new().name("outbox-ticker".to_owned()).spawn(move || {
+        while let Some(engine) = engine.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            std::thread::sleep(TICK);
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Why a component file did not become a listener.
+
+use std::path::PathBuf;
+
+use crate::event::NameError;
+use crate::listener::RouteConflict;
+
+/// Why a component file did not become a listener, or the plugins directory cannot be used.
+///
+/// Nothing has changed: a version that served before still serves. Only [`Read`](Self::Read) and
+/// [`Changing`](Self::Changing) may pass by themselves; the others come back until the file or its manifest changes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// This machine cannot run WebAssembly as the host needs it.
+    #[error("the WebAssembly engine could not be set up on this machine")]
+    Engine(#[source] wasmtime::Error),
+    /// The plugins directory cannot be used.
+    #[error("plugins directory {dir}: {reason}")]
+    Directory {
+        /// The directory.
+        dir: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The file could not be read.
+    #[error("{file} could not be read")]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A symlink out of the plugins directory.
+    #[error("{file} leads to {target}, outside the plugins directory; copy the file into it")]
+    Outside {
+        /// The link.
+        file: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
+    /// A directory, socket, device or pipe.
+    #[error("{file} is not a regular file")]
+    NotAFile {
+        /// What is there.
+        file: PathBuf,
+    },
+    /// Too large to be loaded.
+    #[error("{file} has {bytes} bytes; at most {max} are loaded: build in release mode and strip it", max = super::file::MAX_FILE_BYTES)]
+    TooLarge {
+        /// The file.
+        file: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// Somebody is still writing it.
+    #[error("{file} is still changing; it is loaded when it stays the same (copy under another name and rename)")]
+    Changing {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The manifest is wrong.
+    #[error("the manifest {file} is not valid: {reason}")]
+    Manifest {
+        /// The manifest, or the section of the host's configuration.
+        file: String,
+        /// What is wrong and what is allowed.
+        reason: String,
+    },
+    /// Not a component at all.
+    #[error("{file} is not a WebAssembly component: {reason}")]
+    NotAComponent {
+        /// The file.
+        file: PathBuf,
+        /// What it is, and what to do.
+        reason: String,
+    },
+    /// The bytes are damaged, or end too early.
+    #[error(
+        "{file} is damaged or not complete, at byte {offset} of {bytes}: {reason}; copy it again, under another name and renamed"
+    )]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Where.
+        offset: u64,
+        /// Its size.
+        bytes: u64,
+        /// What the reader says.
+        reason: String,
+    },
+    /// Larger or deeper than any honest component.
+    #[error("{file} has {what}; at most {max} are compiled, because compiling takes this host's time and memory")]
+    TooComplex {
+        /// The file.
+        file: PathBuf,
+        /// What there is too much of, with its number.
+        what: String,
+        /// How much is allowed.
+        max: u64,
+    },
+    /// The compiler refuses it.
+    #[error("{file} could not be compiled: {reason}")]
+    Compile {
+        /// The file.
+        file: PathBuf,
+        /// What the compiler says, and what to do.
+        reason: String,
+    },
+    /// The component was built against another listener contract, or none.
+    #[error("{file} does not fit this host, which calls outbox:listener@0.1.0: {}", differences.join("; "))]
+    WrongWorld {
+        /// The file.
+        file: PathBuf,
+        /// Every difference, with what to do.
+        differences: Vec<String>,
+    },
+    /// Imports or exports have other shapes than ours.
+    #[error("{file} does not fit this host: {reason}; rebuild it with an outbox-sdk for outbox:listener@0.1.0")]
+    Link {
+        /// The file.
+        file: PathBuf,
+        /// What wasmtime says.
+        reason: String,
+    },
+    /// It needs more than it may have before it has done anything.
+    #[error("{file} needs {what}; {advice}")]
+    Needs {
+        /// The file.
+        file: PathBuf,
+        /// What it needs.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
+    /// `describe` did not answer.
+    #[error("{file} could not describe itself: {reason}")]
+    Describe {
+        /// The file.
+        file: PathBuf,
+        /// How it ended.
+        reason: String,
+    },
+    /// `describe` answered something that cannot be.
+    #[error("{file} describes itself wrongly: {reason}")]
+    Description {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// One of its routes has a name that breaks a rule.
+    #[error("{file} declares a route that is none ({aggregate_type:?}, {event_type:?})")]
+    Route {
+        /// The file.
+        file: PathBuf,
+        /// The first name.
+        aggregate_type: String,
+        /// The second name.
+        event_type: String,
+        /// Which rule.
+        source: NameError,
+    },
+    /// Somebody else answers one of its routes.
+    #[error("{file} cannot serve; remove one of the two plugins, or the route from one of them")]
+    Conflict {
+        /// The file.
+        file: PathBuf,
+        /// Which route and who has it.
+        source: RouteConflict,
+    },
+}

@@ -1,0 +1,175 @@
+//! What a guest may use, and who counts it: memory by the [`Limiter`], calls of the host by the [`Meter`].
+//!
+//! Fuel is counted by wasmtime and the deadline by tokio; `call.rs` sets both.
+
+use std::time::Duration;
+
+use wasmtime::ResourceLimiter;
+
+/// What instantiating may burn, before the call's own fuel counts.
+pub(super) const INIT_FUEL: u64 = 20_000_000;
+/// The most bytes that one call of the host, or the guest's answer, may carry out of the guest. Only that direction is
+/// counted: payload and headers, on their way in, are not.
+pub(super) const HOSTCALL_BYTES: usize = 2 << 20;
+/// The most handles that a guest may hold.
+pub(super) const MAX_HANDLES: usize = 1_024;
+/// The most host objects behind them.
+pub(super) const MAX_RESOURCES: usize = 512;
+/// The most random bytes asked for at once.
+pub(super) const MAX_RANDOM_BYTES: u64 = 64 << 10;
+/// The largest message or reason that is kept with an event.
+pub(super) const MAX_MESSAGE_BYTES: usize = 2 << 10;
+/// The shortest and the longest delay that a guest may ask for.
+pub(super) const DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 60 * 60));
+
+const MAX_HOST_CALLS: u32 = 1_000;
+const MAX_HOST_BYTES: u64 = 4 << 20;
+const FUEL_PER_HOST_CALL: u64 = 1_000;
+
+/// The delay that a guest asked for, within bounds.
+pub(super) fn delay(millis: u64) -> Duration {
+    Duration::from_millis(millis).clamp(DELAYS.0, DELAYS.1)
+}
+
+/// A limit that wasmtime does not know, exceeded. Travels out of the guest as the error of a host call.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(super) enum Exceeded {
+    #[error("called the host more than {MAX_HOST_CALLS} times")]
+    HostCalls,
+    #[error("handed the host more than {MAX_HOST_BYTES} bytes")]
+    HostBytes,
+}
+
+/// Counts the calls of the host during one call of the guest, because fuel does not: a guest once pushed 105 GB of log
+/// text through the boundary on two million fuel.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    calls: u32,
+    bytes: u64,
+    burnt: u64,
+}
+
+impl Meter {
+    /// Takes note of one call that carries so many bytes.
+    pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        self.calls = self.calls.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.check()
+    }
+
+    /// Whether a limit is exceeded.
+    pub(super) fn check(&self) -> Result<(), Exceeded> {
+        if self.calls > MAX_HOST_CALLS {
+            return Err(Exceeded::HostCalls);
+        }
+        if self.bytes > MAX_HOST_BYTES {
+            return Err(Exceeded::HostBytes);
+        }
+        Ok(())
+    }
+
+    /// The fuel that the calls since the last question cost.
+    pub(super) fn fuel_due(&mut self) -> u64 {
+        let total = u64::from(self.calls) * FUEL_PER_HOST_CALL + self.bytes;
+        let due = total - self.burnt;
+        self.burnt = total;
+        due
+    }
+}
+
+/// Bounds the sum over all memories and tables of a store.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    max: usize,
+    used: usize,
+    /// Whether something was refused in this call. A guest that is refused memory aborts, which looks like any other trap.
+    pub(super) denied: bool,
+}
+
+impl Limiter {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, used: 0, denied: false }
+    }
+
+    /// Bytes in use now; memory never shrinks.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    fn grow(&mut self, current: usize, desired: usize) -> bool {
+        let total = self.used.saturating_add(desired.saturating_sub(current));
+        if total > self.max {
+            self.denied = true;
+            return false;
+        }
+        self.used = total;
+        true
+    }
+}
+
+impl ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        // Refused by its own declaration: nothing to do with the limit.
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            return Ok(false);
+        }
+        Ok(self.grow(current, desired))
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            return Ok(false);
+        }
+        let bytes = |elements: usize| elements.saturating_mul(std::mem::size_of::<usize>());
+        Ok(self.grow(bytes(current), bytes(desired)))
+    }
+
+    fn instances(&self) -> usize {
+        64
+    }
+
+    fn memories(&self) -> usize {
+        8
+    }
+
+    fn tables(&self) -> usize {
+        16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memories_and_tables_count_together_and_a_refusal_is_remembered() {
+        let mut limiter = Limiter::new(1_000);
+        assert!(limiter.memory_growing(0, 600, None).unwrap());
+        assert!(!limiter.memory_growing(0, 500, Some(400)).unwrap(), "its own maximum");
+        assert!(!limiter.denied);
+        assert!(limiter.table_growing(0, 50, None).unwrap());
+        assert!(!limiter.memory_growing(600, 601, None).unwrap());
+        assert!(limiter.denied);
+        assert_eq!(limiter.used(), 1_000);
+    }
+
+    #[test]
+    fn host_calls_cost_fuel_once_and_end_at_their_limit() {
+        let mut meter = Meter::default();
+        meter.charge(5).unwrap();
+        meter.charge(0).unwrap();
+        assert_eq!(meter.fuel_due(), 2_005);
+        assert_eq!(meter.fuel_due(), 0);
+        assert!(matches!(meter.charge(5 << 20), Err(Exceeded::HostBytes)));
+        let mut meter = Meter::default();
+        assert!((0..1_000).all(|_| meter.charge(0).is_ok()));
+        assert!(matches!(meter.charge(0), Err(Exceeded::HostCalls)));
+    }
+
+    #[test]
+    fn a_delay_stays_within_bounds() {
+        assert_eq!(delay(0), Duration::from_millis(100));
+        assert_eq!(delay(u64::MAX), Duration::from_secs(86_400));
+        assert_eq!(delay(1_500), Duration::from_millis(1_500));
+    }
+}

@@ -1,0 +1,195 @@
+//! From bytes to a plugin: scanned, compiled, compared, linked, described. Each step has its own error.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::component::Component;
+
+use super::bindings::ListenerPre;
+use super::bindings::exports::outbox::listener::handler::Description;
+use super::cache::Cache;
+use super::capability::Identity;
+use super::contract;
+use super::ending::{Ended, explain};
+use super::engine::{Engine, MAX_TABLE_ELEMENTS};
+use super::error::LoadError;
+use super::file::Bytes;
+use super::limits::INIT_FUEL;
+use super::manifest::{Limits, Manifest, Resolve};
+use super::plugin::{Linked, Plugin};
+use super::scan::scan;
+use super::text::keepable;
+use crate::event::Route;
+
+const DESCRIBE_DEADLINE: Duration = Duration::from_secs(5);
+const DESCRIBE_MEMORY_PAGES: u64 = 65_536;
+const MAX_NAME_BYTES: usize = 128;
+const MAX_ROUTES: usize = 1_000;
+
+/// A plugin just loaded, and what it cost.
+pub(super) struct Loaded {
+    pub(super) plugin: Arc<Plugin>,
+    pub(super) imports: Vec<String>,
+    pub(super) compile: Duration,
+}
+
+/// What a load needs beside the bytes.
+#[derive(Clone)]
+pub(super) struct Loader {
+    pub(super) engine: Arc<Engine>,
+    pub(super) cache: Option<Arc<Cache>>,
+    pub(super) resolve: Resolve,
+}
+
+impl Loader {
+    /// Makes a plugin of these bytes. Nothing that runs is touched.
+    pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, manifest: Manifest) -> Result<Loaded, LoadError> {
+        let config = self.config(name, &manifest)?;
+        let started = Instant::now();
+        let component = self.compile(bytes.clone()).await?;
+        let compile = started.elapsed();
+        let file = bytes.file.as_path();
+        let differences = contract::differences(&component);
+        if !differences.is_empty() {
+            return Err(LoadError::WrongWorld { file: file.to_owned(), differences });
+        }
+        check_needs(file, name, &component, &manifest.limits)?;
+        let pre = self
+            .engine
+            .linker
+            .instantiate_pre(&component)
+            .and_then(ListenerPre::new)
+            .map_err(|error| LoadError::Link { file: file.to_owned(), reason: keepable(&format!("{error:#}"), 1_024) })?;
+        let digest = bytes.digest[..12].to_owned();
+        let limits = manifest.limits;
+        let identity = |config| Arc::new(Identity::new(name.to_owned(), digest.clone(), config));
+        // Described without configuration: what it says of itself must not depend on what it was granted.
+        let bare = Linked { engine: self.engine.clone(), pre, identity: identity(Default::default()), limits };
+        let description = describe(file, &bare).await?;
+        let linked = Linked { identity: identity(config), ..bare };
+        let routes = routes(file, &description)?;
+        let Description { name: described_name, version, .. } = description;
+        let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes });
+        Ok(Loaded { plugin, imports: contract::imports(&component), compile })
+    }
+
+    fn config(&self, name: &str, manifest: &Manifest) -> Result<std::collections::BTreeMap<String, String>, LoadError> {
+        let resolve = |(key, value): (&String, &String)| match self.resolve.text(value) {
+            Ok(value) => Ok((key.clone(), value)),
+            Err(reason) => Err(LoadError::Manifest { file: format!("{name}.toml"), reason: format!("config.{key}: {reason}") }),
+        };
+        manifest.config.iter().map(resolve).collect()
+    }
+
+    /// Compiles on a thread of its own, one component at a time, unless the cache has it.
+    async fn compile(&self, bytes: Arc<Bytes>) -> Result<Component, LoadError> {
+        let turn = self.engine.compiling.lock().await;
+        let (engine, cache) = (self.engine.wasm.clone(), self.cache.clone());
+        let file = bytes.file.clone();
+        let compiled = tokio::task::spawn_blocking(move || {
+            if let Some(component) = cache.as_ref().and_then(|cache| cache.load(&engine, &bytes.digest)) {
+                return Ok(component);
+            }
+            scan(&bytes)?;
+            let component = Component::from_binary(&engine, &bytes.bytes).map_err(|error| refused(&bytes, &error))?;
+            if let Some(cache) = cache {
+                cache.store(&engine, &bytes.digest, &component);
+            }
+            Ok(component)
+        })
+        .await;
+        drop(turn);
+        compiled.unwrap_or_else(|panic| Err(LoadError::Compile { file, reason: format!("the compiler gave up ({panic})") }))
+    }
+}
+
+fn refused(bytes: &Bytes, error: &wasmtime::Error) -> LoadError {
+    let mut reason = keepable(&format!("{error:#}"), 1_024);
+    if reason.contains("async") {
+        reason.push_str("; this host calls the synchronous ABI: build with `--sync` or without async exports");
+    }
+    LoadError::Compile { file: bytes.file.clone(), reason }
+}
+
+/// Refuses what could never be instantiated, before trying.
+fn check_needs(file: &Path, name: &str, component: &Component, limits: &Limits) -> Result<(), LoadError> {
+    // `None` for a component that imports modules, which the comparison has refused already.
+    let Some(needed) = component.resources_required() else { return Ok(()) };
+    let page = 65_536;
+    let memory = needed.max_initial_memory_size.unwrap_or(0).min(DESCRIBE_MEMORY_PAGES).saturating_mul(page);
+    if memory > limits.memory.0 {
+        return Err(LoadError::Needs {
+            file: file.to_owned(),
+            what: format!("{} KiB of memory to begin with, more than its {}", memory >> 10, limits.memory),
+            advice: format!("set limits.memory in {name}.toml"),
+        });
+    }
+    let elements = needed.max_initial_table_size.unwrap_or(0);
+    if elements > MAX_TABLE_ELEMENTS as u64 {
+        return Err(LoadError::Needs {
+            file: file.to_owned(),
+            what: format!("a table of {elements} elements, more than {MAX_TABLE_ELEMENTS}"),
+            advice: "build a smaller component".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// The dry run: some differences of types are found by nothing else.
+async fn describe(file: &Path, linked: &Linked) -> Result<Description, LoadError> {
+    let failed = |reason: String| LoadError::Describe { file: file.to_owned(), reason };
+    let run = async {
+        let budget = Limits { fuel: INIT_FUEL, ..linked.limits };
+        let name = &linked.identity.name;
+        let explained = |error: &wasmtime::Error, store: &mut _| match explain(error, store, &budget, name) {
+            Ended::Broken(failure) => failed(failure.to_string()),
+            Ended::NoSlot => failed("all slots are taken by calls; it is tried again with the next scan".to_owned()),
+        };
+        let mut instance = match linked.instantiate(linked.store(INIT_FUEL)).await {
+            Ok(instance) => instance,
+            Err((error, mut store)) => {
+                return Err(match error.downcast_ref::<wasmtime::Trap>() {
+                    None if format!("{error:#}").contains("type mismatch") => {
+                        LoadError::Link { file: file.to_owned(), reason: keepable(&format!("{error:#}"), 1_024) }
+                    }
+                    _ => explained(&error, &mut store),
+                });
+            }
+        };
+        instance.store.data_mut().begin(None);
+        instance.store.set_fuel(INIT_FUEL).map_err(|error| failed(error.to_string()))?;
+        let answer = instance.guest.outbox_listener_handler().call_describe(&mut instance.store).await;
+        answer.map_err(|error| explained(&error, &mut instance.store))
+    };
+    tokio::time::timeout(DESCRIBE_DEADLINE, run)
+        .await
+        .unwrap_or_else(|_| Err(failed(format!("it took longer than {}", humantime::format_duration(DESCRIBE_DEADLINE)))))
+}
+
+/// The routes of a description: at least one, valid, none twice.
+fn routes(file: &Path, description: &Description) -> Result<Vec<Route>, LoadError> {
+    let wrong = |reason: String| Err(LoadError::Description { file: file.to_owned(), reason });
+    for (what, text) in [("name", &description.name), ("version", &description.version)] {
+        if text.is_empty() || text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
+            return wrong(format!("its {what} must have 1 to {MAX_NAME_BYTES} bytes and no control characters"));
+        }
+    }
+    if description.routes.is_empty() || description.routes.len() > MAX_ROUTES {
+        return wrong(format!("it declares {} routes; 1 to {MAX_ROUTES} are allowed", description.routes.len()));
+    }
+    let mut seen = BTreeSet::new();
+    for declared in &description.routes {
+        let route = Route::new(&declared.aggregate_type, &declared.event_type).map_err(|source| LoadError::Route {
+            file: file.to_owned(),
+            aggregate_type: keepable(&declared.aggregate_type, 100),
+            event_type: keepable(&declared.event_type, 200),
+            source,
+        })?;
+        if let Some(twice) = seen.replace(route) {
+            return wrong(format!("it declares the route {twice} twice"));
+        }
+    }
+    Ok(seen.into_iter().collect())
+}

@@ -1,0 +1,100 @@
+//! One loaded component: compiled, linked, described, and ready to answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wasmtime::{AsContextMut, Store, UpdateDeadline};
+
+use super::bindings::{Listener as Guest, ListenerPre};
+use super::call::PluginListener;
+use super::capability::{Identity, State};
+use super::engine::Engine;
+use super::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
+use super::manifest::{Isolation, Limits, Manifest};
+use crate::event::Route;
+use crate::listener::{BreakerConfig, Registration};
+
+/// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
+const DEADLINE_SLACK: Duration = Duration::from_secs(1);
+
+/// A store with one instance in it. Dropped after anything but a clean end: an instance that was cut off cannot be entered again.
+pub(super) struct Instance {
+    pub(super) store: Store<State>,
+    pub(super) guest: Guest,
+}
+
+/// A component that can be instantiated: what a plugin is before and after it has described itself.
+pub(super) struct Linked {
+    pub(super) engine: Arc<Engine>,
+    pub(super) pre: ListenerPre<State>,
+    pub(super) identity: Arc<Identity>,
+    pub(super) limits: Limits,
+}
+
+impl Linked {
+    /// An empty store with all limits set.
+    pub(super) fn store(&self, fuel: u64) -> Store<State> {
+        let mut store = Store::new(&self.engine.wasm, State::new(&self.identity, self.limits.memory.as_usize()));
+        store.limiter(|state| &mut state.limiter);
+        store.set_hostcall_fuel(HOSTCALL_BYTES);
+        store.set_max_component_handles(MAX_HANDLES);
+        store.epoch_deadline_callback(tick);
+        store.set_epoch_deadline(1);
+        store.set_fuel(fuel).expect("the engine counts fuel");
+        store
+    }
+
+    /// Instantiates the component in a store of its own. The error comes with the store, which knows why.
+    pub(super) async fn instantiate(&self, mut store: Store<State>) -> Result<Instance, (wasmtime::Error, Store<State>)> {
+        match self.pre.instantiate_async(&mut store).await {
+            Ok(guest) => Ok(Instance { store, guest }),
+            Err(error) => Err((error, store)),
+        }
+    }
+}
+
+/// Comes by every 5 ms while the guest computes: collects what its calls of the host cost, and lets others run.
+fn tick(mut store: wasmtime::StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> {
+    let meter = &mut store.data_mut().meter;
+    meter.check().map_err(|exceeded: Exceeded| wasmtime::Error::from(exceeded))?;
+    let due = meter.fuel_due();
+    if due > 0 {
+        let mut store = store.as_context_mut();
+        let left = store.get_fuel()?.saturating_sub(due);
+        store.set_fuel(left)?;
+    }
+    Ok(UpdateDeadline::Yield(1))
+}
+
+/// A loaded plugin.
+pub(super) struct Plugin {
+    pub(super) linked: Linked,
+    pub(super) manifest: Manifest,
+    /// What the component says of itself.
+    pub(super) version: String,
+    pub(super) described_name: String,
+    pub(super) routes: Vec<Route>,
+}
+
+impl Plugin {
+    pub(super) fn isolation(&self) -> Isolation {
+        self.manifest.isolation
+    }
+
+    /// One listener for each route, as it is and as the registry takes it.
+    pub(super) fn registrations(self: &Arc<Self>) -> (Vec<Arc<PluginListener>>, Vec<Registration>) {
+        let Limits { deadline, concurrency, .. } = self.manifest.limits;
+        let register = |(route, listener): (&Route, &Arc<PluginListener>)| Registration {
+            route: route.clone(),
+            listener: listener.clone(),
+            retry: self.manifest.retry.map(|retry| retry.policy()),
+            max_attempts: self.manifest.retry.and_then(|retry| retry.max_attempts),
+            deadline: Some(deadline + DEADLINE_SLACK),
+            concurrency,
+            breaker: BreakerConfig::default(),
+        };
+        let listeners: Vec<_> = self.routes.iter().map(|_| Arc::new(PluginListener::new(self.clone()))).collect();
+        let registrations = self.routes.iter().zip(&listeners).map(register).collect();
+        (listeners, registrations)
+    }
+}

@@ -1,0 +1,115 @@
+//! Who may see what an earlier event left in the guest's memory.
+
+use std::time::Duration;
+
+use super::{COUNT, Guest, event, of_route};
+use crate::listener::{Cause, Outcome};
+
+#[tokio::test]
+async fn by_default_no_event_sees_an_earlier_one() {
+    let guest = Guest::new(COUNT).load("").await;
+    for _ in 0..3 {
+        assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_batch_shares_an_instance_as_long_as_worker_and_tenant_stay() {
+    let guest = Guest::new(COUNT).load("isolation = \"batch\"").await;
+    let (none, acme) = (event(None), event(Some("acme")));
+    assert_eq!(guest.count(&none, 0, 1).await, 1);
+    assert_eq!(guest.count(&none, 0, 1).await, 2);
+    assert_eq!(guest.count(&none, 1, 1).await, 1, "another worker");
+    assert_eq!(guest.count(&acme, 0, 1).await, 1, "another tenant");
+    assert_eq!(guest.count(&acme, 0, 1).await, 2);
+    assert_eq!(guest.count(&none, 0, 1).await, 1, "the first tenant's instance is gone");
+    assert_eq!(guest.count(&none, 0, 2).await, 1, "another batch");
+}
+
+#[tokio::test]
+async fn a_worker_keeps_its_instance_across_batches_but_not_across_routes_and_tenants() {
+    let routes = [("Order", "OrderPlaced"), ("Order", "OrderPaid")];
+    let guest = Guest::new(COUNT).routes(&routes).load("isolation = { worker = { max_calls = 3 } }").await;
+    let placed = event(None);
+    let paid = of_route("Order", "OrderPaid", None, 1);
+    assert_eq!(guest.count(&placed, 0, 1).await, 1);
+    assert_eq!(guest.count(&placed, 0, 2).await, 2);
+    assert_eq!(guest.count(&paid, 0, 2).await, 1, "another route");
+    assert_eq!(guest.count(&placed, 1, 2).await, 1, "another worker");
+    assert_eq!(guest.count(&placed, 0, 3).await, 3);
+    assert_eq!(guest.count(&placed, 0, 4).await, 1, "after so many calls, a new one");
+    assert_eq!(guest.count(&event(Some("acme")), 0, 4).await, 1, "another tenant");
+}
+
+/// Counts, and does something else on the attempt 99.
+fn counting_unless(special: &str) -> Guest {
+    Guest::new(&format!("(if (i32.eq (i32.load offset=72 (local.get $event)) (i32.const 99)) (then {special})) {COUNT}"))
+}
+
+#[tokio::test]
+async fn after_a_trap_an_instance_is_not_used_again() {
+    let guest = counting_unless("unreachable").load("isolation = { worker = { max_calls = 100 } }").await;
+    assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+    assert_eq!(guest.count(&event(None), 0, 1).await, 2);
+    let outcome = guest.call(&of_route("Order", "OrderPlaced", None, 99), 0, 1).await;
+    assert!(matches!(&outcome, Outcome::Failed(failure) if failure.cause == Cause::Trap), "{outcome:?}");
+    assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_takes_its_instance_with_it() {
+    let manifest = "isolation = { worker = { max_calls = 100 } }\nlimits.fuel = 1_000_000_000_000";
+    let guest = counting_unless("(loop (br 0))").load(manifest).await;
+    assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+    let endless = of_route("Order", "OrderPlaced", None, 99);
+    let cut = tokio::time::timeout(Duration::from_millis(30), guest.call(&endless, 0, 1)).await;
+    assert!(cut.is_err());
+    assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+}
+
+#[tokio::test]
+async fn an_instance_that_has_grown_large_is_not_kept() {
+    let guest = counting_unless("(drop (memory.grow (i32.const 100)))");
+    let guest = guest.load("isolation = { worker = { max_calls = 100 } }\nlimits.memory = \"8MiB\"").await;
+    assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+    assert_eq!(guest.count(&of_route("Order", "OrderPlaced", None, 99), 0, 1).await, 2);
+    assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+}
+
+#[tokio::test]
+async fn kept_instances_never_take_the_last_slots() {
+    // Seven routes times two workers: more than the six instances that are kept for two workers.
+    let names: Vec<String> = (0..7).map(|number| format!("E{number}")).collect();
+    let routes: Vec<_> = names.iter().map(|name| ("Order", name.as_str())).collect();
+    let guest = Guest::new(COUNT).routes(&routes).load("isolation = { worker = { max_calls = 100 } }").await;
+    let mut kept = 0;
+    for round in 1..=2 {
+        for name in &names {
+            for worker in 0..2 {
+                let count = guest.count(&of_route("Order", name, None, 1), worker, 1).await;
+                kept += usize::from(round == 2 && count == 2);
+            }
+        }
+    }
+    assert_eq!(kept, 6);
+}
+
+#[tokio::test]
+async fn a_slot_shows_nothing_of_who_had_it_before() {
+    let guest = Guest::new(
+        "(local $at i32)
+        (if (i32.eq (i32.load offset=72 (local.get $event)) (i32.const 99)) (then
+            (memory.fill (i32.const 65536) (i32.const 0x5a) (i32.const 131072))
+            (return (call $done))))
+        (local.set $at (i32.const 98304))
+        (loop
+            (if (i32.load8_u (local.get $at)) (then (return (call $dead (local.get $at) (i32.const 8)))))
+            (br_if 0 (i32.lt_u (local.tee $at (i32.add (local.get $at) (i32.const 1))) (i32.const 262144))))
+        (call $done)",
+    );
+    let guest = guest.load("").await;
+    for _ in 0..200 {
+        assert_eq!(guest.call(&of_route("Order", "OrderPlaced", None, 99), 0, 1).await, Outcome::Done);
+        assert_eq!(guest.call(&event(None), 0, 1).await, Outcome::Done, "zeroes only");
+    }
+}

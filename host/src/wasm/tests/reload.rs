@@ -1,0 +1,196 @@
+//! A directory of plugins, changing.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Guest, event, put};
+use crate::event::Route;
+use crate::listener::{Listeners, Outcome, Visit};
+use crate::wasm::{LoadError, PluginState, PluginStatus, Plugins, PluginsConfig, inspect};
+
+fn config(dir: &Path) -> PluginsConfig {
+    PluginsConfig {
+        dir: dir.to_owned(),
+        // Only the crank turns, unless a test says otherwise.
+        rescan_interval: Duration::from_secs(3_600),
+        debounce: Duration::from_secs(3_600),
+        ..PluginsConfig::default()
+    }
+}
+
+fn answering(millis: u32) -> Guest {
+    Guest::new(&format!("(call $later (i64.const {millis}))"))
+}
+
+async fn start(dir: &Path) -> (Plugins, Arc<Listeners>) {
+    let listeners = Arc::new(Listeners::default());
+    (Plugins::start(config(dir), 2, listeners.clone()).await.unwrap(), listeners)
+}
+
+/// What the route's listener answers now, in milliseconds; `None` when there is none.
+async fn answer(listeners: &Listeners) -> Option<u128> {
+    let found = listeners.find(&Route::new("Order", "OrderPlaced").unwrap())?;
+    let event = event(None);
+    match found.registration.listener.call(Visit { event: &event, worker: 0, batch: 1 }).await {
+        Outcome::RetryAfter(delay) => Some(delay.as_millis()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn one(plugins: &Plugins, name: &str) -> PluginStatus {
+    plugins.list().into_iter().find(|status| status.name == name).unwrap()
+}
+
+#[tokio::test]
+async fn a_plugin_is_loaded_swapped_and_unloaded() {
+    let dir = tempfile::tempdir().unwrap();
+    answering(1_000).write(dir.path(), "mailer");
+    let (plugins, listeners) = start(dir.path()).await;
+    assert_eq!(answer(&listeners).await, Some(1_000));
+    let in_flight = listeners.find(&Route::new("Order", "OrderPlaced").unwrap()).unwrap();
+
+    answering(2_000).version("2.0.0").write(dir.path(), "mailer");
+    plugins.rescan().await;
+    assert_eq!(answer(&listeners).await, Some(2_000));
+    let status = one(&plugins, "mailer");
+    assert_eq!((status.version.as_deref(), status.state, status.error), (Some("2.0.0"), PluginState::Serving, None));
+    let event = event(None);
+    let old = in_flight.registration.listener.call(Visit { event: &event, worker: 0, batch: 1 }).await;
+    assert_eq!(old, Outcome::RetryAfter(Duration::from_secs(1)), "an event in flight ends on the version it began with");
+
+    std::fs::remove_file(dir.path().join("mailer.wasm")).unwrap();
+    plugins.rescan().await;
+    assert_eq!(answer(&listeners).await, None);
+    assert!(listeners.is_remembered(&Route::new("Order", "OrderPlaced").unwrap()), "so its events wait");
+    assert!(plugins.list().is_empty());
+    plugins.stop().await;
+}
+
+#[tokio::test]
+async fn a_broken_update_leaves_the_old_version_serving_and_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    answering(1_000).write(dir.path(), "mailer");
+    let (plugins, listeners) = start(dir.path()).await;
+    put(dir.path(), "mailer.wasm", b"(component)");
+    plugins.rescan().await;
+    let status = one(&plugins, "mailer");
+    assert_eq!(status.state, PluginState::Serving);
+    assert!(status.error.unwrap().contains("it is text"));
+    assert_eq!(answer(&listeners).await, Some(1_000));
+    // A bad manifest beside a good file.
+    answering(3_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", b"isolation = \"thread\"");
+    plugins.rescan().await;
+    assert!(one(&plugins, "mailer").error.unwrap().contains("mailer.toml is not valid"));
+    assert_eq!(answer(&listeners).await, Some(1_000));
+    // Both good.
+    put(dir.path(), "mailer.toml", b"isolation = \"batch\"");
+    plugins.rescan().await;
+    assert_eq!((one(&plugins, "mailer").error, answer(&listeners).await), (None, Some(3_000)));
+}
+
+#[tokio::test]
+async fn the_holder_of_a_route_keeps_it_and_the_newcomer_gets_it_when_the_holder_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    answering(1_000).write(dir.path(), "a");
+    let (plugins, listeners) = start(dir.path()).await;
+    answering(2_000).write(dir.path(), "b");
+    plugins.rescan().await;
+    let status = one(&plugins, "b");
+    assert_eq!(status.state, PluginState::Failed);
+    assert!(status.error.unwrap().contains("route Order/OrderPlaced is already answered by a"));
+    assert_eq!(answer(&listeners).await, Some(1_000));
+    std::fs::remove_file(dir.path().join("a.wasm")).unwrap();
+    plugins.rescan().await;
+    assert_eq!((one(&plugins, "b").state, answer(&listeners).await), (PluginState::Serving, Some(2_000)));
+}
+
+#[tokio::test]
+async fn the_operators_manifest_wins_over_the_one_beside_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    answering(1_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", b"not a manifest");
+    let mut config = config(dir.path());
+    config.manifests.insert("mailer".to_owned(), Default::default());
+    let listeners = Arc::new(Listeners::default());
+    let plugins = Plugins::start(config, 1, listeners.clone()).await.unwrap();
+    assert_eq!((one(&plugins, "mailer").error, answer(&listeners).await), (None, Some(1_000)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_are_noticed_without_being_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = PluginsConfig { debounce: Duration::from_millis(20), ..config(dir.path()) };
+    let listeners = Arc::new(Listeners::default());
+    let plugins = Plugins::start(config, 1, listeners.clone()).await.unwrap();
+    assert_eq!(answer(&listeners).await, None);
+    answering(1_000).write(dir.path(), "mailer");
+    eventually("the new plugin serves", &listeners, Some(1_000)).await;
+    answering(2_000).write(dir.path(), "mailer");
+    eventually("the new version serves", &listeners, Some(2_000)).await;
+    std::fs::remove_file(dir.path().join("mailer.wasm")).unwrap();
+    eventually("the plugin is unloaded", &listeners, None).await;
+    plugins.stop().await;
+}
+
+async fn eventually(what: &str, listeners: &Listeners, wanted: Option<u128>) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut changes = listeners.changes();
+    while answer(listeners).await != wanted {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let changed = tokio::time::timeout(left, changes.changed()).await;
+        assert!(changed.is_ok(), "{what}: not within 20 s");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_trusted_or_is_not_there_is_an_error_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = inspect(config(&dir.path().join("absent")), 1).await.unwrap_err().to_string();
+    assert!(error.contains("does not exist; create it"), "{error}");
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = inspect(config(dir.path()), 1).await.unwrap_err();
+    assert!(matches!(&error, LoadError::Directory { reason, .. } if reason.contains("chmod o-w")), "{error}");
+}
+
+#[tokio::test]
+async fn a_list_of_the_directory_holds_good_and_bad() {
+    let dir = tempfile::tempdir().unwrap();
+    answering(1_000).write(dir.path(), "good");
+    put(dir.path(), "bad.wasm", b"");
+    put(dir.path(), ".hidden.wasm", b"");
+    let list = inspect(config(dir.path()), 1).await.unwrap();
+    let states: Vec<_> = list.iter().map(|status| (status.name.as_str(), status.state)).collect();
+    assert_eq!(states, [("bad", PluginState::Failed), ("good", PluginState::Serving)]);
+}
+
+#[tokio::test]
+async fn a_damaged_or_foreign_cache_file_is_compiled_again() {
+    let (dir, parent) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = parent.path().join("cache");
+    answering(1_000).write(dir.path(), "mailer");
+    let with_cache = || PluginsConfig { cache_dir: Some(cache.clone()), ..config(dir.path()) };
+    let serving = |list: Vec<PluginStatus>| list[0].state == PluginState::Serving;
+    assert!(serving(inspect(with_cache(), 1).await.unwrap()));
+    let compiled = || {
+        let files = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")).collect::<Vec<_>>()
+    };
+    let files = compiled();
+    assert_eq!(files.len(), 1);
+    let whole = std::fs::read(&files[0]).unwrap();
+    for at in [0, 40, whole.len() / 2, whole.len() - 1] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        std::fs::write(&files[0], &damaged).unwrap();
+        assert!(serving(inspect(with_cache(), 1).await.unwrap()), "damaged at {at}");
+        assert_eq!(std::fs::read(&files[0]).unwrap().len(), whole.len(), "written again");
+        assert_ne!(std::fs::read(&files[0]).unwrap(), damaged);
+    }
+    std::fs::write(&files[0], b"").unwrap();
+    assert!(serving(inspect(with_cache(), 1).await.unwrap()));
+    std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(serving(inspect(with_cache(), 1).await.unwrap()), "a cache that cannot be trusted is not used");
+}

@@ -1,0 +1,58 @@
+//! Guest text made fit for people: nothing in it moves a cursor, hides, or fills a disk.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Where control, ANSI and bidirectional characters become `\u{…}`. Borrowed when there is none, which is nearly always.
+pub(super) fn escape(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) || !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            c if is_unsafe(c) => write!(escaped, "\\u{{{:x}}}", u32::from(c)).expect("a String takes everything"),
+            c => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Whether a character could forge a line, drive a terminal, or show text in another order than it has.
+fn is_unsafe(c: char) -> bool {
+    (c.is_control() && c != '\t')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The first `max` bytes at most, cut between two characters.
+pub(super) fn cut(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+/// Text of a guest that is kept with an event: cut to `max` bytes, escaped, and saying how much is missing.
+pub(super) fn keepable(text: &str, max: usize) -> String {
+    let kept = cut(text, max);
+    match text.len() - kept.len() {
+        0 => escape(kept).into_owned(),
+        missing => format!("{}… ({missing} bytes more)", escape(kept)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_deceive_a_reader_is_escaped_and_the_rest_is_left_alone() {
+        assert!(matches!(escape("Grüße,\tWelt"), Cow::Borrowed(_)));
+        assert_eq!(escape("a\r\nb\0\x1b[31m\u{202e}x\u{9b}"), "a\\r\\nb\\u{0}\\u{1b}[31m\\u{202e}x\\u{9b}");
+    }
+
+    #[test]
+    fn a_cut_falls_between_two_characters_and_is_told() {
+        assert_eq!(keepable("ääää", 5), "ää… (4 bytes more)");
+        assert_eq!(keepable("short", 5), "short");
+    }
+}

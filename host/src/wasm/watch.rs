@@ -1,0 +1,147 @@
+//! When to look at the plugins directory: after a change, once it is quiet, and now and then in any case.
+
+use std::future::Future;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::directory::matters;
+
+/// A directory that never rests is looked at all the same, after so many times the debounce.
+const MOST_DEBOUNCES: u32 = 8;
+
+/// Watches one directory.
+#[derive(Debug)]
+pub(super) struct Watch {
+    changed: Arc<Notify>,
+    stopped: Arc<Notify>,
+    parts: Option<Parts>,
+    running: Option<JoinHandle<()>>,
+}
+
+/// What the running task takes with it.
+#[derive(Debug)]
+struct Parts {
+    watcher: Option<RecommendedWatcher>,
+    watched: Watched,
+    interval: Duration,
+    debounce: Duration,
+}
+
+impl Watch {
+    /// Begins to watch. Without the system's help, changes are found by the interval.
+    pub(super) fn new(dir: PathBuf, interval: Duration, debounce: Duration) -> Self {
+        let changed = Arc::new(Notify::new());
+        let told = changed.clone();
+        let own = dir.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            // An error means that changes may have been missed: look.
+            if event.map_or(true, |event| tells(&event, &own)) {
+                told.notify_one();
+            }
+        });
+        let mut watcher = watcher
+            .inspect_err(|error| tracing::warn!("plugins directory cannot be watched, only looked at now and then: {error}"))
+            .ok();
+        let mut watched = Watched { dir, seen: None };
+        if let Some(watcher) = &mut watcher {
+            watched.follow(watcher);
+        }
+        Self { changed, stopped: Arc::default(), parts: Some(Parts { watcher, watched, interval, debounce }), running: None }
+    }
+
+    /// Calls `scan` after changes and after every interval, until stopped.
+    pub(super) fn run<F>(&mut self, scan: impl Fn() -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send,
+    {
+        let Some(Parts { mut watcher, mut watched, interval, debounce }) = self.parts.take() else { return };
+        let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
+        self.running = Some(tokio::spawn(async move {
+            loop {
+                let reason = async {
+                    tokio::select! {
+                        () = changed.notified() => quiet(&changed, debounce).await,
+                        () = tokio::time::sleep(interval) => {}
+                    }
+                };
+                tokio::select! {
+                    () = stopped.notified() => return,
+                    () = reason => {}
+                }
+                if let Some(watcher) = &mut watcher {
+                    watched.follow(watcher);
+                }
+                scan().await;
+            }
+        }));
+    }
+
+    /// Stops after the scan that runs, if one does.
+    pub(super) async fn stop(mut self) {
+        self.stopped.notify_one();
+        if let Some(running) = self.running.take() {
+            // It ends by itself; that it panicked is in the log already.
+            let _ = running.await;
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stopped.notify_one();
+    }
+}
+
+/// Waits until nothing changes any more.
+async fn quiet(changed: &Notify, debounce: Duration) {
+    let patience = tokio::time::Instant::now() + debounce * MOST_DEBOUNCES;
+    while tokio::time::Instant::now() < patience {
+        if tokio::time::timeout(debounce, changed.notified()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether an event can mean a change of a plugin. That somebody reads does not, or our own scan would lead to the next.
+fn tells(event: &Event, dir: &Path) -> bool {
+    let kind = match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+        EventKind::Access(_) => false,
+        _ => true,
+    };
+    kind && (event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(|path| path == dir || matters(path)))
+}
+
+/// The directory behind the path, which may be replaced by another one.
+#[derive(Debug)]
+struct Watched {
+    dir: PathBuf,
+    seen: Option<(u64, u64)>,
+}
+
+impl Watched {
+    /// Watches the directory that the path leads to now, and its parent, where it would be put again.
+    fn follow(&mut self, watcher: &mut RecommendedWatcher) {
+        let now = std::fs::metadata(&self.dir).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        if now == self.seen {
+            return;
+        }
+        self.seen = now;
+        let _ = watcher.unwatch(&self.dir);
+        if let Err(error) = watcher.watch(&self.dir, RecursiveMode::NonRecursive) {
+            self.seen = None;
+            tracing::debug!(dir = %self.dir.display(), "not watched: {error}");
+        }
+        if let Some(parent) = self.dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            // A help only: the interval finds a new directory too.
+            let _ = watcher.watch(parent, RecursiveMode::NonRecursive);
+        }
+    }
+}
