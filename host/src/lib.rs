@@ -41,3 +41,8 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+/// Runs the README's Rust blocks as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
