@@ -7,8 +7,8 @@ use crate::listener::RouteConflict;
 
 /// Why a component file did not become a listener, or the plugins directory cannot be used.
 ///
-/// Nothing has changed: a version that served before still serves. Only [`Read`](Self::Read) and
-/// [`Changing`](Self::Changing) may pass by themselves; the others come back until the file or its manifest changes.
+/// Nothing has changed: a version that served before still serves. What [may pass](Self::may_pass) by itself is tried again
+/// with every scan; the others come back until the file or its manifest changes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -65,6 +65,16 @@ pub enum LoadError {
         /// The manifest, or the section of the host's configuration.
         file: String,
         /// What is wrong and what is allowed.
+        reason: String,
+    },
+    /// A value of the manifest's `[config]` comes from elsewhere, and is not there.
+    #[error("config.{key} of {plugin}.toml has no value: {reason}")]
+    Config {
+        /// The plugin.
+        plugin: String,
+        /// The key.
+        key: String,
+        /// Why.
         reason: String,
     },
     /// Not a component at all.
@@ -141,6 +151,12 @@ pub enum LoadError {
         /// How it ended.
         reason: String,
     },
+    /// So many calls are going on that there is no room to try it.
+    #[error("{file} could not be tried, since calls take all slots of the pool")]
+    NoSlot {
+        /// The file.
+        file: PathBuf,
+    },
     /// `describe` answered something that cannot be.
     #[error("{file} describes itself wrongly: {reason}")]
     Description {
@@ -169,4 +185,12 @@ pub enum LoadError {
         /// Which route and who has it.
         source: RouteConflict,
     },
+}
+
+impl LoadError {
+    /// Whether the same file with the same manifest may load the next time.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Changing { .. } | Self::Config { .. } | Self::NoSlot { .. })
+    }
 }

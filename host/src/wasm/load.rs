@@ -78,7 +78,7 @@ impl Loader {
     fn config(&self, name: &str, manifest: &Manifest) -> Result<std::collections::BTreeMap<String, String>, LoadError> {
         let resolve = |(key, value): (&String, &String)| match self.resolve.text(value) {
             Ok(value) => Ok((key.clone(), value)),
-            Err(reason) => Err(LoadError::Manifest { file: format!("{name}.toml"), reason: format!("config.{key}: {reason}") }),
+            Err(reason) => Err(LoadError::Config { plugin: name.to_owned(), key: key.clone(), reason }),
         };
         manifest.config.iter().map(resolve).collect()
     }
@@ -145,7 +145,7 @@ async fn describe(file: &Path, linked: &Linked) -> Result<Description, LoadError
         let name = &linked.identity.name;
         let explained = |error: &wasmtime::Error, store: &mut _| match explain(error, store, &budget, name) {
             Ended::Broken(failure) => failed(failure.to_string()),
-            Ended::NoSlot => failed("all slots are taken by calls; it is tried again with the next scan".to_owned()),
+            Ended::NoSlot => LoadError::NoSlot { file: file.to_owned() },
         };
         let mut instance = match linked.instantiate(linked.store(INIT_FUEL)).await {
             Ok(instance) => instance,

@@ -262,7 +262,7 @@ impl Room {
         };
         match loaded {
             Ok(loaded) => self.seat(name, entry, loaded.plugin, key, started),
-            Err(error) => entry.fail(name, Some(key), chain(&error)),
+            Err(error) => entry.fail(name, (!error.may_pass()).then_some(key), chain(&error)),
         }
     }
 

@@ -134,5 +134,5 @@ async fn check_reports_what_a_component_is() {
     assert!(error.contains("mailer.toml") && error.contains("fule") && error.contains("expected one of"), "{error}");
     put(dir.path(), "mailer.toml", b"[config]\nkey = \"${env:X}\"");
     let error = check(&file, None, Default::default()).await.unwrap_err().to_string();
-    assert!(error.contains("config.key: `X` would come from the environment"), "{error}");
+    assert!(error.contains("config.key of mailer.toml has no value: `X` would come from the environment"), "{error}");
 }
