@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::event::Fence;
+use crate::time::micros;
 
 /// What the store writes for one outcome. Delays, not times: the database's clock turns them into times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,4 +48,13 @@ pub struct Settled {
     pub fence: Fence,
     /// What to write.
     pub settlement: Settlement,
+}
+
+/// The longest delay that is kept: a thousand years. A listener may ask for more than the columns can count, and a time that
+/// does not fit would make the whole table unreadable.
+const LONGEST_DELAY: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
+
+/// A delay in whole microseconds, as it is added to the time.
+pub(super) fn delay_micros(after: Duration) -> i64 {
+    micros(after.min(LONGEST_DELAY))
 }

@@ -29,7 +29,8 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
-  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(headers) AS header WHERE header.key = ?6 AND header.value = ?7))
+  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(headers), headers, NULL)) AS header
+                             WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND seq > ?9 AND seq < ?10
 ORDER BY seq LIMIT ?11";
 
@@ -40,7 +41,8 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
-  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(headers) AS header WHERE header.key = ?6 AND header.value = ?7))
+  AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(headers), headers, NULL)) AS header
+                             WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND seq > ?9 AND seq < ?10
 ORDER BY seq DESC LIMIT ?11";
 

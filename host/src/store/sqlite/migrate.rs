@@ -29,6 +29,8 @@ CREATE TABLE IF NOT EXISTS outbox_event_migration (version INTEGER PRIMARY KEY, 
 const EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outbox_event_migration'";
 const APPLIED: &str = "SELECT version, applied_at FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
+const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";
+const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000";
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?1";
 const FORGET_ALL: &str = "DROP TABLE outbox_event_migration";
 
@@ -36,9 +38,14 @@ fn wanted() -> u32 {
     STEPS.last().map_or(0, |step| step.version)
 }
 
-/// The whole schema as text.
+/// The whole schema as text, with the notes of what was applied: run by hand, it is a schema that `check` accepts.
 pub(super) fn text(table: &TableName) -> String {
-    STEPS.iter().map(|step| table.sql(step.up).as_str().to_owned()).collect::<Vec<_>>().join("\n")
+    let mut text = format!("{};\n", table.sql(HISTORY).as_str().trim());
+    for Step { version, name, up, .. } in STEPS {
+        let (up, note) = (table.sql(up), table.sql(NOTE));
+        text.push_str(&format!("\n{}\n\n{} VALUES ({version}, '{name}', {NOW});\n", up.as_str().trim_end(), note.as_str()));
+    }
+    text
 }
 
 pub(super) async fn check(store: &SqliteStore) -> Result<(), StoreError> {

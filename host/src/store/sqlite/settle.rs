@@ -12,8 +12,8 @@ use super::claim::fences;
 use super::open::failed;
 use super::transaction;
 use crate::event::Fence;
+use crate::store::settlement::delay_micros;
 use crate::store::{Settled, Settlement, StoreError};
-use crate::time::micros;
 
 /// ?1 an object of seq → fence, ?2 now.
 const DONE: &str = "
@@ -109,15 +109,15 @@ fn sort(settled: &[Settled]) -> Sorted {
         let Fence { sequence, claim } = *fence;
         match settlement {
             Settlement::Done => sorted.done.push(*fence),
-            Settlement::Deferred { after } => sorted.deferred.push(json!([sequence, claim, micros(*after)])),
+            Settlement::Deferred { after } => sorted.deferred.push(json!([sequence, claim, delay_micros(*after)])),
             Settlement::Retry { after, error } => {
-                sorted.retry.push(json!([sequence, claim, micros(*after), cut(error)]));
+                sorted.retry.push(json!([sequence, claim, delay_micros(*after), cut(error)]));
             }
             Settlement::Dead { error, counted } => {
                 sorted.dead.push(json!([sequence, claim, u8::from(*counted), cut(error)]));
             }
             Settlement::Parked { reason } => sorted.parked.push(json!([sequence, claim, cut(reason)])),
-            Settlement::Released { after } => sorted.released.push(json!([sequence, claim, micros(*after)])),
+            Settlement::Released { after } => sorted.released.push(json!([sequence, claim, delay_micros(*after)])),
         }
     }
     sorted
