@@ -1,1 +1,217 @@
-fn main() {}
+//! The `outbox` program: the host, and what an operator needs beside it. Uses the library's public API only.
+#![expect(clippy::print_stderr, reason = "messages for people go to stderr; data goes through output.rs")]
+
+mod config;
+mod database;
+mod dead;
+mod dev;
+mod emit;
+mod event;
+mod failure;
+mod host;
+mod init;
+mod logging;
+mod migrate;
+mod output;
+mod plugin;
+mod plugins;
+mod purge;
+mod run;
+mod settings;
+mod stats;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand};
+
+use config::{Override, Settings};
+use failure::{Exit, Failure};
+
+/// The transactional outbox whose listeners are sandboxed WebAssembly components
+///
+/// Services write events into a table inside their own database transaction; this host takes each committed event, gives it to
+/// the one plugin that answers its route, and stores what came of it.
+#[derive(Parser, Debug)]
+#[command(name = "outbox", version, propagate_version = false, max_term_width = 110)]
+#[command(
+    after_help = "Settings come from outbox.toml, then the environment (OUTBOX_DATABASE_URL, OUTBOX_DISPATCHER__WORKERS=8, …), then \
+                        flags; `outbox config show --origin` shows them all.\n\n\
+                        Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 configuration, 5 database unreachable, 6 partly done, \
+                        7 conflict, 8 findings, 130 interrupted"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    global: Global,
+}
+
+/// Flags of every command.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Settings")]
+struct Global {
+    /// The configuration file; default outbox.toml when it is there [env: OUTBOX_CONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The database, like sqlite:outbox.db [env: OUTBOX_DATABASE_URL]
+    #[arg(long, global = true, value_name = "URL")]
+    database_url: Option<String>,
+    /// The directory of the plugins
+    #[arg(long, global = true, value_name = "DIR")]
+    plugins: Option<String>,
+    /// What is logged: error, warn, info, debug, trace, or a list by module [env: OUTBOX_LOG]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<String>,
+    /// Log more: -v debug, -vv trace
+    #[arg(long, short, global = true, action = ArgAction::Count, conflicts_with = "log")]
+    verbose: u8,
+    /// Any setting by its key, like --set poller.interval=1s; may be repeated
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// Flags of the host.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Host")]
+struct HostArgs {
+    /// What the host does: single_node, multi_node, ordered, writer_only
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+    /// How many events are with their listeners at once
+    #[arg(long, value_name = "N")]
+    workers: Option<String>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Dev {
+        #[command(flatten)]
+        command: dev::DevCommand,
+        #[command(flatten)]
+        host: HostArgs,
+    },
+    Run {
+        #[command(flatten)]
+        command: run::RunCommand,
+        #[command(flatten)]
+        host: HostArgs,
+    },
+    Init(init::InitCommand),
+    /// Check or show the configuration
+    #[command(subcommand)]
+    Config(settings::ConfigCommand),
+    /// Bring the schema up to date, take it back, or look at it
+    #[command(subcommand)]
+    Migrate(migrate::MigrateCommand),
+    /// Write and look at events
+    #[command(subcommand)]
+    Event(event::EventCommand),
+    /// Look at dead events, bring them back, throw them away
+    #[command(subcommand)]
+    Dead(dead::DeadCommand),
+    /// Look at plugins
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
+    Stats(stats::StatsCommand),
+    Purge(purge::PurgeCommand),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  outbox completions bash > ~/.local/share/bash-completion/completions/outbox")]
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the version
+    Version,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: the threads of the program could not be started\n  because: {error}");
+            return ExitCode::from(Exit::Failed as u8);
+        }
+    };
+    let ended = runtime.block_on(execute(cli));
+    // Not waited for: a thread may still sit in a read from a terminal.
+    runtime.shutdown_background();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => ExitCode::from(failure.report()),
+    }
+}
+
+async fn execute(cli: Cli) -> Result<(), Failure> {
+    // These need no configuration, and must work where it is broken.
+    let (command, global) = match (cli.command, cli.global) {
+        (Command::Version, _) => return output::print(concat!("outbox ", env!("CARGO_PKG_VERSION"), "\n")),
+        (Command::Completions { shell }, _) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "outbox", &mut script);
+            return output::print(&String::from_utf8_lossy(&script));
+        }
+        (Command::Init(command), _) => return command.run(),
+        other => other,
+    };
+    let settings = Settings::load(global.config.as_deref(), &overrides(&global, &command)?)?;
+    let hosts = matches!(command, Command::Run { .. } | Command::Dev { .. });
+    logging::start(&settings, hosts);
+    let config = &settings.config;
+    match command {
+        // These three hear signals themselves.
+        Command::Dev { command, .. } => command.run(config).await,
+        Command::Run { command, .. } => command.run(config).await,
+        Command::Event(command @ event::EventCommand::Tail(_)) => command.run(config).await,
+        command => tokio::select! {
+            ended = once(command, &settings) => ended,
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "interrupted")),
+        },
+    }
+}
+
+/// A command that does one thing and ends.
+async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
+    let config = &settings.config;
+    match command {
+        Command::Config(command) => command.run(settings),
+        Command::Migrate(command) => command.run(config).await,
+        Command::Event(command) => command.run(config).await,
+        Command::Dead(command) => command.run(config).await,
+        Command::Plugin(command) => command.run(config).await,
+        Command::Stats(command) => command.run(config).await,
+        Command::Purge(command) => command.run(config).await,
+        // Dealt with before.
+        Command::Dev { .. } | Command::Run { .. } | Command::Init(_) | Command::Completions { .. } | Command::Version => Ok(()),
+    }
+}
+
+/// What the flags set.
+fn overrides(global: &Global, command: &Command) -> Result<Vec<Override>, Failure> {
+    let mut overrides = if matches!(command, Command::Dev { .. }) { dev::defaults() } else { Vec::new() };
+    for set in &global.set {
+        let Some((key, value)) = set.split_once('=') else {
+            return Err(Failure::new(Exit::Usage, format!("--set is `{set}`; write it like --set poller.interval=1s")));
+        };
+        overrides.push(Override::new(key.trim(), value.trim(), "--set"));
+    }
+    let host = match command {
+        Command::Dev { host, .. } | Command::Run { host, .. } => Some(host),
+        _ => None,
+    };
+    let level = match global.verbose {
+        0 => global.log.clone(),
+        1 => Some("debug".to_owned()),
+        _ => Some("trace".to_owned()),
+    };
+    let flags = [
+        ("database.url", "--database-url", global.database_url.clone()),
+        ("plugins.dir", "--plugins", global.plugins.clone()),
+        ("log.level", if global.verbose > 0 { "-v" } else { "--log" }, level),
+        ("mode", "--mode", host.and_then(|host| host.mode.clone())),
+        ("dispatcher.workers", "--workers", host.and_then(|host| host.workers.clone())),
+    ];
+    overrides.extend(flags.into_iter().filter_map(|(key, flag, value)| Some(Override::new(key, value?, flag))));
+    Ok(overrides)
+}

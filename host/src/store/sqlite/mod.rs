@@ -42,6 +42,12 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// The text of every step of the schema, for a database that is not open: as [`Store::migration_sql`].
+    #[must_use]
+    pub fn schema_sql(table: &TableName) -> String {
+        migrate::text(table)
+    }
+
     /// Now, by the clock that decides what is due; microseconds.
     fn now(&self) -> i64 {
         self.clock.now().as_micros()

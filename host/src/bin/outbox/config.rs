@@ -1,0 +1,280 @@
+//! The configuration: `outbox.toml` < environment < flags. The one file of the program that reads the environment.
+//!
+//! Each room owns its section; this composes them, finds every fault at once and says where each stands.
+
+pub(crate) mod layers;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use outbox::Mode;
+use outbox::dispatcher::DispatcherConfig;
+use outbox::listener::Exponential;
+use outbox::poller::PollerConfig;
+use outbox::purge::PurgeConfig;
+use outbox::store::TableName;
+use outbox::store::sqlite::SqliteOptions;
+use outbox::units::duration;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Exit, Failure};
+use crate::plugins::{self, PluginsConfig};
+use layers::{Layers, Origin};
+
+/// The file that is read when it is there and no other is named.
+const FILE: &str = "outbox.toml";
+
+/// Everything that can be set.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) mode: Mode,
+    pub(crate) database: DatabaseConfig,
+    pub(crate) dispatcher: DispatcherConfig,
+    pub(crate) poller: PollerConfig,
+    pub(crate) retry: RetryConfig,
+    pub(crate) purge: PurgeConfig,
+    pub(crate) plugins: PluginsConfig,
+    pub(crate) log: LogConfig,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            database: DatabaseConfig::default(),
+            dispatcher: DispatcherConfig::default(),
+            // A program that others write into from their own processes has only its polls to find their events.
+            poller: PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() },
+            retry: RetryConfig::default(),
+            purge: PurgeConfig::default(),
+            plugins: PluginsConfig::default(),
+            log: LogConfig::default(),
+        }
+    }
+}
+
+/// Where the events are.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct DatabaseConfig {
+    pub(crate) url: String,
+    pub(crate) table: TableName,
+    #[serde(with = "duration")]
+    pub(crate) busy_timeout: Duration,
+}
+
+impl Default for DatabaseConfig {
+    fn default() -> Self {
+        Self { url: "sqlite:outbox.db".to_owned(), table: TableName::default(), busy_timeout: Duration::from_secs(5) }
+    }
+}
+
+/// When failed events are tried again.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RetryConfig {
+    pub(crate) policy: Policy,
+    #[serde(with = "duration")]
+    pub(crate) base: Duration,
+    #[serde(with = "duration")]
+    pub(crate) max: Duration,
+}
+
+/// The shape of the rests between attempts.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Policy {
+    /// Doubling from `base` to `max`, varied by half either way.
+    #[default]
+    Exponential,
+    /// Always `base`.
+    Fixed,
+    /// `base`, varied by half either way.
+    Jittered,
+}
+
+impl Default for RetryConfig {
+    fn default() -> Self {
+        let Exponential { base, max } = Exponential::default();
+        Self { policy: Policy::default(), base, max }
+    }
+}
+
+/// What is told on stderr, and how.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LogConfig {
+    pub(crate) level: String,
+    pub(crate) format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: LogFormat::Text }
+    }
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines, one object a line.
+    Json,
+}
+
+/// A value that a flag sets: key, value, and the flag's name for messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Override {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) flag: String,
+}
+
+impl Override {
+    pub(crate) fn new(key: &str, value: impl Into<String>, flag: &str) -> Self {
+        Self { key: key.to_owned(), value: value.into(), flag: flag.to_owned() }
+    }
+}
+
+/// A configuration and where each value of it came from.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) config: Config,
+    pub(crate) layers: Layers,
+    /// The file that was read; `None` when there was none.
+    pub(crate) file: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Reads everything and checks everything.
+    ///
+    /// # Errors
+    /// All faults together, each with its place.
+    pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Self, Failure> {
+        #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+        let named = file.map(Path::to_owned).or_else(|| std::env::var_os("OUTBOX_CONFIG").map(PathBuf::from));
+        let file = named.clone().or_else(|| Path::new(FILE).exists().then(|| PathBuf::from(FILE)));
+        let text = match &file {
+            None => None,
+            Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
+                let hint = "check the path, or write one with `outbox init`";
+                Failure::new(Exit::Config, format!("the configuration {} cannot be read; {hint}", path.display()))
+                    .because(error)
+            })?),
+        };
+        // Lossy: a variable that is not ours may hold anything.
+        let environment = std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
+        let name = file.as_ref().map_or_else(|| FILE.to_owned(), |path| path.display().to_string());
+        let (config, layers) = compose(text.as_deref().map(|text| (name.as_str(), text)), environment, overrides, &reference)
+            .map_err(|faults| {
+            let what = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
+            Failure::new(Exit::Config, format!("the configuration is not valid ({what})")).details(faults)
+        })?;
+        Ok(Self { config, layers, file })
+    }
+
+    /// Whether somebody set this key.
+    pub(crate) fn is_set(&self, key: &str) -> bool {
+        self.layers.origin(key).is_some_and(|origin| *origin != Origin::Default)
+    }
+}
+
+/// Whether colours are unwelcome. Source: no-color.org.
+pub(crate) fn no_color() -> bool {
+    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+    let value = std::env::var_os("NO_COLOR");
+    value.is_some_and(|value| !value.is_empty())
+}
+
+/// This machine's name as the shell knows it, for `locked_by`; `outbox` when it is not known.
+pub(crate) fn host_name() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
+    kernel.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "outbox".to_owned())
+}
+
+/// Finds what `${env:NAME}` or `${file:PATH}` stands for.
+pub(crate) fn reference(source: &str, name: &str) -> Result<String, String> {
+    match source {
+        "env" => {
+            #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+            let value = std::env::var(name);
+            value.map_err(|_| format!("${{env:{name}}}: the environment variable {name} is not set"))
+        }
+        "file" => std::fs::read_to_string(name)
+            // Editors end files with a line break; no secret does.
+            .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
+            .map_err(|error| format!("${{file:{name}}}: {error}")),
+        _ => Err(format!("${{{source}:{name}}} is not a reference; write ${{env:NAME}} or ${{file:PATH}}")),
+    }
+}
+
+/// Puts the layers together; all that is wrong with them.
+fn compose(
+    file: Option<(&str, &str)>,
+    environment: impl Iterator<Item = (String, String)>,
+    overrides: &[Override],
+    reference: &dyn Fn(&str, &str) -> Result<String, String>,
+) -> Result<(Config, Layers), Vec<String>> {
+    let mut layers = Layers::new(&Config::default());
+    if let Some((name, text)) = file {
+        layers.file(name, text);
+    }
+    layers.environment(environment);
+    for one in overrides {
+        layers.flag(one);
+    }
+    let config = layers.finish::<Config>(reference)?;
+    let faults: Vec<String> = cross_checks(&config).into_iter().map(|fault| layers.placed(fault)).collect();
+    if faults.is_empty() { Ok((config, layers)) } else { Err(faults) }
+}
+
+fn cross_checks(config: &Config) -> Vec<String> {
+    let mut faults = config.dispatcher.faults("dispatcher");
+    faults.extend(config.poller.faults("poller"));
+    faults.extend(config.purge.faults("purge"));
+    faults.extend(plugins::faults(&config.plugins));
+    faults.extend(database_fault(&config.database.url));
+    if config.retry.max < config.retry.base {
+        faults.push("retry.max is below retry.base; it is the longest rest, so make it at least as long".to_owned());
+    }
+    if let Err(error) = tracing_subscriber::EnvFilter::try_new(&config.log.level) {
+        let hint = "write error, warn, info, debug or trace, or a list like info,outbox::poller=debug";
+        faults.push(format!("log.level is `{}`, which is no level ({error}); {hint}", config.log.level));
+    }
+    faults
+}
+
+fn database_fault(url: &str) -> Option<String> {
+    let shown = hide_password(url);
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("sqlite") => SqliteOptions::from_url(url).err().map(|error| format!("database.url: {error}")),
+        Some(scheme @ ("postgres" | "postgresql" | "mysql" | "mariadb")) => {
+            Some(format!("database.url is `{shown}`; this build supports sqlite (like sqlite:outbox.db), and not {scheme}"))
+        }
+        _ => Some(format!(
+            "database.url is `{shown}`, which is no database address; this build supports sqlite, like sqlite:outbox.db"
+        )),
+    }
+}
+
+/// An address without its password: `postgres://app:***@db/shop`.
+pub(crate) fn hide_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    // A password may hold an `@`; the last one ends it.
+    match rest[..end].rsplit_once('@') {
+        Some((user, host)) => {
+            let user = user.split_once(':').map_or_else(|| user.to_owned(), |(user, _)| format!("{user}:***"));
+            format!("{scheme}://{user}@{host}{}", &rest[end..])
+        }
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! Values by key, each with the place that set it; later layers win.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use super::Override;
+use crate::plugins::{MANIFESTS, is_setting};
+
+/// What set a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nobody.
+    Default,
+    /// A line of a file.
+    File(String, usize),
+    /// A variable of the environment.
+    Environment(String),
+    /// A flag.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(name, line) => write!(f, "{name}:{line}"),
+            Self::Environment(name) => f.write_str(name),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// The parts of a key: `["plugins", "mailer", "limits", "fuel"]`. Not one string: a plugin's name may hold a dot.
+type Key = Vec<String>;
+
+/// One value and what set it.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaf {
+    /// As it was written, references and all.
+    pub(crate) written: Value,
+    pub(crate) origin: Origin,
+}
+
+/// All values, by key.
+#[derive(Debug)]
+pub(crate) struct Layers {
+    pub(crate) leaves: BTreeMap<Key, Leaf>,
+    known: Vec<String>,
+    faults: Vec<String>,
+}
+
+/// Keys that are absent by default, so that the default configuration does not show them.
+const WITHOUT_DEFAULT: [&str; 2] = ["purge.dead_retention", "plugins.cache_dir"];
+
+impl Layers {
+    /// The lowest layer.
+    pub(crate) fn new<T: Serialize>(defaults: &T) -> Self {
+        let table = Table::try_from(defaults).expect("the default configuration is plain data");
+        let mut leaves = BTreeMap::new();
+        flatten(&mut Vec::new(), &Value::Table(table), &mut |key, value| {
+            if key != ["plugins", MANIFESTS] {
+                leaves.insert(key.to_vec(), Leaf { written: value.clone(), origin: Origin::Default });
+            }
+        });
+        let known = leaves.keys().map(|key| key.join(".")).chain(WITHOUT_DEFAULT.map(str::to_owned)).collect();
+        Self { leaves, known, faults: Vec::new() }
+    }
+
+    /// A file's text. Its faults are kept until [`finish`](Self::finish).
+    pub(crate) fn file(&mut self, name: &str, text: &str) {
+        let line = |at: usize| 1 + text[..at.min(text.len())].matches('\n').count();
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            let at = error.span().map_or(1, |span| line(span.start));
+            self.faults.push(format!("{name}:{at}: {}", error.message()));
+        }
+        let Ok(values) = toml::from_str::<Table>(text) else { return };
+        let mut lines = BTreeMap::new();
+        spans(&mut Vec::new(), table.get_ref(), &mut |key, at| {
+            lines.insert(key.to_vec(), line(at));
+        });
+        flatten(&mut Vec::new(), &Value::Table(values), &mut |key, value| {
+            let at = lines.get(key).copied().unwrap_or(1);
+            self.set(key.to_vec(), value.clone(), Origin::File(name.to_owned(), at));
+        });
+    }
+
+    /// What of the environment is ours.
+    pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
+        let mut ours: Vec<(String, String)> = variables.filter(|(name, _)| name.starts_with("OUTBOX_")).collect();
+        ours.sort();
+        for (name, value) in ours {
+            let rest = name["OUTBOX_".len()..].to_ascii_lowercase();
+            let key: Key = match rest.as_str() {
+                "database_url" => vec!["database".to_owned(), "url".to_owned()],
+                "log" => vec!["log".to_owned(), "level".to_owned()],
+                "mode" => vec!["mode".to_owned()],
+                _ if rest.contains("__") => rest.split("__").map(str::to_owned).collect(),
+                // One underscore where two belong is the usual slip. Other names are not ours to refuse: a Kubernetes
+                // service called outbox sets OUTBOX_PORT in every container.
+                _ => {
+                    if let Some(known) = self.known.iter().find(|known| known.replace('.', "_") == rest) {
+                        let wanted = known.to_ascii_uppercase().replace('.', "__");
+                        self.faults.push(format!("{name}: is not a setting; write OUTBOX_{wanted}"));
+                    }
+                    continue;
+                }
+            };
+            self.set(key, Value::String(value), Origin::Environment(name));
+        }
+    }
+
+    /// One flag.
+    pub(crate) fn flag(&mut self, one: &Override) {
+        let key = one.key.split('.').map(str::to_owned).collect();
+        self.set(key, Value::String(one.value.clone()), Origin::Flag(one.flag.clone()));
+    }
+
+    fn set(&mut self, key: Key, written: Value, origin: Origin) {
+        let name = key.join(".");
+        let of_plugin = key.len() > 1 && key[0] == "plugins" && !is_setting(&key[1]) && (key.len() > 2 || written.is_table());
+        if !of_plugin && !self.known.contains(&name) {
+            let section = format!("{name}.");
+            let fault = if self.known.iter().any(|known| known.starts_with(&section)) {
+                if written.as_table().is_some_and(Table::is_empty) {
+                    return; // `[dispatcher]` with nothing in it.
+                }
+                format!("{name} is a section, not a value; write [{name}] and its settings below it")
+            } else {
+                let near = nearest(&name, &self.known).map_or_else(String::new, |near| format!("; did you mean {near}?"));
+                format!("{name} is not a setting{near}")
+            };
+            self.faults.push(format!("{origin}: {fault}"));
+            return;
+        }
+        self.leaves.insert(key, Leaf { written, origin });
+    }
+
+    /// What set this key.
+    pub(crate) fn origin(&self, key: &str) -> Option<&Origin> {
+        self.leaves.get(&key.split('.').map(str::to_owned).collect::<Key>()).map(|leaf| &leaf.origin)
+    }
+
+    /// A fault with the place of the first key that it names.
+    pub(crate) fn placed(&self, fault: String) -> String {
+        let word = fault.split([' ', ':']).next().unwrap_or_default();
+        match self.origin(word) {
+            Some(Origin::Default) | None => fault,
+            Some(origin) => format!("{origin}: {fault}"),
+        }
+    }
+
+    /// The configuration, or everything that is wrong with the values. Each is tried alone first: so every fault is found, and
+    /// belongs to one place.
+    pub(crate) fn finish<T: DeserializeOwned>(
+        &mut self,
+        reference: &dyn Fn(&str, &str) -> Result<String, String>,
+    ) -> Result<T, Vec<String>> {
+        let mut faults = std::mem::take(&mut self.faults);
+        let mut whole = Table::new();
+        for (key, leaf) in &self.leaves {
+            let found = resolved(key, leaf, reference).and_then(|values| first_that_fits::<T>(key, values));
+            match found {
+                Ok(value) => insert(&mut whole, key, value),
+                Err(why) => faults.push(format!("{}: {}: {why}", leaf.origin, key.join("."))),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        whole.try_into().map_err(|error: toml::de::Error| vec![one_line(&error)])
+    }
+}
+
+/// What a written value may mean, the likeliest first. Text of the environment and of flags has no type of its own.
+fn resolved(key: &Key, leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Vec<Value>, String> {
+    let Value::String(text) = &leaf.written else { return Ok(vec![leaf.written.clone()]) };
+    // A plugin's references are resolved by the room that loads it, at every load; here they are only tried.
+    let of_plugin = key[0] == "plugins" && key.len() > 2;
+    let found = expand(text, reference)?;
+    let text = if of_plugin { text.clone() } else { found };
+    let mut values = vec![Value::String(text.clone())];
+    if !matches!(leaf.origin, Origin::File(..))
+        && let Some(value) =
+            toml::from_str::<Table>(&format!("value = {text}")).ok().and_then(|mut table| table.remove("value"))
+    {
+        values.push(value);
+    }
+    Ok(values)
+}
+
+fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> Result<Value, String> {
+    let mut fault = String::new();
+    for value in values {
+        let mut alone = Table::new();
+        insert(&mut alone, key, value.clone());
+        match alone.try_into::<T>() {
+            Ok(_) => return Ok(value),
+            Err(error) => fault = one_line(&error),
+        }
+    }
+    Err(fault)
+}
+
+/// The text with every `${…}` replaced.
+pub(super) fn expand(text: &str, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<String, String> {
+    let mut found = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        found.push_str(&rest[..start]);
+        let inner = &rest[start + 2..];
+        let end = inner.find('}').ok_or("a reference has no closing brace; write ${env:NAME} or ${file:PATH}")?;
+        let (source, name) = inner[..end].split_once(':').unwrap_or((&inner[..end], ""));
+        found.push_str(&reference(source, name)?);
+        rest = &inner[end + 1..];
+    }
+    found.push_str(rest);
+    Ok(found)
+}
+
+/// Puts a value at its key. Manifests have a place of their own below, which people do not write.
+fn insert(table: &mut Table, key: &[String], value: Value) {
+    let mut key = key.to_vec();
+    if key.len() > 1 && key[0] == "plugins" && !is_setting(&key[1]) {
+        key.insert(1, MANIFESTS.to_owned());
+    }
+    let last = key.pop().expect("a key has at least one part");
+    let mut place = table;
+    for part in key {
+        let next = place.entry(part).or_insert_with(|| Value::Table(Table::new()));
+        if !next.is_table() {
+            *next = Value::Table(Table::new());
+        }
+        place = next.as_table_mut().expect("made one just now");
+    }
+    place.insert(last, value);
+}
+
+fn flatten(key: &mut Key, value: &Value, leaf: &mut dyn FnMut(&[String], &Value)) {
+    match value {
+        Value::Table(table) if !table.is_empty() => {
+            for (part, value) in table {
+                key.push(part.clone());
+                flatten(key, value, leaf);
+                key.pop();
+            }
+        }
+        _ if key.is_empty() => {}
+        value => leaf(key, value),
+    }
+}
+
+fn spans(key: &mut Key, table: &DeTable<'_>, at: &mut dyn FnMut(&[String], usize)) {
+    for (part, value) in table {
+        key.push(part.get_ref().clone().into_owned());
+        at(key, part.span().start);
+        if let DeValue::Table(table) = value.get_ref() {
+            spans(key, table, at);
+        }
+        key.pop();
+    }
+}
+
+fn one_line(error: &toml::de::Error) -> String {
+    error.message().replace('\n', "; ")
+}
+
+/// The known key that was probably meant.
+fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let misplaced = known.iter().find(|known| known.rsplit('.').next() == Some(last));
+    let close = known.iter().map(|known| (distance(name, known), known)).min();
+    let close = close.filter(|(distance, _)| *distance <= 2.max(name.len() / 5)).map(|(_, known)| known);
+    close.or(misplaced).map(String::as_str)
+}
+
+/// How many letters must change: Levenshtein's.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.bytes().enumerate() {
+            let change = corner + usize::from(x != y);
+            corner = row[j + 1];
+            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,126 @@
+use super::*;
+
+fn composed(file: &str, environment: &[(&str, &str)], flags: &[Override]) -> Result<(Config, Layers), Vec<String>> {
+    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    compose(Some(("outbox.toml", file)), environment, flags, &|source, name| match (source, name) {
+        ("env", "TOKEN") => Ok("hunter2".to_owned()),
+        _ => Err(format!("${{{source}:{name}}} is not there")),
+    })
+}
+
+#[test]
+fn flags_win_over_the_environment_and_the_environment_over_the_file() {
+    let file = "[dispatcher]\nworkers = 2\nlease = \"40s\"\ndeadline = \"30s\"\n[poller]\nbatch_size = 7\n";
+    let environment = [("OUTBOX_DISPATCHER__WORKERS", "8"), ("OUTBOX_DISPATCHER__LEASE", "50s"), ("OTHER", "x")];
+    let flags = [Override::new("dispatcher.workers", "16", "--workers")];
+    let (config, layers) = composed(file, &environment, &flags).unwrap();
+    assert_eq!((config.dispatcher.workers, config.dispatcher.lease.as_secs(), config.poller.batch_size), (16, 50, 7));
+    assert_eq!(config.poller.interval, Duration::from_millis(250), "a section that is half written keeps our defaults");
+    let origin = |key: &str| layers.origin(key).unwrap().to_string();
+    assert_eq!(origin("dispatcher.workers"), "--workers");
+    assert_eq!(origin("dispatcher.lease"), "OUTBOX_DISPATCHER__LEASE");
+    assert_eq!(origin("poller.batch_size"), "outbox.toml:6");
+    assert_eq!(origin("poller.interval"), "default");
+}
+
+#[test]
+fn all_faults_are_told_at_once_each_with_its_line() {
+    let file = "mode = \"solo\"\n[dispatcher]\nwrokers = 3\nlease = \"soon\"\n\n[dispacher]\nmax_attempts = 1\n[poller]\nbatch_size = -1\n";
+    let faults = composed(file, &[("OUTBOX_POLLER__INTERVALL", "1s")], &[]).unwrap_err().join("\n");
+    for part in [
+        "outbox.toml:1: mode: unknown variant `solo`",
+        "outbox.toml:3: dispatcher.wrokers is not a setting; did you mean dispatcher.workers?",
+        "outbox.toml:4: dispatcher.lease: `soon` is not a duration",
+        "outbox.toml:7: dispacher.max_attempts is not a setting; did you mean dispatcher.max_attempts?",
+        "outbox.toml:9: poller.batch_size: ",
+        "OUTBOX_POLLER__INTERVALL: poller.intervall is not a setting; did you mean poller.interval?",
+    ] {
+        assert!(faults.contains(part), "{part}\n---\n{faults}");
+    }
+}
+
+#[test]
+fn values_that_do_not_go_together_are_told_with_the_line_of_the_first() {
+    let faults = composed("[dispatcher]\nlease = \"10s\"\ndeadline = \"15s\"\nworkers = 0\n", &[], &[]).unwrap_err();
+    assert!(faults.iter().any(|fault| fault.starts_with("outbox.toml:4: dispatcher.workers is 0")), "{faults:?}");
+    assert!(
+        faults.iter().any(|fault| fault.starts_with("outbox.toml:3: dispatcher.deadline (15s) is not below")),
+        "{faults:?}"
+    );
+}
+
+#[test]
+fn text_that_is_no_toml_is_told_with_its_line() {
+    let faults = composed("mode = \"ordered\"\n[poller\ninterval = 3\n", &[], &[]).unwrap_err();
+    assert!(faults[0].starts_with("outbox.toml:2: "), "{faults:?}");
+}
+
+#[test]
+fn a_database_that_this_build_does_not_speak_is_refused_without_its_password() {
+    for (url, part) in [
+        ("postgres://app:s3cret@db/shop", "this build supports sqlite"),
+        ("outbox.db", "no database address"),
+        ("sqlite::memory:", "would lose its events"),
+    ] {
+        let faults = composed("", &[("OUTBOX_DATABASE_URL", url)], &[]).unwrap_err().join("\n");
+        assert!(faults.contains(part) && faults.contains("OUTBOX_DATABASE_URL") && !faults.contains("s3cret"), "{faults}");
+    }
+}
+
+#[test]
+fn references_are_resolved_and_stay_out_of_what_is_shown() {
+    let file = "[database]\nurl = \"sqlite:${env:TOKEN}.db\"\n[plugins.mailer.config]\ntoken = \"${env:TOKEN}\"\n";
+    let (config, layers) = composed(file, &[], &[]).unwrap();
+    assert_eq!(config.database.url, "sqlite:hunter2.db");
+    assert!(config.plugins.manifests.contains_key("mailer"));
+    assert!(!format!("{:?}", layers.leaves).contains("hunter2"), "what is shown is what was written");
+    let faults = composed("[database]\nurl = \"${file:/nowhere}\"\n", &[], &[]).unwrap_err().join("\n");
+    assert!(faults.starts_with("outbox.toml:2: database.url: ${file:/nowhere} is not there"), "{faults}");
+    assert!(composed("[plugins.mailer.config]\ntoken = \"${env:NOPE}\"\n", &[], &[]).is_err());
+}
+
+#[test]
+fn manifests_of_plugins_are_checked_where_they_stand() {
+    let faults = composed("[plugins.mailer.limits]\nfule = 3\nmemory = \"16MiB\"\n", &[], &[]).unwrap_err();
+    assert!(
+        faults.len() == 1 && faults[0].starts_with("outbox.toml:2: plugins.mailer.limits.fule: unknown field"),
+        "{faults:?}"
+    );
+    let faults = composed("[plugins]\ndri = \"x\"\n", &[], &[]).unwrap_err();
+    assert!(faults[0].contains("did you mean plugins.dir?"), "{faults:?}");
+    let (config, _) = composed("[plugins.quiet]\n[plugins.\"a.b\"]\nisolation = \"batch\"\n", &[], &[]).unwrap();
+    assert_eq!(
+        config.plugins.manifests.len(),
+        2,
+        "an empty section counts: it stands in place of the file beside the component"
+    );
+}
+
+#[test]
+fn one_underscore_too_few_is_told_and_names_that_others_set_are_left_alone() {
+    let faults = composed("", &[("OUTBOX_DISPATCHER_WORKERS", "8")], &[]).unwrap_err();
+    assert!(faults[0].contains("write OUTBOX_DISPATCHER__WORKERS"), "{faults:?}");
+    assert!(composed("", &[("OUTBOX_PORT", "tcp://10.0.0.7:80"), ("OUTBOX_SERVICE_HOST", "10.0.0.7")], &[]).is_ok());
+}
+
+#[test]
+fn passwords_are_hidden_in_addresses() {
+    assert_eq!(hide_password("postgres://app:p@ss@db:5432/shop?x=1"), "postgres://app:***@db:5432/shop?x=1");
+    for same in ["sqlite:outbox.db", "sqlite:///var/lib/outbox.db", "mysql://app@db/shop"] {
+        assert_eq!(hide_password(same), same);
+    }
+}
+
+#[test]
+fn what_init_writes_is_every_default() {
+    let template = include_str!("../init.toml");
+    let (_, untouched) = composed(template, &[], &[]).unwrap();
+    assert!(untouched.leaves.values().all(|leaf| leaf.origin == Origin::Default), "nothing is set before somebody sets it");
+    let setting = |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])).map(str::to_owned);
+    let file: String = template.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned()) + "\n").collect();
+    let (config, layers) = composed(&file, &[], &[]).unwrap();
+    let unset: Vec<_> = layers.leaves.iter().filter(|(_, leaf)| leaf.origin == Origin::Default).collect();
+    assert!(unset.is_empty(), "not in the template: {unset:?}");
+    let written = |config: &Config| toml::to_string(config).unwrap();
+    assert_eq!(written(&config), written(&Config::default()));
+}

@@ -1,0 +1,221 @@
+//! `outbox dev`: everything on one machine, for trying it out.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use outbox::event::Status;
+use outbox::store::Record;
+use outbox::{Envelope, EventId, Outbox, Route, SqliteStore};
+
+use crate::config::{Config, Override};
+use crate::database::{self, Missing};
+use crate::failure::{Exit, Failure};
+use crate::host::{self, Stop};
+use crate::output::{or_dash, shown};
+use crate::plugin::routes;
+use crate::plugins::{PluginState, PluginStatus, answering};
+
+const AGGREGATE_TYPE: &str = "Order";
+const EVENT_TYPE: &str = "OrderPlaced";
+/// How often the sample's row is looked at: fine enough to feel immediate.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often, once it has been waiting for so long that nobody holds their breath.
+const LOOK_LATER: Duration = Duration::from_millis(250);
+
+/// Try everything out on this machine: a database file, the plugins, a sample event
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  outbox dev --plugins target/plugins\n\n\
+                        Makes outbox-dev.db (or the database of --database-url), loads the plugins, writes a sample event\n\
+                        Order/OrderPlaced and shows it delivered. Whenever a plugin is rebuilt it is reloaded, and the next sample\n\
+                        event shows the change. Ctrl-C ends it.")]
+pub(crate) struct DevCommand {}
+
+/// What is different while trying things out. Only flags override it: the database of an `outbox.toml` is likely a real one,
+/// and no place for sample events.
+pub(crate) fn defaults() -> Vec<Override> {
+    vec![
+        Override::new("database.url", "sqlite:outbox-dev.db", "outbox dev"),
+        // A sample event that nobody answers waits for its plugin.
+        Override::new("dispatcher.unroutable", "park", "outbox dev"),
+    ]
+}
+
+impl DevCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let dir = &config.plugins.dir;
+        std::fs::create_dir_all(dir).map_err(|error| {
+            Failure::new(Exit::Config, format!("the plugins directory {} cannot be made", dir.display())).because(error)
+        })?;
+        let mut stop = Stop::listen()?;
+        let store = database::open(config, Missing::Create).await?;
+        let outbox = host::builder(store, config).migrate(true).start().await?;
+        let mut dev = Dev {
+            route: Route::new(AGGREGATE_TYPE, EVENT_TYPE).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?,
+            outbox,
+            loaded: BTreeMap::new(),
+            waiting: Vec::new(),
+            order_id: 0,
+        };
+        dev.banner(config);
+        let ended = tokio::select! {
+            ended = dev.follow() => ended,
+            () = stop.wait() => Ok(()),
+        };
+        eprintln!();
+        host::shutdown(dev.outbox, stop, config.dispatcher.drain_timeout).await;
+        ended
+    }
+}
+
+struct Dev {
+    route: Route,
+    outbox: Outbox<SqliteStore>,
+    /// Digest or fault of each plugin that was seen, by name.
+    loaded: BTreeMap<String, String>,
+    /// Sample events that are not finished.
+    waiting: Vec<Sample>,
+    order_id: u64,
+}
+
+struct Sample {
+    id: EventId,
+    since: Instant,
+    /// What was said of it so far.
+    attempts: u32,
+    parked: bool,
+}
+
+impl Dev {
+    fn plugins(&self) -> Vec<PluginStatus> {
+        self.outbox.plugins().map(|plugins| plugins.list()).unwrap_or_default()
+    }
+
+    fn banner(&self, config: &Config) {
+        let url = &config.database.url;
+        let table = config.database.table.as_str();
+        let table = if table == "outbox_event" { String::new() } else { format!(" --set database.table={table}") };
+        eprintln!();
+        eprintln!("  outbox dev");
+        eprintln!("  database  {url}");
+        eprintln!("  plugins   {}", config.plugins.dir.display());
+        for plugin in self.plugins() {
+            let what = match &plugin.error {
+                Some(error) if plugin.state == PluginState::Failed => format!("failed: {}", shown(error)),
+                _ => format!("{}  {}", or_dash(plugin.version.as_deref()), routes(&plugin.routes)),
+            };
+            eprintln!("            {}  {what}", shown(&plugin.name));
+        }
+        eprintln!(
+            "  emit      outbox event emit --database-url {url}{table} --type {EVENT_TYPE} --aggregate-type {AGGREGATE_TYPE} --payload '{{\"order_id\":7}}'"
+        );
+        eprintln!("  look      outbox event list --database-url {url}{table}");
+        eprintln!("  stop      Ctrl-C");
+        eprintln!();
+    }
+
+    /// Writes a sample event now and after every change of the plugins, and shows what becomes of it.
+    async fn follow(&mut self) -> Result<(), Failure> {
+        let mut changes = self.outbox.listeners().changes();
+        self.loaded = fingerprints(&self.plugins());
+        self.emit().await?;
+        loop {
+            let young = self.waiting.iter().any(|sample| sample.since.elapsed() < Duration::from_secs(10) && !sample.parked);
+            tokio::select! {
+                () = tokio::time::sleep(if young { LOOK } else { LOOK_LATER }) => {}
+                // The registry lives as long as the host; its list of plugins follows a moment later, at the next look.
+                _ = changes.changed() => {}
+            }
+            self.look().await?;
+            let plugins = self.plugins();
+            let now = fingerprints(&plugins);
+            if now == self.loaded {
+                continue;
+            }
+            let fresh = plugins.iter().any(|plugin| {
+                plugin.state == PluginState::Serving
+                    && plugin.error.is_none()
+                    && self.loaded.get(&plugin.name) != now.get(&plugin.name)
+            });
+            self.loaded = now;
+            // One that waits for its plugin is sample enough.
+            if fresh && self.waiting.is_empty() {
+                self.emit().await?;
+            }
+        }
+    }
+
+    async fn emit(&mut self) -> Result<(), Failure> {
+        self.order_id += 1;
+        let payload = serde_json::json!({ "order_id": self.order_id, "total": 99.5, "customer": "ada@example.com" });
+        let envelope = Envelope::new(EVENT_TYPE)
+            .aggregate(AGGREGATE_TYPE, self.order_id.to_string())
+            .header("source", "outbox dev")
+            .json(&payload)?;
+        let id = envelope.id();
+        self.outbox.writer().emit(vec![envelope]).await?;
+        eprintln!("emitted    {id}  {}  {payload}", self.route);
+        if answering(&self.plugins(), &self.route).is_none() {
+            eprintln!("           no plugin answers {}, so the event waits for one.", self.route);
+            eprintln!(
+                "           Build the samples with `cargo xtask plugins`, or copy your NAME.wasm into the plugins directory."
+            );
+        }
+        self.waiting.push(Sample { id, since: Instant::now(), attempts: 0, parked: false });
+        Ok(())
+    }
+
+    /// Looks at every sample that is not finished, and says what is new of it.
+    async fn look(&mut self) -> Result<(), Failure> {
+        for mut sample in std::mem::take(&mut self.waiting) {
+            let Some(row) = self.outbox.store().get(sample.id).await? else { continue };
+            match row.status {
+                Status::Done => eprintln!("delivered  {}  {}  by {}, {}", sample.id, self.route, self.plugin(), took(&row)),
+                Status::Dead => {
+                    eprintln!("dead       {}  {}", sample.id, or_dash(row.last_error.as_deref()));
+                    eprintln!("           Mend the plugin and rebuild it; then a new sample is emitted.");
+                }
+                Status::New | Status::Retry => {
+                    if row.attempts > sample.attempts {
+                        eprintln!(
+                            "failed     {}  attempt {}: {}; it is tried again",
+                            sample.id,
+                            row.attempts,
+                            or_dash(row.last_error.as_deref())
+                        );
+                        sample.attempts = row.attempts;
+                    }
+                    sample.parked = row.parked.is_some();
+                    self.waiting.push(sample);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn plugin(&self) -> String {
+        answering(&self.plugins(), &self.route).map_or_else(
+            || "a plugin that is gone by now".to_owned(),
+            |plugin| {
+                let digest: String = plugin.digest.as_deref().unwrap_or_default().chars().take(12).collect();
+                format!("{} {} ({digest})", shown(&plugin.name), or_dash(plugin.version.as_deref()))
+            },
+        )
+    }
+}
+
+/// How long after its commit an event was done.
+fn took(row: &Record) -> String {
+    let span = row.done_at.map_or(Duration::ZERO, |done| done.since(row.created_at));
+    if span < Duration::from_secs(10) {
+        format!("{:.1} ms after its commit", span.as_secs_f64() * 1_000.0)
+    } else {
+        format!("{} s after its commit", span.as_secs())
+    }
+}
+
+/// What tells one state of the plugins from the next.
+fn fingerprints(plugins: &[PluginStatus]) -> BTreeMap<String, String> {
+    let print = |plugin: &PluginStatus| plugin.error.clone().or_else(|| plugin.digest.clone()).unwrap_or_default();
+    plugins.iter().map(|plugin| (plugin.name.clone(), print(plugin))).collect()
+}

@@ -1,0 +1,290 @@
+//! `outbox event emit`: events into the outbox, one or many.
+
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args};
+use outbox::event::EnvelopeJsonError;
+use outbox::time::Timestamp;
+use outbox::{Envelope, EventId, Outbox, SqliteStore};
+use tokio::sync::mpsc;
+
+use crate::config::Config;
+use crate::database;
+use crate::failure::{Exit, Failure};
+use crate::output;
+
+/// How many lines of a file go into one transaction.
+const CHUNK: usize = 1_000;
+/// The longest line: the largest payload, escaped, and room for the rest.
+const MAX_LINE: u64 = 16 << 20;
+
+/// Write events into the outbox
+#[derive(Args, Debug)]
+#[command(
+    group = ArgGroup::new("what").required(true).args(["event_type", "jsonl"]),
+    group = ArgGroup::new("body").args(["payload", "payload_file", "stdin"]),
+    after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --aggregate-id 42 --payload '{\"total\":99.5}'\n  \
+                  outbox event emit --jsonl events.jsonl\n\n\
+                  Prints the id of each event that was written, one a line. An id that was written before: exit 7; in a file of\n\
+                  lines such events are skipped and counted."
+)]
+pub(crate) struct Emit {
+    /// What happened
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// To what kind of thing it happened
+    #[arg(long, value_name = "TYPE")]
+    aggregate_type: Option<String>,
+    /// To which one
+    #[arg(long, value_name = "ID")]
+    aggregate_id: Option<String>,
+    /// Whose it is
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// A header; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    header: Vec<(String, String)>,
+    /// The event's id instead of a new one; makes a repeat safe
+    #[arg(long, value_name = "ID")]
+    id: Option<EventId>,
+    /// When it happened, instead of now
+    #[arg(long, value_name = "RFC3339")]
+    occurred_at: Option<Timestamp>,
+    /// Deliver it no sooner than after this span
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with = "available_at")]
+    deliver_after: Option<Duration>,
+    /// Deliver it no sooner than this
+    #[arg(long, value_name = "RFC3339")]
+    available_at: Option<Timestamp>,
+    /// Give it up if it is not done by then
+    #[arg(long, value_name = "RFC3339")]
+    expires_at: Option<Timestamp>,
+    /// The payload's text; JSON, unless --content-type says otherwise
+    #[arg(long, value_name = "TEXT")]
+    payload: Option<String>,
+    /// A file that holds the payload
+    #[arg(long, value_name = "FILE")]
+    payload_file: Option<PathBuf>,
+    /// `-`: the payload comes from standard input
+    #[arg(value_name = "-", value_parser = ["-"])]
+    stdin: Option<String>,
+    /// What the payload is, if it is not JSON
+    #[arg(long, value_name = "TYPE")]
+    content_type: Option<String>,
+    /// Many events, one JSON envelope a line, from a file or `-`
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "aggregate_type", "aggregate_id", "tenant", "header", "id", "occurred_at", "deliver_after", "available_at",
+        "expires_at", "body", "content_type",
+    ])]
+    jsonl: Option<PathBuf>,
+    /// Check everything, write nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write it like source=shop")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+impl Emit {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        if let Some(file) = &self.jsonl {
+            return lines(file.clone(), self.dry_run, config).await;
+        }
+        let dry_run = self.dry_run;
+        let envelope = self.envelope()?;
+        if dry_run {
+            eprintln!("the event is valid; nothing was written");
+            return Ok(());
+        }
+        let id = envelope.id();
+        let outbox = writer(config).await?;
+        let written = outbox.writer().emit(vec![envelope]).await;
+        outbox.shutdown().await;
+        if written?.is_empty() {
+            let what = format!("an event with the id {id} was written before; look at it with `outbox event show {id}`");
+            return Err(Failure::new(Exit::Conflict, what));
+        }
+        output::print(&format!("{id}\n"))
+    }
+
+    fn envelope(self) -> Result<Envelope, Failure> {
+        let payload = self.payload_bytes()?;
+        let mut builder = Envelope::new(self.event_type.unwrap_or_default()).headers(self.header);
+        if let Some(aggregate_type) = self.aggregate_type {
+            builder = builder.aggregate_type(aggregate_type);
+        }
+        if let Some(aggregate_id) = self.aggregate_id {
+            builder = builder.aggregate_id(aggregate_id);
+        }
+        if let Some(tenant) = self.tenant {
+            builder = builder.tenant(tenant);
+        }
+        if let Some(id) = self.id {
+            builder = builder.id(id);
+        }
+        if let Some(time) = self.occurred_at {
+            builder = builder.occurred_at(time);
+        }
+        if let Some(delay) = self.deliver_after {
+            builder = builder.deliver_after(delay);
+        }
+        if let Some(time) = self.available_at {
+            builder = builder.available_at(time);
+        }
+        if let Some(time) = self.expires_at {
+            builder = builder.expires_at(time);
+        }
+        Ok(match self.content_type {
+            Some(content_type) => builder.bytes(content_type, payload)?,
+            None => builder.json_text(payload)?,
+        })
+    }
+
+    fn payload_bytes(&self) -> Result<Vec<u8>, Failure> {
+        let from_stdin = self.stdin.is_some() || self.payload_file.as_deref().is_some_and(|file| file.as_os_str() == "-");
+        if let Some(text) = &self.payload {
+            return Ok(text.clone().into_bytes());
+        }
+        if from_stdin {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| unreadable("standard input", error))?;
+            return Ok(bytes);
+        }
+        match &self.payload_file {
+            Some(file) => std::fs::read(file).map_err(|error| unreadable(&file.display().to_string(), error)),
+            None => Err(Failure::new(Exit::Usage, "the event has no payload; give --payload TEXT, --payload-file FILE or -")),
+        }
+    }
+}
+
+fn unreadable(what: &str, error: std::io::Error) -> Failure {
+    Failure::new(Exit::Usage, format!("{what} cannot be read")).because(error)
+}
+
+async fn writer(config: &Config) -> Result<Outbox<SqliteStore>, Failure> {
+    let store = database::open(config, database::Missing::Refuse).await?;
+    Ok(Outbox::writer_only(store).label("outbox event emit").start().await?)
+}
+
+/// Why a line is no event.
+struct BadLine {
+    number: u64,
+    why: Failure,
+}
+
+/// Streams a file of envelopes, a chunk a transaction.
+async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Failure> {
+    let input: Box<dyn Read + Send> = if file.as_os_str() == "-" {
+        if std::io::stdin().is_terminal() {
+            eprintln!("reading envelopes, one JSON object a line; end with Ctrl-D");
+        }
+        Box::new(std::io::stdin())
+    } else {
+        Box::new(std::fs::File::open(&file).map_err(|error| unreadable(&file.display().to_string(), error))?)
+    };
+    let outbox = if dry_run { None } else { Some(writer(config).await?) };
+    let (sender, mut chunks) = mpsc::channel(2);
+    // A thread of its own: a read from a terminal or pipe may wait for ever, and Ctrl-C must still be heard.
+    std::thread::spawn(move || read(BufReader::with_capacity(1 << 16, input), &sender));
+    let bar = output::progress(if dry_run { "checking" } else { "writing" }, None);
+    let (mut read, mut written) = (0_u64, 0_u64);
+    let mut ended = Ok(());
+    while let Some(chunk) = chunks.recv().await {
+        let step = match chunk {
+            Ok(envelopes) => {
+                read += envelopes.len() as u64;
+                match &outbox {
+                    Some(outbox) => write(outbox, envelopes).await,
+                    None => Ok(0),
+                }
+            }
+            Err(BadLine { number, why }) => Err(why.named(format!("line {number} of {} is not an event", name(&file)))),
+        };
+        match step {
+            Ok(count) => written += count,
+            Err(error) => {
+                ended = Err(error);
+                break;
+            }
+        }
+        bar.set_position(read);
+    }
+    bar.finish_and_clear();
+    if let Some(outbox) = outbox {
+        outbox.shutdown().await;
+    }
+    match ended {
+        Ok(()) if dry_run => eprintln!("{} checked, nothing was written", output::count(read, "event")),
+        Ok(()) if read > written => {
+            eprintln!("{} written, {} skipped: written before", output::count(written, "event"), read - written);
+        }
+        Ok(()) => eprintln!("{} written", output::count(written, "event")),
+        Err(error) if written == 0 => return Err(error),
+        Err(error) => {
+            eprintln!(
+                "{} written before the fault; they stay, and a repeat skips those that have ids",
+                output::count(written, "event")
+            );
+            return Err(error.with_exit(Exit::Partly));
+        }
+    }
+    Ok(())
+}
+
+fn name(file: &std::path::Path) -> String {
+    if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+async fn write(outbox: &Outbox<SqliteStore>, envelopes: Vec<Envelope>) -> Result<u64, Failure> {
+    let ids = outbox.writer().emit(envelopes).await?;
+    let mut text = String::with_capacity(ids.len() * 27);
+    for id in &ids {
+        text.push_str(id.as_str());
+        text.push('\n');
+    }
+    // A reader that went away does not excuse an input that was not read to its end.
+    output::print(&text).map_err(|error| error.with_exit(Exit::Partly))?;
+    Ok(ids.len() as u64)
+}
+
+fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Vec<Envelope>, BadLine>>) {
+    let mut chunk = Vec::with_capacity(CHUNK);
+    let mut line = Vec::new();
+    let mut number = 0;
+    loop {
+        number += 1;
+        line.clear();
+        let end = match input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(length) => length == 0,
+            Err(error) => {
+                let why = Failure::new(Exit::Failed, "").because(error);
+                let _ = chunks.blocking_send(Err(BadLine { number, why }));
+                return;
+            }
+        };
+        if !line.trim_ascii().is_empty() {
+            match Envelope::from_json(&line) {
+                Ok(envelope) => chunk.push(envelope),
+                Err(error) => {
+                    let _ = chunks.blocking_send(Err(BadLine { number, why: bad(error) }));
+                    return;
+                }
+            }
+        }
+        // The receiver is gone when it met an error: then nothing is left to do.
+        if (end && !chunk.is_empty() || chunk.len() == CHUNK) && chunks.blocking_send(Ok(std::mem::take(&mut chunk))).is_err() {
+            return;
+        }
+        if end {
+            return;
+        }
+    }
+}
+
+fn bad(error: EnvelopeJsonError) -> Failure {
+    Failure::new(Exit::Failed, "").because(error)
+}

@@ -1,0 +1,320 @@
+//! `outbox event`: what is in the outbox.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use outbox::event::Status;
+use outbox::store::{Filter, Record};
+use outbox::{EventId, Store};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::config::Config;
+use crate::database;
+use crate::emit::Emit;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Format, Output, or_dash, relative, short, shown};
+
+/// How many rows one statement brings while following.
+const PAGE: u32 = 500;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum EventCommand {
+    Emit(Box<Emit>),
+    /// Show events, oldest first
+    #[command(after_help = "Example:\n  outbox event list --status dead --type OrderPlaced --newest-first --limit 20")]
+    List {
+        #[command(flatten)]
+        filter: FilterArgs,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show one event whole, with its payload
+    #[command(after_help = "Example:\n  outbox event show 01JD8Q4T9W3Z6M1N5B7C2V8X0K --output json")]
+    Show {
+        /// The event's id
+        id: EventId,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show events as they are written, until Ctrl-C
+    #[command(after_help = "Example:\n  outbox event tail --aggregate-type Order --output jsonl")]
+    Tail(TailArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TailArgs {
+    #[command(flatten)]
+    matching: Matching,
+    /// Begin after this row, instead of now
+    #[arg(long, value_name = "SEQ")]
+    after: Option<u64>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Which rows.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Matching {
+    /// Only in this state
+    #[arg(long, value_enum, ignore_case = true)]
+    status: Option<StatusArg>,
+    #[command(flatten)]
+    fields: Fields,
+}
+
+/// Which rows, whatever their state.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Fields {
+    /// Only of this event type
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) event_type: Option<String>,
+    /// Only of this aggregate type
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) aggregate_type: Option<String>,
+    /// Only of this aggregate
+    #[arg(long, value_name = "ID")]
+    aggregate_id: Option<String>,
+    /// Only of this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// Only with this header
+    #[arg(long, value_name = "KEY=VALUE")]
+    header: Option<String>,
+    /// Only with this text in the last error
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+}
+
+/// How many rows, and from where.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Paging {
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// Only rows after this one (with --newest-first: before it)
+    #[arg(long, value_name = "SEQ")]
+    after: Option<u64>,
+    /// Newest first
+    #[arg(long)]
+    newest_first: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FilterArgs {
+    #[command(flatten)]
+    matching: Matching,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum StatusArg {
+    New,
+    Retry,
+    Done,
+    Dead,
+}
+
+impl From<StatusArg> for Status {
+    fn from(status: StatusArg) -> Self {
+        match status {
+            StatusArg::New => Self::New,
+            StatusArg::Retry => Self::Retry,
+            StatusArg::Done => Self::Done,
+            StatusArg::Dead => Self::Dead,
+        }
+    }
+}
+
+impl Fields {
+    pub(crate) fn filter(&self, status: Option<Status>) -> Result<Filter, Failure> {
+        let header = self.header.as_deref().map(|header| {
+            let pair = header.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+            pair.ok_or_else(|| Failure::new(Exit::Usage, format!("--header is `{header}`; write it like source=shop")))
+        });
+        Ok(Filter {
+            status,
+            event_type: self.event_type.clone(),
+            aggregate_type: self.aggregate_type.clone(),
+            aggregate_id: self.aggregate_id.clone(),
+            tenant_id: self.tenant.clone(),
+            header: header.transpose()?,
+            error: self.error.clone(),
+            ..Filter::default()
+        })
+    }
+}
+
+impl EventCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        match self {
+            Self::Emit(emit) => emit.run(config).await,
+            Self::List { filter, output } => {
+                let status = filter.matching.status.map(Status::from);
+                list(filter.matching.fields.filter(status)?, &filter.paging, output.output, config).await
+            }
+            Self::Show { id, output } => show(id, None, output.output, config).await,
+            Self::Tail(args) => tail(args, config).await,
+        }
+    }
+}
+
+/// Prints a page of rows, and says when there is another.
+pub(crate) async fn list(filter: Filter, paging: &Paging, format: Format, config: &Config) -> Result<(), Failure> {
+    let (after, before) = if paging.newest_first { (None, paging.after) } else { (paging.after, None) };
+    let filter = Filter { after, before, newest_first: paging.newest_first, ..filter };
+    let store = database::ready(config).await?;
+    let mut rows = store.list(&filter, paging.limit.saturating_add(1)).await?;
+    let more = rows.len() > usize::try_from(paging.limit).unwrap_or(usize::MAX);
+    if more {
+        rows.pop();
+    }
+    output::many(&rows, format, |rows| if rows.is_empty() { String::new() } else { rows_table(rows) })?;
+    if rows.is_empty() && format == Format::Table {
+        eprintln!("no events match");
+    }
+    if let (true, Some(last)) = (more, rows.last()) {
+        eprintln!("there are more; go on with --after {}, or raise --limit", last.seq);
+    }
+    Ok(())
+}
+
+fn rows_table(rows: &[Record]) -> String {
+    let header = [">seq", "event_id", "status", "route", "aggregate_id", ">attempts", "created", "last error"];
+    output::table(&header, rows.iter().map(|row| cells(row, relative(row.created_at))))
+}
+
+fn cells(row: &Record, time: String) -> [String; 8] {
+    [
+        row.seq.to_string(),
+        row.event_id.to_string(),
+        if row.parked.is_some() { format!("{} (parked)", row.status) } else { row.status.to_string() },
+        route(row),
+        short(row.aggregate_id.as_deref().unwrap_or("-"), 24),
+        row.attempts.to_string(),
+        time,
+        short(row.last_error.as_deref().or(row.parked.as_deref()).unwrap_or("-"), 60),
+    ]
+}
+
+fn route(row: &Record) -> String {
+    short(&format!("{}/{}", row.aggregate_type, row.event_type), 48)
+}
+
+/// A row with its payload: JSON as it was written, other text as text, anything else as base64.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+impl<'a> Whole<'a> {
+    fn new(record: &'a Record) -> Self {
+        let bytes = record.payload.as_deref().unwrap_or_default();
+        let text = std::str::from_utf8(bytes).ok();
+        let json = text.filter(|_| is_json(&record.content_type)).and_then(|text| {
+            // A payload of several lines would tear a document of one line apart.
+            let text = if text.contains('\n') {
+                serde_json::from_str::<serde_json::Value>(text).ok()?.to_string()
+            } else {
+                text.to_owned()
+            };
+            RawValue::from_string(text).ok()
+        });
+        let is_text = record.content_type.starts_with("text/");
+        let payload = json.or_else(|| text.filter(|_| is_text).and_then(|text| serde_json::value::to_raw_value(text).ok()));
+        let payload_base64 = payload.is_none().then(|| data_encoding::BASE64.encode(bytes));
+        Self { record, payload, payload_base64 }
+    }
+}
+
+fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    essence == "application/json" || essence.ends_with("+json")
+}
+
+/// Prints one row; only one in this state, if one is given.
+pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, config: &Config) -> Result<(), Failure> {
+    let store = database::ready(config).await?;
+    let Some(row) = store.get(id).await? else {
+        return Err(Failure::new(Exit::NotFound, format!("no event has the id {id}; see `outbox event list`")));
+    };
+    if status.is_some_and(|status| status != row.status) {
+        let what =
+            format!("the event {id} is {}, not {}; see `outbox event show {id}`", row.status, status.unwrap_or(row.status));
+        return Err(Failure::new(Exit::NotFound, what));
+    }
+    output::one(&Whole::new(&row), format, |whole| {
+        let time = |time: Option<outbox::time::Timestamp>| {
+            time.map_or_else(|| "-".to_owned(), |time| format!("{time} ({})", relative(time)))
+        };
+        let mut pairs = vec![
+            ("event_id", row.event_id.to_string()),
+            ("seq", row.seq.to_string()),
+            ("route", shown(&format!("{}/{}", row.aggregate_type, row.event_type)).into_owned()),
+            ("aggregate_id", or_dash(row.aggregate_id.as_deref())),
+            ("tenant_id", or_dash(row.tenant_id.as_deref())),
+            ("status", row.status.to_string()),
+            ("attempts", row.attempts.to_string()),
+            ("deferrals", row.deferrals.to_string()),
+            ("replays", row.replays.to_string()),
+            ("occurred_at", time(Some(row.occurred_at))),
+            ("created_at", time(Some(row.created_at))),
+            ("available_at", time(Some(row.available_at))),
+            ("due_at", time(row.due_at)),
+            ("expires_at", time(row.expires_at)),
+            ("done_at", time(row.done_at)),
+            ("parked", or_dash(row.parked.as_deref())),
+            ("locked_by", or_dash(row.locked_by.as_deref())),
+            ("last_error", or_dash(row.last_error.as_deref())),
+        ];
+        let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
+        pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));
+        pairs.push(("content_type", shown(&row.content_type).into_owned()));
+        pairs.push(("payload", format!("{} bytes", row.payload_bytes)));
+        let payload =
+            whole.payload.as_deref().map_or_else(|| whole.payload_base64.as_deref().unwrap_or_default(), RawValue::get);
+        format!("{}\n{}\n", output::pairs(&pairs), shown(payload))
+    })
+}
+
+/// Follows what is inserted. By `seq`: what another program commits late under an earlier number is not shown.
+async fn tail(args: TailArgs, config: &Config) -> Result<(), Failure> {
+    let store = database::ready(config).await?;
+    let filter = args.matching.fields.filter(args.matching.status.map(Status::from))?;
+    let newest = Filter { newest_first: true, ..Filter::default() };
+    let mut after = match args.after {
+        Some(after) => after,
+        None => store.list(&newest, 1).await?.first().map_or(0, |row| row.seq),
+    };
+    if args.output.output == Format::Table {
+        eprintln!("following new events; Ctrl-C ends it");
+    }
+    loop {
+        let rows = store.list(&Filter { after: Some(after), ..filter.clone() }, PAGE).await?;
+        match args.output.output {
+            Format::Table => {
+                for row in &rows {
+                    let [seq, id, status, route, aggregate_id, ..] = cells(row, String::new());
+                    output::print(&format!("{}  {seq:>6}  {id}  {status:5}  {route}  {aggregate_id}\n", row.created_at))?;
+                }
+            }
+            // An array without an end would be no document: `json` follows as `jsonl` does.
+            Format::Json | Format::Jsonl => output::many(&rows, Format::Jsonl, |_| String::new())?,
+        }
+        if let Some(last) = rows.last() {
+            after = last.seq;
+        }
+        if rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX) {
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                _ = tokio::signal::ctrl_c() => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! How a command ends badly: what is printed, and the exit code.
+
+use std::error::Error;
+
+use outbox::purge::PurgeError;
+use outbox::{EnvelopeError, StartError, StoreError, WriteError};
+
+/// The documented exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// It went wrong.
+    Failed = 1,
+    /// It was asked for wrongly.
+    Usage = 2,
+    /// What was named is not there.
+    NotFound = 3,
+    /// The configuration is not valid.
+    Config = 4,
+    /// The database cannot be used.
+    Unreachable = 5,
+    /// Some of it was done.
+    Partly = 6,
+    /// It is there already.
+    Conflict = 7,
+    /// It was looked at, and something was found.
+    Findings = 8,
+    /// Somebody stopped it.
+    Interrupted = 130,
+}
+
+/// Why a command ended, and with which code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    message: String,
+    details: Vec<String>,
+    source: Option<Box<dyn Error + Send + Sync>>,
+    /// The reader of our output went away: nobody is left to tell.
+    unheard: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), details: Vec::new(), source: None, unheard: false }
+    }
+
+    /// Only the code: all was said already.
+    pub(crate) fn silent(exit: Exit) -> Self {
+        Self::new(exit, "")
+    }
+
+    /// With the error behind it.
+    pub(crate) fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
+    }
+
+    /// With more lines.
+    pub(crate) fn details(mut self, details: Vec<String>) -> Self {
+        self.details = details;
+        self
+    }
+
+    /// With another message.
+    pub(crate) fn named(mut self, message: String) -> Self {
+        self.message = message;
+        self
+    }
+
+    /// With another code, and told in any case.
+    pub(crate) fn with_exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self.unheard = false;
+        self
+    }
+
+    /// Prints the chain, and gives the code.
+    pub(crate) fn report(&self) -> u8 {
+        if self.unheard {
+            return 0;
+        }
+        if !self.message.is_empty() {
+            eprintln!("error: {}", self.message);
+        }
+        for detail in &self.details {
+            eprintln!("  {detail}");
+        }
+        let mut last = self.message.clone();
+        let mut source: Option<&dyn Error> = self.source.as_deref().map(|source| source as &dyn Error);
+        while let Some(error) = source {
+            let text = error.to_string();
+            // A wrapper that only repeats what it wraps says nothing new.
+            if !last.contains(&text) {
+                eprintln!("  because: {text}");
+            }
+            last = text;
+            source = error.source();
+        }
+        self.exit as u8
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        let unheard = error.kind() == std::io::ErrorKind::BrokenPipe;
+        Self { unheard, ..Self::new(Exit::Failed, "the output could not be written").because(error) }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let exit = match &error {
+            StoreError::Url { .. } => Exit::Config,
+            StoreError::NoSchema { .. }
+            | StoreError::SchemaOlder { .. }
+            | StoreError::SchemaNewer { .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::Unreachable { .. } => Exit::Unreachable,
+            error if error.is_transient() => Exit::Unreachable,
+            _ => Exit::Failed,
+        };
+        Self { source: Some(Box::new(Cause::of(&error))), ..Self::new(exit, error.to_string()) }
+    }
+}
+
+/// The causes of an error whose own text is the message already.
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    source: Option<Box<Cause>>,
+}
+
+impl Cause {
+    fn of(error: &dyn Error) -> Self {
+        Self { text: error.to_string(), source: error.source().map(|source| Box::new(Self::of(source))) }
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &dyn Error)
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Store(error) => error.into(),
+            WriteError::Duplicate { .. } => Self::new(Exit::Conflict, error.to_string()),
+            error => Self::new(Exit::Failed, "the events were not written").because(error),
+        }
+    }
+}
+
+impl From<EnvelopeError> for Failure {
+    fn from(error: EnvelopeError) -> Self {
+        Self::new(Exit::Usage, "the event is not valid").because(error)
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Store(error) => error.into(),
+            StartError::Config(faults) => Self::new(Exit::Config, "the configuration is not valid").details(faults),
+            error @ StartError::Plugins(_) => Self::new(Exit::Config, "the plugins cannot be loaded").because(error),
+            error => Self::new(Exit::Failed, "the host did not start").because(error),
+        }
+    }
+}
+
+impl From<PurgeError> for Failure {
+    fn from(error: PurgeError) -> Self {
+        match error {
+            PurgeError::Store(error) => error.into(),
+            error => Self::new(Exit::Failed, error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Starting a host from the configuration, and stopping it: what `run` and `dev` share.
+
+use std::io::Write;
+use std::time::Duration;
+
+use outbox::listener::{Exponential, Fixed, Jittered};
+use outbox::purge::PurgeConfig;
+use outbox::{Mode, Outbox, OutboxBuilder, SqliteStore};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::{Config, Policy, host_name};
+use crate::failure::{Exit, Failure};
+use crate::plugins;
+
+/// A host as the configuration wants it, not yet started.
+pub(crate) fn builder(store: SqliteStore, config: &Config) -> OutboxBuilder<SqliteStore> {
+    // A writer alone leaves the table to those who deliver from it.
+    let enabled = config.purge.enabled && config.mode != Mode::WriterOnly;
+    let builder = Outbox::single_node(store)
+        .mode(config.mode)
+        .label(host_name())
+        .dispatcher(config.dispatcher.clone())
+        .poller(config.poller.clone())
+        .purge(PurgeConfig { enabled, ..config.purge.clone() })
+        .plugins_config(plugins::settings(config));
+    let retry = &config.retry;
+    match retry.policy {
+        Policy::Exponential => builder.retry(Exponential { base: retry.base, max: retry.max }),
+        Policy::Fixed => builder.retry(Fixed(retry.base)),
+        Policy::Jittered => builder.retry(Jittered(Fixed(retry.base))),
+    }
+}
+
+/// The two signals that mean: please stop.
+pub(crate) struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    /// Listens from now on: a signal during the start is not lost.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "signals cannot be heard").because(error));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Drains the host; a second signal ends the program at once.
+pub(crate) async fn shutdown(outbox: Outbox<SqliteStore>, mut stop: Stop, drain_timeout: Duration) {
+    tracing::info!(
+        in_flight = outbox.in_flight(),
+        "stopping: finishing what is queued, for at most {drain_timeout:?}; a second signal ends it at once"
+    );
+    let counts = outbox.metrics().clone();
+    let store = outbox.store().clone();
+    let stopping = async {
+        outbox.shutdown().await;
+        store.close().await;
+    };
+    tokio::select! {
+        () = stopping => {
+            let counts = counts.counts();
+            tracing::info!(
+                delivered = counts.dispatch_success,
+                failed = counts.dispatch_failure,
+                dead = counts.dispatch_dead,
+                released = counts.dispatch_released,
+                "stopped"
+            );
+        }
+        () = stop.wait() => {
+            let _ = std::io::stderr().write_all(b"stopped at once; what was claimed is delivered again after its lease\n");
+            std::process::exit(i32::from(Exit::Interrupted as u8));
+        }
+    }
+}

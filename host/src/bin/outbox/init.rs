@@ -1,0 +1,57 @@
+//! `outbox init`: a commented configuration to begin with.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::failure::{Exit, Failure};
+
+/// Every setting with its default, commented out. A test holds it against the defaults.
+const TEMPLATE: &str = include_str!("init.toml");
+
+/// Write a commented outbox.toml
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  outbox init && outbox migrate up")]
+pub(crate) struct InitCommand {
+    /// For which database
+    #[arg(long, value_enum, default_value_t)]
+    db: Database,
+    /// Where to write it
+    #[arg(default_value = "outbox.toml", value_name = "FILE")]
+    file: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Database {
+    #[default]
+    Sqlite,
+}
+
+impl InitCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let Self { db: Database::Sqlite, file, force } = self;
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).truncate(true);
+        // Looking first and writing then could meet a file that came between.
+        if force {
+            options.create(true)
+        } else {
+            options.create_new(true)
+        };
+        let name = file.display();
+        let written = options.open(&file).and_then(|mut file| file.write_all(TEMPLATE.as_bytes()));
+        written.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Failure::new(Exit::Conflict, format!("{name} is there already; edit it, or replace it with --force"))
+            }
+            _ => Failure::new(Exit::Failed, format!("{name} cannot be written")).because(error),
+        })?;
+        eprintln!("wrote {name}; every line of it is a default, so change what you need");
+        eprintln!("next: `outbox migrate up` makes the database, `outbox run` starts the host");
+        Ok(())
+    }
+}

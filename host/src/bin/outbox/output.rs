@@ -1,0 +1,194 @@
+//! Data to stdout, all else to stderr.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use outbox::time::{Clock, SystemClock, Timestamp};
+use serde::Serialize;
+
+use crate::failure::{Exit, Failure};
+
+/// How data is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// One JSON document.
+    Json,
+    /// One JSON document a line.
+    Jsonl,
+}
+
+/// `--output`, for every command that shows something.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// How to print: for people, as one JSON document, or as one JSON document a line
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) output: Format,
+}
+
+/// Prints text as it is.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Prints one value: as JSON, or the text that `people` makes of it.
+pub(crate) fn one<T: Serialize>(value: &T, format: Format, people: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+    print(&match format {
+        Format::Table => people(value),
+        Format::Json => json(value, true),
+        Format::Jsonl => json(value, false),
+    })
+}
+
+/// Prints many: as an array, as lines, or the text that `people` makes of them.
+pub(crate) fn many<T: Serialize>(values: &[T], format: Format, people: impl FnOnce(&[T]) -> String) -> Result<(), Failure> {
+    print(&match format {
+        Format::Table => people(values),
+        Format::Json => json(&values, true),
+        Format::Jsonl => values.iter().map(|value| json(value, false)).collect(),
+    })
+}
+
+fn json<T: Serialize>(value: &T, pretty: bool) -> String {
+    let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    let mut text = text.expect("rows and reports are plain data");
+    text.push('\n');
+    text
+}
+
+/// A table without borders, as wide as the terminal; a column whose name begins with `>` is aligned to the right.
+pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().map(|name| name.trim_start_matches('>').to_uppercase()));
+    for row in rows {
+        table.add_row(row);
+    }
+    for (column, name) in table.column_iter_mut().zip(header) {
+        column.set_padding((0, 2));
+        if name.starts_with('>') {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    lines(&table.to_string())
+}
+
+/// Names and values, one a line.
+pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
+    let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    pairs.iter().fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "{name:width$}  {value}");
+        text
+    })
+}
+
+fn lines(text: &str) -> String {
+    text.lines().fold(String::new(), |mut text, line| {
+        text.push_str(line.trim_end());
+        text.push('\n');
+        text
+    })
+}
+
+/// Text of a guest or a payload, safe for a terminal: nothing in it can move the cursor, colour, or hide what follows.
+pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().fold(String::with_capacity(text.len() + 8), |mut safe, c| {
+        if is_hidden(c) {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+        safe
+    }))
+}
+
+/// Control characters, and the marks that turn the direction of text.
+fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The beginning of a text, safe for a terminal.
+pub(crate) fn short(text: &str, max: usize) -> String {
+    let safe = shown(text);
+    if safe.chars().count() <= max {
+        return safe.into_owned();
+    }
+    let mut cut: String = safe.chars().take(max.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+/// What is not there, as a dash.
+pub(crate) fn or_dash(text: Option<&str>) -> String {
+    text.map_or_else(|| "-".to_owned(), |text| shown(text).into_owned())
+}
+
+/// `1 event`, `2 events`.
+pub(crate) fn count(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// A span in one unit, as people say it.
+pub(crate) fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 => format!("{}ms", span.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// How far a time is from now.
+pub(crate) fn relative(time: Timestamp) -> String {
+    let now = SystemClock::default().now();
+    if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
+}
+
+/// Asks before something that cannot be taken back.
+pub(crate) fn confirm(what: &str, yes: bool) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Err(Failure::new(Exit::Usage, format!("this would {what}; add --yes to do it without a question")));
+    }
+    eprint!("This will {what}. Continue? [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+        Ok(())
+    } else {
+        Err(Failure::new(Exit::Failed, "nothing was done"))
+    }
+}
+
+/// A running count on a terminal; nothing elsewhere.
+pub(crate) fn progress(verb: &str, total: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+    let template = if total.is_some() {
+        "{msg} {wide_bar} {human_pos}/{human_len} {per_sec}, {eta} left"
+    } else {
+        "{spinner} {msg} {human_pos} events, {per_sec}"
+    };
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is ours"));
+    bar.set_message(verb.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

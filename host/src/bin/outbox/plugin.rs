@@ -1,0 +1,112 @@
+//! `outbox plugin`: the component files that answer events.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use outbox::Route;
+
+use crate::config::Config;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Output, or_dash, short, shown};
+use crate::plugins::{self, PluginReport, PluginState, PluginStatus};
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum PluginCommand {
+    /// Show what is in the plugins directory, and whether it would serve
+    #[command(after_help = "Example:\n  outbox plugin list --plugins plugins --output json")]
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Look at one component file: what it is, what it answers, what it asks for; exit code 8 when it cannot serve
+    #[command(after_help = "Example:\n  outbox plugin check target/plugins/order-mailer.wasm")]
+    Check {
+        /// The component file
+        file: PathBuf,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+impl PluginCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        match self {
+            Self::List { output } => {
+                let plugins = plugins::inspect(config)
+                    .await
+                    .map_err(|error| Failure::new(Exit::Config, "the plugins cannot be listed").because(error))?;
+                output::many(
+                    &plugins,
+                    output.output,
+                    |plugins| if plugins.is_empty() { String::new() } else { table(plugins) },
+                )?;
+                if plugins.is_empty() {
+                    eprintln!("{} holds no plugins; copy a component there as NAME.wasm", config.plugins.dir.display());
+                }
+                Ok(())
+            }
+            Self::Check { file, output } => {
+                if !file.exists() {
+                    return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
+                }
+                let report = plugins::check(&file, config)
+                    .await
+                    .map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))?;
+                output::one(&report, output.output, described)
+            }
+        }
+    }
+}
+
+fn table(plugins: &[PluginStatus]) -> String {
+    let rows = plugins.iter().map(|plugin| {
+        [
+            short(&plugin.name, 32),
+            or_dash(plugin.version.as_deref()),
+            plugin.digest.as_deref().map_or_else(|| "-".to_owned(), |digest| digest.chars().take(12).collect()),
+            state(plugin.state).to_owned(),
+            routes(&plugin.routes),
+        ]
+    });
+    let mut text = output::table(&["name", "version", "digest", "state", "routes"], rows);
+    // A reason is a sentence or two: below the table it can be read, in a column it would tear it apart.
+    for plugin in plugins {
+        if let Some(error) = &plugin.error {
+            text.push_str(&format!("\n{}: {}\n", shown(&plugin.name), shown(error)));
+        }
+    }
+    text
+}
+
+fn state(state: PluginState) -> &'static str {
+    match state {
+        PluginState::Serving => "serving",
+        PluginState::Failed => "failed",
+        PluginState::Paused => "paused",
+    }
+}
+
+/// Routes on one line.
+pub(crate) fn routes(routes: &[Route]) -> String {
+    if routes.is_empty() {
+        return "-".to_owned();
+    }
+    routes.iter().map(|route| shown(&route.to_string()).into_owned()).collect::<Vec<_>>().join(", ")
+}
+
+fn described(report: &PluginReport) -> String {
+    let limits = &report.limits;
+    let isolation = serde_json::to_string(&report.isolation).unwrap_or_default();
+    let pairs = [
+        ("name", shown(&report.name).into_owned()),
+        ("calls itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
+        ("digest", report.digest.clone()),
+        ("routes", routes(&report.routes)),
+        ("imports", if report.imports.is_empty() { "-".to_owned() } else { shown(&report.imports.join(", ")).into_owned() }),
+        ("size", format!("{} bytes", report.size_bytes)),
+        ("compiled in", format!("{} ms", report.compile.as_millis())),
+        ("isolation", isolation.trim_matches('"').to_owned()),
+        ("limits", format!("fuel {}, deadline {:?}, memory {}", limits.fuel, limits.deadline, limits.memory)),
+    ];
+    output::pairs(&pairs)
+}

@@ -1,0 +1,62 @@
+//! The one file that knows how the plugins room is asked.
+
+use std::path::Path;
+
+use outbox::wasm::{self, LoadError, Resolve, Source};
+pub(crate) use outbox::wasm::{PluginReport, PluginState, PluginStatus, PluginsConfig};
+
+use crate::config::{Config, reference};
+
+/// The key below which manifests lie in the library's configuration. People write `[plugins.NAME]`.
+pub(crate) const MANIFESTS: &str = "manifests";
+
+/// The settings of `[plugins]`; any other key there is a plugin's name.
+const SETTINGS: [&str; 5] = ["dir", "cache_dir", "rescan_interval", "debounce", "pagemap_scan"];
+
+/// Whether this key of `[plugins]` is a setting, and not a plugin's name.
+pub(crate) fn is_setting(key: &str) -> bool {
+    SETTINGS.contains(&key)
+}
+
+/// Everything that is wrong with these values.
+pub(crate) fn faults(config: &PluginsConfig) -> Vec<String> {
+    if config.rescan_interval.is_zero() {
+        vec!["plugins.rescan_interval is 0; it must be above zero".to_owned()]
+    } else {
+        Vec::new()
+    }
+}
+
+/// The settings for the room that loads plugins, which asks us for what manifests only refer to.
+pub(crate) fn settings(config: &Config) -> PluginsConfig {
+    PluginsConfig { resolve: resolve(), ..config.plugins.clone() }
+}
+
+fn resolve() -> Resolve {
+    Resolve::new(|source, name| match source {
+        Source::Env => reference("env", name),
+        Source::File => reference("file", name),
+    })
+}
+
+/// Loads the directory without serving it.
+///
+/// # Errors
+/// When the directory cannot be used.
+pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadError> {
+    wasm::inspect(settings(config), 1).await
+}
+
+/// Looks at one component file.
+///
+/// # Errors
+/// Why it cannot be loaded.
+pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, LoadError> {
+    let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    wasm::check(file, config.plugins.manifests.get(&name).cloned(), resolve()).await
+}
+
+/// Which plugin answers a route.
+pub(crate) fn answering<'a>(plugins: &'a [PluginStatus], route: &outbox::Route) -> Option<&'a PluginStatus> {
+    plugins.iter().find(|plugin| plugin.state != PluginState::Failed && plugin.routes.contains(route))
+}

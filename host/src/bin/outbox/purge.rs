@@ -1,0 +1,109 @@
+//! `outbox purge`: old finished events away, now.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use outbox::Store;
+use outbox::event::Status;
+use outbox::metrics::Metrics;
+use outbox::purge::{Purge, PurgeLimits};
+use outbox::store::{PurgeRequest, Purged};
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::database;
+use crate::failure::Failure;
+use crate::output::{self, Output, count, span};
+
+/// How many rows go between two looks at the clock and the progress bar.
+const STEP: u64 = 5_000;
+
+/// Delete old finished events
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  outbox purge --older-than 30d --dry-run\n  outbox purge --dead --older-than 90d --yes")]
+pub(crate) struct PurgeCommand {
+    /// Finished at least so long ago; default: purge.retention, with --dead purge.dead_retention
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    older_than: Option<Duration>,
+    /// At most so many events
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Stop after so long
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    time_limit: Option<Duration>,
+    /// Dead events instead of delivered ones
+    #[arg(long)]
+    dead: bool,
+    /// Only say how many it would be
+    #[arg(long)]
+    dry_run: bool,
+    /// Do it without a question
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    purged: Purged,
+    dry_run: bool,
+}
+
+impl PurgeCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let (status, retention) = if self.dead {
+            (Status::Dead, self.older_than.or(config.purge.dead_retention))
+        } else {
+            (Status::Done, self.older_than.or(Some(config.purge.retention)))
+        };
+        let Some(older_than) = retention else {
+            let what = "how old must dead events be? give --older-than 90d, or set purge.dead_retention";
+            return Err(Failure::new(crate::failure::Exit::Usage, what));
+        };
+        let store: Arc<dyn Store> = Arc::new(database::ready(config).await?);
+        let all = store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
+        let wanted = all.min(self.limit.unwrap_or(u64::MAX));
+        let show = |purged: Purged, dry_run: bool| {
+            output::one(&Report { purged, dry_run }, self.output.output, |report| {
+                let would = if dry_run { "would be " } else { "" };
+                format!("{} {would}deleted\n", count(report.purged.count, "event"))
+            })
+        };
+        if self.dry_run || wanted == 0 {
+            return show(Purged { count: wanted, ..Purged::default() }, self.dry_run);
+        }
+        let what = format!("{} finished {} ago or earlier", count(wanted, &format!("{status} event")), span(older_than));
+        output::confirm(&format!("delete {what} for good"), self.yes)?;
+        let purge = Purge::new(store, config.purge.clone(), Arc::new(Metrics::default()));
+        let purged = self.purge(&purge, status, older_than, wanted).await?;
+        show(purged, false)?;
+        if purged.count < wanted {
+            eprintln!("the time is over; run it again for the rest");
+        }
+        Ok(())
+    }
+
+    async fn purge(&self, purge: &Purge, status: Status, older_than: Duration, wanted: u64) -> Result<Purged, Failure> {
+        let started = Instant::now();
+        let bar = output::progress("deleting", Some(wanted));
+        let mut purged = Purged::default();
+        while purged.count < wanted {
+            let time = self.time_limit.map(|limit| limit.saturating_sub(started.elapsed()));
+            if time.is_some_and(|time| time.is_zero()) {
+                break;
+            }
+            let rows = STEP.min(wanted - purged.count);
+            let step = purge.run(status, older_than, PurgeLimits { time, rows: Some(rows) }).await?;
+            purged.add(step);
+            bar.set_position(purged.count);
+            if step.count == 0 {
+                break;
+            }
+        }
+        bar.finish_and_clear();
+        Ok(purged)
+    }
+}

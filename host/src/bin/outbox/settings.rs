@@ -1,0 +1,112 @@
+//! `outbox config`: what is set, and by whom.
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use crate::config::layers::Leaf;
+use crate::config::{Settings, hide_password};
+use crate::failure::Failure;
+use crate::output;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration; exit code 4 when something is wrong
+    #[command(after_help = "Example:\n  outbox config check --config /etc/outbox.toml")]
+    Check,
+    /// Show every setting; secrets are hidden
+    #[command(after_help = "Example:\n  outbox config show --origin")]
+    Show(Show),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Show {
+    /// Say where each value comes from
+    #[arg(long)]
+    origin: bool,
+    /// How to print
+    #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
+    output: Language,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Language {
+    /// As a configuration file
+    #[default]
+    Toml,
+    /// As one JSON document
+    Json,
+}
+
+impl ConfigCommand {
+    pub(crate) fn run(self, settings: &Settings) -> Result<(), Failure> {
+        match self {
+            // Whoever gets here has a valid configuration.
+            Self::Check => {
+                let from = settings.file.as_ref().map_or_else(
+                    || "no outbox.toml here; defaults, environment and flags".to_owned(),
+                    |file| format!("{}, environment and flags", file.display()),
+                );
+                eprintln!("the configuration is valid ({from})");
+                Ok(())
+            }
+            Self::Show(Show { origin, output: Language::Toml }) => output::print(&as_toml(settings, origin)),
+            Self::Show(Show { origin, output: Language::Json }) => {
+                output::one(&as_json(settings, origin), output::Format::Json, |_| String::new())
+            }
+        }
+    }
+}
+
+/// A value as it may be shown: nothing that came from a secret, no password.
+fn safe(leaf: &Leaf) -> toml::Value {
+    match &leaf.written {
+        toml::Value::String(text) if text.contains("${") => toml::Value::String("***".to_owned()),
+        toml::Value::String(text) => toml::Value::String(hide_password(text)),
+        other => other.clone(),
+    }
+}
+
+fn as_toml(settings: &Settings, origin: bool) -> String {
+    let mut text = String::new();
+    let mut section: &[String] = &[];
+    // A file's own keys come before its first section.
+    let (top, rest): (Vec<_>, Vec<_>) = settings.layers.leaves.iter().partition(|(key, _)| key.len() == 1);
+    for (key, leaf) in top.into_iter().chain(rest) {
+        let (last, parents) = key.split_last().expect("a key has at least one part");
+        if parents != section {
+            let name: Vec<String> = parents.iter().map(|part| quoted(part)).collect();
+            text.push_str(&format!("\n[{}]\n", name.join(".")));
+            section = parents;
+        }
+        let line = format!("{} = {}", quoted(last), safe(leaf));
+        if origin {
+            text.push_str(&format!("{line:<44} # {}\n", leaf.origin));
+        } else {
+            text.push_str(&format!("{line}\n"));
+        }
+    }
+    text
+}
+
+/// A key as TOML wants it.
+fn quoted(key: &str) -> String {
+    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    if bare { key.to_owned() } else { toml::Value::String(key.to_owned()).to_string() }
+}
+
+/// The settings nested as in the file; with `origin`, each value is `{"value": …, "origin": …}`.
+fn as_json(settings: &Settings, origin: bool) -> Value {
+    let mut whole = Map::new();
+    for (key, leaf) in &settings.layers.leaves {
+        let (last, parents) = key.split_last().expect("a key has at least one part");
+        let mut place = &mut whole;
+        for part in parents {
+            let next = place.entry(part.clone()).or_insert_with(|| json!({}));
+            place = next.as_object_mut().expect("a section holds only sections and values");
+        }
+        let value = serde_json::to_value(safe(leaf)).unwrap_or(Value::Null);
+        let shown = if origin { json!({ "value": value, "origin": leaf.origin.to_string() }) } else { value };
+        place.insert(last.clone(), shown);
+    }
+    Value::Object(whole)
+}

@@ -1,0 +1,39 @@
+//! `outbox stats`: how many events stand where.
+
+use std::time::Duration;
+
+use clap::Args;
+use outbox::Store;
+
+use crate::config::Config;
+use crate::database;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+
+/// Show how many events stand where
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  outbox stats --output json")]
+pub(crate) struct StatsCommand {
+    #[command(flatten)]
+    output: Output,
+}
+
+impl StatsCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let stats = database::ready(config).await?.stats().await?;
+        output::one(&stats, self.output.output, |stats| {
+            let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            let rows = [
+                ("new", stats.new.to_string(), "waiting for their first delivery"),
+                ("retry", stats.retry.to_string(), "failed, and tried again"),
+                ("in flight", stats.in_flight.to_string(), "of those two: with a host now"),
+                ("parked", stats.parked.to_string(), "waiting for a listener"),
+                ("done", stats.done.to_string(), "delivered; kept until they are purged"),
+                ("dead", stats.dead.to_string(), "given up; see `outbox dead list`"),
+                ("oldest", oldest.map_or_else(|| "-".to_owned(), output::span), "how long the oldest due event has waited"),
+            ];
+            let rows = rows.map(|(name, value, meaning)| [name.to_owned(), value, meaning.to_owned()]);
+            output::table(&["events", ">count", "meaning"], rows)
+        })
+    }
+}
