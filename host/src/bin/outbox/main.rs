@@ -1,6 +1,7 @@
 //! The `outbox` program: the host, and what an operator needs beside it. Uses the library's public API only.
 #![expect(clippy::print_stderr, reason = "messages for people go to stderr; data goes through output.rs")]
 
+mod bench;
 mod config;
 mod database;
 mod dead;
@@ -115,6 +116,7 @@ enum Command {
     Plugin(plugin::PluginCommand),
     Stats(stats::StatsCommand),
     Purge(purge::PurgeCommand),
+    Bench(bench::BenchCommand),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  outbox completions bash > ~/.local/share/bash-completion/completions/outbox")]
     Completions {
@@ -182,6 +184,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Plugin(command) => command.run(config).await,
         Command::Stats(command) => command.run(config).await,
         Command::Purge(command) => command.run(config).await,
+        Command::Bench(command) => command.run(config).await,
         // Dealt with before.
         Command::Dev { .. } | Command::Run { .. } | Command::Init(_) | Command::Completions { .. } | Command::Version => Ok(()),
     }

@@ -1,0 +1,169 @@
+//! `outbox bench`: how fast this machine and this database are, from one run, so that the figures can be compared.
+
+mod hot;
+mod stage;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+
+use outbox::store::TableName;
+use outbox::store::sqlite::SqliteOptions;
+
+use crate::config::Config;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Output};
+
+/// Measure this machine: claim and settle alone, then with listeners, then from a commit to its listener
+///
+/// Works in a table of its own, `outbox_bench`, and drops it afterwards; in a file of its own when the database of the
+/// configuration does not exist. The figures of one run can be compared with each other, those of two runs hardly.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  outbox bench --events 100000 --plugin target/plugins/noop.wasm")]
+pub(crate) struct BenchCommand {
+    /// How many events each stage drains.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    events: u32,
+    /// How many workers.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    workers: u16,
+    /// How many bytes each payload has.
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(2..1_048_576))]
+    payload_bytes: u32,
+    /// A plugin that answers Bench/Noop, measured with a fresh instance for each event, for each batch, and one kept by each worker.
+    #[arg(long, conflicts_with = "native")]
+    plugin: Option<PathBuf>,
+    /// Measure native listeners only.
+    #[arg(long)]
+    native: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl BenchCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let mut options = SqliteOptions::from_url(&config.database.url)?;
+        let own_file = !options.file.exists();
+        if own_file {
+            options.file.set_file_name(format!("outbox-bench-{}.db", std::process::id()));
+        }
+        let (format, file) = (self.output.output, options.file.clone());
+        // On a worker's thread, like the host itself: the thread of `main` would be woken for every row.
+        let measured = tokio::spawn(async move { measure(&self, options, |what| eprintln!("measuring: {what}")).await }).await;
+        if own_file {
+            for suffix in ["", "-wal", "-shm"] {
+                let mut name = file.clone().into_os_string();
+                name.push(suffix);
+                let _ = std::fs::remove_file(name);
+            }
+        }
+        let report = match measured {
+            Ok(Ok(report)) => report,
+            Ok(Err(error)) => return Err(Failure::new(Exit::Failed, format!("the benchmark stopped: {error}"))),
+            Err(error) => return Err(Failure::new(Exit::Failed, "the benchmark broke").because(error)),
+        };
+        output::one(&report, format, |report| output::table(&["what", ">rate", ">against the floor"], report.rows()))
+    }
+}
+
+/// What was measured. Rates are events per second; `None` where nothing was measured.
+#[derive(Debug, Serialize)]
+struct Report {
+    database: &'static str,
+    events: u32,
+    workers: u16,
+    payload_bytes: u32,
+    /// `write_all` of 1,000 events at a time.
+    write_per_s: f64,
+    /// Claim and settle alone.
+    floor_per_s: f64,
+    /// With a native listener that does nothing.
+    native_per_s: f64,
+    /// With the plugin, a fresh instance for each event.
+    plugin_event_per_s: Option<f64>,
+    /// With the plugin, a fresh instance for each claimed batch.
+    plugin_batch_per_s: Option<f64>,
+    /// With the plugin, an instance kept by each worker.
+    plugin_worker_per_s: Option<f64>,
+    /// From the confirmed commit to the listener's first instruction, median, microseconds.
+    hot_p50_us: f64,
+    /// The same, 99th percentile.
+    hot_p99_us: f64,
+    /// The most memory that the process had resident so far; `None` where the system does not tell.
+    rss_peak_bytes: Option<u64>,
+}
+
+/// Measures everything. `progress` is told what begins.
+async fn measure(
+    args: &BenchCommand,
+    options: SqliteOptions,
+    mut progress: impl FnMut(&str),
+) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+    let options = options.create(true).table(TableName::new("outbox_bench")?);
+    let bench = stage::Bench::open(options, args.events, args.payload_bytes, usize::from(args.workers)).await?;
+    progress("claim and settle alone");
+    let write_per_s = bench.fill().await?;
+    let floor_per_s = bench.floor().await?;
+    progress("native listener");
+    bench.fill().await?;
+    let native_per_s = bench.drain(stage::native()?).await?;
+    let mut plugin = [None; 3];
+    if let Some(file) = &args.plugin {
+        for (rate, isolation) in plugin.iter_mut().zip(stage::Isolation::ALL) {
+            progress(isolation.label());
+            bench.fill().await?;
+            *rate = Some(bench.drain(stage::plugin(file, isolation, usize::from(args.workers)).await?).await?);
+        }
+    }
+    progress("from the commit to the listener");
+    let (hot_p50_us, hot_p99_us) = hot::latency(&bench).await?;
+    bench.close().await?;
+    Ok(Report {
+        database: "sqlite",
+        events: args.events,
+        workers: args.workers,
+        payload_bytes: args.payload_bytes,
+        write_per_s,
+        floor_per_s,
+        native_per_s,
+        plugin_event_per_s: plugin[0],
+        plugin_batch_per_s: plugin[1],
+        plugin_worker_per_s: plugin[2],
+        hot_p50_us,
+        hot_p99_us,
+        rss_peak_bytes: rss_peak_bytes(),
+    })
+}
+
+impl Report {
+    /// For people: each rate beside its share of the floor.
+    fn rows(&self) -> Vec<[String; 3]> {
+        let rate = |name: &str, rate: Option<f64>| {
+            let share = rate.map_or_else(String::new, |rate| format!("{:.2} × floor", rate / self.floor_per_s));
+            [name.to_owned(), rate.map_or_else(|| "not measured".to_owned(), |rate| format!("{rate:.0}/s")), share]
+        };
+        let plain = |name: &str, value: String| [name.to_owned(), value, String::new()];
+        vec![
+            plain("write_all, 1,000 at a time", format!("{:.0}/s", self.write_per_s)),
+            rate("claim and settle alone (floor)", Some(self.floor_per_s)),
+            rate("native listener", Some(self.native_per_s)),
+            rate("plugin, fresh for each event", self.plugin_event_per_s),
+            rate("plugin, fresh for each batch", self.plugin_batch_per_s),
+            rate("plugin, kept by each worker", self.plugin_worker_per_s),
+            plain("commit → listener, p50", format!("{:.0} µs", self.hot_p50_us)),
+            plain("commit → listener, p99", format!("{:.0} µs", self.hot_p99_us)),
+            plain(
+                "most memory resident",
+                self.rss_peak_bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1_048_576.0)),
+            ),
+        ]
+    }
+}
+
+/// The high-water mark of the resident memory, where the system has `/proc`.
+fn rss_peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1_024)
+}

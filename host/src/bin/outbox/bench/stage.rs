@@ -1,0 +1,150 @@
+//! Filling the table, and draining it with one kind of listener.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use outbox::event::{Envelope, OwnerId, Route};
+use outbox::poller::PollerConfig;
+use outbox::purge::PurgeConfig;
+use outbox::store::sqlite::SqliteOptions;
+use outbox::store::{ClaimRequest, Settled, Settlement, Store};
+use outbox::wasm;
+use outbox::{DispatchResult, Event, Failure, Outbox, Registration, SqliteStore};
+
+pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// A table of its own, and how much is put into it.
+pub(super) struct Bench {
+    pub(super) store: SqliteStore,
+    events: u32,
+    payload: String,
+    workers: usize,
+}
+
+/// How long an instance of the plugin lives.
+#[derive(Clone, Copy)]
+pub(super) enum Isolation {
+    Event,
+    Batch,
+    Worker,
+}
+
+impl Isolation {
+    pub(super) const ALL: [Self; 3] = [Self::Event, Self::Batch, Self::Worker];
+
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Event => "plugin, fresh for each event",
+            Self::Batch => "plugin, fresh for each batch",
+            Self::Worker => "plugin, kept by each worker",
+        }
+    }
+}
+
+impl Bench {
+    pub(super) async fn open(options: SqliteOptions, events: u32, payload_bytes: u32, workers: usize) -> Result<Self, Error> {
+        let store = SqliteStore::open_with(options).await?;
+        // What an earlier run that was cut off has left.
+        while store.migrate_down().await?.is_some() {}
+        store.migrate_up().await?;
+        let filler = "x".repeat(usize::try_from(payload_bytes)?.saturating_sub(2));
+        Ok(Self { store, events, payload: format!("\"{filler}\""), workers })
+    }
+
+    /// Drops the table.
+    pub(super) async fn close(&self) -> Result<(), Error> {
+        while self.store.migrate_down().await?.is_some() {}
+        self.store.close().await;
+        Ok(())
+    }
+
+    pub(super) fn envelope(&self) -> Result<Envelope, Error> {
+        Ok(Envelope::new("Noop").aggregate_type("Bench").json_text(self.payload.clone())?)
+    }
+
+    /// Puts the events in, 1,000 in each transaction. Returns the rate.
+    pub(super) async fn fill(&self) -> Result<f64, Error> {
+        let outbox = Outbox::writer_only(self.store.clone()).start().await?;
+        let started = Instant::now();
+        let mut left = self.events;
+        while left > 0 {
+            let count = left.min(1_000);
+            let envelopes = (0..count).map(|_| self.envelope()).collect::<Result<Vec<_>, _>>()?;
+            let mut transaction = outbox.begin().await?;
+            transaction.write_all(envelopes).await?;
+            transaction.commit().await?;
+            left -= count;
+        }
+        let rate = f64::from(self.events) / started.elapsed().as_secs_f64();
+        outbox.shutdown().await;
+        Ok(rate)
+    }
+
+    /// Claims and settles everything, one after the other. Returns the rate.
+    pub(super) async fn floor(&self) -> Result<f64, Error> {
+        let request = ClaimRequest {
+            owner: OwnerId::generate("bench"),
+            lease: Duration::from_secs(30),
+            limit: 500,
+            max_bytes: 32 << 20,
+            skip_recent: Duration::ZERO,
+        };
+        let started = Instant::now();
+        let mut left = self.events;
+        while left > 0 {
+            let claimed = self.store.claim(&request).await?;
+            if claimed.is_empty() {
+                return Err("events are missing from the bench's table; is another host draining it?".into());
+            }
+            let settled: Vec<Settled> =
+                claimed.iter().map(|claimed| Settled { fence: claimed.fence, settlement: Settlement::Done }).collect();
+            self.store.settle(&settled).await?;
+            left = left.saturating_sub(u32::try_from(claimed.len())?);
+        }
+        Ok(f64::from(self.events) / started.elapsed().as_secs_f64())
+    }
+
+    /// Lets a host drain everything through one listener, until the last outcome is stored. Returns the rate.
+    pub(super) async fn drain(&self, registrations: Vec<Registration>) -> Result<f64, Error> {
+        let mut builder = Outbox::single_node(self.store.clone())
+            .workers(self.workers)
+            .poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
+            .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() });
+        for registration in registrations {
+            builder = builder.registration(registration);
+        }
+        let started = Instant::now();
+        let outbox = builder.start().await?;
+        while outbox.metrics().dispatch_success.get() < u64::from(self.events) || outbox.in_flight() > 0 {
+            let counts = outbox.metrics().counts();
+            if counts.dispatch_failure + counts.dispatch_dead + counts.dispatch_parked > 0 {
+                let why = "the listener did not answer every event with done; a plugin must answer Bench/Noop";
+                return Err(why.into());
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let rate = f64::from(self.events) / started.elapsed().as_secs_f64();
+        outbox.shutdown().await;
+        Ok(rate)
+    }
+}
+
+/// A native listener that does nothing.
+pub(super) fn native() -> Result<Vec<Registration>, Error> {
+    async fn done(_: Arc<Event>) -> Result<DispatchResult, Failure> {
+        Ok(DispatchResult::Done)
+    }
+    Ok(vec![Registration::new(Route::new("Bench", "Noop")?, done)])
+}
+
+/// The plugin, loaded with one kind of isolation.
+pub(super) async fn plugin(file: &Path, isolation: Isolation, workers: usize) -> Result<Vec<Registration>, Error> {
+    let isolation = match isolation {
+        Isolation::Event => wasm::Isolation::Event,
+        Isolation::Batch => wasm::Isolation::Batch,
+        Isolation::Worker => wasm::Isolation::Worker { max_calls: 1_000 },
+    };
+    let engine = wasm::Engine::new(workers, wasm::PagemapScan::Auto)?;
+    Ok(wasm::load_listener(&engine, file, wasm::Manifest { isolation, ..wasm::Manifest::default() }).await?)
+}
