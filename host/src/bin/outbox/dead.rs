@@ -65,7 +65,7 @@ pub(crate) enum DeadCommand {
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
     /// The events' ids
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "event_type", "aggregate_type", "tenant", "error"])]
     ids: Vec<EventId>,
     /// All that match, and are dead by now
     #[arg(long)]
@@ -86,16 +86,16 @@ pub(crate) struct Replay {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DeadArgs {
     /// Only of this event type
-    #[arg(long = "type", value_name = "TYPE", conflicts_with = "ids")]
+    #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
     /// Only of this aggregate type
-    #[arg(long, value_name = "TYPE", conflicts_with = "ids")]
+    #[arg(long, value_name = "TYPE")]
     aggregate_type: Option<String>,
     /// Only of this tenant
-    #[arg(long, value_name = "TENANT", conflicts_with = "ids")]
+    #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
     /// Only with this text in the last error
-    #[arg(long, value_name = "TEXT", conflicts_with = "ids")]
+    #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 }
 

@@ -99,7 +99,11 @@ impl Dev {
         eprintln!("  outbox dev");
         eprintln!("  database  {url}");
         eprintln!("  plugins   {}", config.plugins.dir.display());
-        for plugin in self.plugins() {
+        let plugins = self.plugins();
+        if plugins.is_empty() {
+            eprintln!("            none yet");
+        }
+        for plugin in plugins {
             let what = match &plugin.error {
                 Some(error) if plugin.state == PluginState::Failed => format!("failed: {}", shown(error)),
                 _ => format!("{}  {}", or_dash(plugin.version.as_deref()), routes(&plugin.routes)),
@@ -147,11 +151,11 @@ impl Dev {
 
     async fn emit(&mut self) -> Result<(), Failure> {
         self.order_id += 1;
-        let payload = serde_json::json!({ "order_id": self.order_id, "total": 99.5, "customer": "ada@example.com" });
+        let payload = format!(r#"{{"order_id":{},"total":99.5,"customer":"ada@example.com"}}"#, self.order_id);
         let envelope = Envelope::new(EVENT_TYPE)
             .aggregate(AGGREGATE_TYPE, self.order_id.to_string())
             .header("source", "outbox dev")
-            .json(&payload)?;
+            .json_text(payload.clone())?;
         let id = envelope.id();
         self.outbox.writer().emit(vec![envelope]).await?;
         eprintln!("emitted    {id}  {}  {payload}", self.route);
@@ -207,10 +211,10 @@ impl Dev {
 /// How long after its commit an event was done.
 fn took(row: &Record) -> String {
     let span = row.done_at.map_or(Duration::ZERO, |done| done.since(row.created_at));
-    if span < Duration::from_secs(10) {
-        format!("{:.1} ms after its commit", span.as_secs_f64() * 1_000.0)
-    } else {
-        format!("{} s after its commit", span.as_secs())
+    match span.as_millis() {
+        0..100 => format!("{:.1} ms after its commit", span.as_secs_f64() * 1_000.0),
+        ms @ 100..10_000 => format!("{ms} ms after its commit"),
+        ms => format!("{} s after its commit", ms / 1_000),
     }
 }
 

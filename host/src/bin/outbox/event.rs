@@ -249,7 +249,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             format!("the event {id} is {}, not {}; see `outbox event show {id}`", row.status, status.unwrap_or(row.status));
         return Err(Failure::new(Exit::NotFound, what));
     }
-    output::one(&Whole::new(&row), format, |whole| {
+    output::one(&Whole::new(&row), format, |_| {
         let time = |time: Option<outbox::time::Timestamp>| {
             time.map_or_else(|| "-".to_owned(), |time| format!("{time} ({})", relative(time)))
         };
@@ -276,11 +276,18 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
         let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
         pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));
         pairs.push(("content_type", shown(&row.content_type).into_owned()));
-        pairs.push(("payload", format!("{} bytes", row.payload_bytes)));
-        let payload =
-            whole.payload.as_deref().map_or_else(|| whole.payload_base64.as_deref().unwrap_or_default(), RawValue::get);
-        format!("{}\n{}\n", output::pairs(&pairs), shown(payload))
+        pairs.push(("payload", output::count(row.payload_bytes, "byte")));
+        format!("{}\n{}", output::pairs(&pairs), payload_text(&row))
     })
+}
+
+/// The payload as people read it: text line by line, other bytes as base64.
+fn payload_text(row: &Record) -> String {
+    let bytes = row.payload.as_deref().unwrap_or_default();
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.lines().fold(String::new(), |safe, line| safe + &shown(line) + "\n"),
+        Err(_) => data_encoding::BASE64.encode(bytes) + "\n",
+    }
 }
 
 /// Follows what is inserted. By `seq`: what another program commits late under an earlier number is not shown.

@@ -12,6 +12,9 @@ use crate::config::{Config, Policy, host_name};
 use crate::failure::{Exit, Failure};
 use crate::plugins;
 
+/// How soon after a signal the same one may come again by another way.
+const ECHO: Duration = Duration::from_millis(100);
+
 /// A host as the configuration wants it, not yet started.
 pub(crate) fn builder(store: SqliteStore, config: &Config) -> OutboxBuilder<SqliteStore> {
     // A writer alone leaves the table to those who deliver from it.
@@ -42,6 +45,20 @@ impl Stop {
     pub(crate) fn listen() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new(Exit::Failed, "signals cannot be heard").because(error));
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for another one, after the first. Ctrl-C under a program that passes signals on arrives twice within a moment;
+    /// that is one wish, not two.
+    async fn again(&mut self) {
+        let echo = tokio::time::sleep(ECHO);
+        tokio::pin!(echo);
+        loop {
+            tokio::select! {
+                () = &mut echo => break,
+                () = self.wait() => {}
+            }
+        }
+        self.wait().await;
     }
 
     /// Waits for the next one.
@@ -76,7 +93,7 @@ pub(crate) async fn shutdown(outbox: Outbox<SqliteStore>, mut stop: Stop, drain_
                 "stopped"
             );
         }
-        () = stop.wait() => {
+        () = stop.again() => {
             let _ = std::io::stderr().write_all(b"stopped at once; what was claimed is delivered again after its lease\n");
             std::process::exit(i32::from(Exit::Interrupted as u8));
         }

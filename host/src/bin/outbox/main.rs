@@ -72,7 +72,7 @@ struct Global {
     set: Vec<String>,
 }
 
-/// Flags of the host.
+// Flags of the host. No doc comment: it would become the help of the commands that take them.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Host")]
 struct HostArgs {
@@ -217,4 +217,31 @@ fn overrides(global: &Global, command: &Command) -> Result<Vec<Override>, Failur
     ];
     overrides.extend(flags.into_iter().filter_map(|(key, flag, value)| Some(Override::new(key, value?, flag))));
     Ok(overrides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_the_host_become_settings() {
+        let cli = Cli::parse_from([
+            "outbox",
+            "run",
+            "--workers",
+            "8",
+            "--database-url",
+            "sqlite:x.db",
+            "--set",
+            "poller.interval=1s",
+        ]);
+        let overrides = overrides(&cli.global, &cli.command).unwrap();
+        let keys: Vec<&str> = overrides.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(keys, ["poller.interval", "database.url", "dispatcher.workers"]);
+    }
 }

@@ -144,6 +144,7 @@ pub(crate) fn count(count: u64, noun: &str) -> String {
 pub(crate) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {
+        0 if span.is_zero() => "0s".to_owned(),
         0 => format!("{}ms", span.as_millis()),
         1..60 => format!("{seconds}s"),
         60..3600 => format!("{}m", seconds / 60),
@@ -191,4 +192,29 @@ pub(crate) fn progress(verb: &str, total: Option<u64>) -> ProgressBar {
     bar.set_message(verb.to_owned());
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_shown_can_steer_the_terminal() {
+        assert_eq!(shown("plain ünïcode"), "plain ünïcode");
+        assert_eq!(shown("a\u{1b}[31mred\r\n"), "a\\u{1b}[31mred\\r\\n");
+        assert_eq!(shown("\u{202e}txt.exe\u{9b}2J"), "\\u{202e}txt.exe\\u{9b}2J");
+    }
+
+    #[test]
+    fn texts_are_cut_and_spans_are_said_in_one_unit() {
+        assert_eq!(short("abcdef", 4), "abc…");
+        let said = [0, 59, 60, 7_200, 864_000].map(|seconds| span(Duration::from_secs(seconds)));
+        assert_eq!(said, ["0s", "59s", "1m", "2h", "10d"]);
+    }
+
+    #[test]
+    fn a_table_is_plain_text_without_spaces_at_the_end() {
+        let text = table(&[">n", "name"], [["7".to_owned(), "a".to_owned()], ["10".to_owned(), "bb".to_owned()]]);
+        assert_eq!(text, " N  NAME\n 7  a\n10  bb\n");
+    }
 }

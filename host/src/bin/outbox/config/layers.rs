@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
@@ -79,7 +79,8 @@ impl Layers {
             let at = error.span().map_or(1, |span| line(span.start));
             self.faults.push(format!("{name}:{at}: {}", error.message()));
         }
-        let Ok(values) = toml::from_str::<Table>(text) else { return };
+        // Also of a text with an error in it, what could be read is checked: better all faults at once than one after another.
+        let Ok(values) = Table::deserialize(toml::de::Deserializer::from(table.clone())) else { return };
         let mut lines = BTreeMap::new();
         spans(&mut Vec::new(), table.get_ref(), &mut |key, at| {
             lines.insert(key.to_vec(), line(at));
@@ -106,7 +107,7 @@ impl Layers {
                 _ => {
                     if let Some(known) = self.known.iter().find(|known| known.replace('.', "_") == rest) {
                         let wanted = known.to_ascii_uppercase().replace('.', "__");
-                        self.faults.push(format!("{name}: is not a setting; write OUTBOX_{wanted}"));
+                        self.faults.push(format!("{name} is not a setting; write OUTBOX_{wanted}"));
                     }
                     continue;
                 }
@@ -171,6 +172,8 @@ impl Layers {
             }
         }
         if !faults.is_empty() {
+            // In the order of reading: a file from top to bottom.
+            faults.sort_by_cached_key(|fault| fault.split(':').nth(1).and_then(|line| line.parse::<usize>().ok()));
             return Err(faults);
         }
         whole.try_into().map_err(|error: toml::de::Error| vec![one_line(&error)])
@@ -267,7 +270,9 @@ fn spans(key: &mut Key, table: &DeTable<'_>, at: &mut dyn FnMut(&[String], usize
 }
 
 fn one_line(error: &toml::de::Error) -> String {
-    error.message().replace('\n', "; ")
+    let text = error.message().replace('\n', "; ");
+    // A person who writes a file need not know our types.
+    ["usize", "u64", "u32"].iter().fold(text, |text, kind| text.replace(&format!("expected {kind}"), "expected a whole number"))
 }
 
 /// The known key that was probably meant.

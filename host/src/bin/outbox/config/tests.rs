@@ -51,8 +51,8 @@ fn values_that_do_not_go_together_are_told_with_the_line_of_the_first() {
 
 #[test]
 fn text_that_is_no_toml_is_told_with_its_line() {
-    let faults = composed("mode = \"ordered\"\n[poller\ninterval = 3\n", &[], &[]).unwrap_err();
-    assert!(faults[0].starts_with("outbox.toml:2: "), "{faults:?}");
+    let faults = composed("mode = \"ordred\"\n[poller\ninterval = 3\n", &[], &[]).unwrap_err();
+    assert!(faults.iter().any(|fault| fault.starts_with("outbox.toml:2: ")), "{faults:?}");
 }
 
 #[test]
