@@ -184,6 +184,15 @@ impl Settings {
     }
 }
 
+/// Where compiled plugins are kept unless `plugins.cache_dir` says otherwise; `None` for a user without a home. Source: the XDG
+/// base directory specification.
+pub(crate) fn cache_dir() -> Option<PathBuf> {
+    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;
+    Some(base.join("outbox"))
+}
+
 /// Whether colours are unwelcome. Source: no-color.org.
 pub(crate) fn no_color() -> bool {
     #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]

@@ -5,7 +5,7 @@ use std::path::Path;
 use outbox::wasm::{self, LoadError, Resolve, Source};
 pub(crate) use outbox::wasm::{PluginReport, PluginState, PluginStatus, PluginsConfig};
 
-use crate::config::{Config, reference};
+use crate::config::{Config, cache_dir, reference};
 
 /// The key below which manifests lie in the library's configuration. People write `[plugins.NAME]`.
 pub(crate) const MANIFESTS: &str = "manifests";
@@ -29,7 +29,8 @@ pub(crate) fn faults(config: &PluginsConfig) -> Vec<String> {
 
 /// The settings for the room that loads plugins, which asks us for what manifests only refer to.
 pub(crate) fn settings(config: &Config) -> PluginsConfig {
-    PluginsConfig { resolve: resolve(), ..config.plugins.clone() }
+    let cache_dir = config.plugins.cache_dir.clone().or_else(cache_dir);
+    PluginsConfig { resolve: resolve(), cache_dir, ..config.plugins.clone() }
 }
 
 fn resolve() -> Resolve {
