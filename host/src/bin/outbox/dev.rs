@@ -110,10 +110,12 @@ impl Dev {
             };
             eprintln!("            {}  {what}", shown(&plugin.name));
         }
+        // As it was typed: a fresh build is on nobody's path.
+        let program = std::env::args().next().map_or_else(|| "outbox".into(), |program| shown(&program).into_owned());
         eprintln!(
-            "  emit      outbox event emit --database-url {url}{table} --type {EVENT_TYPE} --aggregate-type {AGGREGATE_TYPE} --payload '{{\"order_id\":7}}'"
+            "  emit      {program} event emit --database-url {url}{table} --type {EVENT_TYPE} --aggregate-type {AGGREGATE_TYPE} --payload '{{\"order_id\":7,\"total\":12.5}}'"
         );
-        eprintln!("  look      outbox event list --database-url {url}{table}");
+        eprintln!("  look      {program} event list --database-url {url}{table}");
         eprintln!("  stop      Ctrl-C");
         eprintln!();
     }
