@@ -155,7 +155,8 @@ impl Report {
             plain("commit → listener, p99", format!("{:.0} µs", self.hot_p99_us)),
             plain(
                 "most memory resident",
-                self.rss_peak_bytes.map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1_048_576.0)),
+                self.rss_peak_bytes
+                    .map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} MiB", bytes as f64 / 1_048_576.0)),
             ),
         ]
     }
