@@ -72,7 +72,8 @@ impl Wake {
 
     /// Something will be due after `delay`.
     pub(crate) fn within(&self, delay: Duration) {
-        let at = Instant::now() + delay;
+        // Beyond all time: nobody has to be woken for that.
+        let Some(at) = Instant::now().checked_add(delay) else { return };
         let mut soonest = self.soonest.lock().unwrap_or_else(PoisonError::into_inner);
         if soonest.is_none_or(|soonest| at < soonest) {
             *soonest = Some(at);

@@ -1,0 +1,109 @@
+//! The host: what it does when it runs, is stopped, and is killed.
+
+use std::fs;
+
+use crate::program::{Place, mails};
+
+/// Short leases, so that what a killed host held is due again soon.
+const QUICK: [(&str, &str); 3] =
+    [("OUTBOX_DISPATCHER__LEASE", "2s"), ("OUTBOX_DISPATCHER__DEADLINE", "1s"), ("OUTBOX_POLLER__INTERVAL", "100ms")];
+
+/// Writes so many orders; returns their ids.
+fn emit(place: &Place, count: usize) -> Vec<String> {
+    let lines: String = (0..count)
+        .map(|number| {
+            format!(
+                "{{\"event_type\":\"OrderPlaced\",\"aggregate_type\":\"Order\",\"aggregate_id\":\"{number}\",\
+                 \"payload\":{{\"order_id\":{number},\"total\":9.5}}}}\n"
+            )
+        })
+        .collect();
+    fs::write(place.path().join("orders.jsonl"), lines).expect("written");
+    let ids = place.ok(&["event", "emit", "--jsonl", "orders.jsonl"]);
+    ids.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn events_written_by_another_process_are_delivered_and_end_done() {
+    let place = Place::migrated();
+    let mut host = place.host(&QUICK);
+
+    let ids = emit(&place, 3);
+
+    host.wait_for_mails(3);
+    place.wait_for("done", 3);
+    host.signal("TERM");
+    let (status, said) = host.end();
+    assert_eq!(status.code(), Some(0), "{said:#?}");
+    let mails = mails(&said);
+    assert!(ids.iter().all(|id| mails.get(id) == Some(&1)), "each once: {mails:?}");
+}
+
+#[test]
+fn a_terminated_host_gives_back_what_it_did_not_finish_and_ends_with_0() {
+    let place = Place::migrated();
+    emit(&place, 2_000);
+    let mut host = place.host(&QUICK);
+    host.wait_for_mails(50);
+
+    host.signal("TERM");
+    let (status, said) = host.end();
+
+    assert_eq!(status.code(), Some(0), "{:#?}", said.last());
+    let mails = mails(&said);
+    assert!(mails.values().all(|times| *times == 1), "nothing twice");
+    assert_eq!(place.stat("in_flight"), 0, "every claim was given back");
+    assert_eq!(place.stat("done"), u64::try_from(mails.len()).expect("small"), "every delivery's outcome is stored");
+    assert_eq!(place.stat("done") + place.stat("new"), 2_000);
+}
+
+#[test]
+fn a_host_killed_three_times_loses_nothing_and_repeats_only_what_was_in_its_hands() {
+    const EVENTS: usize = 5_000;
+    let place = Place::migrated();
+    let ids = emit(&place, EVENTS);
+    let (mut said, mut in_flight) = (Vec::new(), 0);
+
+    for mails_before in [200, 700, 1_200] {
+        let mut host = place.host(&QUICK);
+        host.wait_for_mails(mails_before);
+        said.extend(host.kill());
+        in_flight += usize::try_from(place.stat("in_flight")).expect("small");
+    }
+    assert!(place.stat("done") < 5_000, "the kills came in the middle");
+    let host = place.host(&QUICK);
+    place.wait_for("done", 5_000);
+    host.signal("TERM");
+    let (status, last) = host.end();
+    said.extend(last);
+
+    assert_eq!(status.code(), Some(0));
+    let mails = mails(&said);
+    let lost: Vec<&String> = ids.iter().filter(|id| !mails.contains_key(*id)).collect();
+    assert!(lost.is_empty(), "{} events were never mailed, the first is {:?}", lost.len(), lost.first());
+    assert_eq!(mails.len(), EVENTS, "and nothing was mailed that was not written");
+    let duplicates: usize = mails.values().map(|times| times - 1).sum();
+    assert!(duplicates <= in_flight, "{duplicates} events were mailed again, but only {in_flight} were in flight at the kills");
+    assert_eq!((place.stat("dead"), place.stat("new"), place.stat("in_flight")), (0, 0, 0));
+}
+
+#[test]
+fn a_plugin_that_is_taken_away_lets_its_events_wait_and_one_that_comes_back_delivers_them() {
+    let place = Place::migrated();
+    let mut host = place.host(&QUICK);
+    emit(&place, 1);
+    host.wait_for_mails(1);
+    let plugin = place.path().join("plugins/order-mailer.wasm");
+    let aside = place.path().join("order-mailer.wasm");
+    fs::rename(&plugin, &aside).expect("moved away");
+    host.wait_for_line("it notices that the plugin is gone", |line| line.contains("plugin order-mailer unloaded"));
+
+    emit(&place, 5);
+    place.wait_for("parked", 5);
+    fs::rename(&aside, &plugin).expect("moved back");
+
+    host.wait_for_mails(5);
+    place.wait_for("done", 6);
+    host.signal("INT");
+    assert_eq!(host.end().0.code(), Some(0), "an interrupt stops it cleanly, too");
+}

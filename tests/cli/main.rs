@@ -1,0 +1,5 @@
+//! The `outbox` program as somebody meets it from outside: commands, exit codes, signals. Nothing here knows the library.
+
+mod commands;
+mod host;
+mod program;

@@ -1,0 +1,244 @@
+//! Finds and runs the program.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a test waits for what must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory with a database of its own.
+pub(crate) struct Place {
+    directory: TempDir,
+}
+
+/// What a command came to.
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Place {
+    /// With a migrated database.
+    pub(crate) fn migrated() -> Self {
+        let place = Self::empty();
+        place.ok(&["migrate", "up"]);
+        place
+    }
+
+    /// With nothing in it.
+    pub(crate) fn empty() -> Self {
+        Self { directory: tempfile::tempdir().expect("a temporary directory can be made") }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(binary());
+        command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
+        command.env("OUTBOX_DATABASE_URL", "sqlite:outbox.db").env("NO_COLOR", "1");
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
+        let Output { status, stdout, stderr } = self.command(arguments).output().expect("the program can be started");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
+        Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    /// Runs a command that must end well; returns its standard output.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let ended = self.run(arguments);
+        assert_eq!(ended.code, Some(0), "outbox {arguments:?}: {}", ended.stderr);
+        ended.stdout
+    }
+
+    /// Runs a command whose standard output is one JSON document.
+    pub(crate) fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let text = self.ok(arguments);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("outbox {arguments:?}: {error}: {text}"))
+    }
+
+    /// One number of `outbox stats`.
+    pub(crate) fn stat(&self, name: &str) -> u64 {
+        let stats = self.json(&["stats", "--output", "json"]);
+        stats[name].as_u64().unwrap_or_else(|| panic!("stats have no number {name}: {stats}"))
+    }
+
+    /// Looks at a number of `outbox stats` until it is this.
+    pub(crate) fn wait_for(&self, name: &str, wanted: u64) {
+        let started = Instant::now();
+        while self.stat(name) != wanted {
+            assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: {wanted} {name}, not {}", self.stat(name));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Starts a host with the sample plugin, and waits until it says `ready`.
+    pub(crate) fn host(&self, settings: &[(&str, &str)]) -> Host {
+        let plugins = self.path().join("plugins");
+        std::fs::create_dir_all(&plugins).expect("can be made");
+        std::fs::copy(sample_plugins().join("order-mailer.wasm"), plugins.join("order-mailer.wasm")).expect("can be copied");
+        let mut command = self.command(&["run", "--plugins", "plugins", "--log", "info"]);
+        command.envs(settings.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program can be started");
+        let stderr = child.stderr.take().expect("it is piped");
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut host = Host { child, lines, seen: Vec::new() };
+        host.wait_for_line("it says that it is ready", |line| line == "ready");
+        host
+    }
+}
+
+/// A running host, and what it said on standard error. Killed when dropped.
+pub(crate) struct Host {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Host {
+    /// Waits for a line of standard error.
+    pub(crate) fn wait_for_line(&mut self, fact: &str, wanted: impl Fn(&str) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    let found = wanted(&line);
+                    self.seen.push(line);
+                    if found {
+                        return;
+                    }
+                }
+                Err(_) => panic!("expected within {PATIENCE:?}: {fact}; it said:\n{}", self.seen.join("\n")),
+            }
+        }
+    }
+
+    /// Waits for so many mails of the sample plugin.
+    pub(crate) fn wait_for_mails(&mut self, count: usize) {
+        for number in 0..count {
+            self.wait_for_line(&format!("mail {number} of {count}"), |line| mailed(line).is_some());
+        }
+    }
+
+    /// `kill -9`. Returns everything that it said.
+    pub(crate) fn kill(mut self) -> Vec<String> {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+        self.rest()
+    }
+
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().expect("kill is there");
+        assert!(sent.success(), "the host takes signals");
+    }
+
+    /// Waits for its end. Returns how it ended and everything that it said.
+    pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
+                return (status, self.rest());
+            }
+            assert!(Instant::now() < until, "expected within {PATIENCE:?}: the host ends");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn rest(&mut self) -> Vec<String> {
+        self.seen.extend(self.lines.iter());
+        std::mem::take(&mut self.seen)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Nothing to do when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The id of the event that a log line of the sample plugin tells of.
+pub(crate) fn mailed(line: &str) -> Option<&str> {
+    let (_, mail) = line.split_once("mail from ")?;
+    let (_, id) = mail.split_once("(event ")?;
+    id.split_once(')').map(|(id, _)| id)
+}
+
+/// How often each event was mailed.
+pub(crate) fn mails<'a>(lines: impl IntoIterator<Item = &'a String>) -> BTreeMap<String, usize> {
+    let mut mails = BTreeMap::new();
+    for id in lines.into_iter().filter_map(|line| mailed(line)) {
+        *mails.entry(id.to_owned()).or_default() += 1;
+    }
+    mails
+}
+
+/// The program that was built with these tests; built now when they were run alone.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test knows its own file");
+        let built = test.parent().and_then(Path::parent).expect("tests lie in target/*/deps").join("outbox");
+        if let Some(given) = environment("OUTBOX_TEST_BINARY") {
+            return given;
+        }
+        cargo(&["build", "--quiet", "--package", "outbox"]);
+        assert!(built.is_file(), "cargo made no {}", built.display());
+        built
+    })
+}
+
+/// The directory of the sample plugins as components; built now when `cargo xtask test` did not do it before.
+fn sample_plugins() -> &'static Path {
+    static PLUGINS: OnceLock<PathBuf> = OnceLock::new();
+    PLUGINS.get_or_init(|| {
+        if let Some(given) = environment("OUTBOX_TEST_PLUGINS") {
+            return given;
+        }
+        cargo(&["xtask", "plugins"]);
+        let test = std::env::current_exe().expect("a test knows its own file");
+        let target = test.ancestors().nth(3).expect("tests lie in target/debug/deps");
+        target.join("plugins")
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "these tests are configured by cargo xtask test, through the environment")]
+fn environment(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from)
+}
+
+/// Runs cargo in the workspace, one at a time, as from a fresh shell: what cargo set for this test would make it build anew.
+fn cargo(arguments: &[&str]) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cargo = Command::new("cargo");
+    cargo.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text.starts_with("RUSTC") {
+            cargo.env_remove(&name);
+        }
+    }
+    let status = cargo.status().expect("cargo is there");
+    assert!(status.success(), "cargo {arguments:?} failed");
+}

@@ -1,0 +1,486 @@
+//! What becomes of a delivery.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::dispatcher::{DispatcherConfig, Interceptor};
+use outbox::event::OwnerId;
+use outbox::listener::{Fixed, Outcome};
+use outbox::poller::PollerConfig;
+use outbox::store::ClaimRequest;
+use outbox::units::ByteSize;
+use outbox::{DispatchResult, Envelope, Event, Failure, Registration, Route, Status, Store};
+use support::{Harness, Recorder, Sqlite, eventually};
+
+use crate::common::{
+    HOUR, ROUTE, at_rest, commit, commit_one, done, drowsy, nothing_else_is_delivered, one_worker, order, orders, outbox,
+    reaches, row,
+};
+
+fn route() -> Route {
+    ROUTE.try_into().expect("good names")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panicking_listener_fails_its_event_and_the_worker_goes_on() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::answering(|event| {
+        assert!(event.aggregate_id() != Some("0"), "a bad order");
+        Ok(DispatchResult::Done)
+    });
+    let outbox = outbox(&db).dispatcher(one_worker()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    let ids = commit(&outbox, orders(3)).await;
+
+    done(&db, 2).await;
+    let record = reaches(&db, ids[0], Status::Retry).await;
+    assert_eq!(record.attempts, 1);
+    let error = record.last_error.expect("an error");
+    assert!(error.starts_with("panic: panicked: ") && error.contains("a bad order"), "{error}");
+    at_rest(&outbox).await;
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_panics_before_its_future_fails_its_event_too() {
+    let db = Sqlite::fresh().await;
+    let listener = |event: Arc<Event>| {
+        assert!(event.attempt() > 1, "not at the first attempt");
+        async { Ok(DispatchResult::Done) }
+    };
+    let outbox = outbox(&db).retry(Fixed(Duration::ZERO)).listener(ROUTE, listener).start().await.expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    assert_eq!(reaches(&db, id, Status::Done).await.attempts, 1);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_outlives_its_deadline_is_cut_off() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::held();
+    let config = DispatcherConfig { deadline: Duration::from_millis(50), ..one_worker() };
+    let outbox = outbox(&db).dispatcher(config).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    let record = reaches(&db, id, Status::Retry).await;
+    assert_eq!(record.attempts, 1);
+    assert!(record.last_error.as_deref().is_some_and(|error| error.starts_with("deadline: ")), "{:?}", record.last_error);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asking_for_later_is_not_an_attempt() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::answering(|_| Ok(DispatchResult::RetryAfter(HOUR)));
+    let config = DispatcherConfig { max_attempts: 1, max_deferrals: 3, ..DispatcherConfig::default() };
+    let outbox = outbox(&db).dispatcher(config).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    for deferrals in 1..=3 {
+        assert_eq!(recorder.started().await.attempt(), 1);
+        eventually("the deferral is stored", async || row(&db, id).await.deferrals == deferrals).await;
+        assert_eq!((row(&db, id).await.status, row(&db, id).await.attempts), (Status::New, 0));
+        db.let_pass(HOUR).await;
+    }
+    let record = reaches(&db, id, Status::Dead).await;
+    assert_eq!(record.attempts, 0);
+    assert!(record.last_error.as_deref().is_some_and(|error| error.contains("3 times")), "{:?}", record.last_error);
+    assert_eq!(outbox.metrics().counts().dispatch_deferred, 3);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_may_give_an_event_up_at_once() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::answering(|event| match event.aggregate_id() {
+        Some("0") => Ok(DispatchResult::Dead(Some("no such customer".to_owned()))),
+        Some("1") => Ok(DispatchResult::Dead(None)),
+        _ => Err(Failure::unrecoverable("not an order at all")),
+    });
+    let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    let ids = commit(&outbox, orders(3)).await;
+
+    for (id, reason) in ids.into_iter().zip(["no such customer", "the listener gave no reason", "not an order at all"]) {
+        let record = reaches(&db, id, Status::Dead).await;
+        assert_eq!((record.attempts, record.last_error.as_deref()), (0, Some(reason)), "not counted");
+    }
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failure_may_bring_its_own_delay() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::answering(|event| match event.attempt() {
+        1 => Err(Failure::retryable_after(HOUR * 5, "closed until five")),
+        _ => Ok(DispatchResult::Done),
+    });
+    let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    let record = reaches(&db, id, Status::Retry).await;
+    assert_eq!(record.attempts, 1, "counted");
+    db.let_pass(HOUR * 4).await;
+    nothing_else_is_delivered(&db, &outbox).await;
+    assert_eq!(recorder.count(), 1, "the dispatcher's hour does not count");
+    db.let_pass(HOUR).await;
+    reaches(&db, id, Status::Done).await;
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_may_have_a_retry_policy_and_a_bound_of_its_own() {
+    let db = Sqlite::fresh().await;
+    let failing = || Recorder::answering(|_| Err(Failure::retryable("no luck")));
+    let (own, other) = (failing(), failing());
+    let outbox = outbox(&db)
+        .registration(Registration::new(route(), own.listener()).retry(Fixed(Duration::ZERO)).max_attempts(2))
+        .listener("Other", other.listener())
+        .start()
+        .await
+        .expect("starts");
+
+    let ids = commit(&outbox, vec![order(1), Envelope::new("Other").json(&1).expect("good")]).await;
+
+    assert_eq!(reaches(&db, ids[0], Status::Dead).await.attempts, 2);
+    assert_eq!(reaches(&db, ids[1], Status::Retry).await.attempts, 1);
+    assert_eq!((own.count(), other.count()), (2, 1));
+    outbox.shutdown().await;
+}
+
+/// Notes its calls; refuses when told to.
+struct Guard {
+    name: &'static str,
+    lines: Arc<Mutex<Vec<String>>>,
+    refuses: bool,
+}
+
+impl Guard {
+    fn note(&self, what: &str) {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{} {what}", self.name));
+    }
+}
+
+#[async_trait]
+impl Interceptor for Guard {
+    async fn before(&self, _: &Event) -> Result<(), String> {
+        self.note("before");
+        if self.refuses { Err("the gate is shut".to_owned()) } else { Ok(()) }
+    }
+
+    async fn after(&self, _: &Event, outcome: &Outcome) -> Result<(), String> {
+        self.note(if *outcome == Outcome::Done { "after done" } else { "after failed" });
+        Err("nobody reads my report".to_owned())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interceptors_surround_the_listener_and_their_late_errors_change_nothing() {
+    let db = Sqlite::fresh().await;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let guard = |name| Guard { name, lines: lines.clone(), refuses: false };
+    let outbox = outbox(&db)
+        .interceptor(guard("a"))
+        .interceptor(guard("b"))
+        .listener(ROUTE, Recorder::done().listener())
+        .start()
+        .await
+        .expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    reaches(&db, id, Status::Done).await;
+    assert_eq!(*lines.lock().expect("not poisoned"), ["a before", "b before", "b after done", "a after done"]);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interceptor_that_refuses_counts_as_a_failed_attempt() {
+    let db = Sqlite::fresh().await;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Recorder::done();
+    let outbox = outbox(&db)
+        .interceptor(Guard { name: "a", lines: lines.clone(), refuses: true })
+        .interceptor(Guard { name: "b", lines: lines.clone(), refuses: false })
+        .listener(ROUTE, recorder.listener())
+        .start()
+        .await
+        .expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    let record = reaches(&db, id, Status::Retry).await;
+    assert_eq!((record.attempts, record.last_error.as_deref()), (1, Some("interceptor: the gate is shut")));
+    assert_eq!(recorder.count(), 0, "the listener is not called");
+    assert_eq!(*lines.lock().expect("not poisoned"), ["a before"]);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_event_is_not_delivered_early() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::done();
+    let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let delayed = Envelope::new("OrderPlaced").aggregate("Order", "1").deliver_after(HOUR).json(&1).expect("good");
+
+    let id = commit(&outbox, vec![delayed]).await[0];
+
+    assert_eq!(outbox.metrics().counts().hot_skipped_delayed, 1);
+    db.let_pass(HOUR - Duration::from_secs(120)).await;
+    nothing_else_is_delivered(&db, &outbox).await;
+    assert_eq!(recorder.count(), 0);
+    db.let_pass(Duration::from_secs(120)).await;
+    reaches(&db, id, Status::Done).await;
+    assert_eq!(recorder.ids(), [id]);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_resting_poller_wakes_for_a_delayed_event_in_time() {
+    let (_db, store) = Sqlite::on_system_clock().await;
+    let recorder = Recorder::done();
+    let outbox =
+        outbox::Outbox::single_node(store).poller(drowsy()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let delayed =
+        Envelope::new("OrderPlaced").aggregate("Order", "1").deliver_after(Duration::from_millis(300)).json(&1).expect("good");
+
+    let started = std::time::Instant::now();
+    commit(&outbox, vec![delayed]).await;
+    recorder.started().await;
+
+    assert!(started.elapsed() >= Duration::from_millis(290), "{:?}", started.elapsed());
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_event_dies_undelivered() {
+    let db = Sqlite::fresh().await;
+    let expires_at = db.now().await.plus(HOUR * 2);
+    let envelope =
+        Envelope::new("OrderPlaced").aggregate("Order", "1").deliver_after(HOUR).expires_at(expires_at).json(&1).expect("good");
+    let recorder = Recorder::done();
+    let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let id = commit(&outbox, vec![envelope]).await[0];
+
+    db.let_pass(HOUR * 3).await;
+
+    let record = reaches(&db, id, Status::Dead).await;
+    assert!(record.last_error.as_deref().is_some_and(|error| error.starts_with("expired")), "{:?}", record.last_error);
+    assert_eq!((record.attempts, recorder.count()), (0, 0));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_keeps_stopping_its_host_dies() {
+    let db = Sqlite::fresh().await;
+    let envelope = order(1);
+    let row = outbox::store::NewRow { envelope: &envelope, claimed: false };
+    let dying = |label| OwnerId::generate(label);
+    let ownership = outbox::store::Ownership { owner: dying("writer"), lease: HOUR };
+    db.sqlite().write(&[row], &ownership).await.expect("writes");
+    // Five hosts took it and were never heard of again.
+    for _ in 0..5 {
+        let request = ClaimRequest {
+            owner: dying("host"),
+            lease: Duration::from_secs(30),
+            limit: 1,
+            max_bytes: 1_000,
+            skip_recent: Duration::ZERO,
+        };
+        assert_eq!(db.sqlite().claim(&request).await.expect("claims").len(), 1);
+        db.let_pass(Duration::from_secs(31)).await;
+    }
+
+    let recorder = Recorder::done();
+    let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    let record = reaches(&db, envelope.id(), Status::Dead).await;
+    assert!(record.last_error.as_deref().is_some_and(|error| error.contains("stopped 5 times")), "{:?}", record.last_error);
+    assert_eq!((recorder.count(), record.attempts), (0, 0), "the sixth host does not try");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unreadable_row_dies_with_the_reason_and_the_others_are_delivered() {
+    let db = Sqlite::fresh().await;
+    db.execute("INSERT INTO outbox_event (event_id, event_type, payload, headers) VALUES ('bad', 'X', '1', '{broken')").await;
+    let recorder = Recorder::done();
+    let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    let good = commit_one(&outbox).await;
+
+    reaches(&db, good, Status::Done).await;
+    let record = reaches(&db, "bad".parse().expect("an id"), Status::Dead).await;
+    let error = record.last_error.expect("a reason");
+    assert!(error.contains("cannot be read") && error.contains("headers"), "{error}");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_outcome_of_a_lost_claim_is_fenced_off_and_counted() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::held();
+    let outbox = outbox(&db).poller(drowsy()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let id = commit_one(&outbox).await;
+    recorder.started().await;
+
+    // By the database's clock the lease is over, and another node takes the row while our listener is at work.
+    db.let_pass(Duration::from_secs(31)).await;
+    let other = OwnerId::generate("other");
+    let request = ClaimRequest { owner: other.clone(), lease: HOUR, limit: 1, max_bytes: 1_000, skip_recent: Duration::ZERO };
+    assert_eq!(db.sqlite().claim(&request).await.expect("claims").len(), 1);
+    recorder.finish(1);
+
+    eventually("the outcome is fenced off", async || outbox.metrics().counts().fenced_outcomes == 1).await;
+    let record = row(&db, id).await;
+    assert_eq!((record.status, record.locked_by.as_deref()), (Status::New, Some(other.as_str())));
+    at_rest(&outbox).await;
+    outbox.shutdown().await;
+    assert_eq!(row(&db, id).await.locked_by.as_deref(), Some(other.as_str()), "a stop does not touch it either");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_whose_claim_was_taken_is_cut_off() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::held();
+    let lease = Duration::from_secs(1);
+    let config = DispatcherConfig { lease, deadline: Duration::from_millis(900), ..one_worker() };
+    let slow = Registration::new(route(), recorder.listener()).deadline(HOUR);
+    let outbox = outbox(&db).poller(drowsy()).dispatcher(config).registration(slow).start().await.expect("starts");
+    let id = commit_one(&outbox).await;
+    recorder.started().await;
+
+    db.let_pass(lease * 2).await;
+    let other = OwnerId::generate("other");
+    let request = ClaimRequest { owner: other.clone(), lease: HOUR, limit: 1, max_bytes: 1_000, skip_recent: Duration::ZERO };
+    // Our own renewal may come first; then its new lease must end before another node can take the row.
+    eventually("another node takes the row", async || {
+        let taken = db.sqlite().claim(&request).await.expect("claims").len() == 1;
+        db.let_pass(lease * 2).await;
+        taken
+    })
+    .await;
+
+    eventually("the worker notices", async || outbox.metrics().counts().leases_lost == 1).await;
+    at_rest(&outbox).await;
+    assert_eq!(row(&db, id).await.locked_by.as_deref(), Some(other.as_str()));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_call_keeps_its_claim_by_renewal() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let recorder = Recorder::held();
+    let config = DispatcherConfig { lease: Duration::from_secs(1), deadline: Duration::from_millis(900), ..one_worker() };
+    let slow = Registration::new(route(), recorder.listener()).deadline(HOUR);
+    let outbox = outbox::Outbox::single_node(store.clone())
+        .poller(PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() })
+        .dispatcher(config)
+        .registration(slow)
+        .start()
+        .await
+        .expect("starts");
+    let id = commit_one(&outbox).await;
+    recorder.started().await;
+    let first_end = row(&db, id).await.due_at.expect("claimed");
+
+    // Twice renewed: the claim holds longer than one lease.
+    eventually("the claim is renewed beyond its first lease", async || {
+        row(&db, id).await.due_at.expect("claimed") > first_end.plus(Duration::from_millis(1_200))
+    })
+    .await;
+    recorder.finish(10);
+
+    let record = reaches(&db, id, Status::Done).await;
+    assert_eq!((recorder.count(), record.claim_seq), (1, 1), "nobody else ever had it");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queued_bytes_are_bounded_and_nothing_is_lost() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::held();
+    let config = DispatcherConfig { queue_bytes: ByteSize::kib(64), ..one_worker() };
+    let outbox = outbox(&db).dispatcher(config).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let large: Vec<Envelope> = (0..50)
+        .map(|number| {
+            let builder = Envelope::new("OrderPlaced").aggregate("Order", number.to_string());
+            builder.bytes("application/octet-stream", vec![7; 30_000]).expect("good")
+        })
+        .collect();
+
+    commit(&outbox, large).await;
+    recorder.started().await;
+
+    let (hot, cold) = outbox.queue_depth();
+    assert!(hot <= 3 && cold <= 3, "{hot} hot and {cold} cold of 30 kB each in 64 KiB");
+    recorder.finish(100);
+    done(&db, 50).await;
+    assert_eq!(recorder.count(), 50);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_travels_with_an_event_arrives_hot_and_cold_alike() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::done();
+    let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let build = || {
+        Envelope::new("OrderPlaced")
+            .aggregate("Order", "№ 42")
+            .tenant("acme")
+            .header("k", "v")
+            .correlation_id("c-1")
+            .transaction_id("t-1")
+            .traceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+            .json_text("{\"z\":1.0,   \"a\":12345678901234567890.10}")
+            .expect("good")
+    };
+    let (hot, cold) = (build(), build());
+
+    commit(&outbox, vec![hot.clone()]).await;
+    let hot_event = recorder.started().await;
+    let receipt = {
+        let mut own = db.other_program().begin().await.expect("begins");
+        let receipt = outbox.writer().write(&mut own, cold.clone()).await.expect("writes");
+        own.commit().await.expect("commits");
+        receipt
+    };
+    drop(receipt);
+    let cold_event = recorder.started().await;
+
+    assert_eq!((hot_event.envelope(), cold_event.envelope()), (&hot, &cold));
+    assert_eq!(hot_event.payload_bytes(), cold_event.payload_bytes());
+    assert_eq!((cold_event.tenant_id(), cold_event.headers().get("correlation-id")), (Some("acme"), Some("c-1")));
+    assert_eq!(cold_event.headers().get("transaction-id"), Some("t-1"));
+    let counts = outbox.metrics().counts();
+    assert_eq!((counts.hot_enqueued, counts.cold_enqueued), (1, 1));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outcomes_are_stored_when_a_locked_database_is_free_again_and_no_listener_is_called_twice() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::held();
+    let store = db.impatient_store().await;
+    let outbox = outbox::Outbox::single_node(store).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let id = commit_one(&outbox).await;
+    recorder.started().await;
+    let mut other = db.other_program().acquire().await.expect("a connection");
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut *other).await.expect("locks");
+
+    recorder.finish(10);
+    eventually("the failure is noticed", async || outbox.metrics().counts().db_errors > 0).await;
+    sqlx::query("COMMIT").execute(&mut *other).await.expect("unlocks");
+    drop(other);
+
+    assert_eq!(reaches(&db, id, Status::Done).await.attempts, 0);
+    assert_eq!(recorder.count(), 1);
+    outbox.shutdown().await;
+}

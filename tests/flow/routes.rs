@@ -1,0 +1,153 @@
+//! Which listener answers which route.
+
+use outbox::dispatcher::{DispatcherConfig, Unroutable};
+use outbox::{Envelope, Registration, Route, StartError, Status, Store};
+use support::{Recorder, Sqlite, eventually};
+
+use crate::common::{ROUTE, commit_one, drowsy, outbox, reaches, row};
+
+fn route() -> Route {
+    ROUTE.try_into().expect("good names")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_nobody_answers_dies_with_the_near_names() {
+    let db = Sqlite::fresh().await;
+    let outbox = outbox(&db)
+        .listener(("Order", "OrderPlacd"), Recorder::done().listener())
+        .listener("SomethingElse", Recorder::done().listener())
+        .start()
+        .await
+        .expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    let record = reaches(&db, id, Status::Dead).await;
+    assert_eq!(record.attempts, 0);
+    assert_eq!(record.last_error.as_deref(), Some("no listener answers Order/OrderPlaced (near it: Order/OrderPlacd)"));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_differ_by_case_are_different_routes() {
+    let db = Sqlite::fresh().await;
+    let (upper, lower) = (Recorder::done(), Recorder::done());
+    let outbox = outbox(&db)
+        .listener(ROUTE, upper.listener())
+        .listener(("order", "OrderPlaced"), lower.listener())
+        .start()
+        .await
+        .expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    reaches(&db, id, Status::Done).await;
+    assert_eq!((upper.count(), lower.count()), (1, 0));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_a_route_that_lost_its_listener_wait_until_it_comes_back() {
+    let db = Sqlite::fresh().await;
+    // Only the change of listeners may wake it.
+    let outbox = outbox(&db).poller(drowsy()).start().await.expect("starts");
+    let (first, second) = (Recorder::done(), Recorder::done());
+    outbox.listeners().replace("plugin", vec![Registration::new(route(), first.listener())]).expect("free");
+    let before = commit_one(&outbox).await;
+    reaches(&db, before, Status::Done).await;
+    outbox.listeners().remove("plugin");
+
+    let id = commit_one(&outbox).await;
+    eventually("the event is parked", async || row(&db, id).await.parked.is_some()).await;
+    let record = row(&db, id).await;
+    assert_eq!((record.status, record.attempts, record.due_at), (Status::New, 0, None));
+    outbox.listeners().replace("plugin", vec![Registration::new(route(), second.listener())]).expect("free");
+
+    reaches(&db, id, Status::Done).await;
+    assert_eq!((first.ids(), second.ids()), (vec![before], vec![id]));
+    assert_eq!(outbox.metrics().counts().dispatch_parked, 1);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_is_remembered_across_a_restart() {
+    let db = Sqlite::fresh().await;
+    let first = outbox(&db).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+    eventually("the route is noted", async || db.sqlite().known_routes().await.expect("reads") == [route()]).await;
+    first.shutdown().await;
+
+    // The plugin is away at the next start.
+    let second = outbox(&db).start().await.expect("starts");
+    let id = commit_one(&second).await;
+
+    eventually("the event is parked", async || row(&db, id).await.parked.is_some()).await;
+    second.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unroutable_events_wait_where_that_is_asked_for() {
+    let db = Sqlite::fresh().await;
+    let config = DispatcherConfig { unroutable: Unroutable::Park, ..DispatcherConfig::default() };
+    let outbox = outbox(&db).dispatcher(config).start().await.expect("starts");
+
+    let id = commit_one(&outbox).await;
+    eventually("the event is parked", async || row(&db, id).await.parked.is_some()).await;
+    let recorder = Recorder::done();
+    outbox.listeners().add("late", Registration::new(route(), recorder.listener())).expect("free");
+
+    reaches(&db, id, Status::Done).await;
+    assert_eq!(recorder.ids(), [id]);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_listener_for_a_route_is_an_error() {
+    let db = Sqlite::fresh().await;
+    let twice =
+        outbox(&db).listener(ROUTE, Recorder::done().listener()).listener(ROUTE, Recorder::done().listener()).start().await;
+
+    let Err(StartError::Conflict(conflict)) = twice else { panic!("{twice:?}") };
+    assert_eq!(conflict.route, route());
+
+    let recorder = Recorder::done();
+    let outbox = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("nothing is left of the first start");
+    let newcomer = Registration::new(route(), Recorder::done().listener());
+    let error = outbox.listeners().replace("plugin", vec![newcomer]).expect_err("taken");
+    assert!(error.to_string().contains("Order/OrderPlaced is already answered by native"), "{error}");
+    let id = commit_one(&outbox).await;
+    reaches(&db, id, Status::Done).await;
+    assert_eq!(recorder.count(), 1, "the first one keeps answering");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_swap_lets_the_running_call_end_where_it_began() {
+    let db = Sqlite::fresh().await;
+    let outbox = outbox(&db).start().await.expect("starts");
+    let (old, new) = (Recorder::held(), Recorder::done());
+    outbox.listeners().replace("plugin", vec![Registration::new(route(), old.listener())]).expect("free");
+    let first = commit_one(&outbox).await;
+    old.started().await;
+
+    outbox.listeners().replace("plugin", vec![Registration::new(route(), new.listener())]).expect("its own route");
+    let second = commit_one(&outbox).await;
+    reaches(&db, second, Status::Done).await;
+    old.finish(1);
+
+    reaches(&db, first, Status::Done).await;
+    assert_eq!((old.ids(), new.ids()), (vec![first], vec![second]));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_without_an_aggregate_type_goes_to_the_global_route() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::done();
+    let outbox = outbox(&db).listener("Tick", recorder.listener()).start().await.expect("starts");
+
+    let ids = outbox.writer().emit(vec![Envelope::new("Tick").json(&1).expect("good")]).await.expect("emits");
+
+    reaches(&db, ids[0], Status::Done).await;
+    assert_eq!(recorder.calls()[0].aggregate_type().as_str(), "__GLOBAL__");
+    outbox.shutdown().await;
+}

@@ -1,0 +1,277 @@
+//! Taking due events for one owner.
+
+use std::time::Duration;
+
+use outbox::Envelope;
+use outbox::event::Fence;
+use outbox::store::{ClaimRequest, Due, NewRow, Settlement};
+use support::Harness;
+
+use crate::common::{
+    LEASE, MOMENT, claim, claim_one, dead, event, finished, ids, ownership, plain, plains, request, retry, row, settle, write,
+    write_one,
+};
+
+pub(crate) async fn two_owners_never_hold_the_same_event(db: &dyn Harness) {
+    write(db, &plains(db, 10).await).await;
+
+    let first = claim(db, 6).await;
+    let second = claim(db, 10).await;
+    let third = claim(db, 10).await;
+
+    assert_eq!((first.len(), second.len(), third.len()), (6, 4, 0));
+    assert!(ids(&first).iter().all(|id| !ids(&second).contains(id)));
+}
+
+pub(crate) async fn an_expired_lease_can_be_claimed_again(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let first = claim_one(db).await;
+
+    db.let_pass(LEASE - Duration::from_secs(1)).await;
+    assert!(claim(db, 10).await.is_empty(), "the lease still holds");
+    db.let_pass(Duration::from_secs(1) + MOMENT).await;
+    let again = claim(db, 10).await;
+
+    assert_eq!(ids(&again), [id]);
+    assert_eq!(again[0].fence, Fence { claim: first.claim + 1, ..first });
+    assert_eq!((again[0].claims, again[0].attempts), (2, 0));
+}
+
+pub(crate) async fn a_row_inserted_as_claimed_is_hidden_until_its_lease_ends(db: &dyn Harness) {
+    let (ours, free) = (plain(db).await, plain(db).await);
+    let ownership = ownership();
+    let rows = [NewRow { envelope: &ours, claimed: true }, NewRow { envelope: &free, claimed: false }];
+    let sequences = db.store().write(&rows, &ownership).await.expect("written");
+
+    assert_eq!(ids(&claim(db, 10).await), [free.id()], "nobody else sees ours");
+    let record = row(db, ours.id()).await;
+    assert_eq!((record.locked_by.as_deref(), record.claims, record.claim_seq), (Some(ownership.owner.as_str()), 1, 1));
+    assert_eq!(record.due_at, record.locked_at.map(|since| since.plus(LEASE)));
+    let fence = Fence { sequence: sequences[0].expect("inserted"), claim: 1 };
+    db.let_pass(LEASE + MOMENT).await;
+    let again = claim(db, 10).await;
+    assert!(ids(&again).contains(&ours.id()), "the lease of a writer that died ends too");
+    assert_eq!(settle(db, fence, Settlement::Done).await, 1, "and its outcome is fenced off");
+}
+
+pub(crate) async fn a_claim_writes_owner_lease_fence_and_counter(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let request = request(1);
+
+    db.store().claim(&request).await.expect("claims");
+
+    let record = row(db, id).await;
+    assert_eq!(record.locked_by.as_deref(), Some(request.owner.as_str()));
+    let since = record.locked_at.expect("locked");
+    assert_eq!(record.due_at, Some(since.plus(LEASE)), "due again when the lease ends");
+    assert_eq!((record.claim_seq, record.claims, record.attempts), (1, 1, 0));
+    assert_eq!(record.status, outbox::Status::New, "a claim is no outcome");
+}
+
+pub(crate) async fn a_claimed_event_knows_its_attempt_sequence_and_fence(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, retry(Duration::ZERO)).await;
+
+    let claimed = claim(db, 1).await.remove(0);
+
+    let event = claimed.event.expect("readable");
+    assert_eq!((event.id(), event.attempt(), event.sequence(), event.fence()), (id, 2, fence.sequence, 2));
+    assert_eq!((claimed.attempts, claimed.fence.claim), (1, 2));
+}
+
+pub(crate) async fn a_delayed_event_is_not_due_before_its_time(db: &dyn Harness) {
+    let delayed = event(db, "Reminder").await.deliver_after(Duration::from_secs(3_600)).json(&1).expect("good");
+    write(db, std::slice::from_ref(&delayed)).await;
+
+    db.let_pass(Duration::from_secs(3_595)).await;
+    assert!(claim(db, 10).await.is_empty(), "five seconds too early");
+    db.let_pass(Duration::from_secs(5) + MOMENT).await;
+
+    assert_eq!(ids(&claim(db, 10).await), [delayed.id()]);
+}
+
+pub(crate) async fn the_oldest_due_are_taken_first(db: &dyn Harness) {
+    let later = event(db, "X").await.deliver_after(Duration::from_secs(20)).json(&1).expect("good");
+    let sooner = event(db, "X").await.deliver_after(Duration::from_secs(10)).json(&1).expect("good");
+    write(db, &[later.clone(), sooner.clone()]).await;
+    db.let_pass(Duration::from_secs(30)).await;
+
+    assert_eq!(ids(&claim(db, 1).await), [sooner.id()], "though it was inserted second");
+    assert_eq!(ids(&claim(db, 1).await), [later.id()]);
+}
+
+pub(crate) async fn events_that_are_due_together_come_in_order_of_insertion(db: &dyn Harness) {
+    let now = db.now().await;
+    let envelopes: Vec<Envelope> = (0..100).map(|number| Envelope::new("X").now(now).json(&number).expect("good")).collect();
+    write(db, &envelopes).await;
+
+    let claimed = claim(db, 100).await;
+
+    assert_eq!(ids(&claimed), envelopes.iter().map(Envelope::id).collect::<Vec<_>>());
+}
+
+pub(crate) async fn a_claim_takes_no_more_than_its_limit(db: &dyn Harness) {
+    write(db, &plains(db, 7).await).await;
+
+    let sizes = [claim(db, 3).await.len(), claim(db, 3).await.len(), claim(db, 3).await.len()];
+
+    assert_eq!(sizes, [3, 3, 1]);
+}
+
+async fn kilobytes(db: &dyn Harness, count: usize) {
+    let mut envelopes = Vec::new();
+    for _ in 0..count {
+        envelopes.push(event(db, "X").await.bytes("application/octet-stream", vec![7; 1_000]).expect("good"));
+    }
+    write(db, &envelopes).await;
+}
+
+pub(crate) async fn a_claim_stops_at_its_byte_limit(db: &dyn Harness) {
+    kilobytes(db, 10).await;
+
+    let claimed = db.store().claim(&ClaimRequest { max_bytes: 2_500, ..request(10) }).await.expect("claims");
+
+    assert_eq!(claimed.len(), 3, "no further event once those taken have so many bytes");
+    assert_eq!(claim(db, 10).await.len(), 7, "the others were left alone");
+}
+
+pub(crate) async fn an_event_larger_than_the_byte_limit_is_taken_alone(db: &dyn Harness) {
+    kilobytes(db, 2).await;
+
+    let claimed = db.store().claim(&ClaimRequest { max_bytes: 1, ..request(10) }).await.expect("claims");
+
+    assert_eq!(claimed.len(), 1, "otherwise it would never be taken");
+}
+
+pub(crate) async fn skip_recent_leaves_new_rows_alone(db: &dyn Harness) {
+    let old = write_one(db).await;
+    db.let_pass(Duration::from_secs(60)).await;
+    let new = write_one(db).await;
+    let patient = ClaimRequest { skip_recent: Duration::from_secs(30), ..request(10) };
+
+    let first = db.store().claim(&patient).await.expect("claims");
+    db.let_pass(Duration::from_secs(20)).await;
+    let second = db.store().claim(&patient).await.expect("claims");
+    db.let_pass(Duration::from_secs(9)).await;
+    let third = db.store().claim(&ClaimRequest { owner: request(1).owner, ..patient.clone() }).await.expect("claims");
+    db.let_pass(Duration::from_secs(1) + MOMENT).await;
+    let fourth = db.store().claim(&patient).await.expect("claims");
+
+    assert_eq!((ids(&first), second.len(), third.len()), (vec![old], 0, 0));
+    assert!(ids(&fourth).contains(&new));
+}
+
+pub(crate) async fn nothing_finished_or_parked_is_claimed(db: &dyn Harness) {
+    finished(db, Settlement::Done).await;
+    finished(db, dead("no")).await;
+    finished(db, Settlement::Parked { reason: "nobody".to_owned() }).await;
+
+    db.let_pass(Duration::from_secs(365 * 24 * 3_600)).await;
+
+    assert!(claim(db, 10).await.is_empty());
+    assert_eq!(db.store().next_due().await.expect("looks"), None);
+}
+
+pub(crate) async fn an_expired_event_says_so(db: &dyn Harness) {
+    let expires_at = db.now().await.plus(Duration::from_secs(10));
+    let envelope = event(db, "X").await.expires_at(expires_at).json(&1).expect("good");
+    write(db, std::slice::from_ref(&envelope)).await;
+
+    let early = claim(db, 1).await;
+    assert_eq!(early[0].due, Due::Now);
+    settle(db, early[0].fence, Settlement::Released { after: Duration::ZERO }).await;
+    db.let_pass(Duration::from_secs(10) + MOMENT).await;
+
+    assert_eq!(claim(db, 1).await[0].due, Due::Expired);
+}
+
+pub(crate) async fn an_unreadable_row_comes_back_as_an_error_beside_the_others(db: &dyn Harness) {
+    db.execute("INSERT INTO outbox_event (event_id, event_type, payload, headers) VALUES ('bad-headers', 'X', '1', '{broken')")
+        .await;
+    db.execute("INSERT INTO outbox_event (event_id, event_type, payload) VALUES ('bad-name', '', '1')").await;
+    let good = write_one(db).await;
+
+    let claimed = claim(db, 10).await;
+
+    assert_eq!(claimed.len(), 3);
+    let errors: Vec<&str> = claimed.iter().filter_map(|claimed| claimed.event.as_ref().err()).map(String::as_str).collect();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(errors[0].contains("headers") && errors[1].contains("event_type"), "{errors:?}");
+    assert!(claimed.iter().any(|claimed| claimed.event.as_ref().is_ok_and(|event| event.id() == good)));
+    for claimed in claimed.iter().filter(|claimed| claimed.event.is_err()) {
+        assert_eq!(settle(db, claimed.fence, dead("unreadable")).await, 0, "an unreadable row can be settled");
+    }
+}
+
+pub(crate) async fn a_row_with_an_impossible_counter_does_not_spoil_the_batch(db: &dyn Harness) {
+    db.execute("INSERT INTO outbox_event (event_id, event_type, payload, attempts) VALUES ('e-1', 'X', '1', -1)").await;
+    db.execute("INSERT INTO outbox_event (event_id, event_type, payload, claims) VALUES ('e-2', 'X', '1', -7)").await;
+    let good = write_one(db).await;
+
+    let claimed = db.store().claim(&request(10)).await.expect("one bad row must not stop the others");
+
+    assert!(claimed.iter().any(|claimed| claimed.event.as_ref().is_ok_and(|event| event.id() == good)));
+    let bad = claimed.iter().find(|claimed| claimed.fence.sequence == 1).expect("the bad row is claimed too");
+    assert!(bad.event.as_ref().is_err_and(|why| why.contains("attempts")), "{bad:?}");
+}
+
+pub(crate) async fn the_claims_counter_grows_until_there_is_an_outcome(db: &dyn Harness) {
+    let id = write_one(db).await;
+
+    for claims in 1..=4 {
+        let claimed = claim(db, 1).await;
+        assert_eq!(claimed[0].claims, claims);
+        db.let_pass(LEASE + MOMENT).await;
+    }
+    let last = claim_one(db).await;
+    settle(db, last, retry(Duration::ZERO)).await;
+
+    assert_eq!((row(db, id).await.claims, row(db, id).await.claim_seq), (0, 5));
+    assert_eq!(claim(db, 1).await[0].claims, 1);
+}
+
+pub(crate) async fn renewing_keeps_a_claim_beyond_its_lease(db: &dyn Harness) {
+    write_one(db).await;
+    let fence = claim_one(db).await;
+
+    for _ in 0..5 {
+        db.let_pass(LEASE - Duration::from_secs(1)).await;
+        assert_eq!(db.store().renew(&[fence], LEASE).await.expect("renews"), [fence.sequence]);
+    }
+
+    assert!(claim(db, 1).await.is_empty());
+    assert_eq!(settle(db, fence, Settlement::Done).await, 0, "the fence is the same");
+}
+
+pub(crate) async fn only_our_own_live_claims_are_renewed(db: &dyn Harness) {
+    let envelopes = plains(db, 4).await;
+    write(db, &envelopes).await;
+    let fences: Vec<Fence> = claim(db, 4).await.iter().map(|claimed| claimed.fence).collect();
+    settle(db, fences[1], Settlement::Done).await;
+    settle(db, fences[2], Settlement::Released { after: Duration::from_secs(3_600) }).await;
+    let stale = Fence { claim: fences[3].claim + 1, ..fences[3] };
+    let unknown = Fence { sequence: 999_999, claim: 1 };
+
+    let renewed = db.store().renew(&[fences[0], fences[1], fences[2], stale, unknown], LEASE).await.expect("renews");
+
+    assert_eq!(renewed, [fences[0].sequence]);
+    assert_eq!(row(db, envelopes[1].id()).await.due_at, None, "a finished row stays finished");
+    assert_eq!(db.store().renew(&[], LEASE).await.expect("nothing to do"), Vec::<u64>::new());
+}
+
+pub(crate) async fn next_due_tells_how_long_to_rest(db: &dyn Harness) {
+    assert_eq!(db.store().next_due().await.expect("looks"), None, "nothing waits");
+
+    let delayed = event(db, "X").await.deliver_after(Duration::from_secs(100)).json(&1).expect("good");
+    write(db, &[delayed]).await;
+    let rest = db.store().next_due().await.expect("looks").expect("one waits");
+    assert!(rest <= Duration::from_secs(100) && rest > Duration::from_secs(95), "{rest:?}");
+
+    write_one(db).await;
+    assert_eq!(db.store().next_due().await.expect("looks"), Some(Duration::ZERO), "one is due");
+
+    claim_one(db).await;
+    let rest = db.store().next_due().await.expect("looks").expect("a lease ends");
+    assert!(rest <= LEASE && rest > LEASE - Duration::from_secs(5), "{rest:?}");
+}

@@ -1,0 +1,104 @@
+//! Short ways to say what the facts are about.
+
+use std::time::Duration;
+
+use outbox::event::{EnvelopeBuilder, Fence, OwnerId};
+use outbox::store::{ClaimRequest, Claimed, NewRow, Ownership, Record, Settled, Settlement};
+use outbox::{Envelope, EventId, Status};
+use support::Harness;
+
+/// How long the claims of these tests hold.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+/// A moment: less than anything that these tests wait for.
+pub(crate) const MOMENT: Duration = Duration::from_millis(1);
+
+pub(crate) fn owner(label: &str) -> OwnerId {
+    OwnerId::generate(label)
+}
+
+pub(crate) fn ownership() -> Ownership {
+    Ownership { owner: owner("writer"), lease: LEASE }
+}
+
+/// An envelope in the making, by the database's clock.
+pub(crate) async fn event(db: &dyn Harness, event_type: &str) -> EnvelopeBuilder {
+    Envelope::new(event_type).now(db.now().await)
+}
+
+pub(crate) async fn plain(db: &dyn Harness) -> Envelope {
+    event(db, "OrderPlaced").await.aggregate("Order", "42").json(&1).expect("a good envelope")
+}
+
+pub(crate) async fn plains(db: &dyn Harness, count: usize) -> Vec<Envelope> {
+    let mut envelopes = Vec::with_capacity(count);
+    for _ in 0..count {
+        envelopes.push(plain(db).await);
+    }
+    envelopes
+}
+
+/// Inserts rows that anybody may claim.
+pub(crate) async fn write(db: &dyn Harness, envelopes: &[Envelope]) -> Vec<Option<u64>> {
+    let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    db.store().write(&rows, &ownership()).await.expect("the rows are written")
+}
+
+/// Inserts one plain event.
+pub(crate) async fn write_one(db: &dyn Harness) -> EventId {
+    let envelope = plain(db).await;
+    write(db, std::slice::from_ref(&envelope)).await;
+    envelope.id()
+}
+
+pub(crate) fn request(limit: u32) -> ClaimRequest {
+    ClaimRequest { owner: owner("host"), lease: LEASE, limit, max_bytes: 64 << 20, skip_recent: Duration::ZERO }
+}
+
+pub(crate) async fn claim(db: &dyn Harness, limit: u32) -> Vec<Claimed> {
+    db.store().claim(&request(limit)).await.expect("the claim works")
+}
+
+/// Claims the one event that is due.
+pub(crate) async fn claim_one(db: &dyn Harness) -> Fence {
+    let claimed = claim(db, 10).await;
+    assert_eq!(claimed.len(), 1, "exactly one event is due: {claimed:?}");
+    claimed[0].fence
+}
+
+pub(crate) fn ids(claimed: &[Claimed]) -> Vec<EventId> {
+    claimed.iter().map(|claimed| claimed.event.as_ref().expect("a readable row").id()).collect()
+}
+
+/// Writes one outcome; returns how many were dropped.
+pub(crate) async fn settle(db: &dyn Harness, fence: Fence, settlement: Settlement) -> u64 {
+    db.store().settle(&[Settled { fence, settlement }]).await.expect("the outcome is written")
+}
+
+pub(crate) async fn row(db: &dyn Harness, id: EventId) -> Record {
+    db.store().get(id).await.expect("the row can be read").expect("the row is there")
+}
+
+/// What an outcome may have changed, in a form that can be compared.
+pub(crate) async fn snapshot(db: &dyn Harness, id: EventId) -> String {
+    serde_json::to_string(&row(db, id).await).expect("a record is JSON")
+}
+
+pub(crate) fn dead(error: &str) -> Settlement {
+    Settlement::Dead { error: error.to_owned(), counted: true }
+}
+
+pub(crate) fn retry(after: Duration) -> Settlement {
+    Settlement::Retry { after, error: "no luck".to_owned() }
+}
+
+/// Writes one event and brings it to an end.
+pub(crate) async fn finished(db: &dyn Harness, settlement: Settlement) -> EventId {
+    let id = write_one(db).await;
+    let fence = claim_one(db).await;
+    assert_eq!(settle(db, fence, settlement).await, 0, "the outcome is ours");
+    id
+}
+
+pub(crate) async fn status(db: &dyn Harness, id: EventId) -> Status {
+    row(db, id).await.status
+}

@@ -1,0 +1,111 @@
+//! Dead events: count, bring back, throw away.
+
+use std::time::Duration;
+
+use outbox::store::{DeadFilter, Settlement};
+use outbox::{EventId, Status};
+use support::Harness;
+
+use crate::common::{claim, claim_one, dead, event, finished, plains, row, settle, status, write, write_one};
+
+pub(crate) async fn a_replayed_event_begins_anew_under_a_later_fence(db: &dyn Harness) {
+    let expires_at = db.now().await.plus(Duration::from_secs(10));
+    let envelope = event(db, "X").await.expires_at(expires_at).json(&1).expect("good");
+    write(db, std::slice::from_ref(&envelope)).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, Settlement::Deferred { after: Duration::ZERO }).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, dead("boom")).await;
+    db.let_pass(Duration::from_secs(20)).await;
+
+    assert!(db.store().replay(envelope.id()).await.expect("replays"));
+
+    let record = row(db, envelope.id()).await;
+    assert_eq!((record.status, record.attempts, record.deferrals, record.claims), (Status::New, 0, 0, 0));
+    assert_eq!((record.replays, record.done_at, record.claim_seq), (1, None, 2));
+    assert_eq!(record.last_error.as_deref(), Some("boom"), "why it died stays readable");
+    let again = claim(db, 1).await;
+    assert_eq!((again[0].fence.claim, again[0].due), (3, outbox::store::Due::Now), "due at once, not expired again");
+}
+
+pub(crate) async fn only_dead_events_are_replayed_or_discarded(db: &dyn Harness) {
+    let done = finished(db, Settlement::Done).await;
+    let parked = finished(db, Settlement::Parked { reason: "nobody".to_owned() }).await;
+    let new = write_one(db).await;
+    let unknown: EventId = "no-such-event".parse().expect("an id");
+
+    for id in [done, parked, new, unknown] {
+        assert!(!db.store().replay(id).await.expect("looks"), "{id} is not dead");
+        assert!(!db.store().discard(id).await.expect("looks"), "{id} is not dead");
+    }
+
+    assert_eq!(status(db, done).await, Status::Done);
+    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 100).await.expect("looks"), 0);
+}
+
+pub(crate) async fn dead_events_are_counted_by_filter(db: &dyn Harness) {
+    let first = event(db, "OrderPlaced").await.aggregate_type("Order").tenant("acme").json(&1).expect("good");
+    let second = event(db, "orderplaced").await.aggregate_type("order").json(&1).expect("good");
+    for (envelope, error) in [(&first, "timeout 100%"), (&second, "refused")] {
+        write(db, std::slice::from_ref(envelope)).await;
+        let fence = claim_one(db).await;
+        settle(db, fence, dead(error)).await;
+    }
+    finished(db, Settlement::Done).await;
+
+    let some = |text: &str| Some(text.to_owned());
+    for (filter, count) in [
+        (DeadFilter::default(), 2),
+        (DeadFilter { event_type: some("OrderPlaced"), ..DeadFilter::default() }, 1),
+        (DeadFilter { aggregate_type: some("Order"), ..DeadFilter::default() }, 1),
+        (DeadFilter { tenant_id: some("acme"), ..DeadFilter::default() }, 1),
+        (DeadFilter { error: some("100%"), ..DeadFilter::default() }, 1),
+        (DeadFilter { error: some("1_0"), ..DeadFilter::default() }, 0),
+        (DeadFilter { event_type: some("OrderPlaced"), error: some("refused"), ..DeadFilter::default() }, 0),
+    ] {
+        assert_eq!(db.store().count_dead(&filter).await.expect("counts"), count, "{filter:?}");
+    }
+    let filter = DeadFilter { event_type: some("OrderPlaced"), ..DeadFilter::default() };
+    assert_eq!(db.store().replay_batch(&filter, 10).await.expect("replays"), 1);
+    assert_eq!((status(db, first.id()).await, status(db, second.id()).await), (Status::New, Status::Dead));
+}
+
+pub(crate) async fn a_batch_replays_the_oldest_up_to_its_limit(db: &dyn Harness) {
+    let envelopes = plains(db, 5).await;
+    write(db, &envelopes).await;
+    for claimed in claim(db, 5).await {
+        settle(db, claimed.fence, dead("no")).await;
+    }
+
+    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 3).await.expect("replays"), 3);
+
+    for (index, envelope) in envelopes.iter().enumerate() {
+        let expected = if index < 3 { Status::New } else { Status::Dead };
+        assert_eq!(status(db, envelope.id()).await, expected, "event {index}");
+    }
+}
+
+pub(crate) async fn what_died_after_the_cut_off_is_not_replayed(db: &dyn Harness) {
+    let before = finished(db, dead("early")).await;
+    db.let_pass(Duration::from_secs(10)).await;
+    let cut_off = db.now().await;
+    db.let_pass(Duration::from_secs(10)).await;
+    let after = finished(db, dead("late")).await;
+    let filter = DeadFilter { dead_before: Some(cut_off), ..DeadFilter::default() };
+
+    assert_eq!(db.store().count_dead(&filter).await.expect("counts"), 1);
+    assert_eq!(db.store().replay_batch(&filter, 10).await.expect("replays"), 1);
+
+    assert_eq!((status(db, before).await, status(db, after).await), (Status::New, Status::Dead));
+}
+
+pub(crate) async fn a_discarded_event_is_gone(db: &dyn Harness) {
+    let id = finished(db, dead("no")).await;
+    let other = finished(db, dead("no")).await;
+
+    assert!(db.store().discard(id).await.expect("discards"));
+
+    assert!(db.store().get(id).await.expect("looks").is_none());
+    assert_eq!(status(db, other).await, Status::Dead);
+    assert!(!db.store().discard(id).await.expect("looks"), "it is gone already");
+}

@@ -1,0 +1,137 @@
+//! What people ask.
+
+use std::time::Duration;
+
+use outbox::store::{Filter, Settlement, Stats};
+use outbox::{EventId, Status};
+use support::Harness;
+
+use crate::common::{claim, claim_one, dead, event, finished, plains, retry, settle, write, write_one};
+
+pub(crate) async fn statistics_count_every_state(db: &dyn Harness) {
+    for settlement in [
+        Settlement::Done,
+        Settlement::Done,
+        dead("no"),
+        retry(Duration::from_secs(600)),
+        Settlement::Parked { reason: "nobody".to_owned() },
+    ] {
+        finished(db, settlement).await;
+    }
+    write_one(db).await;
+    claim_one(db).await;
+    db.let_pass(Duration::from_secs(10)).await;
+    write_one(db).await;
+
+    let stats = db.store().stats().await.expect("counts");
+
+    assert_eq!((stats.new, stats.retry, stats.done, stats.dead), (2, 1, 2, 1));
+    assert_eq!((stats.parked, stats.in_flight), (1, 1));
+    let oldest = stats.oldest_pending_seconds.expect("two wait");
+    assert!((10.0..15.0).contains(&oldest), "the event in a worker's hands has waited {oldest} s");
+}
+
+pub(crate) async fn an_empty_table_has_no_oldest_event(db: &dyn Harness) {
+    assert_eq!(db.store().stats().await.expect("counts"), Stats::default());
+    finished(db, Settlement::Done).await;
+    let delayed = event(db, "X").await.deliver_after(Duration::from_secs(60)).json(&1).expect("good");
+    write(db, &[delayed]).await;
+
+    let stats = db.store().stats().await.expect("counts");
+
+    assert_eq!(stats.oldest_pending_seconds, None, "what is not due yet is not late");
+    assert_eq!((stats.new, stats.done), (1, 1));
+}
+
+pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
+    let wanted =
+        event(db, "OrderPlaced").await.aggregate("Order", "42").tenant("acme").header("channel", "web").json(&1).expect("good");
+    write(db, std::slice::from_ref(&wanted)).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, dead("disk 100% full_")).await;
+    let other = event(db, "orderplaced").await.aggregate("order", "43").header("channel", "shop").json(&1).expect("good");
+    write(db, &[other]).await;
+
+    let some = |text: &str| Some(text.to_owned());
+    let filters = [
+        Filter { status: Some(Status::Dead), ..Filter::default() },
+        Filter { event_type: some("OrderPlaced"), ..Filter::default() },
+        Filter { aggregate_type: some("Order"), ..Filter::default() },
+        Filter { aggregate_id: some("42"), ..Filter::default() },
+        Filter { tenant_id: some("acme"), ..Filter::default() },
+        Filter { header: some("channel").zip(some("web")), ..Filter::default() },
+        Filter { error: some("100% full_"), ..Filter::default() },
+        Filter { before: Some(fence.sequence + 1), ..Filter::default() },
+    ];
+    for filter in filters {
+        let listed = db.store().list(&filter, 10).await.expect("lists");
+        let ids: Vec<EventId> = listed.iter().map(|record| record.event_id).collect();
+        assert_eq!(ids, [wanted.id()], "{filter:?}");
+    }
+    let nothing = [
+        Filter { error: some("100_ full"), ..Filter::default() },
+        Filter { header: some("channel").zip(some("WEB")), ..Filter::default() },
+        Filter { status: Some(Status::Dead), tenant_id: some("other"), ..Filter::default() },
+    ];
+    for filter in nothing {
+        assert!(db.store().list(&filter, 10).await.expect("lists").is_empty(), "{filter:?}");
+    }
+    assert_eq!(db.store().list(&Filter::default(), 10).await.expect("lists").len(), 2);
+}
+
+pub(crate) async fn pages_follow_each_other_without_gap_or_overlap(db: &dyn Harness) {
+    write(db, &plains(db, 25).await).await;
+    let page = async |filter: Filter| -> Vec<u64> {
+        db.store().list(&filter, 10).await.expect("lists").iter().map(|record| record.seq).collect()
+    };
+
+    let mut forward: Vec<u64> = Vec::new();
+    while let more = page(Filter { after: forward.last().copied(), ..Filter::default() }).await
+        && !more.is_empty()
+    {
+        forward.extend(more);
+    }
+    let mut backward: Vec<u64> = Vec::new();
+    while let more = page(Filter { before: backward.last().copied(), newest_first: true, ..Filter::default() }).await
+        && !more.is_empty()
+    {
+        backward.extend(more);
+    }
+
+    assert_eq!(forward.len(), 25);
+    assert!(forward.is_sorted_by(|a, b| a < b));
+    backward.reverse();
+    assert_eq!(forward, backward);
+}
+
+pub(crate) async fn a_list_carries_no_payloads(db: &dyn Harness) {
+    let envelope = event(db, "X").await.bytes("text/plain", "ünï").expect("good");
+    write(db, &[envelope]).await;
+
+    let listed = db.store().list(&Filter::default(), 1).await.expect("lists");
+
+    assert_eq!((listed[0].payload.clone(), listed[0].payload_bytes), (None, 5));
+}
+
+pub(crate) async fn an_unreadable_row_does_not_hide_the_others_from_a_list(db: &dyn Harness) {
+    db.execute("INSERT INTO outbox_event (event_id, event_type, payload, headers) VALUES ('bad', 'X', '1', '{broken')").await;
+    db.execute("INSERT INTO outbox_event (event_id, event_type, payload, attempts) VALUES ('worse', 'X', '1', -1)").await;
+    let good = event(db, "X").await.header("k", "v").json(&1).expect("good");
+    write(db, std::slice::from_ref(&good)).await;
+    for claimed in claim(db, 10).await {
+        settle(db, claimed.fence, dead("headers: broken")).await;
+    }
+
+    let all = db.store().list(&Filter { status: Some(Status::Dead), ..Filter::default() }, 10).await;
+    let by_header = db.store().list(&Filter { header: Some(("k".to_owned(), "v".to_owned())), ..Filter::default() }, 10).await;
+
+    let all = all.expect("dead events can be looked at, whatever they died of");
+    assert_eq!(all.len(), 3);
+    assert!(db.store().get("bad".parse().expect("an id")).await.expect("can be looked at").is_some());
+    let by_header = by_header.expect("a filter steps over what it cannot read");
+    assert_eq!(by_header.iter().map(|record| record.event_id).collect::<Vec<_>>(), [good.id()]);
+}
+
+pub(crate) async fn an_unknown_id_is_nothing(db: &dyn Harness) {
+    assert!(db.store().get("no-such-event".parse().expect("an id")).await.expect("looks").is_none());
+}

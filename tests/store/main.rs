@@ -1,0 +1,113 @@
+//! What every database must do: one suite, over the `Store` trait alone. A database joins it by one line.
+
+mod claim;
+mod common;
+mod concurrency;
+mod dead;
+mod inspect;
+mod migrate;
+mod park;
+mod purge;
+mod settle;
+mod sqlite_file;
+mod write;
+
+/// One test for each fact, on one database.
+macro_rules! suite {
+    ($database:ident => $($room:ident::$fact:ident),+ $(,)?) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $fact() {
+            crate::$room::$fact(&support::$database::fresh().await).await;
+        })+
+    };
+}
+
+macro_rules! conformance {
+    ($($room:ident::$fact:ident),+ $(,)?) => {
+        mod sqlite { suite! { Sqlite => $($room::$fact),+ } }
+    };
+}
+
+conformance! {
+    write::rows_are_numbered_in_the_order_of_insertion,
+    write::a_duplicate_id_is_reported_and_changes_nothing,
+    write::the_same_id_twice_in_one_call_is_inserted_once,
+    write::a_batch_of_thousands_keeps_its_order_around_duplicates,
+    write::every_field_is_read_back_as_it_was_written,
+    write::payload_bytes_are_kept_whatever_they_are,
+    write::many_large_payloads_in_one_call_do_not_mix,
+    write::names_and_headers_with_quotes_are_only_text,
+    write::no_rows_are_no_work,
+    write::a_plain_insert_with_defaults_is_delivered,
+    write::a_plain_insert_of_text_delivers_its_bytes,
+    write::a_plain_insert_that_only_sets_available_at_is_not_due_before,
+    claim::two_owners_never_hold_the_same_event,
+    claim::an_expired_lease_can_be_claimed_again,
+    claim::a_row_inserted_as_claimed_is_hidden_until_its_lease_ends,
+    claim::a_claim_writes_owner_lease_fence_and_counter,
+    claim::a_claimed_event_knows_its_attempt_sequence_and_fence,
+    claim::a_delayed_event_is_not_due_before_its_time,
+    claim::the_oldest_due_are_taken_first,
+    claim::events_that_are_due_together_come_in_order_of_insertion,
+    claim::a_claim_takes_no_more_than_its_limit,
+    claim::a_claim_stops_at_its_byte_limit,
+    claim::an_event_larger_than_the_byte_limit_is_taken_alone,
+    claim::skip_recent_leaves_new_rows_alone,
+    claim::nothing_finished_or_parked_is_claimed,
+    claim::an_expired_event_says_so,
+    claim::an_unreadable_row_comes_back_as_an_error_beside_the_others,
+    claim::a_row_with_an_impossible_counter_does_not_spoil_the_batch,
+    claim::the_claims_counter_grows_until_there_is_an_outcome,
+    claim::renewing_keeps_a_claim_beyond_its_lease,
+    claim::only_our_own_live_claims_are_renewed,
+    claim::next_due_tells_how_long_to_rest,
+    settle::done_writes_its_columns,
+    settle::a_deferred_event_keeps_its_attempt_count,
+    settle::a_retry_counts_and_is_due_after_its_delay,
+    settle::a_counted_death_counts_the_attempt,
+    settle::an_uncounted_death_keeps_the_attempt_count,
+    settle::a_parked_event_waits_for_nothing_in_time,
+    settle::a_released_event_gives_its_claim_back,
+    settle::a_mixed_batch_writes_every_kind,
+    settle::thousands_of_outcomes_are_written_in_one_call,
+    settle::an_outcome_under_an_old_fence_changes_nothing_and_is_counted,
+    settle::an_outcome_after_the_lease_but_before_another_claim_counts,
+    settle::done_absorbs_every_later_outcome,
+    settle::dead_absorbs_every_later_outcome,
+    settle::the_same_outcome_twice_changes_nothing_the_second_time,
+    settle::an_outcome_after_a_release_is_dropped,
+    settle::an_outcome_of_an_earlier_life_is_dropped_after_a_replay,
+    settle::an_outcome_for_a_row_that_is_gone_is_counted,
+    settle::an_error_is_cut_to_four_thousand_characters,
+    settle::a_delay_beyond_all_time_does_not_break_the_table,
+    settle::no_outcomes_are_no_work,
+    park::only_the_named_routes_are_unparked,
+    park::unparking_goes_in_batches,
+    park::routes_that_had_a_listener_are_remembered_once,
+    inspect::statistics_count_every_state,
+    inspect::an_empty_table_has_no_oldest_event,
+    inspect::each_filter_narrows_the_list,
+    inspect::pages_follow_each_other_without_gap_or_overlap,
+    inspect::a_list_carries_no_payloads,
+    inspect::an_unreadable_row_does_not_hide_the_others_from_a_list,
+    inspect::an_unknown_id_is_nothing,
+    dead::a_replayed_event_begins_anew_under_a_later_fence,
+    dead::only_dead_events_are_replayed_or_discarded,
+    dead::dead_events_are_counted_by_filter,
+    dead::a_batch_replays_the_oldest_up_to_its_limit,
+    dead::what_died_after_the_cut_off_is_not_replayed,
+    dead::a_discarded_event_is_gone,
+    purge::only_rows_that_are_old_enough_go,
+    purge::done_and_dead_have_their_own_retention,
+    purge::a_batch_takes_the_oldest_and_no_more_than_its_limit,
+    purge::nothing_unfinished_is_ever_purged,
+    migrate::migrating_twice_is_migrating_once,
+    migrate::two_programs_may_migrate_at_once,
+    migrate::a_missing_schema_is_named,
+    migrate::a_newer_schema_is_refused,
+    migrate::taking_the_schema_back_leaves_nothing,
+    migrate::a_custom_table_lives_beside_the_default_one,
+    migrate::the_printed_schema_is_one_that_the_host_accepts,
+    concurrency::eight_tasks_finish_two_thousand_events_once_each,
+    concurrency::writers_and_claimers_at_once_lose_nothing,
+}

@@ -1,0 +1,102 @@
+//! The schema.
+
+use outbox::StoreError;
+use outbox::store::Filter;
+use support::Harness;
+
+use crate::common::{ownership, plain, write_one};
+
+pub(crate) async fn migrating_twice_is_migrating_once(db: &dyn Harness) {
+    let id = write_one(db).await;
+
+    let applied = db.store().migrate_up().await.expect("nothing to do");
+
+    assert!(applied.is_empty(), "{applied:?}");
+    assert!(db.store().get(id).await.expect("reads").is_some(), "rows stay");
+    let steps = db.store().migrations().await.expect("lists");
+    assert_eq!(steps.first().map(|step| step.version), Some(1));
+    assert!(steps.iter().all(|step| step.applied_at.is_some()), "{steps:?}");
+    db.store().check_schema().await.expect("the schema is ours");
+}
+
+pub(crate) async fn two_programs_may_migrate_at_once(db: &dyn Harness) {
+    let (one, two) = (db.other_table("racing").await, db.other_table("racing").await);
+
+    let (first, second) = tokio::join!(one.migrate_up(), two.migrate_up());
+
+    let applied = first.expect("migrates").len() + second.expect("migrates").len();
+    assert_eq!(applied, one.migrations().await.expect("lists").len(), "each step once");
+    two.check_schema().await.expect("the schema is there");
+}
+
+pub(crate) async fn a_missing_schema_is_named(db: &dyn Harness) {
+    let store = db.other_table("not_there").await;
+
+    let error = store.check_schema().await.expect_err("nothing is there");
+
+    assert!(matches!(&error, StoreError::NoSchema { table } if table == "not_there"), "{error:?}");
+    assert!(error.to_string().contains("outbox migrate up"), "it says what to do: {error}");
+    assert!(!error.is_transient());
+    let steps = store.migrations().await.expect("lists");
+    assert!(!steps.is_empty() && steps.iter().all(|step| step.applied_at.is_none()), "{steps:?}");
+    assert!(store.claim(&crate::common::request(1)).await.is_err(), "no table is not an empty table");
+}
+
+pub(crate) async fn a_newer_schema_is_refused(db: &dyn Harness) {
+    let wanted = db.store().migrations().await.expect("lists").len();
+    // A later program was here: it left one step more.
+    db.execute(
+        "INSERT INTO outbox_event_migration (version, name, applied_at) SELECT 99, 'from_the_future', applied_at
+         FROM outbox_event_migration WHERE version = 1",
+    )
+    .await;
+
+    let check = db.store().check_schema().await.expect_err("newer");
+    let up = db.store().migrate_up().await.expect_err("newer");
+    let down = db.store().migrate_down().await.expect_err("newer");
+    let list = db.store().migrations().await.expect_err("newer");
+
+    for error in [check, up, down, list] {
+        let refused =
+            matches!(&error, StoreError::SchemaNewer { found: 99, wanted: known, .. } if usize::try_from(*known) == Ok(wanted));
+        assert!(refused, "{error:?}");
+    }
+    write_one(db).await;
+}
+
+pub(crate) async fn taking_the_schema_back_leaves_nothing(db: &dyn Harness) {
+    write_one(db).await;
+
+    while db.store().migrate_down().await.expect("takes a step back").is_some() {}
+
+    assert!(matches!(db.store().check_schema().await, Err(StoreError::NoSchema { .. })));
+    assert_eq!(db.store().migrate_down().await.expect("nothing left"), None);
+    db.store().migrate_up().await.expect("and up again");
+    assert!(db.store().list(&Filter::default(), 10).await.expect("lists").is_empty(), "with an empty table");
+}
+
+pub(crate) async fn a_custom_table_lives_beside_the_default_one(db: &dyn Harness) {
+    let store = db.other_table("my_events").await;
+    store.migrate_up().await.expect("migrates");
+    let ours = write_one(db).await;
+    let theirs = plain(db).await;
+    let row = outbox::store::NewRow { envelope: &theirs, claimed: false };
+    store.write(&[row], &ownership()).await.expect("writes");
+
+    let claimed = store.claim(&crate::common::request(10)).await.expect("claims");
+
+    assert_eq!(crate::common::ids(&claimed), [theirs.id()]);
+    assert!(store.get(ours).await.expect("looks").is_none());
+    assert_eq!(db.number("SELECT count(*) FROM my_events").await, 1);
+    store.migrate_down().await.expect("takes its own table away");
+    db.store().check_schema().await.expect("and only that");
+}
+
+pub(crate) async fn the_printed_schema_is_one_that_the_host_accepts(db: &dyn Harness) {
+    let store = db.other_table("by_hand").await;
+
+    db.execute(&store.migration_sql()).await;
+
+    store.check_schema().await.expect("what a DBA ran by hand is a schema");
+    assert!(store.migrate_up().await.expect("nothing is missing").is_empty());
+}

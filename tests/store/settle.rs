@@ -1,0 +1,280 @@
+//! Outcomes into rows.
+
+use std::time::Duration;
+
+use outbox::event::Fence;
+use outbox::store::{Settled, Settlement};
+use outbox::{EventId, Status};
+use support::Harness;
+
+use crate::common::{
+    LEASE, MOMENT, claim, claim_one, dead, finished, plains, retry, row, settle, snapshot, status, write, write_one,
+};
+
+/// Every kind of outcome.
+fn every_kind() -> [Settlement; 6] {
+    [
+        Settlement::Done,
+        Settlement::Deferred { after: Duration::from_secs(60) },
+        retry(Duration::from_secs(60)),
+        dead("too late"),
+        Settlement::Parked { reason: "nobody".to_owned() },
+        Settlement::Released { after: Duration::ZERO },
+    ]
+}
+
+async fn is_unlocked(db: &dyn Harness, id: EventId) -> bool {
+    let record = row(db, id).await;
+    (record.locked_by, record.locked_at, record.claims) == (None, None, 0)
+}
+
+/// An event that failed twice and was deferred once before its present claim.
+async fn tried(db: &dyn Harness) -> (EventId, Fence) {
+    let id = write_one(db).await;
+    for settlement in [retry(Duration::ZERO), Settlement::Deferred { after: Duration::ZERO }, retry(Duration::ZERO)] {
+        let fence = claim_one(db).await;
+        settle(db, fence, settlement).await;
+    }
+    (id, claim_one(db).await)
+}
+
+pub(crate) async fn done_writes_its_columns(db: &dyn Harness) {
+    let (id, fence) = tried(db).await;
+    let before = db.now().await;
+
+    assert_eq!(settle(db, fence, Settlement::Done).await, 0);
+
+    let record = row(db, id).await;
+    assert_eq!((record.status, record.due_at, record.parked.clone()), (Status::Done, None, None));
+    assert!(record.done_at.expect("finished") >= before);
+    assert_eq!((record.attempts, record.deferrals, record.claim_seq), (2, 1, 4), "the history stays");
+    assert_eq!(record.last_error.as_deref(), Some("no luck"), "what went wrong before stays readable");
+    assert!(is_unlocked(db, id).await);
+}
+
+pub(crate) async fn a_deferred_event_keeps_its_attempt_count(db: &dyn Harness) {
+    let (id, fence) = tried(db).await;
+
+    assert_eq!(settle(db, fence, Settlement::Deferred { after: Duration::from_secs(60) }).await, 0);
+
+    let record = row(db, id).await;
+    assert_eq!((record.status, record.attempts, record.deferrals), (Status::New, 2, 2));
+    assert_eq!(record.done_at, None);
+    assert!(is_unlocked(db, id).await);
+    db.let_pass(Duration::from_secs(59)).await;
+    assert!(claim(db, 1).await.is_empty());
+    db.let_pass(Duration::from_secs(1) + MOMENT).await;
+    assert_eq!(claim(db, 1).await[0].attempts, 2);
+}
+
+pub(crate) async fn a_retry_counts_and_is_due_after_its_delay(db: &dyn Harness) {
+    let (id, fence) = tried(db).await;
+
+    assert_eq!(settle(db, fence, Settlement::Retry { after: Duration::from_secs(60), error: "späti".to_owned() }).await, 0);
+
+    let record = row(db, id).await;
+    assert_eq!((record.status, record.attempts, record.deferrals), (Status::Retry, 3, 1));
+    assert_eq!((record.last_error.as_deref(), record.done_at), (Some("späti"), None));
+    assert!(is_unlocked(db, id).await);
+    db.let_pass(Duration::from_secs(59)).await;
+    assert!(claim(db, 1).await.is_empty());
+    db.let_pass(Duration::from_secs(1) + MOMENT).await;
+    assert_eq!(claim(db, 1).await[0].attempts, 3);
+}
+
+pub(crate) async fn a_counted_death_counts_the_attempt(db: &dyn Harness) {
+    let (id, fence) = tried(db).await;
+
+    assert_eq!(settle(db, fence, dead("gave up")).await, 0);
+
+    let record = row(db, id).await;
+    assert_eq!((record.status, record.attempts, record.last_error.as_deref()), (Status::Dead, 3, Some("gave up")));
+    assert!(record.due_at.is_none() && record.done_at.is_some());
+    assert!(is_unlocked(db, id).await);
+}
+
+pub(crate) async fn an_uncounted_death_keeps_the_attempt_count(db: &dyn Harness) {
+    let (id, fence) = tried(db).await;
+
+    assert_eq!(settle(db, fence, Settlement::Dead { error: "never".to_owned(), counted: false }).await, 0);
+
+    assert_eq!((row(db, id).await.status, row(db, id).await.attempts), (Status::Dead, 2));
+}
+
+pub(crate) async fn a_parked_event_waits_for_nothing_in_time(db: &dyn Harness) {
+    let (id, fence) = tried(db).await;
+
+    assert_eq!(settle(db, fence, Settlement::Parked { reason: "no listener".to_owned() }).await, 0);
+
+    let record = row(db, id).await;
+    assert_eq!((record.due_at, record.parked.as_deref(), record.done_at), (None, Some("no listener"), None));
+    assert_eq!((record.status, record.attempts), (Status::Retry, 2), "parking is no outcome of an attempt");
+    assert!(is_unlocked(db, id).await);
+}
+
+pub(crate) async fn a_released_event_gives_its_claim_back(db: &dyn Harness) {
+    let id = write_one(db).await;
+    claim_one(db).await;
+    db.let_pass(LEASE + MOMENT).await;
+    let fence = claim_one(db).await;
+
+    assert_eq!(settle(db, fence, Settlement::Released { after: Duration::ZERO }).await, 0);
+
+    let record = row(db, id).await;
+    assert_eq!((record.claims, record.attempts, record.deferrals), (1, 0, 0), "this claim is given back, the lost one is not");
+    assert_eq!((record.locked_by, record.claim_seq), (None, 2));
+    assert_eq!(claim_one(db).await.claim, 3, "due again at once, under a new fence");
+}
+
+pub(crate) async fn a_mixed_batch_writes_every_kind(db: &dyn Harness) {
+    let envelopes = plains(db, 6).await;
+    write(db, &envelopes).await;
+    let claimed = claim(db, 6).await;
+    let batch: Vec<Settled> =
+        claimed.iter().zip(every_kind()).map(|(claimed, settlement)| Settled { fence: claimed.fence, settlement }).collect();
+
+    assert_eq!(db.store().settle(&batch).await.expect("written"), 0);
+
+    let stats = db.store().stats().await.expect("counts");
+    assert_eq!((stats.done, stats.dead, stats.retry, stats.parked, stats.in_flight), (1, 1, 1, 1, 0));
+    assert_eq!(stats.new, 2, "deferred and released");
+    assert_eq!(db.store().settle(&batch).await.expect("a repeat is safe"), 6);
+}
+
+pub(crate) async fn thousands_of_outcomes_are_written_in_one_call(db: &dyn Harness) {
+    write(db, &plains(db, 3_000).await).await;
+    let mut batch: Vec<Settled> =
+        claim(db, 3_000).await.iter().map(|claimed| Settled { fence: claimed.fence, settlement: Settlement::Done }).collect();
+    for settled in batch.iter_mut().step_by(3) {
+        settled.settlement = retry(Duration::from_secs(1));
+    }
+
+    assert_eq!(db.store().settle(&batch).await.expect("written"), 0);
+
+    let stats = db.store().stats().await.expect("counts");
+    assert_eq!((stats.done, stats.retry, stats.new), (2_000, 1_000, 0));
+}
+
+pub(crate) async fn an_outcome_under_an_old_fence_changes_nothing_and_is_counted(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let old = claim_one(db).await;
+    db.let_pass(LEASE + MOMENT).await;
+    let new = claim_one(db).await;
+    let before = snapshot(db, id).await;
+
+    for settlement in every_kind() {
+        assert_eq!(settle(db, old, settlement.clone()).await, 1, "{settlement:?} is dropped and counted");
+        assert_eq!(snapshot(db, id).await, before, "{settlement:?} changes nothing");
+    }
+
+    assert_eq!(settle(db, new, Settlement::Done).await, 0);
+}
+
+pub(crate) async fn an_outcome_after_the_lease_but_before_another_claim_counts(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let fence = claim_one(db).await;
+    db.let_pass(LEASE * 2).await;
+
+    assert_eq!(settle(db, fence, Settlement::Done).await, 0, "nobody else has it, so the work need not be done again");
+
+    assert_eq!(status(db, id).await, Status::Done);
+}
+
+async fn absorbs(db: &dyn Harness, last: Settlement) {
+    let id = write_one(db).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, last).await;
+    let before = snapshot(db, id).await;
+
+    for settlement in every_kind() {
+        assert_eq!(settle(db, fence, settlement.clone()).await, 1, "{settlement:?} is dropped and counted");
+        assert_eq!(snapshot(db, id).await, before, "{settlement:?} changes nothing");
+    }
+    assert!(db.store().renew(&[fence], LEASE).await.expect("looks").is_empty());
+}
+
+pub(crate) async fn done_absorbs_every_later_outcome(db: &dyn Harness) {
+    absorbs(db, Settlement::Done).await;
+}
+
+pub(crate) async fn dead_absorbs_every_later_outcome(db: &dyn Harness) {
+    absorbs(db, dead("no")).await;
+}
+
+pub(crate) async fn the_same_outcome_twice_changes_nothing_the_second_time(db: &dyn Harness) {
+    for settlement in every_kind() {
+        let id = write_one(db).await;
+        let claimed = claim(db, 10).await;
+        let fence = claimed.iter().find(|one| one.event.as_ref().is_ok_and(|event| event.id() == id)).expect("due").fence;
+        assert_eq!(settle(db, fence, settlement.clone()).await, 0);
+        let before = snapshot(db, id).await;
+
+        assert_eq!(settle(db, fence, settlement.clone()).await, 1, "{settlement:?} again");
+
+        assert_eq!(snapshot(db, id).await, before, "{settlement:?} again changes nothing");
+    }
+}
+
+pub(crate) async fn an_outcome_after_a_release_is_dropped(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, Settlement::Released { after: Duration::from_secs(60) }).await;
+
+    assert_eq!(settle(db, fence, Settlement::Done).await, 1, "who gave the claim back has none");
+
+    assert_eq!(status(db, id).await, Status::New);
+}
+
+pub(crate) async fn an_outcome_of_an_earlier_life_is_dropped_after_a_replay(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let zombie = claim_one(db).await;
+    db.let_pass(LEASE + MOMENT).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, dead("no")).await;
+    assert!(db.store().replay(id).await.expect("replays"));
+
+    assert_eq!(settle(db, zombie, Settlement::Done).await, 1);
+    assert_eq!(settle(db, fence, Settlement::Done).await, 1, "not even the last fence of the earlier life counts");
+
+    assert_eq!(status(db, id).await, Status::New);
+    assert_eq!(claim_one(db).await.claim, 3, "the fence goes on");
+}
+
+pub(crate) async fn an_outcome_for_a_row_that_is_gone_is_counted(db: &dyn Harness) {
+    assert_eq!(settle(db, Fence { sequence: 4_711, claim: 1 }, Settlement::Done).await, 1);
+}
+
+pub(crate) async fn an_error_is_cut_to_four_thousand_characters(db: &dyn Harness) {
+    let long = "äöü😀".repeat(2_000);
+    let expected: String = long.chars().take(4_000).collect();
+
+    let died = finished(db, dead(&long)).await;
+    let id = write_one(db).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, Settlement::Retry { after: Duration::ZERO, error: format!("a\0b{long}") }).await;
+
+    assert_eq!(row(db, died).await.last_error.as_deref(), Some(expected.as_str()));
+    let error = row(db, id).await.last_error.expect("an error");
+    assert_eq!(error.chars().count(), 4_000);
+    assert!(error.starts_with("abäöü"), "a NUL, which not every database can store, is left out");
+}
+
+pub(crate) async fn a_delay_beyond_all_time_does_not_break_the_table(db: &dyn Harness) {
+    for settlement in
+        [Settlement::Deferred { after: Duration::MAX }, retry(Duration::MAX), Settlement::Released { after: Duration::MAX }]
+    {
+        let id = write_one(db).await;
+        let fence = claim_one(db).await;
+
+        assert_eq!(settle(db, fence, settlement.clone()).await, 0);
+
+        let due = row(db, id).await.due_at.expect("it waits");
+        assert!(due > db.now().await.plus(Duration::from_secs(100 * 365 * 24 * 3_600)), "{settlement:?}: {due}");
+        let rest = db.store().next_due().await.expect("one mad delay must not blind the poller");
+        assert!(rest.expect("it waits") > Duration::from_secs(100 * 365 * 24 * 3_600));
+    }
+}
+
+pub(crate) async fn no_outcomes_are_no_work(db: &dyn Harness) {
+    assert_eq!(db.store().settle(&[]).await.expect("nothing to do"), 0);
+}

@@ -1,0 +1,177 @@
+//! What can be wrong with a file. Only SQLite has one.
+
+use outbox::store::sqlite::SqliteOptions;
+use outbox::{SqliteStore, StoreError, TransactionalStore};
+use sqlx::Executor;
+use support::{Harness, Sqlite};
+
+use crate::common::{claim, plains, request, write, write_one};
+
+/// The error that names the file and says why.
+async fn refused(options: SqliteOptions) -> (String, String) {
+    match SqliteStore::open_with(options).await.expect_err("cannot be opened") {
+        StoreError::Unreachable { database, why, .. } => (database, why),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_is_not_made_by_mistake() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("mispelt.db");
+
+    let (database, why) = refused(SqliteOptions::new(&file)).await;
+
+    assert!(database.ends_with("mispelt.db") && why.contains("does not exist"), "{database}: {why}");
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn a_directory_is_no_database() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+
+    let (_, why) = refused(SqliteOptions::new(directory.path()).create(true)).await;
+
+    assert!(why.contains("it is a directory"), "{why}");
+}
+
+#[tokio::test]
+async fn a_file_in_a_directory_that_is_not_there_says_so() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+
+    let (_, why) = refused(SqliteOptions::new(directory.path().join("no/such/outbox.db")).create(true)).await;
+
+    assert!(why.contains("no/such does not exist"), "{why}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_left_as_it_is() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("letter.txt");
+    let letter = "Dear Sir or Madam, ".repeat(500);
+    std::fs::write(&file, &letter).expect("written");
+
+    let (_, why) = refused(SqliteOptions::new(&file)).await;
+
+    assert!(why.contains("no SQLite database"), "{why}");
+    assert_eq!(std::fs::read_to_string(&file).expect("read"), letter);
+}
+
+#[test]
+fn an_address_says_what_is_wrong_with_it() {
+    for (url, hint) in [
+        ("postgres://localhost/x", "sqlite:outbox.db"),
+        ("sqlite::memory:", "would lose its events"),
+        ("sqlite:", "would lose its events"),
+        ("sqlite:x.db?mode=memory", "mode=rw"),
+    ] {
+        let error = SqliteOptions::from_url(url).err().expect("refused").to_string();
+        assert!(error.contains(hint), "{url}: {error}");
+    }
+    let options = SqliteOptions::from_url("sqlite:///var/lib/outbox.db?mode=rwc").expect("good");
+    assert_eq!((options.file.to_str(), options.create), (Some("/var/lib/outbox.db"), true));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_of_another_program_is_transient_and_everything_works_after_it() {
+    let db = Sqlite::fresh().await;
+    let id = write_one(&db).await;
+    let store = db.impatient_store().await;
+    let mut other = db.other_program().acquire().await.expect("a connection");
+    other.execute("BEGIN EXCLUSIVE").await.expect("locks");
+
+    let error = outbox::Store::claim(&store, &request(1)).await.expect_err("locked");
+
+    assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
+    assert!(error.is_transient());
+    assert!(error.to_string().contains("locked by another program"), "{error}");
+    assert!(outbox::Store::get(&store, id).await.expect("reading goes on").is_some());
+    assert!(store.begin().await.is_err(), "no transaction begins either");
+    other.execute("COMMIT").await.expect("unlocks");
+    assert_eq!(outbox::Store::claim(&store, &request(1)).await.expect("works again").len(), 1);
+    assert!(SqliteStore::is_in_transaction(store.begin().await.expect("works again").as_mut()));
+}
+
+/// The store has one connection that writes, so what is set on it holds for every later write.
+async fn set_on_the_writer(store: &SqliteStore, pragma: &'static str) {
+    let mut transaction = store.begin().await.expect("begins");
+    let connection: &mut sqlx::SqliteConnection = transaction.as_mut();
+    connection.execute(pragma).await.expect("set");
+    SqliteStore::commit(transaction).await.expect("commits");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_takes_no_writes_says_so_and_is_still_read() {
+    let db = Sqlite::fresh().await;
+    let id = write_one(&db).await;
+    set_on_the_writer(&db.sqlite(), "PRAGMA query_only = ON").await;
+
+    let error = db.store().claim(&request(1)).await.expect_err("read-only");
+
+    assert!(matches!(error, StoreError::ReadOnly { .. }), "{error:?}");
+    assert!(error.is_transient() && error.to_string().contains("make the file and its directory writable"), "{error}");
+    assert!(db.store().get(id).await.expect("reading goes on").is_some());
+    assert_eq!(db.store().stats().await.expect("counting goes on").new, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_a_write_whole_and_works_again_after() {
+    let db = Sqlite::fresh().await;
+    write_one(&db).await;
+    // The pages that it has now, and no more: what SQLite says of a full disk.
+    set_on_the_writer(&db.sqlite(), "PRAGMA max_page_count = 1").await;
+    let envelopes = plains(&db, 2_000).await;
+    let rows: Vec<_> = envelopes.iter().map(|envelope| outbox::store::NewRow { envelope, claimed: false }).collect();
+
+    let error = db.store().write(&rows, &crate::common::ownership()).await.expect_err("full");
+
+    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    assert!(error.is_transient() && error.to_string().contains("no space is left"), "{error}");
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 1, "all or nothing");
+    set_on_the_writer(&db.sqlite(), "PRAGMA max_page_count = 1000000").await;
+    write(&db, &envelopes).await;
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 2_001);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_of_a_task_that_is_cut_off_does_not_poison_the_store() {
+    let db = Sqlite::fresh().await;
+    write_one(&db).await;
+
+    for delay_us in 0..40 {
+        let store = db.sqlite();
+        let task = tokio::spawn(async move {
+            let transaction = store.begin().await;
+            tokio::task::yield_now().await;
+            drop(transaction);
+        });
+        tokio::time::sleep(std::time::Duration::from_micros(delay_us * 20)).await;
+        task.abort();
+        let _ = task.await;
+    }
+
+    assert_eq!(support::in_time("the store goes on", claim(&db, 1)).await.len(), 1);
+    let mut transaction = db.sqlite().begin().await.expect("begins");
+    assert!(SqliteStore::is_in_transaction(transaction.as_mut()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_store_says_so() {
+    let db = Sqlite::fresh().await;
+    db.store().close().await;
+
+    let error = db.store().claim(&request(1)).await.expect_err("closed");
+
+    assert!(matches!(error, StoreError::Closed { .. }), "{error:?}");
+    assert!(!error.is_transient());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_were_committed_are_there_for_the_next_process() {
+    let db = Sqlite::fresh().await;
+    let id = write_one(&db).await;
+
+    let next = db.second_store(db.clock().clone()).await;
+
+    assert!(outbox::Store::get(&next, id).await.expect("reads").is_some());
+}

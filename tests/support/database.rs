@@ -1,0 +1,30 @@
+//! What a test needs of a database beside its store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use outbox::Store;
+use outbox::time::Timestamp;
+
+/// A database of its own for one test: migrated, empty, gone with the harness.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// The store under test.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// The time by the clock that decides what is due.
+    async fn now(&self) -> Timestamp;
+
+    /// Lets time pass for every row, without waiting.
+    async fn let_pass(&self, span: Duration);
+
+    /// Runs statements as any other program would, on a connection of its own. Returns the rows that the last one changed.
+    async fn execute(&self, sql: &str) -> u64;
+
+    /// The one number that a query answers.
+    async fn number(&self, sql: &str) -> i64;
+
+    /// Another store on the same database with another table; not migrated.
+    async fn other_table(&self, name: &str) -> Arc<dyn Store>;
+}

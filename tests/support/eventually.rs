@@ -1,0 +1,30 @@
+//! Waiting for what must happen.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for what must happen: long enough for a machine under load, and never reached by a passing test.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Looks until `holds`, at most [`PATIENCE`].
+///
+/// # Panics
+/// When it does not come to hold; the message is the sentence `fact`.
+pub async fn eventually(fact: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !holds().await {
+        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: {fact}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits for a future, at most [`PATIENCE`].
+///
+/// # Panics
+/// When it does not end; the message is the sentence `fact`.
+pub async fn in_time<T>(fact: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("expected within {PATIENCE:?}: {fact}"),
+    }
+}
