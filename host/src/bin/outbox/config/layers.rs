@@ -164,10 +164,16 @@ impl Layers {
     ) -> Result<T, Vec<String>> {
         let mut faults = std::mem::take(&mut self.faults);
         let mut whole = Table::new();
-        for (key, leaf) in &self.leaves {
+        for (key, leaf) in &mut self.leaves {
             let found = resolved(key, leaf, reference).and_then(|values| first_that_fits::<T>(key, values));
             match found {
-                Ok(value) => insert(&mut whole, key, value),
+                Ok(value) => {
+                    // Shown with the type that it turned out to have; a reference stays as it was written.
+                    if !leaf.written.as_str().is_some_and(|text| text.contains("${")) {
+                        leaf.written = value.clone();
+                    }
+                    insert(&mut whole, key, value);
+                }
                 Err(why) => faults.push(format!("{}: {}: {why}", leaf.origin, key.join("."))),
             }
         }

@@ -21,6 +21,8 @@ fn flags_win_over_the_environment_and_the_environment_over_the_file() {
     assert_eq!(origin("dispatcher.lease"), "OUTBOX_DISPATCHER__LEASE");
     assert_eq!(origin("poller.batch_size"), "outbox.toml:6");
     assert_eq!(origin("poller.interval"), "default");
+    let shown = &layers.leaves[&["dispatcher".to_owned(), "workers".to_owned()][..]].written;
+    assert_eq!(shown.as_integer(), Some(16), "text of a flag is shown as what it means");
 }
 
 #[test]
