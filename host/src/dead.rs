@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, Record, Store, StoreError};
-use crate::time::{Timestamp, system_clock};
 
 /// What can be done with events that were given up. Errors of the database are returned, never shown as 0.
 #[derive(Clone)]
@@ -54,7 +53,7 @@ impl DeadEvents {
         batch_size: u32,
         mut progress: impl FnMut(u64),
     ) -> Result<u64, StoreError> {
-        let now: Timestamp = system_clock().now();
+        let now = self.store.now().await?;
         let filter =
             DeadFilter { dead_before: Some(filter.dead_before.map_or(now, |before| before.min(now))), ..filter.clone() };
         let mut replayed = 0;

@@ -31,7 +31,11 @@ CREATE TABLE outbox_event (
   parked         TEXT,                               -- why a due event waits for something that is not time
   locked_by      TEXT,
   locked_at      INTEGER,
-  last_error     TEXT
+  last_error     TEXT,
+  -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
+  CONSTRAINT event_id_has_1_to_36_characters CHECK (length(event_id) BETWEEN 1 AND 36),
+  CONSTRAINT claim_seq_is_not_negative CHECK (claim_seq >= 0),
+  CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL))
 );
 
 -- What is due. Finished and parked rows have no due_at, so they cost the claim nothing.

@@ -193,19 +193,9 @@ pub(crate) fn mails<'a>(lines: impl IntoIterator<Item = &'a String>) -> BTreeMap
     mails
 }
 
-/// The program that was built with these tests; built now when they were run alone.
+/// The program that cargo built for these tests.
 fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test knows its own file");
-        let built = test.parent().and_then(Path::parent).expect("tests lie in target/*/deps").join("outbox");
-        if let Some(given) = environment("OUTBOX_TEST_BINARY") {
-            return given;
-        }
-        cargo(&["build", "--quiet", "--package", "outbox"]);
-        assert!(built.is_file(), "cargo made no {}", built.display());
-        built
-    })
+    Path::new(env!("CARGO_BIN_EXE_outbox"))
 }
 
 /// The directory of the sample plugins as components; built now when `cargo xtask test` did not do it before.

@@ -12,6 +12,7 @@ use crate::queue::Delivery;
 
 /// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
 const GRACE: Duration = Duration::from_millis(250);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long an event steps back when its listener has no free place and others wait.
 const NO_PLACE: Duration = Duration::from_secs(1);
 
@@ -52,7 +53,8 @@ pub(super) async fn attempt(shared: &Shared, worker: usize, delivery: &Delivery,
 }
 
 async fn call(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found, started: Instant) -> Option<Outcome> {
-    let allowed = found.registration.deadline.map_or(shared.config.deadline, |own| own + GRACE);
+    // A year is as good as for ever, and can be added to any time.
+    let allowed = found.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);
     let deadline = started + allowed;
     let visit = Visit { event: &delivery.event, worker, batch: delivery.batch };
     // A closure may panic before it has made its future.

@@ -9,6 +9,7 @@ use super::{
     ClaimRequest, Claimed, DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Record, Settled, Stats, StoreError,
 };
 use crate::event::{Envelope, EventId, Fence, OwnerId, Route};
+use crate::time::Timestamp;
 
 /// An event on its way into the table.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,12 @@ pub trait Store: Send + Sync + 'static {
     /// [`StoreError::NoSchema`], [`StoreError::SchemaOlder`], [`StoreError::SchemaNewer`], or the database's own.
     async fn check_schema(&self) -> Result<(), StoreError>;
 
+    /// The time by the clock that decides what is due.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn now(&self) -> Result<Timestamp, StoreError>;
+
     /// Every step of the schema, applied or not, in order.
     ///
     /// # Errors
@@ -70,7 +77,8 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own. A repeat is safe: rows that came in are reported as duplicates.
     async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError>;
 
-    /// Takes due events, oldest due first. Choosing and locking are one: no two owners ever hold the same event.
+    /// Takes those that have been due longest, in the order of their `seq`. Choosing and locking are one: no two owners ever
+    /// hold the same event.
     ///
     /// # Errors
     /// The database's own.

@@ -36,7 +36,7 @@ RETURNING outbox_event.seq";
 const NEXT_DUE: &str = "SELECT min(due_at) FROM outbox_event WHERE due_at IS NOT NULL";
 
 pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-    let now = store.now();
+    let now = store.now_micros();
     let rows = sqlx::query(store.table.sql(CLAIM))
         .bind(now)
         .bind(now.saturating_add(micros(request.lease)))
@@ -56,7 +56,7 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
 pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Result<Vec<u64>, StoreError> {
     let rows = sqlx::query(store.table.sql(RENEW))
         .bind(fences(held.iter()))
-        .bind(store.now().saturating_add(lease))
+        .bind(store.now_micros().saturating_add(lease))
         .fetch_all(&store.writer)
         .await
         .map_err(|error| failed("renew leases", error))?;
@@ -69,7 +69,7 @@ pub(super) async fn next_due(store: &SqliteStore) -> Result<Option<Duration>, St
         .await
         .map_err(|error| failed("look for the next due event", error))?;
     let due: Option<i64> = row.try_get(0).map_err(|error| failed("look for the next due event", error))?;
-    let now = Timestamp::from_micros(store.now());
+    let now = Timestamp::from_micros(store.now_micros());
     Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
 }
 

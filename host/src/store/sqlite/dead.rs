@@ -49,7 +49,7 @@ pub(super) async fn count(store: &SqliteStore, filter: &DeadFilter) -> Result<u6
 pub(super) async fn replay(store: &SqliteStore, id: EventId) -> Result<bool, StoreError> {
     let result = sqlx::query(store.table.sql(REPLAY))
         .bind(id.as_str())
-        .bind(store.now())
+        .bind(store.now_micros())
         .execute(&store.writer)
         .await
         .map_err(|error| failed("replay a dead event", error))?;
@@ -63,7 +63,7 @@ pub(super) async fn replay_batch(store: &SqliteStore, filter: &DeadFilter, limit
         .bind(&filter.tenant_id)
         .bind(&filter.error)
         .bind(filter.dead_before.map(crate::time::Timestamp::as_micros))
-        .bind(store.now())
+        .bind(store.now_micros())
         .bind(i64::from(limit))
         .execute(&store.writer)
         .await

@@ -66,7 +66,7 @@ async fn insert_chunk(
     sequences: &mut Vec<Option<u64>>,
 ) -> Result<(), StoreError> {
     let action = "insert events";
-    let now = store.now();
+    let now = store.now_micros();
     let (fields, payloads) = encode(rows);
     let inserted = sqlx::query(store.table.sql(INSERT))
         .bind(fields)

@@ -54,7 +54,7 @@ FROM outbox_event WHERE event_id = ?1";
 
 pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {
     let action = "count events";
-    let now = store.now();
+    let now = store.now_micros();
     let row =
         sqlx::query(store.table.sql(STATS)).bind(now).fetch_one(&store.readers).await.map_err(|error| failed(action, error))?;
     let count = |name: &str| -> Result<u64, StoreError> {

@@ -79,7 +79,7 @@ pub(super) async fn up(store: &SqliteStore) -> Result<Vec<Migration>, StoreError
     let mut transaction = transaction::begin(store).await?;
     transaction.execute(store.table.sql(HISTORY)).await.map_err(|error| failed(action, error))?;
     let applied = known(store, &mut transaction).await?;
-    let now = Timestamp::from_micros(store.now());
+    let now = Timestamp::from_micros(store.now_micros());
     let mut done = Vec::new();
     for step in STEPS.iter().filter(|step| applied.iter().all(|(version, _)| *version != step.version)) {
         run(store, &mut transaction, step.up).await?;

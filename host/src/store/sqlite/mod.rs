@@ -27,7 +27,7 @@ use super::{
     Store, StoreError, TableName, TransactionalStore,
 };
 use crate::event::{EventId, Fence, Route};
-use crate::time::{Clock, micros};
+use crate::time::{Clock, Timestamp, micros};
 
 /// The outbox in a SQLite file.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ impl SqliteStore {
     }
 
     /// Now, by the clock that decides what is due; microseconds.
-    fn now(&self) -> i64 {
+    fn now_micros(&self) -> i64 {
         self.clock.now().as_micros()
     }
 }
@@ -68,6 +68,10 @@ impl Store for SqliteStore {
 
     async fn check_schema(&self) -> Result<(), StoreError> {
         migrate::check(self).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.clock.now())
     }
 
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {

@@ -46,5 +46,5 @@ pub(super) async fn count(store: &SqliteStore, request: PurgeRequest) -> Result<
 }
 
 fn cutoff(store: &SqliteStore, request: PurgeRequest) -> i64 {
-    store.now().saturating_sub(micros(request.older_than))
+    store.now_micros().saturating_sub(micros(request.older_than))
 }

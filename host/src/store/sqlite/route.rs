@@ -37,7 +37,7 @@ pub(super) async fn unpark(store: &SqliteStore, routes: &[Route], limit: u32) ->
 pub(super) async fn remember(store: &SqliteStore, routes: &[Route]) -> Result<(), StoreError> {
     sqlx::query(store.table.sql(REMEMBER))
         .bind(pairs(routes))
-        .bind(store.now())
+        .bind(store.now_micros())
         .execute(&store.writer)
         .await
         .map_err(|error| failed("note routes", error))?;

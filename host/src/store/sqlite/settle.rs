@@ -96,7 +96,7 @@ pub(super) async fn settle(store: &SqliteStore, settled: &[Settled]) -> Result<u
 async fn run(store: &SqliteStore, connection: &mut SqliteConnection, sql: SqlStr, rows: String) -> Result<u64, StoreError> {
     let result = sqlx::query(sql)
         .bind(rows)
-        .bind(store.now())
+        .bind(store.now_micros())
         .execute(connection)
         .await
         .map_err(|error| failed("store outcomes", error))?;
