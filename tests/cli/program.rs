@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use support::sample_plugins;
 use tempfile::TempDir;
 
 /// How long a test waits for what must happen.
@@ -196,39 +197,4 @@ pub(crate) fn mails<'a>(lines: impl IntoIterator<Item = &'a String>) -> BTreeMap
 /// The program that cargo built for these tests.
 fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_outbox"))
-}
-
-/// The directory of the sample plugins as components; built now when `cargo xtask test` did not do it before.
-fn sample_plugins() -> &'static Path {
-    static PLUGINS: OnceLock<PathBuf> = OnceLock::new();
-    PLUGINS.get_or_init(|| {
-        if let Some(given) = environment("OUTBOX_TEST_PLUGINS") {
-            return given;
-        }
-        cargo(&["xtask", "plugins"]);
-        let test = std::env::current_exe().expect("a test knows its own file");
-        let target = test.ancestors().nth(3).expect("tests lie in target/debug/deps");
-        target.join("plugins")
-    })
-}
-
-#[expect(clippy::disallowed_methods, reason = "these tests are configured by cargo xtask test, through the environment")]
-fn environment(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).map(PathBuf::from)
-}
-
-/// Runs cargo in the workspace, one at a time, as from a fresh shell: what cargo set for this test would make it build anew.
-fn cargo(arguments: &[&str]) {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut cargo = Command::new("cargo");
-    cargo.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text.starts_with("RUSTC") {
-            cargo.env_remove(&name);
-        }
-    }
-    let status = cargo.status().expect("cargo is there");
-    assert!(status.success(), "cargo {arguments:?} failed");
 }

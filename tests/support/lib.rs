@@ -4,11 +4,13 @@
 mod database;
 mod eventually;
 mod ledger;
+mod plugins;
 mod recorder;
 mod sqlite;
 
 pub use database::Harness;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use ledger::{Ledger, Report};
+pub use plugins::sample_plugins;
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;

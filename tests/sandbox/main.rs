@@ -1,0 +1,5 @@
+//! Real components in a real host: what a broken one comes to, and that nobody else is hurt.
+
+mod common;
+mod swap;
+mod trouble;

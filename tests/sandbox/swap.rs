@@ -1,0 +1,100 @@
+//! Plugins come, change and go while events flow.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use outbox::wasm::PluginState;
+use outbox::{Status, Store};
+use support::eventually;
+
+use crate::common::{Directory, commit, database, event, host, sample};
+
+/// The same component with another digest: a custom section at its end, which means nothing.
+fn variant(component: &[u8], number: u8) -> Vec<u8> {
+    let mut bytes = component.to_vec();
+    bytes.extend([0, 3, 1, b'v', number]);
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_swaps_under_load_lose_nothing_and_deliver_nothing_twice() {
+    let (directory, noop) = (Directory::new(), sample("noop"));
+    directory.put("noop.wasm", &variant(&noop, 0));
+    let (_db, store) = database().await;
+    let outbox = Arc::new(host(store.clone(), &directory).await);
+    let swapping = Arc::new(AtomicBool::new(true));
+    let writer = tokio::spawn({
+        let (outbox, swapping) = (outbox.clone(), swapping.clone());
+        async move {
+            let mut written = 0;
+            while swapping.load(Ordering::Relaxed) {
+                commit(&outbox, (0..25).map(|_| event("Bench", "Noop", "1")).collect()).await;
+                written += 25;
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            written
+        }
+    });
+
+    let plugins = outbox.plugins().expect("a directory was given");
+    let mut digests = std::collections::BTreeSet::new();
+    for number in 1..=100 {
+        if number % 10 == 0 {
+            directory.put("noop.wasm", &noop[..noop.len() / 2]);
+            plugins.rescan().await;
+            let broken = &plugins.list()[0];
+            assert_eq!(broken.state, PluginState::Serving, "the old version goes on");
+            assert!(broken.error.is_some(), "and what is wrong with the new one is told");
+        }
+        directory.put("noop.wasm", &variant(&noop, number));
+        plugins.rescan().await;
+        digests.extend(plugins.list()[0].digest.clone());
+    }
+
+    swapping.store(false, Ordering::Relaxed);
+    let written: u64 = writer.await.expect("the writer ends");
+    assert_eq!(digests.len(), 100, "every version has served");
+    eventually("everything written is done", async || store.stats().await.expect("counts").done == written).await;
+    let counts = outbox.metrics().counts();
+    assert_eq!(counts.dispatch_success, written, "once each");
+    assert_eq!((counts.dispatch_failure, counts.dispatch_dead, counts.fenced_outcomes), (0, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_wait_while_their_plugin_is_away_and_go_on_when_it_is_back() {
+    let (directory, noop) = (Directory::new(), sample("noop"));
+    directory.put("noop.wasm", &noop);
+    let (_db, store) = database().await;
+    let outbox = host(store.clone(), &directory).await;
+    let plugins = outbox.plugins().expect("a directory was given");
+    directory.remove("noop.wasm");
+    plugins.rescan().await;
+
+    let id = commit(&outbox, vec![event("Bench", "Noop", "1")]).await[0];
+
+    let row = async || store.get(id).await.expect("reads").expect("the row is there");
+    eventually("the event is parked", async || row().await.parked.is_some()).await;
+    assert_eq!(row().await.status, Status::New);
+    directory.put("noop.wasm", &noop);
+    plugins.rescan().await;
+    eventually("the event is done", async || row().await.status == Status::Done).await;
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_is_remembered_over_a_restart_without_its_plugin() {
+    let directory = Directory::new();
+    directory.put("noop.wasm", &sample("noop"));
+    let (_db, store) = database().await;
+    host(store.clone(), &directory).await.shutdown().await;
+    directory.remove("noop.wasm");
+
+    let outbox = host(store.clone(), &directory).await;
+    let id = commit(&outbox, vec![event("Bench", "Noop", "1")]).await[0];
+
+    eventually("the event is parked, not dead", async || {
+        store.get(id).await.expect("reads").expect("the row is there").parked.is_some()
+    })
+    .await;
+    outbox.shutdown().await;
+}
