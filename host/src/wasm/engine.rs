@@ -149,8 +149,9 @@ fn pool(slots: u32, scans_pages: bool) -> PoolingAllocationConfig {
         .max_core_instance_size(4 << 20)
         .max_memory_size(MAX_MEMORY.as_usize())
         .max_unused_warm_slots(slots / 4)
-        // Cleaned by hand instead of given back to the kernel, whose lock all workers share.
-        .linear_memory_keep_resident(8 << 20);
+        // Cleaned by hand instead of given back to the kernel: that stops every other core to tell it of the change.
+        .linear_memory_keep_resident(8 << 20)
+        .table_keep_resident(MAX_TABLE_ELEMENTS * size_of::<usize>());
     if scans_pages {
         pool.pagemap_scan(Enabled::Auto);
     }
