@@ -14,8 +14,8 @@ use super::capability::State;
 use super::error::LoadError;
 use super::manifest::MAX_MEMORY;
 
-/// Guests that compute are made to give way this often.
-const TICK: Duration = Duration::from_millis(5);
+/// Guests that compute are made to give way this often. Half of it costs an idle host half a percent of a core.
+const TICK: Duration = Duration::from_millis(10);
 /// The most elements of one table; a JavaScript guest has 7,689.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
 const SMALL_RESERVATION: u64 = 256 << 20;

@@ -53,7 +53,7 @@ impl Linked {
     }
 }
 
-/// Comes by every 5 ms while the guest computes: collects what its calls of the host cost, and lets others run.
+/// Comes by every 10 ms while the guest computes: collects what its calls of the host cost, and lets others run.
 fn tick(mut store: wasmtime::StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> {
     let meter = &mut store.data_mut().meter;
     meter.check().map_err(|exceeded: Exceeded| wasmtime::Error::from(exceeded))?;
