@@ -9,6 +9,7 @@
 pub mod dead;
 pub mod dispatcher;
 pub mod event;
+mod health;
 pub mod listener;
 pub mod metrics;
 pub mod outbox;

@@ -13,6 +13,7 @@ pub use builder::{Mode, OutboxBuilder, StartError};
 use crate::dead::DeadEvents;
 use crate::dispatcher::Dispatcher;
 use crate::event::OwnerId;
+use crate::health::Health;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::purge::Purge;
@@ -42,6 +43,7 @@ struct Running {
     purge: Option<(Arc<Purge>, JoinHandle<()>)>,
     routes: Option<JoinHandle<()>>,
     stopped: watch::Sender<bool>,
+    health: Health,
 }
 
 impl<S: Store + Clone> Outbox<S> {
@@ -112,6 +114,12 @@ impl<S: Store + Clone> Outbox<S> {
     #[cfg(feature = "wasm")]
     pub fn plugins(&self) -> Option<&crate::wasm::Plugins> {
         self.running.plugins.as_ref()
+    }
+
+    /// Waits until a part that must run has broken by a panic of ours, and tells which; for ever when none does. Events are
+    /// safe in the table; shut down and start again.
+    pub async fn broken(&self) -> &'static str {
+        self.running.health.broken().await
     }
 
     /// Stops everything in order: purge, poller, dispatcher. What is queued is finished within the drain timeout; claims on

@@ -22,6 +22,7 @@ pub use interceptor::Interceptor;
 pub use settle::{Policy, settle};
 pub use settler::{Outgoing, SettlerHandle};
 
+use crate::health::Health;
 use crate::listener::{Listeners, Outcome, RetryPolicy};
 use crate::metrics::Metrics;
 use crate::poller::Wake;
@@ -53,16 +54,22 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// Starts everything.
-    pub(crate) fn start(shared: Shared, in_flight: Arc<InFlight>, store: Arc<dyn Store>, wake: Arc<Wake>) -> Self {
+    pub(crate) fn start(
+        shared: Shared,
+        in_flight: Arc<InFlight>,
+        store: Arc<dyn Store>,
+        wake: Arc<Wake>,
+        health: &Health,
+    ) -> Self {
         let shared = Arc::new(shared);
         let (stopped, stop) = tokio::sync::watch::channel(false);
-        let (settler, settling) = settler::start(store.clone(), shared.clone(), wake, stop.clone());
+        let (settler, settling) = settler::start(store.clone(), shared.clone(), wake, stop.clone(), health);
         let mut workers = JoinSet::new();
         for worker in 0..shared.config.workers {
-            workers.spawn(work(worker, shared.clone(), settler.clone()));
+            workers.spawn(health.clone().watched("worker", work(worker, shared.clone(), settler.clone())));
         }
-        let lease_keeper =
-            tokio::spawn(lease::keep(store, in_flight.clone(), shared.config.lease, shared.metrics.clone(), stop));
+        let keeper = lease::keep(store, in_flight.clone(), shared.config.lease, shared.metrics.clone(), stop);
+        let lease_keeper = tokio::spawn(health.clone().watched("lease keeper", keeper));
         Self { shared, in_flight, settler, workers, settling, lease_keeper, stopped }
     }
 

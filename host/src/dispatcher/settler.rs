@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::Shared;
 use crate::event::{Event, EventId, Fence};
+use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::poller::Wake;
 use crate::queue::{Delivery, Mark};
@@ -108,10 +109,11 @@ pub(super) fn start(
     shared: Arc<Shared>,
     wake: Arc<Wake>,
     stopped: watch::Receiver<bool>,
+    health: &Health,
 ) -> (SettlerHandle, JoinHandle<()>) {
     let (sender, receiver) = mpsc::channel(WAITING);
     let handle = SettlerHandle { outgoing: sender, metrics: shared.metrics.clone() };
-    (handle, tokio::spawn(run(store, shared, wake, receiver, stopped)))
+    (handle, tokio::spawn(health.clone().watched("settler", run(store, shared, wake, receiver, stopped))))
 }
 
 async fn run(

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::{Outbox, Running};
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, SettlerHandle, Shared};
 use crate::event::{NameError, OwnerId, Route};
+use crate::health::Health;
 use crate::listener::{Exponential, Listener, Listeners, Registration, RetryPolicy, RouteConflict};
 use crate::metrics::Metrics;
 use crate::poller::{Batches, Poller, PollerConfig, Wake};
@@ -218,6 +219,7 @@ impl<S: Store + Clone> OutboxBuilder<S> {
         };
         let parts = Parts::new(&self.dispatcher, &self.label);
         let (stopped, stop) = watch::channel(false);
+        let health = Health::default();
         let dispatches = self.mode != Mode::WriterOnly;
         let hot = parts.hot_path(matches!(self.mode, Mode::SingleNode | Mode::MultiNode));
         let dispatcher = dispatches.then(|| {
@@ -230,17 +232,17 @@ impl<S: Store + Clone> OutboxBuilder<S> {
                 metrics: parts.metrics.clone(),
                 active: Default::default(),
             };
-            Dispatcher::start(shared, parts.in_flight.clone(), store.clone(), parts.wake.clone())
+            Dispatcher::start(shared, parts.in_flight.clone(), store.clone(), parts.wake.clone(), &health)
         });
         let poller = dispatcher.as_ref().map(|dispatcher| {
             // Set once, here, before anybody writes.
             let _ = hot.settler.set(dispatcher.settler().clone());
             let poller = parts.poller(store.clone(), listeners.clone(), dispatcher.settler(), &self.dispatcher, self.poller);
-            tokio::spawn(poller.run(stop.clone()))
+            tokio::spawn(health.clone().watched("poller", poller.run(stop.clone())))
         });
         let purge = self.purge.enabled.then(|| {
             let purge = Arc::new(Purge::new(store.clone(), self.purge, parts.metrics.clone()));
-            (purge.clone(), tokio::spawn(purge.keep(stop.clone())))
+            (purge.clone(), tokio::spawn(health.clone().watched("purge", purge.keep(stop.clone()))))
         });
         let routes = dispatches.then(|| tokio::spawn(keep_routes(store.clone(), listeners.clone(), stop)));
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
@@ -261,6 +263,7 @@ impl<S: Store + Clone> OutboxBuilder<S> {
                 purge,
                 routes,
                 stopped,
+                health,
             },
         })
     }

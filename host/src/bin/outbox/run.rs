@@ -48,9 +48,17 @@ impl RunCommand {
             LogFormat::Text => eprintln!("ready"),
             LogFormat::Json => eprintln!("{{\"level\":\"INFO\",\"message\":\"ready\"}}"),
         }
-        stop.wait().await;
+        let broken = tokio::select! {
+            () = stop.wait() => None,
+            part = outbox.broken() => Some(part),
+        };
         host::shutdown(outbox, stop, config.dispatcher.drain_timeout).await;
-        Ok(())
+        match broken {
+            None => Ok(()),
+            Some(part) => {
+                Err(Failure::new(Exit::Failed, format!("the {part} of the host broke; no event is lost, start it again")))
+            }
+        }
     }
 }
 
