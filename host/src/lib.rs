@@ -16,9 +16,11 @@ pub mod outbox;
 pub mod poller;
 pub mod purge;
 pub mod queue;
+mod settler;
 pub mod store;
 pub mod time;
 pub mod units;
+mod wake;
 #[cfg(feature = "wasm")]
 pub mod wasm;
 pub mod writer;

@@ -2,20 +2,20 @@
 //!
 //! The poll is the truth; everything that wakes it early is a hint. It never rests while there is work and room for it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
-use crate::dispatcher::SettlerHandle;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::queue::{Delivery, InFlight, Path, Queue};
+use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
+use crate::settler::SettlerHandle;
 use crate::store::{ClaimRequest, Claimed, Due, Settlement, Store, StoreError};
 use crate::units::duration;
+use crate::wake::Wake;
 
 /// How the poller walks the table. Source: specification 10.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -54,54 +54,6 @@ impl PollerConfig {
             faults.push(format!("{prefix}.drain_batch_size is 0; it must be at least 1"));
         }
         faults
-    }
-}
-
-/// Ends the poller's rest early.
-#[derive(Debug, Default)]
-pub(crate) struct Wake {
-    soonest: Mutex<Option<Instant>>,
-    notify: Notify,
-}
-
-impl Wake {
-    /// Something may be due now.
-    pub(crate) fn now(&self) {
-        self.within(Duration::ZERO);
-    }
-
-    /// Something will be due after `delay`.
-    pub(crate) fn within(&self, delay: Duration) {
-        // Beyond all time: nobody has to be woken for that.
-        let Some(at) = Instant::now().checked_add(delay) else { return };
-        let mut soonest = self.soonest.lock().unwrap_or_else(PoisonError::into_inner);
-        if soonest.is_none_or(|soonest| at < soonest) {
-            *soonest = Some(at);
-            drop(soonest);
-            self.notify.notify_one();
-        }
-    }
-
-    /// Rests until `latest`, or until something is due before.
-    async fn rest(&self, latest: Instant) {
-        loop {
-            let until =
-                self.soonest.lock().unwrap_or_else(PoisonError::into_inner).map_or(latest, |soonest| soonest.min(latest));
-            if tokio::time::timeout_at(until.into(), self.notify.notified()).await.is_err() {
-                *self.soonest.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                return;
-            }
-        }
-    }
-}
-
-/// Numbers the claims of this process, so that a listener can tell which events came together.
-#[derive(Debug, Default)]
-pub(crate) struct Batches(AtomicU64);
-
-impl Batches {
-    pub(crate) fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
 

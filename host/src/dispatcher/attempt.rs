@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 
 use super::Shared;
 use crate::event::Event;
-use crate::listener::{Cause, Failure, Found, Outcome, Visit};
+use crate::listener::{Cause, Failure, Found, Outcome, Visit, panic_text};
 use crate::queue::Delivery;
 
 /// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
@@ -104,9 +104,4 @@ async fn after(shared: &Shared, event: &Event, outcome: &Outcome) {
         };
         tracing::error!(event.id = %event.id(), error, "an interceptor failed after an attempt; the outcome stands");
     }
-}
-
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("with a value that is no text"))
 }

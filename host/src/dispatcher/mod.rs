@@ -7,7 +7,6 @@ mod config;
 mod interceptor;
 mod lease;
 mod settle;
-mod settler;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,18 +15,17 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-pub(crate) use attempt::panic_text;
 pub use config::{DispatcherConfig, Unroutable};
 pub use interceptor::Interceptor;
 pub use settle::{Policy, settle};
-pub use settler::{Outgoing, SettlerHandle};
 
 use crate::health::Health;
 use crate::listener::{Listeners, Outcome, RetryPolicy};
 use crate::metrics::Metrics;
-use crate::poller::Wake;
 use crate::queue::{Delivery, InFlight, Queue};
+use crate::settler::{Settler, SettlerHandle};
 use crate::store::{Settlement, Store};
+use crate::wake::Wake;
 
 /// What workers share.
 pub(crate) struct Shared {
@@ -38,7 +36,7 @@ pub(crate) struct Shared {
     pub(crate) config: DispatcherConfig,
     pub(crate) metrics: Arc<Metrics>,
     /// How many workers are with a listener right now.
-    pub(crate) active: AtomicUsize,
+    pub(crate) at_work: Arc<AtomicUsize>,
 }
 
 /// The running workers, their settler and their lease keeper.
@@ -63,7 +61,20 @@ impl Dispatcher {
     ) -> Self {
         let shared = Arc::new(shared);
         let (stopped, stop) = tokio::sync::watch::channel(false);
-        let (settler, settling) = settler::start(store.clone(), shared.clone(), wake, stop.clone(), health);
+        let config = &shared.config;
+        let settler = Settler {
+            store: store.clone(),
+            wake,
+            metrics: shared.metrics.clone(),
+            queue: shared.queue.clone(),
+            at_work: shared.at_work.clone(),
+            batch_size: config.settle_batch,
+            delay: config.settle_delay,
+            // By then somebody else holds the events, or will.
+            patience: config.lease.saturating_mul(10),
+            patience_at_stop: config.drain_timeout,
+        };
+        let (settler, settling) = settler.start(stop.clone(), health);
         let mut workers = JoinSet::new();
         for worker in 0..shared.config.workers {
             workers.spawn(health.clone().watched("worker", work(worker, shared.clone(), settler.clone())));
@@ -111,11 +122,11 @@ impl Dispatcher {
 
 async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle) {
     while let Some(delivery) = shared.queue.take().await {
-        shared.active.fetch_add(1, Ordering::Relaxed);
-        let active = Active(&shared.active);
+        shared.at_work.fetch_add(1, Ordering::Relaxed);
+        let at_work = AtWork(&shared.at_work);
         let settlement = visit(&shared, worker, &delivery).await;
         // Before the sending: the settler stores at once when nobody is with a listener any more.
-        drop(active);
+        drop(at_work);
         if let Some(settlement) = settlement {
             settler.send(delivery, settlement).await;
         }
@@ -124,10 +135,10 @@ async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle) {
     }
 }
 
-/// Counts a worker as active, also when it is cut off.
-struct Active<'a>(&'a AtomicUsize);
+/// Counts a worker as at work, also when it is cut off.
+struct AtWork<'a>(&'a AtomicUsize);
 
-impl Drop for Active<'_> {
+impl Drop for AtWork<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

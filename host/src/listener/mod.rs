@@ -13,6 +13,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 pub use breaker::{Breaker, BreakerConfig};
+pub(crate) use outcome::panic_text;
 pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome};
 pub use registry::{Found, Listeners, Registration, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};

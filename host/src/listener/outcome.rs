@@ -166,3 +166,9 @@ impl From<Result<DispatchResult, Failure>> for Outcome {
         }
     }
 }
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("with a value that is no text"))
+}

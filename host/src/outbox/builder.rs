@@ -8,15 +8,17 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::{Outbox, Running};
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, SettlerHandle, Shared};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared};
 use crate::event::{NameError, OwnerId, Route};
 use crate::health::Health;
 use crate::listener::{Exponential, Listener, Listeners, Registration, RetryPolicy, RouteConflict};
 use crate::metrics::Metrics;
-use crate::poller::{Batches, Poller, PollerConfig, Wake};
+use crate::poller::{Poller, PollerConfig};
 use crate::purge::{Purge, PurgeConfig};
-use crate::queue::{InFlight, Queue};
+use crate::queue::{Batches, InFlight, Queue};
+use crate::settler::SettlerHandle;
 use crate::store::{Ownership, Store, StoreError};
+use crate::wake::Wake;
 use crate::writer::{HotPath, Writer, WriterHook};
 
 /// What an outbox does.
@@ -230,7 +232,7 @@ impl<S: Store + Clone> OutboxBuilder<S> {
                 retry: self.retry,
                 config: self.dispatcher.clone(),
                 metrics: parts.metrics.clone(),
-                active: Default::default(),
+                at_work: Arc::default(),
             };
             Dispatcher::start(shared, parts.in_flight.clone(), store.clone(), parts.wake.clone(), &health)
         });

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::dispatcher::SettlerHandle;
 use crate::event::{Envelope, Event, Fence};
 use crate::metrics::Metrics;
-use crate::poller::{Batches, Wake};
-use crate::queue::{Delivery, InFlight, Path, Queue};
+use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
+use crate::settler::SettlerHandle;
+use crate::wake::Wake;
 
 /// What the table holds of a written event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

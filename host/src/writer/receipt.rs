@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::hook::{HookError, WriterHook};
 use super::hot::{HotPath, Row};
-use crate::dispatcher::panic_text;
 use crate::event::{Envelope, EventId, Fence};
+use crate::listener::panic_text;
 use crate::store::Ownership;
 
 /// Events in a transaction that is not decided yet.

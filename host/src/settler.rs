@@ -1,0 +1,235 @@
+//! Writes outcomes in batches: one statement for each event is thirty times slower.
+//!
+//! A batch goes out when it is full, when nobody is with a listener any more, or a moment after its first outcome. The marks
+//! of its events are let go after the commit. When the database fails, the outcome is kept and tried again: the listener has
+//! done its work, and must not do it twice for our own error.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::event::{Event, EventId, Fence};
+use crate::health::Health;
+use crate::metrics::Metrics;
+use crate::queue::{Delivery, Mark, Queue};
+use crate::store::{Settled, Settlement, Store};
+use crate::wake::Wake;
+
+/// Outcomes that may wait for the database; workers wait beyond that.
+const WAITING: usize = 2_048;
+/// The rest after the first failure of the database; doubled up to a second.
+const FIRST_REST: Duration = Duration::from_millis(20);
+
+/// An outcome on its way to the store.
+#[derive(Debug)]
+struct Outgoing {
+    settled: Settled,
+    /// Keeps the event marked until its outcome is stored; `None` for a claim whose delivery is gone already.
+    mark: Option<Mark>,
+    /// For the log.
+    event: Option<Arc<Event>>,
+}
+
+/// Where outcomes are sent.
+#[derive(Clone, Debug)]
+pub struct SettlerHandle {
+    outgoing: mpsc::Sender<Outgoing>,
+    metrics: Arc<Metrics>,
+}
+
+impl SettlerHandle {
+    /// Hands over what became of a delivery; waits while too many others wait for the database.
+    pub async fn send(&self, delivery: Delivery, settlement: Settlement) {
+        count(&self.metrics, &settlement);
+        if let Some(outgoing) = Outgoing::of(delivery, settlement) {
+            // Fails only when the settler is gone; then the claim ends with its lease.
+            let _ = self.outgoing.send(outgoing).await;
+        }
+    }
+
+    /// Hands over claims whose events were never started, without waiting; those that find no room end with their lease.
+    pub fn try_give_back(&self, fences: impl IntoIterator<Item = Fence>) {
+        for fence in fences {
+            self.metrics.dispatch_released.increment();
+            let _ = self.outgoing.try_send(Outgoing::released(fence));
+        }
+    }
+
+    /// Hands over claims whose listeners were cut off by a stop; nothing is counted.
+    pub(crate) async fn give_back(&self, claims: Vec<(EventId, Fence)>) {
+        for (_, fence) in claims {
+            self.metrics.dispatch_released.increment();
+            let _ = self.outgoing.send(Outgoing::released(fence)).await;
+        }
+    }
+
+    /// Hands over what became of a claim that never became a delivery.
+    pub async fn send_claim(&self, fence: Fence, settlement: Settlement) {
+        count(&self.metrics, &settlement);
+        let _ = self.outgoing.send(Outgoing { settled: Settled { fence, settlement }, mark: None, event: None }).await;
+    }
+}
+
+impl Outgoing {
+    /// `None` for an event that was never stored: there is nothing to write.
+    fn of(delivery: Delivery, settlement: Settlement) -> Option<Self> {
+        let Delivery { event, mark, .. } = delivery;
+        let Some(fence) = mark.fence() else {
+            if settlement != Settlement::Done {
+                tracing::error!(event.id = %event.id(), route = %event.route(), ?settlement, "an event that was excluded from the store was not delivered, and is lost");
+            }
+            return None;
+        };
+        let event = matches!(settlement, Settlement::Dead { .. }).then_some(event);
+        Some(Self { settled: Settled { fence, settlement }, mark: Some(mark), event })
+    }
+
+    fn released(fence: Fence) -> Self {
+        let settlement = Settlement::Released { after: Duration::ZERO };
+        Self { settled: Settled { fence, settlement }, mark: None, event: None }
+    }
+}
+
+fn count(metrics: &Metrics, settlement: &Settlement) {
+    match settlement {
+        Settlement::Done => metrics.dispatch_success.increment(),
+        Settlement::Deferred { .. } => metrics.dispatch_deferred.increment(),
+        Settlement::Retry { .. } => metrics.dispatch_failure.increment(),
+        Settlement::Dead { .. } => metrics.dispatch_dead.increment(),
+        Settlement::Parked { .. } => metrics.dispatch_parked.increment(),
+        Settlement::Released { .. } => metrics.dispatch_released.increment(),
+    }
+}
+
+/// What the settler needs to know.
+pub(crate) struct Settler {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) queue: Arc<Queue>,
+    /// How many workers are with a listener right now.
+    pub(crate) at_work: Arc<AtomicUsize>,
+    /// Most outcomes written by one statement.
+    pub(crate) batch_size: usize,
+    /// Longest that an outcome waits for others to be written with.
+    pub(crate) delay: Duration,
+    /// How long outcomes are tried again while the database fails, and how long once the host is to stop.
+    pub(crate) patience: Duration,
+    pub(crate) patience_at_stop: Duration,
+}
+
+impl Settler {
+    /// Starts the settler. Once stopped, it takes no more outcomes and ends when everything is written.
+    pub(crate) fn start(self, stopped: watch::Receiver<bool>, health: &Health) -> (SettlerHandle, JoinHandle<()>) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let handle = SettlerHandle { outgoing: sender, metrics: self.metrics.clone() };
+        (handle, tokio::spawn(health.clone().watched("settler", self.run(receiver, stopped))))
+    }
+
+    async fn run(self, mut outgoing: mpsc::Receiver<Outgoing>, mut stopped: watch::Receiver<bool>) {
+        let mut batch = Vec::with_capacity(self.batch_size);
+        let mut settled = Vec::with_capacity(self.batch_size);
+        loop {
+            let received = tokio::select! {
+                biased;
+                received = outgoing.recv_many(&mut batch, self.batch_size) => received,
+                // What was sent before the closing is still received.
+                _ = stopped.wait_for(|stopped| *stopped), if !outgoing.is_closed() => { outgoing.close(); continue }
+            };
+            if received == 0 {
+                return;
+            }
+            self.fill(&mut outgoing, &mut batch).await;
+            let mut marks = Vec::with_capacity(batch.len());
+            let mut dead = Vec::new();
+            for Outgoing { settled: one, mark, event } in batch.drain(..) {
+                dead.extend(event.map(|event| (event, one.settlement.clone())));
+                marks.extend(mark);
+                settled.push(one);
+            }
+            if self.write(&settled, &stopped).await {
+                log_dead(&dead);
+                wake_for(&self.wake, &settled);
+            }
+            drop(marks);
+            settled.clear();
+        }
+    }
+
+    /// Waits a moment for more, unless the batch is full or nobody is at work on more.
+    async fn fill(&self, outgoing: &mut mpsc::Receiver<Outgoing>, batch: &mut Vec<Outgoing>) {
+        let until = tokio::time::Instant::now() + self.delay;
+        while batch.len() < self.batch_size {
+            let nobody_at_work = self.at_work.load(Ordering::Relaxed) == 0 && self.queue.depth() == (0, 0);
+            if nobody_at_work && outgoing.is_empty() {
+                return;
+            }
+            match tokio::time::timeout_at(until, outgoing.recv_many(batch, self.batch_size - batch.len())).await {
+                Ok(received) if received > 0 => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Writes until it is written, or until patience ends and somebody else delivers. False when it was given up.
+    async fn write(&self, settled: &[Settled], stopped: &watch::Receiver<bool>) -> bool {
+        let started = Instant::now();
+        let mut rest = FIRST_REST;
+        loop {
+            match self.store.settle(settled).await {
+                Ok(fenced) => {
+                    if fenced > 0 {
+                        self.metrics.fenced_outcomes.add(fenced);
+                        tracing::warn!(
+                            fenced,
+                            "outcomes were dropped: their events are finished, or held by somebody else by now"
+                        );
+                    }
+                    if rest > FIRST_REST {
+                        tracing::info!(events = settled.len(), "outcomes are stored again");
+                    }
+                    return true;
+                }
+                Err(error) => {
+                    self.metrics.db_errors.increment();
+                    if rest == FIRST_REST {
+                        tracing::error!(events = settled.len(), error = %crate::chain(&error), "outcomes could not be stored; trying again");
+                    }
+                }
+            }
+            let patience = if *stopped.borrow() { self.patience_at_stop } else { self.patience };
+            if started.elapsed() > patience {
+                tracing::error!(
+                    events = settled.len(),
+                    "outcomes could not be stored in time; their events are delivered again"
+                );
+                return false;
+            }
+            tokio::time::sleep(rest).await;
+            rest = (rest * 2).min(Duration::from_secs(1));
+        }
+    }
+}
+
+fn log_dead(dead: &[(Arc<Event>, Settlement)]) {
+    for (event, settlement) in dead {
+        if let Settlement::Dead { error, .. } = settlement {
+            let error: String = error.chars().take(500).collect();
+            tracing::error!(event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error, "an event is dead");
+        }
+    }
+}
+
+/// The poller need not sleep longer than until the first of these is due again.
+fn wake_for(wake: &Wake, settled: &[Settled]) {
+    let soonest = settled.iter().filter_map(|settled| match &settled.settlement {
+        Settlement::Deferred { after } | Settlement::Retry { after, .. } | Settlement::Released { after } => Some(*after),
+        _ => None,
+    });
+    if let Some(after) = soonest.min() {
+        wake.within(after);
+    }
+}
