@@ -18,8 +18,9 @@ use super::file::Bytes;
 use super::load::Loader;
 use super::manifest::{Manifest, Resolve};
 use super::plugin::Plugin;
-use super::status::{PluginState, PluginStatus, chain};
+use super::status::{PluginState, PluginStatus};
 use super::watch::Watch;
+use crate::chain;
 use crate::listener::Listeners;
 use crate::units::duration;
 

@@ -65,15 +65,3 @@ pub struct PluginReport {
     /// What one call may use.
     pub limits: Limits,
 }
-
-/// An error with everything behind it.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
