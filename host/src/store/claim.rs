@@ -17,6 +17,8 @@ pub struct ClaimRequest {
     pub max_bytes: usize,
     /// Leave alone what was inserted within this span; zero for nothing.
     pub skip_recent: Duration,
+    /// For order by aggregate; `None` for any event, without looking at others of its aggregate.
+    pub line: Option<LineRequest>,
 }
 
 /// An event that is ours until its lease ends.
@@ -34,6 +36,9 @@ pub struct Claimed {
     pub claims: u32,
     /// Whether it is really time.
     pub due: Due,
+    /// The earlier events of its aggregate that it waits for, this batch's included, as they stood before the claim; `None` when
+    /// it is the first of its line, has no aggregate id, or was not claimed by [`ClaimRequest::line`].
+    pub behind: Option<Behind>,
 }
 
 /// Whether it is really time for a claimed event.
@@ -45,4 +50,34 @@ pub enum Due {
     In(Duration),
     /// Its writer gave it until a time that is over.
     Expired,
+}
+
+/// Claims for order by aggregate.
+#[derive(Clone, Debug)]
+pub struct LineRequest {
+    /// Only events of these lanes, and of these only lanes that the owner holds by the database's clock.
+    pub lanes: Vec<u16>,
+    /// Which earlier events of its aggregate are looked for.
+    pub waits_for: WaitsFor,
+}
+
+/// Which earlier events of its aggregate an event waits for. One whose `available_at` is still to come is never waited for: it
+/// joins the line when its time comes. Events without an aggregate id wait for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Every one that is NEW or RETRY, or DEAD and blocks.
+    Unresolved,
+    /// Every one that is NEW: one that failed is overtaken.
+    Untried,
+    /// None: nothing blocks anything.
+    Nothing,
+}
+
+/// The earlier events of its aggregate that an event waits for, by `seq`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// The first of the line.
+    pub first: u64,
+    /// The last before this one.
+    pub nearest: u64,
 }

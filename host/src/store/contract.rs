@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    ClaimRequest, Claimed, DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Record, Settled, Stats, StoreError,
+    Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, Node, NodeRecord,
+    Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, StoreError, WaitsFor,
 };
 use crate::event::{Envelope, EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
@@ -109,17 +110,101 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError>;
 
-    /// The routes that ever had a listener.
+    /// Every route that ever had a listener or was paused, by name, without its counts.
     ///
     /// # Errors
     /// The database's own.
-    async fn known_routes(&self) -> Result<Vec<Route>, StoreError>;
+    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError>;
+
+    /// Every route that had a listener, was paused, or has unfinished or dead events, by name, with its counts. Reads all of
+    /// those events: for people, not for the hot walk.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError>;
+
+    /// Pauses a route, whether it is known or not: hosts park its events from now on. False when it was paused already.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError>;
+
+    /// Ends the pause of a route; its events stay parked until they are unparked. False when it was not paused.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError>;
 
     /// Notes that these routes have a listener.
     ///
     /// # Errors
     /// The database's own.
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError>;
+
+    /// Says that a node is alive for another `lease`, and forgets nodes that have been gone for a day. Returns how many live
+    /// nodes run in its mode, itself included.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn beat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError>;
+
+    /// Forgets a node and gives its lanes back.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
+
+    /// Every node, live ones and those gone for less than a day, oldest start first.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError>;
+
+    /// Renews for `lease` the lanes that the owner holds, then takes lanes below `of` that nobody holds, or whose lease is over,
+    /// until it holds `most`. Never gives any back. Returns those that it holds, in order.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn keep_lanes(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError>;
+
+    /// Gives back those of these lanes that the owner holds.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn release_lanes(&self, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError>;
+
+    /// The `seq` of every event that others of these lanes wait behind (see [`Settlement::Behind`](super::Settlement::Behind)),
+    /// in order, each once.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<u64>, StoreError>;
+
+    /// Of these events, takes those that nobody has to wait for any more, or that are gone, and lets the events behind them be
+    /// due now; oldest first, at most `limit` in all. Returns those of `blockers` that nothing waits behind any more.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError>;
+
+    /// The aggregates whose events wait behind one that is not resolved, longest line first, at most `limit`.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError>;
+
+    /// Tells every listening node, this one included, that there is something to claim. A hint; does nothing where the
+    /// database has no such thing.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn notify(&self) -> Result<(), StoreError>;
+
+    /// What other nodes tell, on a connection of its own; `None` where the database has no such thing.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn listen(&self) -> Result<Option<Box<dyn WakeUps>>, StoreError>;
 
     /// How many events stand where.
     ///
@@ -145,23 +230,51 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError>;
 
-    /// Sets one dead event back to NEW with no attempts; its fence goes on. False when it is not there or not dead.
+    /// Sets one dead event back to NEW with no attempts; its fence goes on. False when it is not there or not dead. What an
+    /// operator does is noted in the audit table, in the same transaction; nothing is noted when nothing was done.
     ///
     /// # Errors
     /// The database's own.
-    async fn replay(&self, id: EventId) -> Result<bool, StoreError>;
+    async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError>;
 
-    /// Sets matching dead events back to NEW, oldest first, at most `limit`. Returns how many.
+    /// Sets matching dead events back to NEW, oldest first, at most `limit`. Returns how many. Noted as by
+    /// [`replay`](Self::replay), with the filter and the number.
     ///
     /// # Errors
     /// The database's own.
-    async fn replay_batch(&self, filter: &DeadFilter, limit: u32) -> Result<u64, StoreError>;
+    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
 
-    /// Deletes one dead event. False when it is not there or not dead.
+    /// Lets failed events that wait for another attempt, and failed no more than `max_attempts` times (`None`: any number),
+    /// be due now; oldest first, at most `limit`. Returns how many. Noted as by [`replay`](Self::replay).
     ///
     /// # Errors
     /// The database's own.
-    async fn discard(&self, id: EventId) -> Result<bool, StoreError>;
+    async fn hasten(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
+
+    /// Deletes one dead event. False when it is not there or not dead. Noted as by [`replay`](Self::replay).
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn discard(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError>;
+
+    /// Lets one dead event block its aggregate no longer; it stays dead. False when it is not there or blocks nothing. Noted as
+    /// by [`replay`](Self::replay).
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError>;
+
+    /// Notes something that an operator did by other calls: `action` such as `purge`, what it was done to, to how many.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError>;
+
+    /// What operators did, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError>;
 
     /// Deletes finished rows, oldest first, at most `limit`.
     ///
@@ -175,8 +288,35 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn count_purgeable(&self, request: PurgeRequest) -> Result<u64, StoreError>;
 
+    /// Looks at the server, its settings, the schema and the connection, for `outbox doctor`. One finding for each thing that was
+    /// looked at, good ones included.
+    ///
+    /// # Errors
+    /// When the database cannot even be asked; what can be looked at alone becomes a finding instead.
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError>;
+
+    /// How the database would run each statement of the hot walk, of the purge and of the dead, on the rows as they are.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn plans(&self) -> Result<Vec<Plan>, StoreError>;
+
+    /// SQL that gives the least rights to roles named `outbox_migrator`, `outbox_writer`, `outbox_dispatcher` and
+    /// `outbox_viewer`, as a DBA would run it; a comment alone where the database has no roles.
+    fn grants_sql(&self) -> String;
+
     /// Closes all connections after what is under way.
     async fn close(&self);
+}
+
+/// Hints from other nodes that there is something to claim.
+#[async_trait]
+pub trait WakeUps: Send {
+    /// Waits for the next one. May be dropped while it waits.
+    ///
+    /// # Errors
+    /// When the connection is lost; ask [`Store::listen`] for another.
+    async fn next(&mut self) -> Result<(), StoreError>;
 }
 
 /// A store that can write inside the caller's own transaction.

@@ -4,20 +4,28 @@
 //! transaction. Every dialect passes the same conformance suite. What is due, leased or old enough is decided here, by the
 //! database's clock. This room knows events, and nothing of who asks for them.
 
+mod audit;
 mod claim;
 mod contract;
 mod error;
+mod finding;
+mod node;
 mod record;
+mod route;
 mod settlement;
 mod table;
 
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-pub use claim::{ClaimRequest, Claimed, Due};
-pub use contract::{NewRow, Ownership, Store, TransactionalStore};
+pub use audit::{Audit, AuditRecord};
+pub use claim::{Behind, ClaimRequest, Claimed, Due, LineRequest, WaitsFor};
+pub use contract::{NewRow, Ownership, Store, TransactionalStore, WakeUps};
 pub use error::StoreError;
+pub use finding::{Expectations, Finding, Plan, Severity};
+pub use node::{LANES, Node, NodeRecord};
 pub use record::{DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purged, Record, Stats};
+pub use route::{BlockedKey, RouteRecord};
 pub use settlement::{Settled, Settlement};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -57,6 +57,10 @@ pub struct Record {
     pub done_at: Option<Timestamp>,
     /// Why it waits for something that is not time.
     pub parked: Option<String>,
+    /// The `seq` of the earlier event of its aggregate that it waits behind.
+    pub behind: Option<u64>,
+    /// Whether it is dead and later events of its aggregate wait for it.
+    pub blocks: bool,
     /// Who holds it; meaningless once `due_at` is over.
     pub locked_by: Option<String>,
     /// Since when.
@@ -91,17 +95,31 @@ pub struct Filter {
 }
 
 /// Which dead events to replay or count; `None` means any.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DeadFilter {
     /// Of this event type.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
     /// Of this aggregate type.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate_type: Option<String>,
+    /// Of this aggregate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aggregate_id: Option<String>,
     /// Of this tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
     /// Whose last error holds this text.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// That failed no more often than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// Dead no earlier than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_after: Option<Timestamp>,
     /// Dead no later than this; keeps what dies again out of a replay.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_before: Option<Timestamp>,
 }
 
@@ -116,8 +134,10 @@ pub struct Stats {
     pub done: u64,
     /// Given up.
     pub dead: u64,
-    /// Waiting for a listener.
+    /// Waiting for a listener, or for the end of a pause.
     pub parked: u64,
+    /// Waiting behind an earlier event of their aggregate; not part of the others.
+    pub blocked: u64,
     /// Claimed by some host now; part of `new` and `retry`.
     pub in_flight: u64,
     /// How long the oldest event that could be delivered has waited; `None` when there is none.

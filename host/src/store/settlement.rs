@@ -10,6 +10,8 @@ use crate::time::micros;
 pub enum Settlement {
     /// Finished.
     Done,
+    /// Finished, and not kept: its row is deleted.
+    Erased,
     /// Later, not counted as an attempt.
     Deferred {
         /// How much later.
@@ -28,11 +30,19 @@ pub enum Settlement {
         error: String,
         /// Whether the failure that ended it counts as an attempt.
         counted: bool,
+        /// Whether later events of its aggregate wait until it is replayed, skipped or discarded.
+        blocks: bool,
     },
     /// Set aside until a listener is there.
     Parked {
         /// Why.
         reason: String,
+    },
+    /// Never started: an earlier event of its aggregate is not resolved. Given back as if it had not been claimed, and not due
+    /// until [`Store::unblock`](super::Store::unblock) finds that event out of the way.
+    Behind {
+        /// The `seq` of the first of its line.
+        sequence: u64,
     },
     /// Never started: given back as if it had not been claimed.
     Released {

@@ -1,0 +1,73 @@
+//! What a look at the database finds.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// As it should be.
+    Good,
+    /// It works, and something about it will hurt.
+    Warning,
+    /// It does not work, or loses events.
+    Fault,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at: a stable name such as `schema` or `synchronous_commit`.
+    pub check: &'static str,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What was found, in one sentence.
+    pub found: String,
+    /// What to do about it; `None` when it is good.
+    pub fix: Option<String>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn good(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, severity: Severity::Good, found: found.into(), fix: None }
+    }
+
+    /// It works, and will hurt.
+    pub fn warning(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, severity: Severity::Warning, found: found.into(), fix: Some(fix.into()) }
+    }
+
+    /// It does not work.
+    pub fn fault(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { check, severity: Severity::Fault, found: found.into(), fix: Some(fix.into()) }
+    }
+}
+
+/// What a host expects of its database.
+#[derive(Clone, Copy, Debug)]
+pub struct Expectations {
+    /// How long its claims hold.
+    pub lease: Duration,
+    /// How long one listener may take.
+    pub deadline: Duration,
+    /// The largest payload that a writer may write, in bytes.
+    pub max_payload: usize,
+    /// Connections that the host may open.
+    pub connections: u32,
+}
+
+/// How the database would run one statement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// Which statement: `claim`, `claim in line`, `settle`, `renew`, `purge`, `dead`, `unpark`, `next due`, `unblock`.
+    pub statement: &'static str,
+    /// The index that it lives on.
+    pub index: String,
+    /// Whether the plan uses that index, and reads no table whole.
+    pub good: bool,
+    /// What the database said.
+    pub text: String,
+}

@@ -1,0 +1,43 @@
+//! Who else works on the table.
+
+use serde::Serialize;
+
+use crate::event::OwnerId;
+use crate::time::Timestamp;
+
+/// How many lanes the aggregates are spread over: the most nodes that can share the work of order by aggregate.
+pub const LANES: u16 = 256;
+
+/// A host, as it tells the others of itself.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What stands in `locked_by`: random for each start of a process.
+    pub owner: OwnerId,
+    /// Where to find it: host name and process number.
+    pub label: String,
+    /// The mode that it runs in: `multi_node`, `ordered_by_aggregate`, …
+    pub mode: &'static str,
+    /// The version of its program.
+    pub version: &'static str,
+}
+
+/// A host, as the others see it. Field names are column names.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeRecord {
+    /// What stands in `locked_by`.
+    pub owner: String,
+    /// Where to find it.
+    pub label: String,
+    /// The mode that it runs in.
+    pub mode: String,
+    /// The version of its program.
+    pub version: String,
+    /// Since when, by the database's clock.
+    pub started_at: Timestamp,
+    /// Until when it is taken to be alive, unless it says so again.
+    pub alive_until: Timestamp,
+    /// Whether that is still to come.
+    pub alive: bool,
+    /// How many lanes it holds.
+    pub lanes: u16,
+}

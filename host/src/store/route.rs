@@ -1,0 +1,53 @@
+//! What the table knows of routes and of lines.
+
+use serde::Serialize;
+
+use crate::event::{EventId, Route, Status};
+use crate::time::Timestamp;
+
+/// A route, as the table knows it. Counts are 0 where they were not asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct RouteRecord {
+    /// The route.
+    #[serde(flatten)]
+    pub route: Route,
+    /// Since when it has had a listener; `None` when it never had one.
+    pub first_seen_at: Option<Timestamp>,
+    /// Since when it is paused.
+    pub paused_at: Option<Timestamp>,
+    /// Who paused it.
+    pub paused_by: Option<String>,
+    /// Why.
+    pub pause_reason: Option<String>,
+    /// Events that wait for their time or are being delivered.
+    pub waiting: u64,
+    /// Events that wait for a listener, or for the end of the pause.
+    pub parked: u64,
+    /// Events that wait behind an earlier one of their aggregate.
+    pub blocked: u64,
+    /// Events that were given up.
+    pub dead: u64,
+}
+
+/// An aggregate whose events wait behind one that is not resolved.
+#[derive(Clone, Debug, Serialize)]
+pub struct BlockedKey {
+    /// The kind of aggregate.
+    pub aggregate_type: String,
+    /// Which one.
+    pub aggregate_id: String,
+    /// The `seq` of the event that they wait behind.
+    pub seq: u64,
+    /// Its id; `None` when it is gone already, and the line about to move.
+    pub event_id: Option<EventId>,
+    /// Its type.
+    pub event_type: Option<String>,
+    /// Where it stands.
+    pub status: Option<Status>,
+    /// When it is tried again; `None` when it waits for something that is not time.
+    pub due_at: Option<Timestamp>,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+    /// How many wait behind it.
+    pub waiting: u64,
+}
