@@ -1,9 +1,10 @@
 //! Dead events: look at them, bring them back, throw them away. Source: specification 18.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::event::{EventId, Status};
-use crate::store::{DeadFilter, Filter, Record, Store, StoreError};
+use crate::store::{Audit, DeadFilter, Filter, Record, Store, StoreError};
 
 /// What can be done with events that were given up. Errors of the database are returned, never shown as 0.
 #[derive(Clone)]
@@ -38,11 +39,11 @@ impl DeadEvents {
     ///
     /// # Errors
     /// The database's own.
-    pub async fn replay(&self, id: EventId) -> Result<bool, StoreError> {
-        self.store.replay(id).await
+    pub async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        self.store.replay(id, audit).await
     }
 
-    /// Brings back all that match and are dead by now, oldest first, in batches; what dies again meanwhile is left alone.
+    /// Brings back what matches and is dead by now, oldest first, in batches; what dies again meanwhile is left alone.
     /// `progress` is told after each batch how many it has been so far.
     ///
     /// # Errors
@@ -50,28 +51,91 @@ impl DeadEvents {
     pub async fn replay_all(
         &self,
         filter: &DeadFilter,
-        batch_size: u32,
-        mut progress: impl FnMut(u64),
+        limits: &ReplayLimits,
+        audit: &Audit,
+        progress: impl FnMut(u64),
     ) -> Result<u64, StoreError> {
         let now = self.store.now().await?;
         let filter =
             DeadFilter { dead_before: Some(filter.dead_before.map_or(now, |before| before.min(now))), ..filter.clone() };
-        let mut replayed = 0;
-        loop {
-            let batch = self.store.replay_batch(&filter, batch_size.max(1)).await?;
-            replayed += batch;
-            progress(replayed);
-            if batch < u64::from(batch_size.max(1)) {
-                return Ok(replayed);
-            }
-        }
+        limits.run(progress, async |limit| self.store.replay_batch(&filter, limit, audit).await).await
+    }
+
+    /// Lets failed events that wait for another attempt, and failed no more than `max_attempts` times, be tried now.
+    ///
+    /// # Errors
+    /// As [`replay_all`](Self::replay_all).
+    pub async fn hasten_all(
+        &self,
+        max_attempts: Option<u32>,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        progress: impl FnMut(u64),
+    ) -> Result<u64, StoreError> {
+        limits.run(progress, async |limit| self.store.hasten(max_attempts, limit, audit).await).await
     }
 
     /// Deletes one; false when it is not there or not dead.
     ///
     /// # Errors
     /// The database's own.
-    pub async fn discard(&self, id: EventId) -> Result<bool, StoreError> {
-        self.store.discard(id).await
+    pub async fn discard(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        self.store.discard(id, audit).await
+    }
+
+    /// Lets one block the later events of its aggregate no longer; it stays dead. False when it is not there or blocks nothing.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        self.store.skip(id, audit).await
+    }
+}
+
+/// How far and how fast one replay goes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayLimits {
+    /// Most events brought back by one statement. Default 100; at least 1.
+    pub batch_size: u32,
+    /// Most events a second, so that a receiver that has just recovered is not run over; `None` for as fast as it goes.
+    pub per_second: Option<u32>,
+    /// Longest that it may take; what is left then is left dead.
+    pub time: Option<Duration>,
+    /// Most events.
+    pub events: Option<u64>,
+}
+
+impl Default for ReplayLimits {
+    fn default() -> Self {
+        Self { batch_size: 100, per_second: None, time: None, events: None }
+    }
+}
+
+impl ReplayLimits {
+    /// Batch by batch, until one is not full or a limit is reached.
+    async fn run(
+        &self,
+        mut progress: impl FnMut(u64),
+        mut batch: impl AsyncFnMut(u32) -> Result<u64, StoreError>,
+    ) -> Result<u64, StoreError> {
+        let started = Instant::now();
+        let most = self.batch_size.min(self.per_second.unwrap_or(u32::MAX)).max(1);
+        let mut replayed = 0;
+        loop {
+            let left = self.events.map_or(u64::MAX, |events| events.saturating_sub(replayed));
+            let limit = most.min(u32::try_from(left).unwrap_or(u32::MAX));
+            if limit == 0 || self.time.is_some_and(|time| started.elapsed() >= time) {
+                return Ok(replayed);
+            }
+            let count = batch(limit).await?;
+            replayed += count;
+            progress(replayed);
+            if count < u64::from(limit) {
+                return Ok(replayed);
+            }
+            if let Some(per_second) = self.per_second {
+                tokio::time::sleep(Duration::from_secs(1) * limit / per_second.max(1)).await;
+            }
+        }
     }
 }

@@ -164,6 +164,7 @@ impl Poller {
             limit,
             max_bytes,
             skip_recent: self.config.skip_recent,
+            line: None,
         };
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let lease_end = Instant::now() + self.lease;
@@ -206,7 +207,7 @@ impl Poller {
     }
 
     fn judge(&self, claim: Claimed) -> Result<(crate::event::Event, u32), Settlement> {
-        let dead = |error: String| Settlement::Dead { error, counted: false };
+        let dead = |error: String| Settlement::Dead { error, counted: false, blocks: false };
         let event = claim.event.map_err(|why| dead(format!("the row cannot be read: {why}")))?;
         match claim.due {
             Due::In(after) => return Err(Settlement::Released { after }),

@@ -95,12 +95,12 @@ impl Outgoing {
 
 fn count(metrics: &Metrics, settlement: &Settlement) {
     match settlement {
-        Settlement::Done => metrics.dispatch_success.increment(),
+        Settlement::Done | Settlement::Erased => metrics.dispatch_success.increment(),
         Settlement::Deferred { .. } => metrics.dispatch_deferred.increment(),
         Settlement::Retry { .. } => metrics.dispatch_failure.increment(),
         Settlement::Dead { .. } => metrics.dispatch_dead.increment(),
         Settlement::Parked { .. } => metrics.dispatch_parked.increment(),
-        Settlement::Released { .. } => metrics.dispatch_released.increment(),
+        Settlement::Released { .. } | Settlement::Behind { .. } => metrics.dispatch_released.increment(),
     }
 }
 

@@ -14,6 +14,8 @@ FROM outbox_event;
 -- What waited behind others is due again.
 UPDATE outbox_event SET due_at = available_at WHERE behind IS NOT NULL;
 DROP INDEX outbox_event_behind;
+DROP INDEX outbox_event_dead;
+CREATE INDEX outbox_event_dead ON outbox_event (aggregate_type, event_type, seq) WHERE status = 3;
 DROP INDEX outbox_event_line;
 ALTER TABLE outbox_event DROP COLUMN lane;
 ALTER TABLE outbox_event DROP COLUMN blocks;

@@ -9,12 +9,15 @@ ALTER TABLE outbox_event ADD COLUMN blocks INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE outbox_event ADD COLUMN lane INTEGER GENERATED ALWAYS AS (
   (length(coalesce(nullif(aggregate_id, ''), event_id)) * 97
    + unicode(coalesce(nullif(aggregate_id, ''), event_id)) * 83
-   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -1))
-   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -2)) * 11
-   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -3)) * 101
-   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -4)) * 59
-   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -5)) * 37) % 256) VIRTUAL;
+   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -1)) * 195
+   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -2)) * 91
+   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -3)) * 225
+   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -4)) * 231
+   + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -5)) * 227) % 256) VIRTUAL;
 
+-- What is dead, oldest first: that is how it is listed and brought back, whatever the filter.
+DROP INDEX outbox_event_dead;
+CREATE INDEX outbox_event_dead ON outbox_event (seq) WHERE status = 3;
 -- The line of an aggregate: what its later events may have to wait for.
 CREATE INDEX outbox_event_line ON outbox_event (aggregate_type, aggregate_id, seq)
 WHERE aggregate_id IS NOT NULL AND (status IN (0, 2) OR blocks = 1);

@@ -292,6 +292,7 @@ async fn an_event_that_keeps_stopping_its_host_dies() {
             limit: 1,
             max_bytes: 1_000,
             skip_recent: Duration::ZERO,
+            line: None,
         };
         assert_eq!(db.sqlite().claim(&request).await.expect("claims").len(), 1);
         db.let_pass(Duration::from_secs(31)).await;
@@ -333,7 +334,8 @@ async fn the_outcome_of_a_lost_claim_is_fenced_off_and_counted() {
     // By the database's clock the lease is over, and another node takes the row while our listener is at work.
     db.let_pass(Duration::from_secs(31)).await;
     let other = OwnerId::generate("other");
-    let request = ClaimRequest { owner: other.clone(), lease: HOUR, limit: 1, max_bytes: 1_000, skip_recent: Duration::ZERO };
+    let request =
+        ClaimRequest { owner: other.clone(), lease: HOUR, limit: 1, max_bytes: 1_000, skip_recent: Duration::ZERO, line: None };
     assert_eq!(db.sqlite().claim(&request).await.expect("claims").len(), 1);
     recorder.finish(1);
 
@@ -358,7 +360,8 @@ async fn a_listener_whose_claim_was_taken_is_cut_off() {
 
     db.let_pass(lease * 2).await;
     let other = OwnerId::generate("other");
-    let request = ClaimRequest { owner: other.clone(), lease: HOUR, limit: 1, max_bytes: 1_000, skip_recent: Duration::ZERO };
+    let request =
+        ClaimRequest { owner: other.clone(), lease: HOUR, limit: 1, max_bytes: 1_000, skip_recent: Duration::ZERO, line: None };
     // Our own renewal may come first; then its new lease must end before another node can take the row.
     eventually("another node takes the row", async || {
         let taken = db.sqlite().claim(&request).await.expect("claims").len() == 1;

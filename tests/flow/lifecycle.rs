@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use outbox::dead::ReplayLimits;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::Fixed;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
+use outbox::store::Audit;
 use outbox::{Envelope, EventId, Failure, Outbox, StartError, Status, Store, StoreError};
 use support::{Harness, Ledger, Recorder, Report, Sqlite, eventually};
 
@@ -203,12 +205,14 @@ async fn dead_events_are_brought_back_together() {
     eventually("all are dead", async || outbox.dead().count(&filter).await.expect("counts") == 25).await;
 
     cured.store(true, std::sync::atomic::Ordering::SeqCst);
-    assert!(outbox.dead().replay(ids[0]).await.expect("replays"));
+    assert!(outbox.dead().replay(ids[0], &Audit::by("tester")).await.expect("replays"));
     reaches(&db, ids[0], Status::Done).await;
     // Dead by a clock that is a minute ahead of the host's: what `replay_all` takes is dead by the host's clock.
     db.execute("UPDATE outbox_event SET done_at = done_at - 120000000 WHERE status = 3").await;
     let mut progress = Vec::new();
-    let replayed = outbox.dead().replay_all(&filter, 10, |so_far| progress.push(so_far)).await.expect("replays");
+    let limits = ReplayLimits { batch_size: 10, ..ReplayLimits::default() };
+    let by = Audit::by("tester");
+    let replayed = outbox.dead().replay_all(&filter, &limits, &by, |so_far| progress.push(so_far)).await.expect("replays");
 
     assert_eq!((replayed, progress), (24, vec![10, 20, 24]));
     done(&db, 25).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::{EnvelopeBuilder, Fence, OwnerId};
-use outbox::store::{ClaimRequest, Claimed, NewRow, Ownership, Record, Settled, Settlement};
+use outbox::store::{Audit, ClaimRequest, Claimed, NewRow, Ownership, Record, Settled, Settlement};
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
@@ -51,7 +51,7 @@ pub(crate) async fn write_one(db: &dyn Harness) -> EventId {
 }
 
 pub(crate) fn request(limit: u32) -> ClaimRequest {
-    ClaimRequest { owner: owner("host"), lease: LEASE, limit, max_bytes: 64 << 20, skip_recent: Duration::ZERO }
+    ClaimRequest { owner: owner("host"), lease: LEASE, limit, max_bytes: 64 << 20, skip_recent: Duration::ZERO, line: None }
 }
 
 pub(crate) async fn claim(db: &dyn Harness, limit: u32) -> Vec<Claimed> {
@@ -78,13 +78,14 @@ pub(crate) async fn row(db: &dyn Harness, id: EventId) -> Record {
     db.store().get(id).await.expect("the row can be read").expect("the row is there")
 }
 
-/// What an outcome may have changed, in a form that can be compared.
+/// What an outcome may have changed, in a form that can be compared; `null` when the row is gone.
 pub(crate) async fn snapshot(db: &dyn Harness, id: EventId) -> String {
-    serde_json::to_string(&row(db, id).await).expect("a record is JSON")
+    let record = db.store().get(id).await.expect("the row can be looked for");
+    serde_json::to_string(&record).expect("a record is JSON")
 }
 
 pub(crate) fn dead(error: &str) -> Settlement {
-    Settlement::Dead { error: error.to_owned(), counted: true }
+    Settlement::Dead { error: error.to_owned(), counted: true, blocks: false }
 }
 
 pub(crate) fn retry(after: Duration) -> Settlement {
@@ -101,4 +102,9 @@ pub(crate) async fn finished(db: &dyn Harness, settlement: Settlement) -> EventI
 
 pub(crate) async fn status(db: &dyn Harness, id: EventId) -> Status {
     row(db, id).await.status
+}
+
+/// Who does things by hand in these tests.
+pub(crate) fn by_hand() -> Audit {
+    Audit { actor: "tester".to_owned(), reason: Some("to see".to_owned()) }
 }

@@ -6,7 +6,9 @@ use outbox::store::{DeadFilter, Settlement};
 use outbox::{EventId, Status};
 use support::Harness;
 
-use crate::common::{claim, claim_one, dead, event, finished, plains, row, settle, status, write, write_one};
+use crate::common::{
+    by_hand, claim, claim_one, dead, event, finished, ids, plains, retry, row, settle, status, write, write_one,
+};
 
 pub(crate) async fn a_replayed_event_begins_anew_under_a_later_fence(db: &dyn Harness) {
     let expires_at = db.now().await.plus(Duration::from_secs(10));
@@ -18,7 +20,7 @@ pub(crate) async fn a_replayed_event_begins_anew_under_a_later_fence(db: &dyn Ha
     settle(db, fence, dead("boom")).await;
     db.let_pass(Duration::from_secs(20)).await;
 
-    assert!(db.store().replay(envelope.id()).await.expect("replays"));
+    assert!(db.store().replay(envelope.id(), &by_hand()).await.expect("replays"));
 
     let record = row(db, envelope.id()).await;
     assert_eq!((record.status, record.attempts, record.deferrals, record.claims), (Status::New, 0, 0, 0));
@@ -35,12 +37,12 @@ pub(crate) async fn only_dead_events_are_replayed_or_discarded(db: &dyn Harness)
     let unknown: EventId = "no-such-event".parse().expect("an id");
 
     for id in [done, parked, new, unknown] {
-        assert!(!db.store().replay(id).await.expect("looks"), "{id} is not dead");
-        assert!(!db.store().discard(id).await.expect("looks"), "{id} is not dead");
+        assert!(!db.store().replay(id, &by_hand()).await.expect("looks"), "{id} is not dead");
+        assert!(!db.store().discard(id, &by_hand()).await.expect("looks"), "{id} is not dead");
     }
 
     assert_eq!(status(db, done).await, Status::Done);
-    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 100).await.expect("looks"), 0);
+    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 100, &by_hand()).await.expect("looks"), 0);
 }
 
 pub(crate) async fn dead_events_are_counted_by_filter(db: &dyn Harness) {
@@ -66,7 +68,7 @@ pub(crate) async fn dead_events_are_counted_by_filter(db: &dyn Harness) {
         assert_eq!(db.store().count_dead(&filter).await.expect("counts"), count, "{filter:?}");
     }
     let filter = DeadFilter { event_type: some("OrderPlaced"), ..DeadFilter::default() };
-    assert_eq!(db.store().replay_batch(&filter, 10).await.expect("replays"), 1);
+    assert_eq!(db.store().replay_batch(&filter, 10, &by_hand()).await.expect("replays"), 1);
     assert_eq!((status(db, first.id()).await, status(db, second.id()).await), (Status::New, Status::Dead));
 }
 
@@ -77,7 +79,7 @@ pub(crate) async fn a_batch_replays_the_oldest_up_to_its_limit(db: &dyn Harness)
         settle(db, claimed.fence, dead("no")).await;
     }
 
-    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 3).await.expect("replays"), 3);
+    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 3, &by_hand()).await.expect("replays"), 3);
 
     for (index, envelope) in envelopes.iter().enumerate() {
         let expected = if index < 3 { Status::New } else { Status::Dead };
@@ -94,7 +96,7 @@ pub(crate) async fn what_died_after_the_cut_off_is_not_replayed(db: &dyn Harness
     let filter = DeadFilter { dead_before: Some(cut_off), ..DeadFilter::default() };
 
     assert_eq!(db.store().count_dead(&filter).await.expect("counts"), 1);
-    assert_eq!(db.store().replay_batch(&filter, 10).await.expect("replays"), 1);
+    assert_eq!(db.store().replay_batch(&filter, 10, &by_hand()).await.expect("replays"), 1);
 
     assert_eq!((status(db, before).await, status(db, after).await), (Status::New, Status::Dead));
 }
@@ -103,9 +105,74 @@ pub(crate) async fn a_discarded_event_is_gone(db: &dyn Harness) {
     let id = finished(db, dead("no")).await;
     let other = finished(db, dead("no")).await;
 
-    assert!(db.store().discard(id).await.expect("discards"));
+    assert!(db.store().discard(id, &by_hand()).await.expect("discards"));
 
     assert!(db.store().get(id).await.expect("looks").is_none());
     assert_eq!(status(db, other).await, Status::Dead);
-    assert!(!db.store().discard(id).await.expect("looks"), "it is gone already");
+    assert!(!db.store().discard(id, &by_hand()).await.expect("looks"), "it is gone already");
+}
+
+pub(crate) async fn what_is_done_by_hand_is_noted_with_who_and_why(db: &dyn Harness) {
+    let (replayed, discarded) = (finished(db, dead("a")).await, finished(db, dead("b")).await);
+    let store = db.store();
+
+    assert!(store.replay(replayed, &by_hand()).await.expect("replays"));
+    assert!(store.discard(discarded, &by_hand()).await.expect("discards"));
+    assert!(!store.discard(discarded, &by_hand()).await.expect("looks"));
+    assert_eq!(store.replay_batch(&DeadFilter::default(), 10, &by_hand()).await.expect("looks"), 0);
+    store.note(&by_hand(), "purge", &serde_json::json!({ "status": "done" }), 7).await.expect("notes");
+
+    let audit = store.audit(10).await.expect("reads");
+    let actions: Vec<_> = audit.iter().map(|record| (record.action.as_str(), record.count)).collect();
+    assert_eq!(actions, [("purge", 7), ("discard", 1), ("replay", 1)], "newest first, and nothing that did nothing");
+    assert_eq!(audit[2].selector, serde_json::json!({ "event_id": replayed }));
+    assert!(audit.iter().all(|record| record.actor == "tester" && record.reason.as_deref() == Some("to see")));
+    assert_eq!(store.audit(1).await.expect("reads").len(), 1);
+}
+
+pub(crate) async fn a_replay_of_many_is_noted_with_its_filter(db: &dyn Harness) {
+    for _ in 0..3 {
+        finished(db, dead("no")).await;
+    }
+    let filter = DeadFilter { error: Some("no".to_owned()), ..DeadFilter::default() };
+
+    db.store().replay_batch(&filter, 2, &by_hand()).await.expect("replays");
+
+    let audit = db.store().audit(10).await.expect("reads");
+    assert_eq!((audit[0].action.as_str(), audit[0].count), ("replay", 2));
+    assert_eq!(audit[0].selector, serde_json::json!({ "error": "no" }));
+}
+
+pub(crate) async fn dead_events_are_found_by_aggregate_attempts_and_time(db: &dyn Harness) {
+    let envelope = event(db, "X").await.aggregate("Order", "42").json(&1).expect("good");
+    write(db, std::slice::from_ref(&envelope)).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, dead("no")).await;
+    let died = row(db, envelope.id()).await.done_at.expect("dead");
+    let second = Duration::from_secs(1);
+
+    let count = async |filter: DeadFilter| db.store().count_dead(&filter).await.expect("counts");
+    let any = DeadFilter::default;
+    assert_eq!(count(DeadFilter { aggregate_id: Some("42".to_owned()), ..any() }).await, 1);
+    assert_eq!(count(DeadFilter { aggregate_id: Some("4".to_owned()), ..any() }).await, 0);
+    assert_eq!(count(DeadFilter { max_attempts: Some(1), ..any() }).await, 1);
+    assert_eq!(count(DeadFilter { max_attempts: Some(0), ..any() }).await, 0);
+    assert_eq!(count(DeadFilter { dead_after: Some(died), dead_before: Some(died), ..any() }).await, 1);
+    assert_eq!(count(DeadFilter { dead_after: Some(died.plus(second)), ..any() }).await, 0);
+}
+
+pub(crate) async fn what_waits_for_another_attempt_can_be_hastened(db: &dyn Harness) {
+    let day = Duration::from_secs(24 * 3_600);
+    let once = finished(db, retry(day)).await;
+    let deferred = finished(db, Settlement::Deferred { after: day }).await;
+    let twice = finished(db, retry(Duration::ZERO)).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, retry(day)).await;
+
+    assert_eq!(db.store().hasten(Some(1), 10, &by_hand()).await.expect("hastens"), 1);
+
+    assert_eq!(ids(&claim(db, 10).await), [once], "neither the deferred one nor the one that failed too often");
+    assert_eq!(db.store().hasten(None, 10, &by_hand()).await.expect("hastens"), 1, "nothing that is claimed");
+    assert_eq!(ids(&claim(db, 10).await), [twice]);
+    assert_eq!(status(db, deferred).await, Status::New);
 }

@@ -5,7 +5,9 @@ mod common;
 mod concurrency;
 mod dead;
 mod inspect;
+mod line;
 mod migrate;
+mod node;
 mod park;
 mod purge;
 mod settle;
@@ -97,6 +99,35 @@ conformance! {
     dead::a_batch_replays_the_oldest_up_to_its_limit,
     dead::what_died_after_the_cut_off_is_not_replayed,
     dead::a_discarded_event_is_gone,
+    dead::what_is_done_by_hand_is_noted_with_who_and_why,
+    dead::a_replay_of_many_is_noted_with_its_filter,
+    dead::dead_events_are_found_by_aggregate_attempts_and_time,
+    dead::what_waits_for_another_attempt_can_be_hastened,
+    line::lanes_are_shared_and_never_held_twice,
+    line::lanes_are_taken_over_when_their_lease_ends,
+    line::a_lane_that_is_given_back_is_free_at_once,
+    line::a_single_lane_is_the_lock_of_one_node,
+    line::only_events_of_lanes_that_one_holds_are_claimed,
+    line::all_events_of_an_aggregate_are_in_one_lane,
+    line::a_claim_in_line_tells_what_each_event_waits_for,
+    line::a_claim_without_lines_looks_at_no_others,
+    line::what_is_claimed_or_failed_is_still_waited_for,
+    line::what_is_finished_or_not_yet_available_is_not_waited_for,
+    line::an_event_behind_another_is_not_due_and_keeps_its_counters,
+    line::a_line_goes_on_in_order_when_its_blocker_is_resolved,
+    line::a_replayed_blocker_is_delivered_before_its_line,
+    line::a_discarded_blocker_lets_its_line_go,
+    line::nothing_blocks_where_order_is_not_asked_for,
+    line::a_dead_event_without_an_aggregate_blocks_nothing,
+    line::blocked_aggregates_are_listed_with_their_cause,
+    line::an_erased_event_leaves_no_row,
+    node::a_node_is_alive_as_long_as_it_says_so,
+    node::a_node_that_leaves_takes_nothing_with_it,
+    node::a_good_database_has_only_good_findings,
+    node::a_missing_schema_and_a_lease_below_the_deadline_are_found,
+    node::every_statement_that_must_be_fast_uses_its_index,
+    node::pausing_and_resuming_a_route_are_noted_once,
+    node::routes_are_counted_by_what_their_events_wait_for,
     purge::only_rows_that_are_old_enough_go,
     purge::done_and_dead_have_their_own_retention,
     purge::a_batch_takes_the_oldest_and_no_more_than_its_limit,

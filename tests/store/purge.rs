@@ -6,7 +6,7 @@ use outbox::store::{PurgeBatch, PurgeRequest, Settlement};
 use outbox::{EventId, Status};
 use support::Harness;
 
-use crate::common::{claim, dead, finished, retry, row, write_one};
+use crate::common::{by_hand, claim, dead, finished, retry, row, write_one};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -71,7 +71,7 @@ pub(crate) async fn nothing_unfinished_is_ever_purged(db: &dyn Harness) {
     write_one(db).await;
     claim(db, 1).await;
     let replayed = finished(db, dead("no")).await;
-    assert!(db.store().replay(replayed).await.expect("replays"));
+    assert!(db.store().replay(replayed, &by_hand()).await.expect("replays"));
     db.let_pass(DAY * 365).await;
 
     for status in [Status::New, Status::Done, Status::Retry, Status::Dead] {

@@ -8,11 +8,11 @@ use outbox::{EventId, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, claim, claim_one, dead, finished, plains, retry, row, settle, snapshot, status, write, write_one,
+    LEASE, MOMENT, by_hand, claim, claim_one, dead, finished, plains, retry, row, settle, snapshot, status, write, write_one,
 };
 
 /// Every kind of outcome.
-fn every_kind() -> [Settlement; 6] {
+fn every_kind() -> [Settlement; 8] {
     [
         Settlement::Done,
         Settlement::Deferred { after: Duration::from_secs(60) },
@@ -20,6 +20,8 @@ fn every_kind() -> [Settlement; 6] {
         dead("too late"),
         Settlement::Parked { reason: "nobody".to_owned() },
         Settlement::Released { after: Duration::ZERO },
+        Settlement::Behind { sequence: 1 },
+        Settlement::Erased,
     ]
 }
 
@@ -96,7 +98,7 @@ pub(crate) async fn a_counted_death_counts_the_attempt(db: &dyn Harness) {
 pub(crate) async fn an_uncounted_death_keeps_the_attempt_count(db: &dyn Harness) {
     let (id, fence) = tried(db).await;
 
-    assert_eq!(settle(db, fence, Settlement::Dead { error: "never".to_owned(), counted: false }).await, 0);
+    assert_eq!(settle(db, fence, Settlement::Dead { error: "never".to_owned(), counted: false, blocks: false }).await, 0);
 
     assert_eq!((row(db, id).await.status, row(db, id).await.attempts), (Status::Dead, 2));
 }
@@ -231,7 +233,7 @@ pub(crate) async fn an_outcome_of_an_earlier_life_is_dropped_after_a_replay(db: 
     db.let_pass(LEASE + MOMENT).await;
     let fence = claim_one(db).await;
     settle(db, fence, dead("no")).await;
-    assert!(db.store().replay(id).await.expect("replays"));
+    assert!(db.store().replay(id, &by_hand()).await.expect("replays"));
 
     assert_eq!(settle(db, zombie, Settlement::Done).await, 1);
     assert_eq!(settle(db, fence, Settlement::Done).await, 1, "not even the last fence of the earlier life counts");

@@ -25,12 +25,13 @@ pub fn settle(outcome: Outcome, attempts: u32, deferrals: u32, policy: &Policy<'
         Outcome::RetryAfter(_) if deferrals >= policy.max_deferrals => Settlement::Dead {
             error: format!("the listener asked for later {deferrals} times, which is the limit"),
             counted: false,
+            blocks: false,
         },
         Outcome::RetryAfter(after) => Settlement::Deferred { after },
-        Outcome::Dead(error) => Settlement::Dead { error, counted: false },
+        Outcome::Dead(error) => Settlement::Dead { error, counted: false, blocks: false },
         Outcome::Failed(failure) => settle_failure(&failure, attempts, policy),
         Outcome::Unroutable(reason) if policy.park_unroutable => Settlement::Parked { reason },
-        Outcome::Unroutable(error) => Settlement::Dead { error, counted: false },
+        Outcome::Unroutable(error) => Settlement::Dead { error, counted: false, blocks: false },
         Outcome::Busy { after } => Settlement::Released { after },
     }
 }
@@ -39,14 +40,14 @@ fn settle_failure(failure: &Failure, attempts: u32, policy: &Policy<'_>) -> Sett
     let error = failure.to_string();
     let attempt = attempts.saturating_add(1);
     let delay = match failure.kind {
-        FailureKind::Unrecoverable => return Settlement::Dead { error, counted: false },
+        FailureKind::Unrecoverable => return Settlement::Dead { error, counted: false, blocks: false },
         _ if attempt >= policy.max_attempts => None,
         FailureKind::RetryableAfter(delay) => Some(delay),
         FailureKind::Retryable => policy.retry.delay(attempt, failure),
     };
     match delay {
         Some(after) => Settlement::Retry { after, error },
-        None => Settlement::Dead { error, counted: true },
+        None => Settlement::Dead { error, counted: true, blocks: false },
     }
 }
 
@@ -69,15 +70,18 @@ mod tests {
         let error = || "no".to_owned();
         assert_eq!(settled(Outcome::Done, 0), Settlement::Done);
         assert_eq!(settled(Outcome::RetryAfter(SECOND), 2), Settlement::Deferred { after: SECOND });
-        assert_eq!(settled(Outcome::Dead(error()), 0), Settlement::Dead { error: error(), counted: false });
+        assert_eq!(settled(Outcome::Dead(error()), 0), Settlement::Dead { error: error(), counted: false, blocks: false });
         let failed = |failure: Failure, attempts| settled(Outcome::Failed(failure), attempts);
         assert_eq!(failed(Failure::retryable("no"), 0), Settlement::Retry { after: SECOND, error: error() });
-        assert_eq!(failed(Failure::retryable("no"), 2), Settlement::Dead { error: error(), counted: true });
+        assert_eq!(failed(Failure::retryable("no"), 2), Settlement::Dead { error: error(), counted: true, blocks: false });
         let own = Failure::retryable_after(SECOND * 9, "no");
         assert_eq!(failed(own.clone(), 1), Settlement::Retry { after: SECOND * 9, error: error() });
-        assert_eq!(failed(own, 2), Settlement::Dead { error: error(), counted: true });
-        assert_eq!(failed(Failure::unrecoverable("no"), 0), Settlement::Dead { error: error(), counted: false });
-        assert_eq!(settled(Outcome::Unroutable(error()), 0), Settlement::Dead { error: error(), counted: false });
+        assert_eq!(failed(own, 2), Settlement::Dead { error: error(), counted: true, blocks: false });
+        assert_eq!(failed(Failure::unrecoverable("no"), 0), Settlement::Dead { error: error(), counted: false, blocks: false });
+        assert_eq!(
+            settled(Outcome::Unroutable(error()), 0),
+            Settlement::Dead { error: error(), counted: false, blocks: false }
+        );
         assert_eq!(settled(Outcome::Busy { after: SECOND }, 0), Settlement::Released { after: SECOND });
     }
 
@@ -106,6 +110,6 @@ mod tests {
         }
         let policy = Policy { retry: &Never, max_attempts: 3, max_deferrals: 2, park_unroutable: true };
         let settlement = settle(Outcome::Failed(Failure::retryable("no")), 0, 0, &policy);
-        assert_eq!(settlement, Settlement::Dead { error: "no".to_owned(), counted: true });
+        assert_eq!(settlement, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: false });
     }
 }

@@ -211,7 +211,8 @@ impl<S: Store + Clone> OutboxBuilder<S> {
         listeners.replace("native", self.listeners.map_err(StartError::Route)?)?;
         let store: Arc<dyn Store> = Arc::new(self.store.clone());
         if self.mode != Mode::WriterOnly {
-            listeners.remember(store.known_routes().await?);
+            let known = store.routes().await?;
+            listeners.remember(known.into_iter().filter(|known| known.first_seen_at.is_some()).map(|known| known.route));
         }
         // Last of what can fail: from here on everything runs or nothing does.
         #[cfg(feature = "wasm")]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, Node, NodeRecord,
-    Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, StoreError, WaitsFor,
+    Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, Node,
+    NodeRecord, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, StoreError, WaitsFor,
 };
 use crate::event::{Envelope, EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::StoreError;
+
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -70,4 +72,32 @@ pub struct Plan {
     pub good: bool,
     /// What the database said.
     pub text: String,
+}
+
+/// What looking for the schema came to: its faults are findings, all else is an error.
+pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreError> {
+    match checked {
+        Ok(()) => Ok(Finding::good("schema", "the schema is there, of this program's version")),
+        Err(error @ (StoreError::NoSchema { .. } | StoreError::SchemaOlder { .. })) => {
+            Ok(Finding::fault("schema", error.to_string(), "outbox migrate up"))
+        }
+        Err(error @ StoreError::SchemaNewer { .. }) => {
+            Ok(Finding::fault("schema", error.to_string(), "use the outbox that made it, or a newer one"))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a call may outlive its claim.
+pub(super) fn lease(expectations: &Expectations) -> Finding {
+    let Expectations { lease, deadline, .. } = expectations;
+    if deadline < lease {
+        Finding::good("lease", format!("claims hold for {lease:?}, listeners are cut off after {deadline:?}"))
+    } else {
+        Finding::fault(
+            "lease",
+            format!("listeners may take {deadline:?}, but claims hold for {lease:?} only"),
+            "set dispatcher.deadline below dispatcher.lease",
+        )
+    }
 }

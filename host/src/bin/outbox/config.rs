@@ -206,6 +206,14 @@ pub(crate) fn host_name() -> String {
     kernel.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "outbox".to_owned())
 }
 
+/// Who sits at this terminal, as far as it tells: `name@host`.
+pub(crate) fn user_name() -> String {
+    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+    let name =
+        ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
+    format!("{}@{}", name.as_deref().unwrap_or("unknown"), host_name())
+}
+
 /// Finds what `${env:NAME}` or `${file:PATH}` stands for.
 pub(crate) fn reference(source: &str, name: &str) -> Result<String, String> {
     match source {

@@ -1,9 +1,9 @@
 //! `outbox dead`: events that were given up.
 
 use clap::{Args, Subcommand};
-use outbox::dead::DeadEvents;
+use outbox::dead::{DeadEvents, ReplayLimits};
 use outbox::event::Status;
-use outbox::store::DeadFilter;
+use outbox::store::{Audit, DeadFilter};
 use outbox::{EventId, Store};
 use serde::Serialize;
 
@@ -12,9 +12,6 @@ use crate::database;
 use crate::event::{self, Fields, Paging};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, count};
-
-/// How many events one statement brings back.
-const BATCH: u32 = 500;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum DeadCommand {
@@ -106,7 +103,7 @@ impl DeadArgs {
             aggregate_type: self.aggregate_type.clone(),
             tenant_id: self.tenant.clone(),
             error: self.error.clone(),
-            dead_before: None,
+            ..DeadFilter::default()
         }
     }
 }
@@ -139,17 +136,22 @@ impl DeadCommand {
             Self::Replay(replay) if replay.all => replay_all(replay, config).await,
             Self::Replay(Replay { ids, dry_run, output, .. }) => {
                 let dead = dead(config).await?;
-                let step = async |id| if dry_run { is_dead(config, id).await } else { Ok(dead.replay(id).await?) };
+                let step = async |id| if dry_run { is_dead(config, id).await } else { Ok(dead.replay(id, &by_hand()).await?) };
                 each("replayed", ids, dry_run, output, step).await
             }
             Self::Discard { ids, yes, output } => {
                 let dead = dead(config).await?;
                 let many = u64::try_from(ids.len()).unwrap_or(u64::MAX);
                 output::confirm(&format!("delete {} for good", count(many, "dead event")), yes)?;
-                each("discarded", ids, false, output, async |id| Ok(dead.discard(id).await?)).await
+                each("discarded", ids, false, output, async |id| Ok(dead.discard(id, &by_hand()).await?)).await
             }
         }
     }
+}
+
+/// Who sits at this terminal, as far as the environment tells.
+pub(crate) fn by_hand() -> Audit {
+    Audit::by(crate::config::user_name())
 }
 
 async fn dead(config: &Config) -> Result<DeadEvents, Failure> {
@@ -205,7 +207,7 @@ async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
     }
     output::confirm(&format!("set {} back to new and deliver them again", count(matching, "dead event")), yes)?;
     let bar = output::progress("replaying", Some(matching));
-    let replayed = dead.replay_all(&filter, BATCH, |so_far| bar.set_position(so_far)).await;
+    let replayed = dead.replay_all(&filter, &ReplayLimits::default(), &by_hand(), |so_far| bar.set_position(so_far)).await;
     bar.finish_and_clear();
     show(replayed?)
 }

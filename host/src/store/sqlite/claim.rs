@@ -4,17 +4,18 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::SqliteStore;
+use super::line::{self, numbers};
 use super::open::failed;
 use super::row::{claimed, sequence};
 use crate::event::Fence;
-use crate::store::{ClaimRequest, Claimed, StoreError};
+use crate::store::{ClaimRequest, Claimed, StoreError, WaitsFor};
 use crate::time::{Timestamp, micros};
 use sqlx::Row;
 
 /// Choosing and locking are one statement: split, two owners could choose the same row. The window adds up the payloads, so
 /// that a batch of large events is a small batch; `length` of a blob reads its header only.
 /// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 most rows, ?5 most bytes, ?6 the newest insertion time.
-const CLAIM: &str = "
+pub(super) const CLAIM: &str = "
 UPDATE outbox_event
 SET due_at = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
 WHERE seq IN (
@@ -26,28 +27,58 @@ WHERE seq IN (
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at";
 
+/// As above, of lanes that the owner holds by the database's clock, each with the first and the last of the earlier events that
+/// it waits for. What these are judged by is not changed by the claim itself. ?7 lanes as a JSON list.
+pub(super) const CLAIM_LINE: &str = "
+UPDATE outbox_event
+SET due_at = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
+WHERE seq IN (
+  SELECT seq FROM (
+    SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+    FROM (SELECT seq, due_at, length(payload) AS bytes FROM outbox_event
+          WHERE due_at <= ?1 AND created_at <= ?6 AND lane IN (
+            SELECT lane FROM outbox_event_lane
+            WHERE owner = ?3 AND lease_end > ?1 AND lane IN (SELECT value FROM json_each(?7)))
+          ORDER BY due_at, seq LIMIT ?4))
+  WHERE bytes_before < ?5)
+RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+          content_type, payload, occurred_at, available_at, expires_at,
+          (SELECT earlier.seq FROM outbox_event AS earlier
+           WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+             AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+             AND (?8 = 0 OR earlier.status = 0) AND earlier.available_at <= ?1 AND earlier.seq < outbox_event.seq
+           ORDER BY earlier.seq LIMIT 1),
+          (SELECT earlier.seq FROM outbox_event AS earlier
+           WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+             AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+             AND (?8 = 0 OR earlier.status = 0) AND earlier.available_at <= ?1 AND earlier.seq < outbox_event.seq
+           ORDER BY earlier.seq DESC LIMIT 1)";
+
 /// ?1 an object of seq → fence, ?2 the new end of the lease.
-const RENEW: &str = "
+pub(super) const RENEW: &str = "
 UPDATE outbox_event SET due_at = ?2
 FROM json_each(?1) AS held
 WHERE outbox_event.seq = CAST(held.key AS INTEGER) AND claim_seq = held.value AND locked_by IS NOT NULL AND status IN (0, 2)
 RETURNING outbox_event.seq";
 
-const NEXT_DUE: &str = "SELECT min(due_at) FROM outbox_event WHERE due_at IS NOT NULL";
+pub(super) const NEXT_DUE: &str = "SELECT min(due_at) FROM outbox_event WHERE due_at IS NOT NULL";
 
 pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let now = store.now_micros();
-    let rows = sqlx::query(store.table.sql(CLAIM))
+    let statement = if request.line.is_some() { CLAIM_LINE } else { CLAIM };
+    let mut query = sqlx::query(store.table.sql(statement))
         .bind(now)
         .bind(now.saturating_add(micros(request.lease)))
         .bind(request.owner.as_str())
         .bind(i64::from(request.limit))
         .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
-        .bind(now.saturating_sub(micros(request.skip_recent)))
-        .fetch_all(&store.writer)
-        .await
-        .map_err(|error| failed("claim events", error))?;
-    let mut claimed = rows.iter().map(|row| claimed(row, now)).collect::<Result<Vec<_>, _>>()?;
+        .bind(now.saturating_sub(micros(request.skip_recent)));
+    if let Some(line) = &request.line {
+        query = query.bind(numbers(&line.lanes)).bind(line::rule(line.waits_for));
+    }
+    let rows = query.fetch_all(&store.writer).await.map_err(|error| failed("claim events", error))?;
+    let in_line = request.line.as_ref().is_some_and(|line| line.waits_for != WaitsFor::Nothing);
+    let mut claimed = rows.iter().map(|row| claimed(row, now, in_line)).collect::<Result<Vec<_>, _>>()?;
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(claimed)

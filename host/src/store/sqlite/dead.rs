@@ -1,44 +1,62 @@
-//! Dead events: count, bring back, delete.
+//! Events that failed: count, bring back, hurry, let pass, delete. What is done is noted in the same transaction.
 
-use sqlx::Row;
+use serde_json::{Value, json};
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Row, Sqlite};
 
 use super::SqliteStore;
+use super::audit::note;
 use super::open::failed;
+use super::transaction;
 use crate::event::EventId;
-use crate::store::{DeadFilter, StoreError};
+use crate::store::{Audit, DeadFilter, StoreError};
+use crate::time::Timestamp;
 
-/// Nothing bound means any. ?1 event type, ?2 aggregate type, ?3 tenant, ?4 text of the error, ?5 latest time of death.
+/// Nothing bound means any. ?1 event type, ?2 aggregate type, ?3 aggregate id, ?4 tenant, ?5 text of the error, ?6 most
+/// failures, ?7 earliest and ?8 latest time of death.
 const COUNT: &str = "
 SELECT count(*) FROM outbox_event
 WHERE status = 3 AND (?1 IS NULL OR event_type = ?1) AND (?2 IS NULL OR aggregate_type = ?2)
-  AND (?3 IS NULL OR tenant_id = ?3) AND (?4 IS NULL OR instr(last_error, ?4) > 0) AND (?5 IS NULL OR done_at <= ?5)";
+  AND (?3 IS NULL OR aggregate_id = ?3) AND (?4 IS NULL OR tenant_id = ?4) AND (?5 IS NULL OR instr(last_error, ?5) > 0)
+  AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8)";
 
 /// claim_seq goes on, so an outcome of the earlier life stays fenced off. ?1 the id, ?2 now.
 const REPLAY: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = ?2, expires_at = NULL
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = ?2, expires_at = NULL,
+    blocks = 0
 WHERE event_id = ?1 AND status = 3";
 
-/// ?1 to ?5 as above, ?6 now, ?7 most rows.
-const REPLAY_BATCH: &str = "
+/// ?1 to ?8 as above, ?9 now, ?10 most rows.
+pub(super) const REPLAY_BATCH: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = ?6, expires_at = NULL
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = ?9, expires_at = NULL,
+    blocks = 0
 WHERE seq IN (
   SELECT seq FROM outbox_event
   WHERE status = 3 AND (?1 IS NULL OR event_type = ?1) AND (?2 IS NULL OR aggregate_type = ?2)
-    AND (?3 IS NULL OR tenant_id = ?3) AND (?4 IS NULL OR instr(last_error, ?4) > 0) AND (?5 IS NULL OR done_at <= ?5)
-  ORDER BY seq LIMIT ?7)";
+    AND (?3 IS NULL OR aggregate_id = ?3) AND (?4 IS NULL OR tenant_id = ?4) AND (?5 IS NULL OR instr(last_error, ?5) > 0)
+    AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8)
+  ORDER BY seq LIMIT ?10)";
+
+/// ?1 now, ?2 most failures, ?3 most rows.
+const HASTEN: &str = "
+UPDATE outbox_event SET due_at = ?1
+WHERE seq IN (
+  SELECT seq FROM outbox_event
+  WHERE due_at > ?1 AND status = 2 AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)
+  ORDER BY seq LIMIT ?3)";
 
 const DISCARD: &str = "DELETE FROM outbox_event WHERE event_id = ?1 AND status = 3";
 
+const SKIP: &str = "UPDATE outbox_event SET blocks = 0 WHERE event_id = ?1 AND blocks = 1";
+
+type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
+
 pub(super) async fn count(store: &SqliteStore, filter: &DeadFilter) -> Result<u64, StoreError> {
     let action = "count dead events";
-    let row = sqlx::query(store.table.sql(COUNT))
-        .bind(&filter.event_type)
-        .bind(&filter.aggregate_type)
-        .bind(&filter.tenant_id)
-        .bind(&filter.error)
-        .bind(filter.dead_before.map(crate::time::Timestamp::as_micros))
+    let row = filtered(sqlx::query(store.table.sql(COUNT)), filter)
         .fetch_one(&store.readers)
         .await
         .map_err(|error| failed(action, error))?;
@@ -46,36 +64,65 @@ pub(super) async fn count(store: &SqliteStore, filter: &DeadFilter) -> Result<u6
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-pub(super) async fn replay(store: &SqliteStore, id: EventId) -> Result<bool, StoreError> {
-    let result = sqlx::query(store.table.sql(REPLAY))
-        .bind(id.as_str())
-        .bind(store.now_micros())
-        .execute(&store.writer)
-        .await
-        .map_err(|error| failed("replay a dead event", error))?;
-    Ok(result.rows_affected() == 1)
+pub(super) async fn replay(store: &SqliteStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    let statement = sqlx::query(store.table.sql(REPLAY)).bind(id.to_string()).bind(store.now_micros());
+    Ok(noted(store, statement, audit, "replay", &json!({ "event_id": id })).await? == 1)
 }
 
-pub(super) async fn replay_batch(store: &SqliteStore, filter: &DeadFilter, limit: u32) -> Result<u64, StoreError> {
-    let result = sqlx::query(store.table.sql(REPLAY_BATCH))
-        .bind(&filter.event_type)
-        .bind(&filter.aggregate_type)
-        .bind(&filter.tenant_id)
-        .bind(&filter.error)
-        .bind(filter.dead_before.map(crate::time::Timestamp::as_micros))
-        .bind(store.now_micros())
-        .bind(i64::from(limit))
-        .execute(&store.writer)
-        .await
-        .map_err(|error| failed("replay dead events", error))?;
+pub(super) async fn replay_batch(
+    store: &SqliteStore,
+    filter: &DeadFilter,
+    limit: u32,
+    audit: &Audit,
+) -> Result<u64, StoreError> {
+    let statement =
+        filtered(sqlx::query(store.table.sql(REPLAY_BATCH)), filter).bind(store.now_micros()).bind(i64::from(limit));
+    noted(store, statement, audit, "replay", &json!(filter)).await
+}
+
+pub(super) async fn hasten(
+    store: &SqliteStore,
+    max_attempts: Option<u32>,
+    limit: u32,
+    audit: &Audit,
+) -> Result<u64, StoreError> {
+    let statement = sqlx::query(store.table.sql(HASTEN)).bind(store.now_micros()).bind(max_attempts).bind(i64::from(limit));
+    noted(store, statement, audit, "hasten", &json!({ "max_attempts": max_attempts })).await
+}
+
+pub(super) async fn discard(store: &SqliteStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    let statement = sqlx::query(store.table.sql(DISCARD)).bind(id.to_string());
+    Ok(noted(store, statement, audit, "discard", &json!({ "event_id": id })).await? == 1)
+}
+
+pub(super) async fn skip(store: &SqliteStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    let statement = sqlx::query(store.table.sql(SKIP)).bind(id.to_string());
+    Ok(noted(store, statement, audit, "skip", &json!({ "event_id": id })).await? == 1)
+}
+
+/// Runs a statement and notes how many rows it changed. Returns how many.
+pub(super) async fn noted(
+    store: &SqliteStore,
+    statement: Statement<'_>,
+    audit: &Audit,
+    action: &'static str,
+    selector: &Value,
+) -> Result<u64, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let result = statement.execute(&mut *transaction).await.map_err(|error| failed(action, error))?;
+    note(store, &mut transaction, audit, action, selector, result.rows_affected()).await?;
+    transaction::commit(transaction).await?;
     Ok(result.rows_affected())
 }
 
-pub(super) async fn discard(store: &SqliteStore, id: EventId) -> Result<bool, StoreError> {
-    let result = sqlx::query(store.table.sql(DISCARD))
-        .bind(id.as_str())
-        .execute(&store.writer)
-        .await
-        .map_err(|error| failed("discard a dead event", error))?;
-    Ok(result.rows_affected() == 1)
+fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {
+    statement
+        .bind(&filter.event_type)
+        .bind(&filter.aggregate_type)
+        .bind(&filter.aggregate_id)
+        .bind(&filter.tenant_id)
+        .bind(&filter.error)
+        .bind(filter.max_attempts)
+        .bind(filter.dead_after.map(Timestamp::as_micros))
+        .bind(filter.dead_before.map(Timestamp::as_micros))
 }

@@ -1,6 +1,7 @@
 //! What people ask: counts, lists, one row. On the connections that only read.
 
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
 use super::open::failed;
@@ -16,6 +17,7 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL) AS done,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
+       (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
        (SELECT min(available_at) FROM outbox_event
         WHERE due_at IS NOT NULL AND available_at <= ?1 AND (due_at <= ?1 OR locked_by IS NOT NULL)) AS oldest
 FROM outbox_event WHERE due_at IS NOT NULL";
@@ -25,7 +27,7 @@ FROM outbox_event WHERE due_at IS NOT NULL";
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
@@ -37,7 +39,7 @@ ORDER BY seq LIMIT ?11";
 const LIST_NEWEST_FIRST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
@@ -49,7 +51,7 @@ ORDER BY seq DESC LIMIT ?11";
 const GET: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
 FROM outbox_event WHERE event_id = ?1";
 
 pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {
@@ -57,17 +59,15 @@ pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {
     let now = store.now_micros();
     let row =
         sqlx::query(store.table.sql(STATS)).bind(now).fetch_one(&store.readers).await.map_err(|error| failed(action, error))?;
-    let count = |name: &str| -> Result<u64, StoreError> {
-        let value: i64 = row.try_get(name).map_err(|error| failed(action, error))?;
-        Ok(u64::try_from(value).unwrap_or(0))
-    };
-    let oldest: Option<i64> = row.try_get("oldest").map_err(|error| failed(action, error))?;
+    let count = |name: &str| column(&row, name).map_err(|error| failed(action, error));
+    let oldest = optional(&row, "oldest").map_err(|error| failed(action, error))?;
     Ok(Stats {
         new: count("new")?,
         retry: count("retry")?,
         done: count("done")?,
         dead: count("dead")?,
         parked: count("parked")?,
+        blocked: count("blocked")?,
         in_flight: count("in_flight")?,
         oldest_pending_seconds: oldest.map(|oldest| {
             let age = crate::time::Timestamp::from_micros(now).since(crate::time::Timestamp::from_micros(oldest));
@@ -105,4 +105,14 @@ pub(super) async fn get(store: &SqliteStore, id: EventId) -> Result<Option<Recor
         .await
         .map_err(|error| failed("read an event", error))?;
     row.as_ref().map(record).transpose()
+}
+
+/// A number that is counted, so never below zero.
+pub(super) fn column<N: TryFrom<i64> + Default>(row: &SqliteRow, name: &str) -> Result<N, sqlx::Error> {
+    row.try_get::<i64, _>(name).map(|value| N::try_from(value).unwrap_or_default())
+}
+
+/// A number that may be NULL.
+pub(super) fn optional(row: &SqliteRow, name: &str) -> Result<Option<i64>, sqlx::Error> {
+    row.try_get(name)
 }

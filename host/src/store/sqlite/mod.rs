@@ -3,12 +3,17 @@
 //! One connection writes, a few read: SQLite has one writer at a time anyway, and a queue inside the process is fair where
 //! `SQLITE_BUSY` is not. SQLite has no clock of its own: the store's [`Clock`] is the database's clock.
 
+mod audit;
 mod claim;
 mod dead;
+mod diagnose;
 mod insert;
 mod inspect;
+mod line;
 mod migrate;
+mod node;
 mod open;
+mod plan;
 mod purge;
 mod route;
 mod row;
@@ -16,6 +21,7 @@ mod settle;
 mod transaction;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteTransaction};
@@ -23,10 +29,11 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteTransaction};
 pub use open::SqliteOptions;
 
 use super::{
-    ClaimRequest, Claimed, DeadFilter, Filter, Migration, NewRow, Ownership, PurgeBatch, PurgeRequest, Record, Settled, Stats,
-    Store, StoreError, TableName, TransactionalStore,
+    Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, NewRow, Node,
+    NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store, StoreError, TableName,
+    TransactionalStore, WaitsFor, WakeUps,
 };
-use crate::event::{EventId, Fence, Route};
+use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::time::{Clock, Timestamp, micros};
 
 /// The outbox in a SQLite file.
@@ -105,11 +112,11 @@ impl Store for SqliteStore {
         settle::settle(self, settled).await
     }
 
-    async fn renew(&self, held: &[Fence], lease: std::time::Duration) -> Result<Vec<u64>, StoreError> {
+    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
         claim::renew(self, held, micros(lease)).await
     }
 
-    async fn next_due(&self) -> Result<Option<std::time::Duration>, StoreError> {
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
         claim::next_due(self).await
     }
 
@@ -117,12 +124,65 @@ impl Store for SqliteStore {
         route::unpark(self, routes, limit).await
     }
 
-    async fn known_routes(&self) -> Result<Vec<Route>, StoreError> {
-        route::known(self).await
+    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        route::list(self).await
+    }
+
+    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        route::count(self).await
+    }
+
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        route::pause(self, route, audit).await
+    }
+
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        route::resume(self, route, audit).await
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
         route::remember(self, routes).await
+    }
+
+    async fn beat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        node::beat(self, node, micros(lease)).await
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
+        node::leave(self, owner).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        node::nodes(self).await
+    }
+
+    async fn keep_lanes(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+        line::keep(self, owner, micros(lease), most, of).await
+    }
+
+    async fn release_lanes(&self, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError> {
+        line::release(self, owner, lanes).await
+    }
+
+    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
+        line::blockers(self, lanes).await
+    }
+
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError> {
+        line::unblock(self, blockers, waits_for, limit).await
+    }
+
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        line::blocked_keys(self, limit).await
+    }
+
+    /// Nothing: processes that share a file have no way to call each other, and find what is due by polling.
+    async fn notify(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn listen(&self) -> Result<Option<Box<dyn WakeUps>>, StoreError> {
+        Ok(None)
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
@@ -141,16 +201,33 @@ impl Store for SqliteStore {
         dead::count(self, filter).await
     }
 
-    async fn replay(&self, id: EventId) -> Result<bool, StoreError> {
-        dead::replay(self, id).await
+    async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        dead::replay(self, id, audit).await
     }
 
-    async fn replay_batch(&self, filter: &DeadFilter, limit: u32) -> Result<u64, StoreError> {
-        dead::replay_batch(self, filter, limit).await
+    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        dead::replay_batch(self, filter, limit, audit).await
     }
 
-    async fn discard(&self, id: EventId) -> Result<bool, StoreError> {
-        dead::discard(self, id).await
+    async fn hasten(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        dead::hasten(self, max_attempts, limit, audit).await
+    }
+
+    async fn discard(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        dead::discard(self, id, audit).await
+    }
+
+    async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        dead::skip(self, id, audit).await
+    }
+
+    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
+        let mut connection = self.writer.acquire().await.map_err(|error| open::failed("note what was done", error))?;
+        audit::note(self, &mut connection, audit, action, selector, count).await
+    }
+
+    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        audit::list(self, limit).await
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
@@ -159,6 +236,19 @@ impl Store for SqliteStore {
 
     async fn count_purgeable(&self, request: PurgeRequest) -> Result<u64, StoreError> {
         purge::count(self, request).await
+    }
+
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+        diagnose::diagnose(self, expectations).await
+    }
+
+    async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
+        plan::plans(self).await
+    }
+
+    fn grants_sql(&self) -> String {
+        "-- SQLite has no roles: whoever may write the file may do everything. Give the file and its directory to one user.\n"
+            .to_owned()
     }
 
     async fn close(&self) {

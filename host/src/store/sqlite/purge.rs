@@ -8,7 +8,7 @@ use crate::store::{PurgeBatch, PurgeRequest, StoreError};
 use crate::time::{Timestamp, micros};
 
 /// ?1 status, ?2 the cut-off, ?3 most rows. Walks its own index from the oldest.
-const PURGE: &str = "
+pub(super) const PURGE: &str = "
 DELETE FROM outbox_event
 WHERE seq IN (
   SELECT seq FROM outbox_event WHERE status = ?1 AND done_at IS NOT NULL AND done_at <= ?2 ORDER BY done_at LIMIT ?3)

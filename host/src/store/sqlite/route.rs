@@ -1,15 +1,19 @@
-//! Routes that had a listener, and the events that wait for theirs.
+//! Routes that had a listener or are paused, and the events that wait for theirs.
 
 use serde_json::json;
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
+use super::dead::noted;
+use super::inspect::{column, optional};
 use super::open::failed;
 use crate::event::Route;
-use crate::store::StoreError;
+use crate::store::{Audit, RouteRecord, StoreError};
+use crate::time::Timestamp;
 
 /// ?1 rows of [aggregate_type, event_type], ?2 most rows. The index on parked routes serves the join.
-const UNPARK: &str = "
+pub(super) const UNPARK: &str = "
 UPDATE outbox_event SET parked = NULL, due_at = available_at
 WHERE seq IN (
   SELECT outbox_event.seq FROM jsonb_each(?1) AS route CROSS JOIN outbox_event
@@ -22,7 +26,40 @@ INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at)
 SELECT value ->> 0, value ->> 1, ?2 FROM jsonb_each(?1) WHERE true
 ON CONFLICT DO NOTHING";
 
-const KNOWN: &str = "SELECT aggregate_type, event_type FROM outbox_event_route";
+/// Without counts: the routes themselves are few.
+const ROUTES: &str = "
+SELECT name.aggregate_type, name.event_type, first_seen_at, paused_at, paused_by, reason,
+       0 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead
+FROM (SELECT aggregate_type, event_type FROM outbox_event_route
+      UNION SELECT aggregate_type, event_type FROM outbox_event_pause) AS name
+LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
+LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
+ORDER BY 1, 2";
+
+/// Each number from the index that holds just those rows.
+const COUNT: &str = "
+SELECT name.aggregate_type, name.event_type, first_seen_at, paused_at, paused_by, reason, waiting, parked, blocked, dead
+FROM (
+  SELECT aggregate_type, event_type, sum(waiting) AS waiting, sum(parked) AS parked, sum(blocked) AS blocked, sum(dead) AS dead
+  FROM (
+    SELECT aggregate_type, event_type, 1 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead FROM outbox_event
+    WHERE due_at IS NOT NULL
+    UNION ALL SELECT aggregate_type, event_type, 0, 1, 0, 0 FROM outbox_event WHERE parked IS NOT NULL
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 1, 0 FROM outbox_event WHERE behind IS NOT NULL
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 1 FROM outbox_event WHERE status = 3
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_route
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_pause)
+  GROUP BY aggregate_type, event_type) AS name
+LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
+LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
+ORDER BY 1, 2";
+
+/// ?1 aggregate type, ?2 event type, ?3 now, ?4 who, ?5 why.
+const PAUSE: &str = "
+INSERT INTO outbox_event_pause (aggregate_type, event_type, paused_at, paused_by, reason) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT DO NOTHING";
+
+const RESUME: &str = "DELETE FROM outbox_event_pause WHERE aggregate_type = ?1 AND event_type = ?2";
 
 pub(super) async fn unpark(store: &SqliteStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
     let result = sqlx::query(store.table.sql(UNPARK))
@@ -44,15 +81,59 @@ pub(super) async fn remember(store: &SqliteStore, routes: &[Route]) -> Result<()
     Ok(())
 }
 
-pub(super) async fn known(store: &SqliteStore) -> Result<Vec<Route>, StoreError> {
-    let rows = sqlx::query(store.table.sql(KNOWN))
-        .fetch_all(&store.readers)
-        .await
-        .map_err(|error| failed("read the known routes", error))?;
-    Ok(rows
-        .iter()
-        .filter_map(|row| Route::new(row.try_get::<&str, _>(0).ok()?, row.try_get::<&str, _>(1).ok()?).ok())
-        .collect())
+pub(super) async fn list(store: &SqliteStore) -> Result<Vec<RouteRecord>, StoreError> {
+    read(store, ROUTES).await
+}
+
+pub(super) async fn count(store: &SqliteStore) -> Result<Vec<RouteRecord>, StoreError> {
+    read(store, COUNT).await
+}
+
+async fn read(store: &SqliteStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
+    let action = "read the routes";
+    let rows =
+        sqlx::query(store.table.sql(statement)).fetch_all(&store.readers).await.map_err(|error| failed(action, error))?;
+    let mut routes = Vec::with_capacity(rows.len());
+    for row in &rows {
+        // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
+        if let Some(record) = record(row).map_err(|error| failed(action, error))? {
+            routes.push(record);
+        }
+    }
+    Ok(routes)
+}
+
+fn record(row: &SqliteRow) -> Result<Option<RouteRecord>, sqlx::Error> {
+    let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
+        return Ok(None);
+    };
+    Ok(Some(RouteRecord {
+        route,
+        first_seen_at: optional(row, "first_seen_at")?.map(Timestamp::from_micros),
+        paused_at: optional(row, "paused_at")?.map(Timestamp::from_micros),
+        paused_by: row.try_get("paused_by")?,
+        pause_reason: row.try_get("reason")?,
+        waiting: column(row, "waiting")?,
+        parked: column(row, "parked")?,
+        blocked: column(row, "blocked")?,
+        dead: column(row, "dead")?,
+    }))
+}
+
+pub(super) async fn pause(store: &SqliteStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    let (actor, reason) = audit.stored();
+    let statement = sqlx::query(store.table.sql(PAUSE))
+        .bind(route.aggregate_type.as_str())
+        .bind(route.event_type.as_str())
+        .bind(store.now_micros())
+        .bind(actor)
+        .bind(reason);
+    Ok(noted(store, statement, audit, "pause", &json!(route)).await? == 1)
+}
+
+pub(super) async fn resume(store: &SqliteStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    let statement = sqlx::query(store.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+    Ok(noted(store, statement, audit, "resume", &json!(route)).await? == 1)
 }
 
 fn pairs(routes: &[Route]) -> String {

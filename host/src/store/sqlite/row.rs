@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row, Sqlite, Type};
 
 use crate::event::{Envelope, Event, Fence, Headers, Route, Status};
-use crate::store::{Claimed, Due, Record, StoreError};
+use crate::store::{Behind, Claimed, Due, Record, StoreError};
 use crate::time::Timestamp;
 
 /// What `RETURNING` gives of a claimed row, after its `seq`.
@@ -24,6 +24,8 @@ pub(super) mod column {
     pub(in crate::store::sqlite) const OCCURRED_AT: usize = 13;
     pub(in crate::store::sqlite) const AVAILABLE_AT: usize = 14;
     pub(in crate::store::sqlite) const EXPIRES_AT: usize = 15;
+    pub(in crate::store::sqlite) const FIRST_OF_LINE: usize = 16;
+    pub(in crate::store::sqlite) const LAST_BEFORE: usize = 17;
 }
 
 /// The `seq` of a row, which stands first in every statement's result.
@@ -32,8 +34,9 @@ pub(super) fn sequence(row: &SqliteRow) -> Result<u64, StoreError> {
     Ok(u64::try_from(sequence).unwrap_or(0))
 }
 
-/// A claimed row. What only this event needs may be unreadable without spoiling the batch.
-pub(super) fn claimed(row: &SqliteRow, now: i64) -> Result<Claimed, StoreError> {
+/// A claimed row, with its place in the line when the statement asked for it. What only this event needs may be unreadable
+/// without spoiling the batch.
+pub(super) fn claimed(row: &SqliteRow, now: i64, in_line: bool) -> Result<Claimed, StoreError> {
     let sequence = sequence(row)?;
     let broken = |why: String| StoreError::Row { sequence, why };
     let fence = Fence { sequence, claim: number(row, column::CLAIM_SEQ).map_err(broken)? };
@@ -54,7 +57,15 @@ pub(super) fn claimed(row: &SqliteRow, now: i64) -> Result<Claimed, StoreError> 
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
         due,
+        behind: if in_line { behind(row).map_err(broken)? } else { None },
     })
+}
+
+fn behind(row: &SqliteRow) -> Result<Option<Behind>, String> {
+    let first: Option<i64> = get(row, column::FIRST_OF_LINE)?;
+    first
+        .map(|_| Ok(Behind { first: number(row, column::FIRST_OF_LINE)?, nearest: number(row, column::LAST_BEFORE)? }))
+        .transpose()
 }
 
 fn event(row: &SqliteRow, fence: Fence, attempts: u32) -> Result<Event, String> {
@@ -142,6 +153,8 @@ fn read_record(row: &SqliteRow, seq: u64) -> Result<Record, String> {
         expires_at: time("expires_at")?,
         done_at: time("done_at")?,
         parked: field(row, "parked")?,
+        behind: field::<Option<i64>>(row, "behind")?.and_then(|behind| u64::try_from(behind).ok()),
+        blocks: field::<i64>(row, "blocks")? != 0,
         locked_by: field(row, "locked_by")?,
         locked_at: time("locked_at")?,
         last_error: field(row, "last_error")?,

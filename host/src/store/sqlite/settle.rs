@@ -16,11 +16,17 @@ use crate::store::settlement::delay_micros;
 use crate::store::{Settled, Settlement, StoreError};
 
 /// ?1 an object of seq → fence, ?2 now.
-const DONE: &str = "
+pub(super) const DONE: &str = "
 UPDATE outbox_event
 SET status = 1, done_at = ?2, due_at = NULL, claims = 0, parked = NULL, locked_by = NULL, locked_at = NULL
 FROM json_each(?1) AS settled
 WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq = settled.value AND locked_by IS NOT NULL AND status IN (0, 2)";
+
+/// ?1 an object of seq → fence.
+const ERASED: &str = "
+DELETE FROM outbox_event
+WHERE locked_by IS NOT NULL AND status IN (0, 2)
+  AND (seq, claim_seq) IN (SELECT CAST(settled.key AS INTEGER), settled.value FROM json_each(?1) AS settled)";
 
 /// ?1 rows of [seq, fence, delay], ?2 now.
 const DEFERRED: &str = "
@@ -37,11 +43,11 @@ SET status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, la
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// ?1 rows of [seq, fence, counted, error], ?2 now.
+/// Without an aggregate id there is nothing to block. ?1 rows of [seq, fence, counted, error, blocks], ?2 now.
 const DEAD: &str = "
 UPDATE outbox_event
 SET status = 3, done_at = ?2, due_at = NULL, attempts = attempts + (settled.value ->> 2), last_error = settled.value ->> 3,
-    claims = 0, parked = NULL, locked_by = NULL, locked_at = NULL
+    blocks = iif(aggregate_id IS NULL, 0, settled.value ->> 4), claims = 0, parked = NULL, locked_by = NULL, locked_at = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
@@ -49,6 +55,13 @@ WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1
 const PARKED: &str = "
 UPDATE outbox_event
 SET due_at = NULL, parked = settled.value ->> 2, claims = 0, locked_by = NULL, locked_at = NULL
+FROM jsonb_each(?1) AS settled
+WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
+
+/// ?1 rows of [seq, fence, the event before]. The claim is given back: the event never started.
+const BEHIND: &str = "
+UPDATE outbox_event
+SET due_at = NULL, behind = settled.value ->> 2, claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
@@ -66,10 +79,12 @@ const MAX_ERROR_CHARS: usize = 4_000;
 #[derive(Default)]
 struct Sorted {
     done: Vec<Fence>,
+    erased: Vec<Fence>,
     deferred: Vec<serde_json::Value>,
     retry: Vec<serde_json::Value>,
     dead: Vec<serde_json::Value>,
     parked: Vec<serde_json::Value>,
+    behind: Vec<serde_json::Value>,
     released: Vec<serde_json::Value>,
 }
 
@@ -109,13 +124,15 @@ fn sort(settled: &[Settled]) -> Sorted {
         let Fence { sequence, claim } = *fence;
         match settlement {
             Settlement::Done => sorted.done.push(*fence),
+            Settlement::Erased => sorted.erased.push(*fence),
             Settlement::Deferred { after } => sorted.deferred.push(json!([sequence, claim, delay_micros(*after)])),
             Settlement::Retry { after, error } => {
                 sorted.retry.push(json!([sequence, claim, delay_micros(*after), cut(error)]));
             }
-            Settlement::Dead { error, counted } => {
-                sorted.dead.push(json!([sequence, claim, u8::from(*counted), cut(error)]));
+            Settlement::Dead { error, counted, blocks } => {
+                sorted.dead.push(json!([sequence, claim, u8::from(*counted), cut(error), u8::from(*blocks)]));
             }
+            Settlement::Behind { sequence: before } => sorted.behind.push(json!([sequence, claim, before])),
             Settlement::Parked { reason } => sorted.parked.push(json!([sequence, claim, cut(reason)])),
             Settlement::Released { after } => sorted.released.push(json!([sequence, claim, delay_micros(*after)])),
         }
@@ -127,14 +144,17 @@ impl Sorted {
     /// The statements that have something to do, with their rows.
     fn statements(self, store: &SqliteStore) -> Vec<(SqlStr, String)> {
         let mut statements = Vec::with_capacity(1);
-        if !self.done.is_empty() {
-            statements.push((store.table.sql(DONE), fences(self.done.iter())));
+        for (sql, rows) in [(DONE, self.done), (ERASED, self.erased)] {
+            if !rows.is_empty() {
+                statements.push((store.table.sql(sql), fences(rows.iter())));
+            }
         }
         let others = [
             (DEFERRED, self.deferred),
             (RETRY, self.retry),
             (DEAD, self.dead),
             (PARKED, self.parked),
+            (BEHIND, self.behind),
             (RELEASED, self.released),
         ];
         for (sql, rows) in others {

@@ -1,0 +1,65 @@
+//! The record of what is done by hand.
+
+use serde_json::Value;
+use sqlx::Row;
+use sqlx::sqlite::SqliteConnection;
+
+use super::SqliteStore;
+use super::inspect::column;
+use super::open::failed;
+use crate::store::{Audit, AuditRecord, StoreError};
+use crate::time::Timestamp;
+
+const NOTE: &str = "
+INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+const LIST: &str = "SELECT at, actor, action, selector, count, reason FROM outbox_event_audit ORDER BY id DESC LIMIT ?1";
+
+/// Notes it in the transaction that does it; nothing when nothing was done.
+pub(super) async fn note(
+    store: &SqliteStore,
+    connection: &mut SqliteConnection,
+    audit: &Audit,
+    action: &str,
+    selector: &Value,
+    count: u64,
+) -> Result<(), StoreError> {
+    if count == 0 {
+        return Ok(());
+    }
+    let (actor, reason) = audit.stored();
+    sqlx::query(store.table.sql(NOTE))
+        .bind(store.now_micros())
+        .bind(actor)
+        .bind(action)
+        .bind(selector.to_string())
+        .bind(i64::try_from(count).unwrap_or(i64::MAX))
+        .bind(reason)
+        .execute(connection)
+        .await
+        .map_err(|error| failed("note what was done", error))?;
+    Ok(())
+}
+
+pub(super) async fn list(store: &SqliteStore, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+    let action = "read what was done by hand";
+    let rows = sqlx::query(store.table.sql(LIST))
+        .bind(i64::from(limit))
+        .fetch_all(&store.readers)
+        .await
+        .map_err(|error| failed(action, error))?;
+    rows.iter()
+        .map(|row| {
+            let selector: &str = row.try_get("selector")?;
+            Ok(AuditRecord {
+                at: Timestamp::from_micros(row.try_get("at")?),
+                actor: row.try_get("actor")?,
+                action: row.try_get("action")?,
+                selector: serde_json::from_str(selector).unwrap_or_else(|_| selector.into()),
+                count: column(row, "count")?,
+                reason: row.try_get("reason")?,
+            })
+        })
+        .collect::<Result<_, sqlx::Error>>()
+        .map_err(|error| failed(action, error))
+}

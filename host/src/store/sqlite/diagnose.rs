@@ -1,0 +1,136 @@
+//! What `outbox doctor` looks at in a SQLite file.
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteConnection;
+
+use super::SqliteStore;
+use super::open::failed;
+use crate::store::finding::{lease, schema};
+use crate::store::{Expectations, Finding, Store, StoreError};
+
+const INDEXES: [&str; 6] = [
+    "outbox_event_due",
+    "outbox_event_done",
+    "outbox_event_dead",
+    "outbox_event_parked",
+    "outbox_event_line",
+    "outbox_event_behind",
+];
+
+const INDEX_EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'index' AND name = ?1";
+
+/// Below it, a rare race between a checkpoint and a writer can damage the file.
+const SAFE_VERSION: (u32, u32, u32) = (3, 51, 3);
+/// Beyond it, somebody reads for so long that what was written cannot be moved into the file.
+const LARGE_WAL: u64 = 256 << 20;
+
+pub(super) async fn diagnose(store: &SqliteStore, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+    let mut connection = store.writer.acquire().await.map_err(|error| failed("look at the database", error))?;
+    let mut findings = vec![Finding::good("connection", format!("the file {} is open", store.file))];
+    findings.push(version(&text(&mut connection, "SELECT sqlite_version()").await?));
+    findings.push(journal(&text(&mut connection, "PRAGMA journal_mode").await?));
+    findings.push(synchronous(number(&mut connection, "PRAGMA synchronous").await?));
+    findings.push(wal(store));
+    findings.push(free_pages(&mut connection).await?);
+    drop(connection);
+    let known = schema(store.check_schema().await)?;
+    let there = known.fix.is_none();
+    findings.push(known);
+    if there {
+        findings.extend(indexes(store).await?);
+    }
+    findings.push(lease(expectations));
+    Ok(findings)
+}
+
+fn version(found: &str) -> Finding {
+    let mut parts = found.split('.').map(|part| part.parse().unwrap_or(0));
+    let number = (parts.next().unwrap_or(0), parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if number >= SAFE_VERSION {
+        Finding::good("version", format!("SQLite {found}"))
+    } else {
+        Finding::fault(
+            "version",
+            format!("SQLite {found} can damage a file in WAL mode under a rare race"),
+            "build outbox with the SQLite that it brings (3.51.3 or later)",
+        )
+    }
+}
+
+fn journal(mode: &str) -> Finding {
+    if mode.eq_ignore_ascii_case("wal") {
+        Finding::good("journal_mode", "WAL: readers never wait for the writer")
+    } else {
+        Finding::fault(
+            "journal_mode",
+            format!("the journal mode is {mode}, so readers and the writer lock each other out"),
+            "move the file to a local file system that has shared memory; the mode is WAL there by itself",
+        )
+    }
+}
+
+fn synchronous(level: i64) -> Finding {
+    if level >= 2 {
+        Finding::good("synchronous", "FULL: a commit survives a power cut")
+    } else {
+        Finding::fault(
+            "synchronous",
+            "commits are not waited for, so a power cut can lose events that were committed",
+            "do not set PRAGMA synchronous on the connection of the outbox",
+        )
+    }
+}
+
+fn wal(store: &SqliteStore) -> Finding {
+    let bytes = std::fs::metadata(format!("{}-wal", store.file)).map_or(0, |file| file.len());
+    let found = format!("the write-ahead log holds {} MiB", bytes >> 20);
+    if bytes < LARGE_WAL {
+        Finding::good("wal", found)
+    } else {
+        Finding::warning(
+            "wal",
+            found,
+            "find the program that keeps a read transaction open on the file, and end it; or run: PRAGMA wal_checkpoint(TRUNCATE)",
+        )
+    }
+}
+
+async fn free_pages(connection: &mut SqliteConnection) -> Result<Finding, StoreError> {
+    let free = number(connection, "PRAGMA freelist_count").await?;
+    let all = number(connection, "PRAGMA page_count").await?;
+    let found = format!("{free} of {all} pages are free");
+    // Free pages are used again by the next events: only a file that will never be so full again is worth the work.
+    Ok(if free > 25_000 && free > all / 2 {
+        Finding::warning("bloat", found, "when the file should become smaller, stop the hosts and run: VACUUM")
+    } else {
+        Finding::good("bloat", found)
+    })
+}
+
+async fn indexes(store: &SqliteStore) -> Result<Vec<Finding>, StoreError> {
+    let action = "look for the indexes";
+    let mut missing = Vec::new();
+    for index in INDEXES {
+        let name = index.replace("outbox_event", store.table.as_str());
+        let row =
+            sqlx::query(INDEX_EXISTS).bind(&name).fetch_one(&store.readers).await.map_err(|error| failed(action, error))?;
+        if row.try_get::<i64, _>(0).map_err(|error| failed(action, error))? == 0 {
+            missing.push(Finding::fault(
+                "indexes",
+                format!("the index {name} is missing, so the host reads the whole table again and again"),
+                format!("make it as `outbox migrate sql` prints it: CREATE INDEX {name} …"),
+            ));
+        }
+    }
+    Ok(if missing.is_empty() { vec![Finding::good("indexes", format!("all {} are there", INDEXES.len()))] } else { missing })
+}
+
+async fn text(connection: &mut SqliteConnection, sql: &'static str) -> Result<String, StoreError> {
+    let row = sqlx::query(sql).fetch_one(connection).await;
+    row.and_then(|row| row.try_get(0)).map_err(|error| failed("look at the database", error))
+}
+
+async fn number(connection: &mut SqliteConnection, sql: &'static str) -> Result<i64, StoreError> {
+    let row = sqlx::query(sql).fetch_one(connection).await;
+    row.and_then(|row| row.try_get(0)).map_err(|error| failed("look at the database", error))
+}

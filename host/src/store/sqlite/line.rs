@@ -1,0 +1,176 @@
+//! Order by aggregate: who works on which lane, and what waits behind which event.
+
+use std::fmt::Display;
+
+use sqlx::Row;
+
+use super::SqliteStore;
+use super::inspect::{column, optional};
+use super::open::failed;
+use super::row::sequence;
+use super::transaction;
+use crate::event::{OwnerId, Status};
+use crate::store::{BlockedKey, StoreError, WaitsFor};
+use crate::time::Timestamp;
+
+/// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken anew.
+const RENEW: &str = "UPDATE outbox_event_lane SET lease_end = ?3 WHERE owner = ?1 AND lease_end > ?2";
+
+/// ?1 the owner, ?2 now, ?3 the end of the lease, ?4 the number of lanes, ?5 how many to hold in all.
+const TAKE: &str = "
+UPDATE outbox_event_lane SET owner = ?1, lease_end = ?3
+WHERE lane IN (
+  SELECT lane FROM outbox_event_lane WHERE lane < ?4 AND (owner IS NULL OR lease_end <= ?2) ORDER BY lane
+  LIMIT max(?5 - (SELECT count(*) FROM outbox_event_lane WHERE owner = ?1 AND lease_end > ?2), 0))";
+
+const HELD: &str = "SELECT lane FROM outbox_event_lane WHERE owner = ?1 AND lease_end > ?2 ORDER BY lane";
+
+/// ?1 the owner, ?2 lanes as a JSON list.
+const RELEASE: &str = "
+UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = ?1 AND lane IN (SELECT value FROM json_each(?2))";
+
+/// ?1 lanes as a JSON list.
+const BLOCKERS: &str = "
+SELECT DISTINCT behind FROM outbox_event WHERE behind IS NOT NULL AND lane IN (SELECT value FROM json_each(?1)) ORDER BY behind";
+
+/// ?1 events as a JSON list, ?2 who is waited for.
+const RESOLVED: &str = "
+SELECT value FROM json_each(?1)
+WHERE NOT EXISTS (
+  SELECT 1 FROM outbox_event
+  WHERE seq = value AND ((?2 = 0 AND (status IN (0, 2) OR blocks = 1)) OR (?2 = 1 AND status = 0)))";
+
+/// ?1 resolved events as a JSON list, ?2 now, ?3 most rows.
+pub(super) const UNBLOCK: &str = "
+UPDATE outbox_event SET due_at = ?2, behind = NULL
+WHERE seq IN (
+  SELECT seq FROM outbox_event
+  WHERE behind IS NOT NULL AND behind IN (SELECT value FROM json_each(?1)) ORDER BY seq LIMIT ?3)";
+
+/// ?1 resolved events as a JSON list.
+const CLEARED: &str = "
+SELECT value FROM json_each(?1) WHERE NOT EXISTS (SELECT 1 FROM outbox_event WHERE behind IS NOT NULL AND behind = value)";
+
+/// ?1 most keys.
+const BLOCKED_KEYS: &str = "
+SELECT line.behind, line.aggregate_type, line.aggregate_id, line.waiting, event_id, event_type, status, due_at, last_error
+FROM (SELECT behind, aggregate_type, aggregate_id, count(*) AS waiting FROM outbox_event
+      WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id ORDER BY waiting DESC, behind LIMIT ?1) AS line
+LEFT JOIN outbox_event ON outbox_event.seq = line.behind
+ORDER BY line.waiting DESC, line.behind";
+
+/// Who is waited for, as the statements know it.
+pub(super) fn rule(waits_for: WaitsFor) -> i64 {
+    match waits_for {
+        WaitsFor::Unresolved => 0,
+        WaitsFor::Untried => 1,
+        WaitsFor::Nothing => 2,
+    }
+}
+
+/// A JSON list of numbers.
+pub(super) fn numbers<N: Display>(numbers: &[N]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(N::to_string).collect();
+    format!("[{}]", numbers.join(","))
+}
+
+pub(super) async fn keep(store: &SqliteStore, owner: &OwnerId, lease: i64, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+    let action = "keep lanes";
+    let now = store.now_micros();
+    let mut transaction = transaction::begin(store).await?;
+    for (statement, bounds) in [(RENEW, None), (TAKE, Some((of, most)))] {
+        let mut query = sqlx::query(store.table.sql(statement)).bind(owner.as_str()).bind(now).bind(now.saturating_add(lease));
+        if let Some((of, most)) = bounds {
+            query = query.bind(i64::from(of)).bind(i64::from(most));
+        }
+        query.execute(&mut *transaction).await.map_err(|error| failed(action, error))?;
+    }
+    let rows = sqlx::query(store.table.sql(HELD))
+        .bind(owner.as_str())
+        .bind(now)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(|error| failed(action, error))?;
+    transaction::commit(transaction).await?;
+    rows.iter().map(|row| sequence(row).map(|lane| u16::try_from(lane).unwrap_or(0))).collect()
+}
+
+pub(super) async fn release(store: &SqliteStore, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError> {
+    sqlx::query(store.table.sql(RELEASE))
+        .bind(owner.as_str())
+        .bind(numbers(lanes))
+        .execute(&store.writer)
+        .await
+        .map_err(|error| failed("give lanes back", error))?;
+    Ok(())
+}
+
+pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
+    let rows = sqlx::query(store.table.sql(BLOCKERS))
+        .bind(numbers(lanes))
+        .fetch_all(&store.readers)
+        .await
+        .map_err(|error| failed("look for events that others wait behind", error))?;
+    rows.iter().map(sequence).collect()
+}
+
+pub(super) async fn unblock(
+    store: &SqliteStore,
+    blockers: &[u64],
+    waits_for: WaitsFor,
+    limit: u32,
+) -> Result<Vec<u64>, StoreError> {
+    let action = "let waiting events go on";
+    if blockers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut transaction = transaction::begin(store).await?;
+    let resolved = sqlx::query(store.table.sql(RESOLVED))
+        .bind(numbers(blockers))
+        .bind(rule(waits_for))
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(|error| failed(action, error))?;
+    let resolved = numbers(&resolved.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
+    sqlx::query(store.table.sql(UNBLOCK))
+        .bind(&resolved)
+        .bind(store.now_micros())
+        .bind(i64::from(limit))
+        .execute(&mut *transaction)
+        .await
+        .map_err(|error| failed(action, error))?;
+    let cleared = sqlx::query(store.table.sql(CLEARED))
+        .bind(&resolved)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(|error| failed(action, error))?;
+    transaction::commit(transaction).await?;
+    cleared.iter().map(sequence).collect()
+}
+
+pub(super) async fn blocked_keys(store: &SqliteStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+    let action = "list blocked aggregates";
+    let rows = sqlx::query(store.table.sql(BLOCKED_KEYS))
+        .bind(i64::from(limit))
+        .fetch_all(&store.readers)
+        .await
+        .map_err(|error| failed(action, error))?;
+    rows.iter()
+        .map(|row| {
+            let id: Option<&str> = row.try_get("event_id")?;
+            let status: Option<i32> = row.try_get("status")?;
+            Ok(BlockedKey {
+                aggregate_type: row.try_get("aggregate_type")?,
+                aggregate_id: row.try_get("aggregate_id")?,
+                seq: column(row, "behind")?,
+                event_id: id.and_then(|id| id.parse().ok()),
+                event_type: row.try_get("event_type")?,
+                status: status.and_then(Status::from_code),
+                due_at: optional(row, "due_at")?.map(Timestamp::from_micros),
+                last_error: row.try_get("last_error")?,
+                waiting: column(row, "waiting")?,
+            })
+        })
+        .collect::<Result<_, sqlx::Error>>()
+        .map_err(|error| failed(action, error))
+}

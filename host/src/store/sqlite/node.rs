@@ -1,0 +1,98 @@
+//! The hosts that work on the table.
+
+use sqlx::Row;
+
+use super::SqliteStore;
+use super::inspect::column;
+use super::open::failed;
+use super::transaction;
+use crate::event::OwnerId;
+use crate::store::{Node, NodeRecord, StoreError};
+use crate::time::Timestamp;
+
+/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive.
+const BEAT: &str = "
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (owner) DO UPDATE SET alive_until = excluded.alive_until";
+
+/// ?1 the oldest time that is kept.
+const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < ?1";
+
+/// ?1 the mode, ?2 now.
+const LIVE: &str = "SELECT count(*) AS live FROM outbox_event_node WHERE mode = ?1 AND alive_until > ?2";
+
+const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
+
+const FREE_LANES: &str = "UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = ?1";
+
+/// ?1 now.
+const NODES: &str = "
+SELECT owner, label, mode, version, started_at, alive_until,
+       (SELECT count(*) FROM outbox_event_lane AS lane WHERE lane.owner = node.owner AND lane.lease_end > ?1) AS lanes
+FROM outbox_event_node AS node ORDER BY started_at, owner";
+
+const DAY: i64 = 24 * 3_600 * 1_000_000;
+
+pub(super) async fn beat(store: &SqliteStore, node: &Node, lease: i64) -> Result<u32, StoreError> {
+    let action = "say that this node is alive";
+    let now = store.now_micros();
+    let mut transaction = transaction::begin(store).await?;
+    sqlx::query(store.table.sql(BEAT))
+        .bind(node.owner.as_str())
+        .bind(&node.label)
+        .bind(node.mode)
+        .bind(node.version)
+        .bind(now)
+        .bind(now.saturating_add(lease))
+        .execute(&mut *transaction)
+        .await
+        .map_err(|error| failed(action, error))?;
+    sqlx::query(store.table.sql(FORGET))
+        .bind(now.saturating_sub(DAY))
+        .execute(&mut *transaction)
+        .await
+        .map_err(|error| failed(action, error))?;
+    let row = sqlx::query(store.table.sql(LIVE))
+        .bind(node.mode)
+        .bind(now)
+        .fetch_one(&mut *transaction)
+        .await
+        .map_err(|error| failed(action, error))?;
+    transaction::commit(transaction).await?;
+    column(&row, "live").map_err(|error| failed(action, error))
+}
+
+pub(super) async fn leave(store: &SqliteStore, owner: &OwnerId) -> Result<(), StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    for statement in [FREE_LANES, LEAVE] {
+        sqlx::query(store.table.sql(statement))
+            .bind(owner.as_str())
+            .execute(&mut *transaction)
+            .await
+            .map_err(|error| failed("forget this node", error))?;
+    }
+    transaction::commit(transaction).await
+}
+
+pub(super) async fn nodes(store: &SqliteStore) -> Result<Vec<NodeRecord>, StoreError> {
+    let action = "list nodes";
+    let now = store.now_micros();
+    let rows =
+        sqlx::query(store.table.sql(NODES)).bind(now).fetch_all(&store.readers).await.map_err(|error| failed(action, error))?;
+    rows.iter()
+        .map(|row| {
+            let alive_until: i64 = row.try_get("alive_until")?;
+            Ok(NodeRecord {
+                owner: row.try_get("owner")?,
+                label: row.try_get("label")?,
+                mode: row.try_get("mode")?,
+                version: row.try_get("version")?,
+                started_at: Timestamp::from_micros(row.try_get("started_at")?),
+                alive_until: Timestamp::from_micros(alive_until),
+                alive: alive_until > now,
+                lanes: column(row, "lanes")?,
+            })
+        })
+        .collect::<Result<_, sqlx::Error>>()
+        .map_err(|error| failed(action, error))
+}

@@ -1,0 +1,48 @@
+//! How SQLite would run the statements that must stay fast.
+
+use sqlx::Row;
+
+use super::open::failed;
+use super::{SqliteStore, claim, dead, line, purge, route, settle};
+use crate::store::{Plan, StoreError};
+
+/// Each with the part of the schema that it lives on.
+const STATEMENTS: [(&str, &str, &str); 9] = [
+    ("claim", claim::CLAIM, "outbox_event_due"),
+    ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
+    ("next due", claim::NEXT_DUE, "outbox_event_due"),
+    ("settle", settle::DONE, PRIMARY_KEY),
+    ("renew", claim::RENEW, PRIMARY_KEY),
+    ("purge", purge::PURGE, "outbox_event_done"),
+    ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
+    ("unpark", route::UNPARK, "outbox_event_parked"),
+    ("unblock", line::UNBLOCK, "outbox_event_behind"),
+];
+
+const PRIMARY_KEY: &str = "INTEGER PRIMARY KEY";
+
+pub(super) async fn plans(store: &SqliteStore) -> Result<Vec<Plan>, StoreError> {
+    let action = "explain a statement";
+    let mut plans = Vec::with_capacity(STATEMENTS.len());
+    for (statement, sql, index) in STATEMENTS {
+        let explain = format!("EXPLAIN QUERY PLAN {}", store.table.sql(sql).as_str());
+        // Unbound parameters are NULL: SQLite's planner does not look at values.
+        let rows =
+            sqlx::query(sqlx::AssertSqlSafe(explain)).fetch_all(&store.readers).await.map_err(|error| failed(action, error))?;
+        let lines = rows
+            .iter()
+            .map(|row| row.try_get::<String, _>("detail"))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| failed(action, error))?;
+        let index = index.replace("outbox_event", store.table.as_str());
+        let whole = format!("SCAN {}", store.table);
+        let reads_whole_table = |line: &String| line.strip_prefix(&whole).is_some_and(|rest| !rest.contains("INDEX"));
+        plans.push(Plan {
+            statement,
+            good: lines.iter().any(|line| line.contains(&index)) && !lines.iter().any(|line| reads_whole_table(line)),
+            index,
+            text: lines.join("\n"),
+        });
+    }
+    Ok(plans)
+}

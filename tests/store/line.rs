@@ -1,0 +1,306 @@
+//! Order by aggregate: lanes, lines, and what waits behind what.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use outbox::event::OwnerId;
+use outbox::store::{Behind, ClaimRequest, Claimed, DeadFilter, LANES, LineRequest, Settlement, WaitsFor};
+use outbox::{Envelope, EventId, Status};
+use support::Harness;
+
+use crate::common::{LEASE, MOMENT, by_hand, claim_one, event, ids, owner, request, retry, row, settle, write};
+
+fn all() -> Vec<u16> {
+    (0..LANES).collect()
+}
+
+fn in_line(owner: &OwnerId, lanes: Vec<u16>, waits_for: WaitsFor) -> ClaimRequest {
+    ClaimRequest { owner: owner.clone(), line: Some(LineRequest { lanes, waits_for }), ..request(100) }
+}
+
+/// A node that holds every lane.
+async fn holder(db: &dyn Harness) -> OwnerId {
+    let owner = owner("node");
+    assert_eq!(db.store().keep_lanes(&owner, LEASE, LANES, LANES).await.expect("takes lanes"), all());
+    owner
+}
+
+async fn claim_in_line(db: &dyn Harness, owner: &OwnerId) -> Vec<Claimed> {
+    db.store().claim(&in_line(owner, all(), WaitsFor::Unresolved)).await.expect("claims")
+}
+
+async fn of(db: &dyn Harness, id: &str) -> Envelope {
+    event(db, "X").await.aggregate("Order", id).json(&1).expect("good")
+}
+
+async fn written(db: &dyn Harness, id: &str, count: usize) -> Vec<EventId> {
+    let mut events = Vec::new();
+    for _ in 0..count {
+        events.push(of(db, id).await);
+    }
+    write(db, &events).await;
+    events.iter().map(Envelope::id).collect()
+}
+
+/// First dies and blocks, and the others of its aggregate wait behind it.
+async fn blocked(db: &dyn Harness, owner: &OwnerId, count: usize) -> (Vec<EventId>, u64) {
+    let line = written(db, "42", count).await;
+    let claimed = claim_in_line(db, owner).await;
+    let first = claimed[0].fence;
+    settle(db, first, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: true }).await;
+    for later in &claimed[1..] {
+        settle(db, later.fence, Settlement::Behind { sequence: first.sequence }).await;
+    }
+    (line, first.sequence)
+}
+
+pub(crate) async fn lanes_are_shared_and_never_held_twice(db: &dyn Harness) {
+    let (one, two) = (owner("one"), owner("two"));
+    let store = db.store();
+
+    let first = store.keep_lanes(&one, LEASE, 100, LANES).await.expect("takes lanes");
+    let second = store.keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes");
+    let again = store.keep_lanes(&one, LEASE, 200, LANES).await.expect("keeps lanes");
+
+    assert_eq!((first.len(), second.len()), (100, 156));
+    assert!(first.iter().all(|lane| !second.contains(lane)));
+    assert_eq!(again, first, "nothing is free, and nothing is given back");
+    assert_eq!(store.keep_lanes(&one, LEASE, 10, LANES).await.expect("keeps lanes"), first);
+}
+
+pub(crate) async fn lanes_are_taken_over_when_their_lease_ends(db: &dyn Harness) {
+    let (gone, heir) = (owner("gone"), owner("heir"));
+    let store = db.store();
+    store.keep_lanes(&gone, LEASE, LANES, LANES).await.expect("takes lanes");
+    db.let_pass(LEASE - MOMENT * 10).await;
+    assert!(store.keep_lanes(&heir, LEASE, LANES, LANES).await.expect("looks").is_empty(), "the lease still holds");
+    store.keep_lanes(&gone, LEASE, LANES, LANES).await.expect("renews");
+    db.let_pass(LEASE - MOMENT * 10).await;
+    assert!(store.keep_lanes(&heir, LEASE, LANES, LANES).await.expect("looks").is_empty(), "it was renewed");
+
+    db.let_pass(MOMENT * 11).await;
+
+    assert_eq!(store.keep_lanes(&heir, LEASE, LANES, LANES).await.expect("takes lanes"), all());
+    assert!(store.keep_lanes(&gone, LEASE, LANES, LANES).await.expect("looks").is_empty(), "and the late one has none");
+}
+
+pub(crate) async fn a_lane_that_is_given_back_is_free_at_once(db: &dyn Harness) {
+    let (one, two) = (holder(db).await, owner("two"));
+    let store = db.store();
+
+    store.release_lanes(&two, &[1]).await.expect("nothing happens: it is not theirs");
+    store.release_lanes(&one, &[3, 5]).await.expect("gives back");
+
+    assert_eq!(store.keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes"), [3, 5]);
+}
+
+pub(crate) async fn a_single_lane_is_the_lock_of_one_node(db: &dyn Harness) {
+    let (one, two) = (owner("one"), owner("two"));
+    assert_eq!(db.store().keep_lanes(&one, LEASE, 1, 1).await.expect("takes"), [0]);
+    assert!(db.store().keep_lanes(&two, LEASE, 1, 1).await.expect("looks").is_empty());
+}
+
+pub(crate) async fn only_events_of_lanes_that_one_holds_are_claimed(db: &dyn Harness) {
+    let (one, two, stranger) = (owner("one"), owner("two"), owner("stranger"));
+    let store = db.store();
+    let ours = store.keep_lanes(&one, LEASE, LANES / 2, LANES).await.expect("takes lanes");
+    let theirs = store.keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes");
+    for number in 0..100 {
+        written(db, &format!("aggregate-{number}"), 1).await;
+    }
+
+    assert!(claim_in_line(db, &stranger).await.is_empty(), "who holds no lane gets nothing");
+    assert!(store.claim(&in_line(&one, theirs.clone(), WaitsFor::Unresolved)).await.expect("claims").is_empty());
+    let first = store.claim(&in_line(&one, ours, WaitsFor::Unresolved)).await.expect("claims");
+    let second = claim_in_line(db, &two).await;
+
+    assert_eq!(first.len() + second.len(), 100);
+    assert!(first.len() > 10 && second.len() > 10, "spread over the lanes: {} and {}", first.len(), second.len());
+}
+
+pub(crate) async fn all_events_of_an_aggregate_are_in_one_lane(db: &dyn Harness) {
+    let (one, two) = (owner("one"), owner("two"));
+    db.store().keep_lanes(&one, LEASE, LANES / 2, LANES).await.expect("takes lanes");
+    db.store().keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes");
+    for number in 0..20 {
+        written(db, &number.to_string(), 3).await;
+    }
+
+    let (first, second) = (claim_in_line(db, &one).await, claim_in_line(db, &two).await);
+
+    let aggregates = |claimed: &[Claimed]| -> BTreeSet<String> {
+        let id = |claimed: &Claimed| claimed.event.as_ref().expect("readable").aggregate_id().expect("it has one").to_owned();
+        claimed.iter().map(id).collect()
+    };
+    assert_eq!(first.len() + second.len(), 60);
+    assert!(aggregates(&first).is_disjoint(&aggregates(&second)));
+}
+
+pub(crate) async fn a_claim_in_line_tells_what_each_event_waits_for(db: &dyn Harness) {
+    let owner = holder(db).await;
+    written(db, "42", 3).await;
+    written(db, "7", 1).await;
+    let free = event(db, "X").await.json(&1).expect("good");
+    write(db, std::slice::from_ref(&free)).await;
+
+    let claimed = claim_in_line(db, &owner).await;
+
+    let seq: Vec<u64> = claimed.iter().map(|claimed| claimed.fence.sequence).collect();
+    let behind: Vec<Option<Behind>> = claimed.iter().map(|claimed| claimed.behind).collect();
+    let after = |first, nearest| Some(Behind { first, nearest });
+    assert_eq!(behind, [None, after(seq[0], seq[0]), after(seq[0], seq[1]), None, None]);
+}
+
+pub(crate) async fn a_claim_without_lines_looks_at_no_others(db: &dyn Harness) {
+    written(db, "42", 2).await;
+    let claimed = db.store().claim(&request(10)).await.expect("claims");
+    assert_eq!(claimed.iter().map(|claimed| claimed.behind).collect::<Vec<_>>(), [None, None]);
+}
+
+pub(crate) async fn what_is_claimed_or_failed_is_still_waited_for(db: &dyn Harness) {
+    let owner = holder(db).await;
+    written(db, "42", 1).await;
+    let first = claim_in_line(db, &owner).await[0].fence;
+    written(db, "42", 1).await;
+    let second = claim_in_line(db, &owner).await;
+    assert_eq!(second[0].behind, Some(Behind { first: first.sequence, nearest: first.sequence }), "while it is claimed");
+
+    settle(db, first, retry(Duration::from_secs(3_600))).await;
+    settle(db, second[0].fence, Settlement::Released { after: Duration::ZERO }).await;
+
+    let again = claim_in_line(db, &owner).await;
+    assert_eq!(
+        again[0].behind,
+        Some(Behind { first: first.sequence, nearest: first.sequence }),
+        "while it waits for its retry"
+    );
+    settle(db, again[0].fence, Settlement::Released { after: Duration::ZERO }).await;
+    let untried = db.store().claim(&in_line(&owner, all(), WaitsFor::Untried)).await.expect("claims");
+    assert_eq!(untried[0].behind, None, "one that failed is overtaken when that is asked for");
+}
+
+pub(crate) async fn what_is_finished_or_not_yet_available_is_not_waited_for(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let later = event(db, "X").await.aggregate("Order", "42").deliver_after(Duration::from_secs(3_600)).json(&1).expect("good");
+    let (done, died) = (of(db, "42").await, of(db, "42").await);
+    write(db, &[later.clone(), done, died]).await;
+    let claimed = claim_in_line(db, &owner).await;
+    settle(db, claimed[0].fence, Settlement::Done).await;
+    settle(db, claimed[1].fence, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: false }).await;
+
+    let next = written(db, "42", 1).await;
+
+    let claimed = claim_in_line(db, &owner).await;
+    assert_eq!((ids(&claimed), claimed[0].behind), (next, None));
+    db.let_pass(Duration::from_secs(3_601)).await;
+    db.store().keep_lanes(&owner, LEASE, LANES, LANES).await.expect("takes them again");
+    let claimed = claim_in_line(db, &owner).await;
+    let late = claimed.iter().find(|claimed| claimed.event.as_ref().is_ok_and(|event| event.id() == later.id()));
+    assert_eq!(late.expect("its time has come").behind, None, "it is the first of its line by insertion");
+}
+
+pub(crate) async fn an_event_behind_another_is_not_due_and_keeps_its_counters(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let (line, first) = blocked(db, &owner, 3).await;
+
+    assert!(claim_in_line(db, &owner).await.is_empty());
+    assert!(db.store().claim(&request(10)).await.expect("claims").is_empty(), "not by any other way either");
+    let record = row(db, line[1]).await;
+    assert_eq!((record.status, record.behind, record.due_at), (Status::New, Some(first), None));
+    assert_eq!((record.attempts, record.claims, record.locked_by), (0, 0, None), "it was never started");
+    assert!(row(db, line[0]).await.blocks);
+    let stats = db.store().stats().await.expect("counts");
+    assert_eq!((stats.dead, stats.blocked, stats.new, stats.parked), (1, 2, 0, 0));
+    assert_eq!(db.store().blockers(&all()).await.expect("looks"), [first]);
+    assert!(db.store().blockers(&[]).await.expect("looks").is_empty());
+}
+
+pub(crate) async fn a_line_goes_on_in_order_when_its_blocker_is_resolved(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let (line, first) = blocked(db, &owner, 4).await;
+    let store = db.store();
+    assert!(store.unblock(&[first], WaitsFor::Unresolved, 10).await.expect("looks").is_empty(), "it blocks still");
+    assert!(claim_in_line(db, &owner).await.is_empty());
+
+    assert!(store.skip(line[0], &by_hand()).await.expect("skips"));
+    assert!(!store.skip(line[0], &by_hand()).await.expect("looks"), "once");
+
+    assert!(store.unblock(&[first], WaitsFor::Unresolved, 2).await.expect("unblocks").is_empty(), "one is left");
+    let claimed = claim_in_line(db, &owner).await;
+    assert_eq!(ids(&claimed), line[1..3], "the oldest first");
+    assert_eq!((claimed[0].behind, claimed[0].claims), (None, 1));
+    assert_eq!(store.unblock(&[first, 999_999], WaitsFor::Unresolved, 2).await.expect("unblocks"), [first, 999_999]);
+    let last = claim_in_line(db, &owner).await;
+    assert_eq!(ids(&last), line[3..]);
+    assert_eq!(last[0].behind.map(|behind| behind.nearest), Some(claimed[1].fence.sequence));
+    assert_eq!(row(db, line[0]).await.status, Status::Dead, "it is skipped, not forgotten");
+}
+
+pub(crate) async fn a_replayed_blocker_is_delivered_before_its_line(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let (line, first) = blocked(db, &owner, 2).await;
+
+    assert_eq!(db.store().replay_batch(&DeadFilter::default(), 10, &by_hand()).await.expect("replays"), 1);
+
+    assert!(!row(db, line[0]).await.blocks);
+    assert!(db.store().unblock(&[first], WaitsFor::Unresolved, 10).await.expect("looks").is_empty(), "it is not done yet");
+    let again = claim_in_line(db, &owner).await;
+    assert_eq!(ids(&again), [line[0]]);
+    settle(db, again[0].fence, Settlement::Done).await;
+    assert_eq!(db.store().unblock(&[first], WaitsFor::Unresolved, 10).await.expect("unblocks"), [first]);
+    assert_eq!(ids(&claim_in_line(db, &owner).await), [line[1]]);
+}
+
+pub(crate) async fn a_discarded_blocker_lets_its_line_go(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let (line, first) = blocked(db, &owner, 2).await;
+
+    assert!(db.store().discard(line[0], &by_hand()).await.expect("discards"));
+
+    assert_eq!(db.store().unblock(&[first], WaitsFor::Unresolved, 10).await.expect("unblocks"), [first]);
+    assert_eq!(ids(&claim_in_line(db, &owner).await), [line[1]]);
+}
+
+pub(crate) async fn nothing_blocks_where_order_is_not_asked_for(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let (line, first) = blocked(db, &owner, 2).await;
+
+    assert_eq!(db.store().unblock(&[first], WaitsFor::Nothing, 10).await.expect("unblocks"), [first]);
+
+    assert_eq!(ids(&db.store().claim(&request(10)).await.expect("claims")), [line[1]]);
+}
+
+pub(crate) async fn a_dead_event_without_an_aggregate_blocks_nothing(db: &dyn Harness) {
+    let free = event(db, "X").await.json(&1).expect("good");
+    write(db, std::slice::from_ref(&free)).await;
+    let fence = claim_one(db).await;
+    settle(db, fence, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: true }).await;
+    assert!(!row(db, free.id()).await.blocks);
+}
+
+pub(crate) async fn blocked_aggregates_are_listed_with_their_cause(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let (line, first) = blocked(db, &owner, 3).await;
+
+    let keys = db.store().blocked_keys(10).await.expect("lists");
+
+    assert_eq!(keys.len(), 1);
+    let key = &keys[0];
+    assert_eq!((key.aggregate_type.as_str(), key.aggregate_id.as_str(), key.seq, key.waiting), ("Order", "42", first, 2));
+    assert_eq!((key.event_id, key.status, key.last_error.as_deref()), (Some(line[0]), Some(Status::Dead), Some("no")));
+    assert!(db.store().blocked_keys(0).await.expect("lists").is_empty());
+    let routes = db.store().count_routes().await.expect("counts");
+    assert_eq!((routes[0].blocked, routes[0].dead, routes[0].waiting), (2, 1, 0));
+}
+
+pub(crate) async fn an_erased_event_leaves_no_row(db: &dyn Harness) {
+    let owner = holder(db).await;
+    let line = written(db, "42", 2).await;
+    let claimed = claim_in_line(db, &owner).await;
+
+    assert_eq!(settle(db, claimed[0].fence, Settlement::Erased).await, 0);
+
+    assert!(db.store().get(line[0]).await.expect("looks").is_none());
+    assert_eq!(settle(db, claimed[0].fence, Settlement::Erased).await, 1, "it is gone");
+    assert!(db.store().get(line[1]).await.expect("looks").is_some());
+}

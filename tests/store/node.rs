@@ -1,0 +1,126 @@
+//! Who works on the table, and what it looks like from outside.
+
+use std::time::Duration;
+
+use outbox::event::OwnerId;
+use outbox::store::{Expectations, LANES, Node, Settlement, Severity};
+use support::Harness;
+
+use crate::common::{LEASE, MOMENT, by_hand, claim, finished, owner, plains, write, write_one};
+
+fn node(owner: &OwnerId) -> Node {
+    Node { owner: owner.clone(), label: "here 1".to_owned(), mode: "multi_node", version: "1.2.3" }
+}
+
+fn expectations() -> Expectations {
+    Expectations { lease: LEASE, deadline: LEASE / 2, max_payload: 1 << 20, connections: 5 }
+}
+
+pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
+    let (one, two, other) = (owner("one"), owner("two"), owner("other"));
+    let store = db.store();
+    assert_eq!(store.beat(&node(&one), LEASE).await.expect("beats"), 1);
+    db.let_pass(MOMENT).await;
+    assert_eq!(store.beat(&node(&two), LEASE).await.expect("beats"), 2);
+    db.let_pass(MOMENT).await;
+    let lonely = Node { mode: "single_node", ..node(&other) };
+    assert_eq!(store.beat(&lonely, LEASE).await.expect("beats"), 1, "nodes of another mode are not counted");
+    db.let_pass(LEASE / 2).await;
+    assert_eq!(store.beat(&node(&one), LEASE).await.expect("beats"), 2);
+
+    db.let_pass(LEASE / 2 + Duration::from_secs(1)).await;
+
+    assert_eq!(store.beat(&node(&one), LEASE).await.expect("beats"), 1, "two has said nothing");
+    let nodes = store.nodes().await.expect("lists");
+    let alive: Vec<_> = nodes.iter().map(|node| (node.owner.as_str(), node.alive)).collect();
+    assert_eq!(alive, [(one.as_str(), true), (two.as_str(), false), (other.as_str(), false)]);
+    assert_eq!((nodes[0].label.as_str(), nodes[0].mode.as_str(), nodes[0].version.as_str()), ("here 1", "multi_node", "1.2.3"));
+    db.let_pass(Duration::from_secs(25 * 3_600)).await;
+    store.beat(&node(&one), LEASE).await.expect("beats");
+    assert_eq!(store.nodes().await.expect("lists").len(), 1, "after a day they are forgotten");
+}
+
+pub(crate) async fn a_node_that_leaves_takes_nothing_with_it(db: &dyn Harness) {
+    let (one, two) = (owner("one"), owner("two"));
+    let store = db.store();
+    store.beat(&node(&one), LEASE).await.expect("beats");
+    store.keep_lanes(&one, LEASE, LANES, LANES).await.expect("takes lanes");
+    assert_eq!(store.nodes().await.expect("lists")[0].lanes, LANES);
+
+    store.leave(&one).await.expect("leaves");
+
+    assert!(store.nodes().await.expect("lists").is_empty());
+    assert_eq!(store.keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes").len(), usize::from(LANES));
+}
+
+pub(crate) async fn a_good_database_has_only_good_findings(db: &dyn Harness) {
+    let findings = db.store().diagnose(&expectations()).await.expect("looks");
+
+    let faults: Vec<_> = findings.iter().filter(|finding| finding.severity == Severity::Fault).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    for check in ["connection", "version", "schema", "indexes", "lease"] {
+        assert!(findings.iter().any(|finding| finding.check == check), "{check} was looked at");
+    }
+    assert!(findings.iter().all(|finding| finding.fix.is_none() == (finding.severity == Severity::Good)), "each with its fix");
+}
+
+pub(crate) async fn a_missing_schema_and_a_lease_below_the_deadline_are_found(db: &dyn Harness) {
+    let store = db.other_table("not_there").await;
+
+    let findings = store.diagnose(&Expectations { deadline: LEASE, ..expectations() }).await.expect("looks");
+
+    let faults: Vec<_> =
+        findings.iter().filter(|finding| finding.severity == Severity::Fault).map(|finding| finding.check).collect();
+    assert_eq!(faults, ["schema", "lease"], "{findings:#?}");
+}
+
+pub(crate) async fn every_statement_that_must_be_fast_uses_its_index(db: &dyn Harness) {
+    for _ in 0..20 {
+        finished(db, Settlement::Done).await;
+    }
+    write(db, &plains(db, 20).await).await;
+
+    let plans = db.store().plans().await.expect("explains");
+
+    assert!(plans.len() >= 9);
+    let names: Vec<_> = plans.iter().map(|plan| plan.statement).collect();
+    for statement in ["claim", "claim in line", "settle", "renew", "next due", "purge", "dead", "unpark", "unblock"] {
+        assert!(names.contains(&statement), "{statement} is explained: {names:?}");
+    }
+    // On a table that fits into one page a database may well read it whole; what they do with a large one is tested for each.
+    if db.store().kind() == "sqlite" {
+        assert!(plans.iter().all(|plan| plan.good), "{plans:#?}");
+    }
+    assert_eq!(claim(db, 100).await.len(), 20, "explaining changes nothing");
+}
+
+pub(crate) async fn pausing_and_resuming_a_route_are_noted_once(db: &dyn Harness) {
+    let route = outbox::Route::new("Order", "OrderPlaced").expect("good");
+    let store = db.store();
+
+    assert!(store.pause(&route, &by_hand()).await.expect("pauses"));
+    assert!(!store.pause(&route, &by_hand()).await.expect("looks"), "it is paused already");
+    let paused = store.routes().await.expect("reads");
+    assert_eq!((paused.len(), paused[0].route.clone()), (1, route.clone()));
+    assert!(paused[0].paused_at.is_some() && paused[0].first_seen_at.is_none());
+    assert_eq!((paused[0].paused_by.as_deref(), paused[0].pause_reason.as_deref()), (Some("tester"), Some("to see")));
+    assert!(store.resume(&route, &by_hand()).await.expect("resumes"));
+    assert!(!store.resume(&route, &by_hand()).await.expect("looks"), "it was not paused");
+
+    assert!(store.routes().await.expect("reads").is_empty());
+    let actions: Vec<_> = store.audit(10).await.expect("reads").into_iter().map(|record| record.action).collect();
+    assert_eq!(actions, ["resume", "pause"]);
+}
+
+pub(crate) async fn routes_are_counted_by_what_their_events_wait_for(db: &dyn Harness) {
+    finished(db, Settlement::Parked { reason: "nobody".to_owned() }).await;
+    finished(db, Settlement::Done).await;
+    finished(db, crate::common::dead("no")).await;
+    write_one(db).await;
+
+    let routes = db.store().count_routes().await.expect("counts");
+
+    assert_eq!(routes.len(), 1, "{routes:?}");
+    let counts = (routes[0].waiting, routes[0].parked, routes[0].blocked, routes[0].dead);
+    assert_eq!(counts, (1, 1, 0, 1));
+}
