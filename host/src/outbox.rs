@@ -18,11 +18,11 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::purge::Purge;
 use crate::queue::{InFlight, Queue};
-use crate::store::{Store, TransactionalStore};
+use crate::store::{SharedStore, Store, TransactionalStore};
 use crate::writer::{HotPath, OutboxTransaction, WriteError, Writer};
 
 /// A running outbox: it writes, delivers, and cleans up until it is shut down. Source: specification 20.
-pub struct Outbox<S: Store> {
+pub struct Outbox<S: SharedStore> {
     store: Arc<dyn Store>,
     writer: Writer<S>,
     hot: Arc<HotPath>,
@@ -46,7 +46,7 @@ struct Running {
     health: Health,
 }
 
-impl<S: Store + Clone> Outbox<S> {
+impl<S: SharedStore> Outbox<S> {
     /// An outbox for a database that this process has for itself: hot path and poller.
     pub fn single_node(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::SingleNode)
@@ -160,7 +160,7 @@ impl<S: TransactionalStore + Clone> Outbox<S> {
 }
 
 /// Dropped without a shutdown, everything still ends; claims end with their leases.
-impl<S: Store> Drop for Outbox<S> {
+impl<S: SharedStore> Drop for Outbox<S> {
     fn drop(&mut self) {
         self.hot.stopped.store(true, Ordering::Release);
         self.running.stopped.send_replace(true);
@@ -168,7 +168,7 @@ impl<S: Store> Drop for Outbox<S> {
     }
 }
 
-impl<S: Store> std::fmt::Debug for Outbox<S> {
+impl<S: SharedStore> std::fmt::Debug for Outbox<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Outbox").field("owner", &self.owner).finish_non_exhaustive()
     }

@@ -17,7 +17,7 @@ use crate::poller::{Poller, PollerConfig};
 use crate::purge::{Purge, PurgeConfig};
 use crate::queue::{Batches, InFlight, Queue};
 use crate::settler::SettlerHandle;
-use crate::store::{Ownership, Store, StoreError};
+use crate::store::{Ownership, SharedStore, Store, StoreError};
 use crate::wake::Wake;
 use crate::writer::{HotPath, Writer, WriterHook};
 
@@ -76,7 +76,7 @@ pub struct OutboxBuilder<S> {
     plugins: Option<crate::wasm::PluginsConfig>,
 }
 
-impl<S: Store + Clone> OutboxBuilder<S> {
+impl<S: SharedStore> OutboxBuilder<S> {
     pub(super) fn new(store: S, mode: Mode) -> Self {
         Self {
             store,
@@ -203,13 +203,13 @@ impl<S: Store + Clone> OutboxBuilder<S> {
         if !faults.is_empty() {
             return Err(StartError::Config(faults));
         }
+        let store = self.store.shared();
         if self.migrate {
-            self.store.migrate_up().await?;
+            store.migrate_up().await?;
         }
-        self.store.check_schema().await?;
+        store.check_schema().await?;
         let listeners = Arc::new(Listeners::default());
         listeners.replace("native", self.listeners.map_err(StartError::Route)?)?;
-        let store: Arc<dyn Store> = Arc::new(self.store.clone());
         if self.mode != Mode::WriterOnly {
             let known = store.routes().await?;
             listeners.remember(known.into_iter().filter(|known| known.first_seen_at.is_some()).map(|known| known.route));

@@ -1,6 +1,7 @@
 //! What the host asks of a database.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -307,6 +308,24 @@ pub trait Store: Send + Sync + 'static {
 
     /// Closes all connections after what is under way.
     async fn close(&self);
+}
+
+/// A store that can be given to every room: one of a kind known at compile time, or one that was chosen by its URL.
+pub trait SharedStore: Clone + Send + Sync + 'static {
+    /// The same store, for all who only need a store.
+    fn shared(&self) -> Arc<dyn Store>;
+}
+
+impl<S: Store + Clone> SharedStore for S {
+    fn shared(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+}
+
+impl SharedStore for Arc<dyn Store> {
+    fn shared(&self) -> Arc<dyn Store> {
+        self.clone()
+    }
 }
 
 /// Hints from other nodes that there is something to claim.

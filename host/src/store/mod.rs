@@ -20,7 +20,7 @@ pub mod sqlite;
 
 pub use audit::{Audit, AuditRecord};
 pub use claim::{Behind, ClaimRequest, Claimed, Due, LineRequest, WaitsFor};
-pub use contract::{NewRow, Ownership, Store, TransactionalStore, WakeUps};
+pub use contract::{NewRow, Ownership, SharedStore, Store, TransactionalStore, WakeUps};
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};
 pub use node::{LANES, Node, NodeRecord};

@@ -168,7 +168,7 @@ impl<S: TransactionalStore> Writer<S> {
     }
 }
 
-impl<S: crate::store::Store> Writer<S> {
+impl<S: crate::store::SharedStore> Writer<S> {
     /// Writes events in a transaction of their own, commits it and hands them on: for programs without one, such as a command
     /// line. Events whose id was written before are skipped; the ids of the others are returned, in order.
     ///
@@ -177,7 +177,7 @@ impl<S: crate::store::Store> Writer<S> {
     pub async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
         let envelopes = self.before_write(envelopes)?;
         let rows = self.rows(&envelopes);
-        let sequences = if rows.is_empty() { Vec::new() } else { self.store.write(&rows, &self.ownership).await? };
+        let sequences = if rows.is_empty() { Vec::new() } else { self.store.shared().write(&rows, &self.ownership).await? };
         let claimed: Vec<bool> = rows.iter().map(|row| row.claimed).collect();
         let written = self.written(envelopes, &claimed, &sequences);
         written.after_write();

@@ -1,5 +1,7 @@
 //! Opening the database of the configuration.
 
+use std::sync::Arc;
+
 use outbox::store::sqlite::SqliteOptions;
 use outbox::{SqliteStore, Store};
 
@@ -16,16 +18,16 @@ pub(crate) enum Missing {
 }
 
 /// Opens the database.
-pub(crate) async fn open(config: &Config, missing: Missing) -> Result<SqliteStore, Failure> {
+pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn Store>, Failure> {
     let database = &config.database;
     let mut options = SqliteOptions::from_url(&database.url)?.table(database.table.clone());
     options.busy_timeout = database.busy_timeout;
     options.create = missing == Missing::Create;
-    Ok(SqliteStore::open_with(options).await?)
+    Ok(Arc::new(SqliteStore::open_with(options).await?))
 }
 
 /// Opens the database, whose schema must be ours.
-pub(crate) async fn ready(config: &Config) -> Result<SqliteStore, Failure> {
+pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     let store = open(config, Missing::Refuse).await?;
     store.check_schema().await?;
     Ok(store)

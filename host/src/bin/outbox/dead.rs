@@ -1,10 +1,10 @@
 //! `outbox dead`: events that were given up.
 
 use clap::{Args, Subcommand};
+use outbox::EventId;
 use outbox::dead::{DeadEvents, ReplayLimits};
 use outbox::event::Status;
 use outbox::store::{Audit, DeadFilter};
-use outbox::{EventId, Store};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -155,7 +155,7 @@ pub(crate) fn by_hand() -> Audit {
 }
 
 async fn dead(config: &Config) -> Result<DeadEvents, Failure> {
-    Ok(DeadEvents::new(std::sync::Arc::new(database::ready(config).await?)))
+    Ok(DeadEvents::new(database::ready(config).await?))
 }
 
 async fn is_dead(config: &Config, id: EventId) -> Result<bool, Failure> {

@@ -1,12 +1,13 @@
 //! `outbox dev`: everything on one machine, for trying it out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use outbox::event::Status;
 use outbox::store::Record;
-use outbox::{Envelope, EventId, Outbox, Route, SqliteStore};
+use outbox::{Envelope, EventId, Outbox, Route, Store};
 
 use crate::config::{Config, Override};
 use crate::database::{self, Missing};
@@ -70,7 +71,7 @@ impl DevCommand {
 
 struct Dev {
     route: Route,
-    outbox: Outbox<SqliteStore>,
+    outbox: Outbox<Arc<dyn Store>>,
     /// Digest or fault of each plugin that was seen, by name.
     loaded: BTreeMap<String, String>,
     /// Sample events that are not finished.

@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use outbox::event::EnvelopeJsonError;
 use outbox::time::Timestamp;
-use outbox::{Envelope, EventId, Outbox, SqliteStore};
+use outbox::{Envelope, EventId, Outbox, Store};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
@@ -165,7 +166,7 @@ fn unreadable(what: &str, error: std::io::Error) -> Failure {
     Failure::new(Exit::Usage, format!("{what} cannot be read")).because(error)
 }
 
-async fn writer(config: &Config) -> Result<Outbox<SqliteStore>, Failure> {
+async fn writer(config: &Config) -> Result<Outbox<Arc<dyn Store>>, Failure> {
     let store = database::open(config, database::Missing::Refuse).await?;
     Ok(Outbox::writer_only(store).label("outbox event emit").start().await?)
 }
@@ -239,7 +240,7 @@ fn name(file: &std::path::Path) -> String {
     if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-async fn write(outbox: &Outbox<SqliteStore>, envelopes: Vec<Envelope>) -> Result<u64, Failure> {
+async fn write(outbox: &Outbox<Arc<dyn Store>>, envelopes: Vec<Envelope>) -> Result<u64, Failure> {
     let ids = outbox.writer().emit(envelopes).await?;
     let mut text = String::with_capacity(ids.len() * 27);
     for id in &ids {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use outbox::EventId;
 use outbox::event::Status;
 use outbox::store::{Filter, Record};
-use outbox::{EventId, Store};
 use serde::Serialize;
 use serde_json::value::RawValue;
 

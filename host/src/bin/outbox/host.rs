@@ -1,11 +1,12 @@
 //! Starting a host from the configuration, and stopping it: what `run` and `dev` share.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::listener::{Exponential, Fixed, Jittered};
 use outbox::purge::PurgeConfig;
-use outbox::{Mode, Outbox, OutboxBuilder, SqliteStore};
+use outbox::{Mode, Outbox, OutboxBuilder, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Policy, host_name};
@@ -16,7 +17,7 @@ use crate::plugins;
 const ECHO: Duration = Duration::from_millis(100);
 
 /// A host as the configuration wants it, not yet started.
-pub(crate) fn builder(store: SqliteStore, config: &Config) -> OutboxBuilder<SqliteStore> {
+pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<Arc<dyn Store>> {
     // A writer alone leaves the table to those who deliver from it.
     let enabled = config.purge.enabled && config.mode != Mode::WriterOnly;
     let builder = Outbox::single_node(store)
@@ -71,7 +72,7 @@ impl Stop {
 }
 
 /// Drains the host; a second signal ends the program at once.
-pub(crate) async fn shutdown(outbox: Outbox<SqliteStore>, mut stop: Stop, drain_timeout: Duration) {
+pub(crate) async fn shutdown(outbox: Outbox<Arc<dyn Store>>, mut stop: Stop, drain_timeout: Duration) {
     tracing::info!(
         in_flight = outbox.in_flight(),
         "stopping: finishing what is queued, for at most {drain_timeout:?}; a second signal ends it at once"

@@ -1,8 +1,8 @@
 //! `outbox migrate`: the schema, step by step.
 
 use clap::Subcommand;
+use outbox::SqliteStore;
 use outbox::store::Migration;
-use outbox::{SqliteStore, Store};
 
 use crate::config::{Config, hide_password};
 use crate::database::{self, Missing};

@@ -63,7 +63,7 @@ impl PurgeCommand {
             let what = "how old must dead events be? give --older-than 90d, or set purge.dead_retention";
             return Err(Failure::new(crate::failure::Exit::Usage, what));
         };
-        let store: Arc<dyn Store> = Arc::new(database::ready(config).await?);
+        let store = database::ready(config).await?;
         let all = store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
         let wanted = all.min(self.limit.unwrap_or(u64::MAX));
         let show = |purged: Purged, dry_run: bool| {

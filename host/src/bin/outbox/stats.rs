@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use outbox::Store;
 
 use crate::config::Config;
 use crate::database;

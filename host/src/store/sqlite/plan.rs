@@ -39,7 +39,7 @@ pub(super) async fn plans(store: &SqliteStore) -> Result<Vec<Plan>, StoreError> 
         let reads_whole_table = |line: &String| line.strip_prefix(&whole).is_some_and(|rest| !rest.contains("INDEX"));
         plans.push(Plan {
             statement,
-            good: lines.iter().any(|line| line.contains(&index)) && !lines.iter().any(|line| reads_whole_table(line)),
+            good: lines.iter().any(|line| line.contains(&index)) && !lines.iter().any(reads_whole_table),
             index,
             text: lines.join("\n"),
         });

@@ -89,6 +89,7 @@ impl Bench {
             limit: 500,
             max_bytes: 32 << 20,
             skip_recent: Duration::ZERO,
+            line: None,
         };
         let started = Instant::now();
         let mut left = self.events;
