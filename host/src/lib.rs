@@ -6,12 +6,15 @@
 //! An event's walk, and the room of each step: [`event::Envelope`] → [`writer`] → row → [`poller`], or straight from the
 //! commit → [`queue`] → [`dispatcher`] → [`listener`] → [`dispatcher::settle`] → [`store`].
 
+mod bell;
 pub mod dead;
 pub mod dispatcher;
 pub mod event;
 mod health;
 pub mod listener;
 pub mod metrics;
+mod node;
+pub mod order;
 pub mod outbox;
 pub mod poller;
 pub mod purge;

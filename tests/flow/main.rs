@@ -4,6 +4,7 @@ mod acceptance;
 mod common;
 mod dispatch;
 mod lifecycle;
+mod order;
 mod purge;
 mod routes;
 mod writer;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use outbox::Store;
 use outbox::event::Status;
 use outbox::metrics::Metrics;
 use outbox::purge::{Purge, PurgeLimits};
