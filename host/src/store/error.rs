@@ -41,6 +41,60 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// The server is a standby, or was made read-only.
+    #[error(
+        "the server takes no writes now, so the host cannot {action}: it is a standby, or read-only; the host connects anew \
+         until it finds the primary, so let the address lead there"
+    )]
+    Standby {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The connection to the server was lost, or the server is starting or stopping.
+    #[error("the connection to the database was lost while trying to {action}; the host opens another by itself")]
+    Disconnected {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server has no connection left.
+    #[error("the server has no connection left to {action}; raise its max_connections, or let the host open fewer")]
+    TooManyConnections {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server ended a statement that took too long.
+    #[error("the database did not {action} within the statement timeout; it is tried again, find out what slows it down")]
+    TimedOut {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The user lacks a right.
+    #[error("this database user may not {action}; give it the rights that `outbox doctor` names")]
+    Forbidden {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The schema that the table should be in does not exist.
+    #[error("the schema {schema} does not exist; let a DBA run: CREATE SCHEMA {schema}")]
+    NoNamespace {
+        /// Its name.
+        schema: String,
+    },
     /// No room left.
     #[error("no space is left for the database to {action}; free some, the host goes on by itself")]
     Full {
@@ -115,7 +169,14 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Locked { .. } | Self::Full { .. } | Self::ReadOnly { .. } | Self::Unreachable { .. } => true,
+            Self::Locked { .. }
+            | Self::Full { .. }
+            | Self::ReadOnly { .. }
+            | Self::Unreachable { .. }
+            | Self::Standby { .. }
+            | Self::Disconnected { .. }
+            | Self::TooManyConnections { .. }
+            | Self::TimedOut { .. } => true,
             Self::Failed { source, .. } => {
                 matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
             }

@@ -15,6 +15,8 @@ mod route;
 mod settlement;
 mod table;
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -24,6 +26,8 @@ pub use contract::{NewRow, Ownership, SharedStore, Store, TransactionalStore, Wa
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};
 pub use node::{LANES, Node, NodeRecord};
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 pub use record::{DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purged, Record, Stats};
 pub use route::{BlockedKey, RouteRecord};
 pub use settlement::{Settled, Settlement};
