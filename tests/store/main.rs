@@ -9,6 +9,7 @@ mod line;
 mod migrate;
 mod node;
 mod park;
+mod postgres_server;
 mod purge;
 mod settle;
 mod sqlite_file;
@@ -27,6 +28,7 @@ macro_rules! suite {
 macro_rules! conformance {
     ($($room:ident::$fact:ident),+ $(,)?) => {
         mod sqlite { suite! { Sqlite => $($room::$fact),+ } }
+        mod postgres { suite! { Postgres => $($room::$fact),+ } }
     };
 }
 

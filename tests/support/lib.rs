@@ -5,6 +5,7 @@ mod database;
 mod eventually;
 mod ledger;
 mod plugins;
+mod postgres;
 mod recorder;
 mod sqlite;
 
@@ -12,5 +13,6 @@ pub use database::Harness;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use ledger::{Ledger, Report};
 pub use plugins::sample_plugins;
+pub use postgres::Postgres;
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;
