@@ -8,7 +8,7 @@ mod plugins;
 mod recorder;
 mod sqlite;
 
-pub use database::Harness;
+pub use database::{Database, Harness};
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use ledger::{Ledger, Report};
 pub use plugins::sample_plugins;
