@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::child;
 use crate::fault::Fault;
 use crate::host::{self, Profile};
 use crate::plugins::{self, Plugin};
@@ -41,7 +42,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     dev.args(arguments);
 
     let watching = watch.start();
-    let code = host::run(&mut dev);
+    let code = child::run(&mut dev);
     watching.stop();
     code
 }
