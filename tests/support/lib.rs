@@ -3,6 +3,7 @@
 
 mod database;
 mod eventually;
+pub mod history;
 mod ledger;
 mod plugins;
 mod recorder;
@@ -10,7 +11,8 @@ mod sqlite;
 
 pub use database::Harness;
 pub use eventually::{PATIENCE, eventually, in_time};
-pub use ledger::{Ledger, Report};
+pub use history::Report;
+pub use ledger::Ledger;
 pub use plugins::sample_plugins;
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;
