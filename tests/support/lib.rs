@@ -6,6 +6,7 @@ mod eventually;
 pub mod history;
 mod ledger;
 mod plugins;
+mod proxy;
 mod recorder;
 mod sqlite;
 
@@ -14,5 +15,6 @@ pub use eventually::{PATIENCE, eventually, in_time};
 pub use history::Report;
 pub use ledger::Ledger;
 pub use plugins::sample_plugins;
+pub use proxy::{Network, Proxy};
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;
