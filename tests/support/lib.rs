@@ -9,6 +9,7 @@ mod plugins;
 mod proxy;
 mod recorder;
 mod sqlite;
+mod writers;
 
 pub use database::Harness;
 pub use eventually::{PATIENCE, eventually, in_time};
@@ -18,3 +19,4 @@ pub use plugins::sample_plugins;
 pub use proxy::{Network, Proxy};
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;
+pub use writers::Writers;
