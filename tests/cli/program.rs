@@ -16,6 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A directory with a database of its own.
 pub(crate) struct Place {
     directory: TempDir,
+    url: String,
 }
 
 /// What a command came to.
@@ -35,7 +36,9 @@ impl Place {
 
     /// With nothing in it.
     pub(crate) fn empty() -> Self {
-        Self { directory: tempfile::tempdir().expect("a temporary directory can be made") }
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let url = format!("sqlite:{}", directory.path().join("outbox.db").display());
+        Self { directory, url }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -43,15 +46,15 @@ impl Place {
     }
 
     /// Where its database is, for whoever stands elsewhere.
-    pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.path().join("outbox.db").display())
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// The program with these arguments, in this place.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
-        command.env("OUTBOX_DATABASE_URL", self.url()).env("NO_COLOR", "1");
+        command.env("OUTBOX_DATABASE_URL", &self.url).env("NO_COLOR", "1");
         command
     }
 

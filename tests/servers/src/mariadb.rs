@@ -58,9 +58,8 @@ pub(crate) fn start(directory: &Path, account: Account, access: &Access) -> Resu
     mariadbd.arg(option("--pid-file=", &directory.join("pid")));
     mariadbd.arg(option("--tmpdir=", directory));
     mariadbd.arg(option("--init-file=", &directory.join("setup.sql")));
-    let mut child = process::start(mariadbd, &log, Signal::Kill)?;
-    process::wait_until(|| greets(access.port), &mut child, Database::MariaDb.name(), &log)?;
-    Ok(child)
+    let child = process::start(mariadbd, &log, Signal::Kill)?;
+    process::wait_until(|| greets(access.port), child, Database::MariaDb.name(), &log)
 }
 
 /// Whether a server greets, rather than refuses.

@@ -50,10 +50,9 @@ pub(crate) fn start(directory: &Path, account: Account, access: &Access) -> Resu
     // What is left of an earlier run would be taken for this one's.
     let status = data(directory).join("postmaster.pid");
     fs::remove_file(&status).ok();
-    let mut child = process::start(postgres, &log, Signal::Quit)?;
+    let child = process::start(postgres, &log, Signal::Quit)?;
     let ready = || fs::read_to_string(&status).is_ok_and(|status| is_ready(&status));
-    process::wait_until(ready, &mut child, Database::PostgreSql.name(), &log)?;
-    Ok(child)
+    process::wait_until(ready, child, Database::PostgreSql.name(), &log)
 }
 
 /// What `pg_ctl` looks at: the eighth line says how far the server is.

@@ -89,19 +89,20 @@ pub(crate) fn end(child: &mut Child, signal: Signal) {
     child.wait().ok();
 }
 
-/// Looks until `ready`, while the server runs.
-pub(crate) fn wait_until(ready: impl Fn() -> bool, child: &mut Child, name: &str, log: &Path) -> Result<(), Fault> {
+/// Looks until `ready`, and hands the server on; one that does not get ready is ended.
+pub(crate) fn wait_until(ready: impl Fn() -> bool, mut child: Child, name: &str, log: &Path) -> Result<Child, Fault> {
     let until = Instant::now() + PATIENCE;
     while !ready() {
-        if has_ended(child) {
+        if has_ended(&mut child) {
             return Err(Fault::new(format!("{name} ended while it was starting; it said:\n{}", tail(log))));
         }
         if Instant::now() > until {
+            end(&mut child, Signal::Quit);
             return Err(Fault::new(format!("{name} is not ready after {PATIENCE:?}; it said:\n{}", tail(log))));
         }
         thread::sleep(GLANCE);
     }
-    Ok(())
+    Ok(child)
 }
 
 fn has_ended(child: &mut Child) -> bool {
