@@ -8,17 +8,16 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::Fixed;
 use outbox::order::{OnDead, OrderConfig};
 use outbox::purge::{OnDone, PurgeConfig};
-use outbox::store::Audit;
-use outbox::time::SystemClock;
-use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, OutboxBuilder, Route, SqliteStore, Status, Store};
-use support::{Recorder, Sqlite, eventually, in_time};
+use outbox::store::{Audit, SharedStore};
+use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, OutboxBuilder, Route, Status, Store};
+use support::{Database, Recorder, eventually, in_time};
 
 use crate::common::{ROUTE, at_rest, commit, done, eager, order, outbox as unordered, reaches, row, rows};
 
 const MOMENT: Duration = Duration::from_millis(5);
 
 /// A host that keeps the order of aggregates, on the system's clock, and tries failed events again after a moment.
-fn ordered(store: SqliteStore) -> OutboxBuilder<SqliteStore> {
+fn ordered<S: SharedStore>(store: S) -> OutboxBuilder<S> {
     Outbox::ordered_by_aggregate(store).poller(eager()).retry(Fixed(MOMENT)).dispatcher(quick())
 }
 
@@ -57,15 +56,14 @@ fn moody() -> Recorder {
     })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_of_one_aggregate_are_delivered_in_order_though_some_fail() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn events_of_one_aggregate_are_delivered_in_order_though_some_fail<D: Database>(db: &D) {
+    let store = db.another().await;
     let recorder = moody();
     let host = ordered(store).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
     commit(&host, lines(20, 30)).await;
 
-    done(&db, 600).await;
+    done(db, 600).await;
     for (aggregate, seqs) in by_aggregate(&recorder.calls()) {
         assert!(seqs.is_sorted(), "a failed one is tried again before the next: {aggregate}: {seqs:?}");
         assert_eq!(seqs.iter().collect::<BTreeSet<_>>().len(), 30);
@@ -73,9 +71,8 @@ async fn events_of_one_aggregate_are_delivered_in_order_though_some_fail() {
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_events_of_one_aggregate_are_never_with_a_listener_at_once() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn two_events_of_one_aggregate_are_never_with_a_listener_at_once<D: Database>(db: &D) {
+    let store = db.another().await;
     let at_work: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
     let crowd = Arc::new(Mutex::new(0));
     let (seen, most) = (at_work.clone(), crowd.clone());
@@ -95,14 +92,13 @@ async fn two_events_of_one_aggregate_are_never_with_a_listener_at_once() {
 
     commit(&host, lines(3, 100)).await;
 
-    done(&db, 300).await;
+    done(db, 300).await;
     assert_eq!(*crowd.lock().expect("whole"), 1);
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_busy_aggregate_does_not_keep_the_others_waiting() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn one_busy_aggregate_does_not_keep_the_others_waiting<D: Database>(db: &D) {
+    let store = db.another().await;
     let (slow, recorder) = (Recorder::held(), Recorder::done());
     let host = ordered(store).listener(ROUTE, slow.listener()).listener(("Order", "Other"), recorder.listener());
     let host = host.start().await.expect("starts");
@@ -112,17 +108,16 @@ async fn one_busy_aggregate_does_not_keep_the_others_waiting() {
     let other = Envelope::new("Other").aggregate("Order", "2").json(&1).expect("good");
     let id = commit(&host, vec![other]).await[0];
 
-    reaches(&db, id, Status::Done).await;
+    reaches(db, id, Status::Done).await;
     assert_eq!(slow.count(), 1, "one at a time");
     slow.finish(2_000);
-    done(&db, 2_001).await;
+    done(db, 2_001).await;
     assert!(by_aggregate(&slow.calls())["1"].is_sorted());
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_replayed() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_replayed<D: Database>(db: &D) {
+    let store = db.another().await;
     let cured = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let switch = cured.clone();
     let recorder = Recorder::answering(move |event| {
@@ -135,27 +130,26 @@ async fn a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_replayed() {
     let first = commit(&host, vec![numbered("a", 1), numbered("a", 2), numbered("a", 3), numbered("free", 0)]).await;
     let second = commit(&host, vec![numbered("b", 1), numbered("b", 2)]).await;
 
-    reaches(&db, first[0], Status::Dead).await;
-    reaches(&db, first[3], Status::Done).await;
-    reaches(&db, second[0], Status::Dead).await;
+    reaches(db, first[0], Status::Dead).await;
+    reaches(db, first[3], Status::Done).await;
+    reaches(db, second[0], Status::Dead).await;
     eventually("three wait behind", async || store.stats().await.expect("counts").blocked == 3).await;
-    assert!(row(&db, first[0]).await.blocks);
+    assert!(row(db, first[0]).await.blocks);
 
     assert!(host.dead().skip(first[0], &Audit::by("tester")).await.expect("skips"));
-    reaches(&db, first[2], Status::Done).await;
-    assert_eq!(row(&db, first[0]).await.status, Status::Dead);
-    assert_eq!(row(&db, second[1]).await.status, Status::New, "the other aggregate waits on");
+    reaches(db, first[2], Status::Done).await;
+    assert_eq!(row(db, first[0]).await.status, Status::Dead);
+    assert_eq!(row(db, second[1]).await.status, Status::New, "the other aggregate waits on");
 
     cured.store(true, std::sync::atomic::Ordering::SeqCst);
     assert!(host.dead().replay(second[0], &Audit::by("tester")).await.expect("replays"));
-    reaches(&db, second[1], Status::Done).await;
+    reaches(db, second[1], Status::Done).await;
     assert!(by_aggregate(&recorder.calls())["b"].is_sorted(), "the replayed one first");
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_event_is_passed_by_when_that_is_asked_for() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn a_dead_event_is_passed_by_when_that_is_asked_for<D: Database>(db: &D) {
+    let store = db.another().await;
     let recorder = Recorder::answering(|event| match event.payload::<u32>().expect("a number") {
         1 => Err(Failure::retryable("ill")),
         _ => Ok(DispatchResult::Done),
@@ -166,16 +160,15 @@ async fn a_dead_event_is_passed_by_when_that_is_asked_for() {
 
     let ids = commit(&host, vec![numbered(1), numbered(2)]).await;
 
-    reaches(&db, ids[1], Status::Done).await;
-    let died = row(&db, ids[0]).await;
+    reaches(db, ids[1], Status::Done).await;
+    let died = row(db, ids[0]).await;
     assert_eq!((died.status, died.blocks, died.attempts), (Status::Dead, false, 3));
     assert!(by_aggregate(&recorder.calls())["a"].is_sorted(), "not before it was given up");
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_event_is_overtaken_when_that_is_asked_for() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn a_failed_event_is_overtaken_when_that_is_asked_for<D: Database>(db: &D) {
+    let store = db.another().await;
     let recorder = Recorder::answering(|event| match event.payload::<u32>().expect("a number") {
         1 => Err(Failure::retryable_after(Duration::from_secs(3_600), "later")),
         _ => Ok(DispatchResult::Done),
@@ -186,18 +179,17 @@ async fn a_failed_event_is_overtaken_when_that_is_asked_for() {
 
     let ids = commit(&host, vec![numbered(1), numbered(2), numbered(3)]).await;
 
-    reaches(&db, ids[2], Status::Done).await;
-    assert_eq!(row(&db, ids[0]).await.status, Status::Retry);
+    reaches(db, ids[2], Status::Done).await;
+    assert_eq!(row(db, ids[0]).await.status, Status::Retry);
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_share_the_aggregates_and_take_over_from_one_that_leaves() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn nodes_share_the_aggregates_and_take_over_from_one_that_leaves<D: Database>(db: &D) {
+    let store = db.another().await;
     let recorder = moody();
     let mut hosts = Vec::new();
     for _ in 0..3 {
-        let store = db.second_store(Arc::new(SystemClock::default())).await;
+        let store = db.another().await;
         hosts.push(ordered(store).listener(ROUTE, recorder.listener()).start().await.expect("starts"));
     }
     eventually("each has its share of the lanes", async || {
@@ -211,7 +203,7 @@ async fn nodes_share_the_aggregates_and_take_over_from_one_that_leaves() {
     leaving.shutdown().await;
     commit(&hosts[0], lines(30, 10)).await;
 
-    done(&db, 600).await;
+    done(db, 600).await;
     for (aggregate, seqs) in by_aggregate(&recorder.calls()) {
         assert!(seqs.is_sorted(), "{aggregate}: {seqs:?}");
     }
@@ -222,33 +214,31 @@ async fn nodes_share_the_aggregates_and_take_over_from_one_that_leaves() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_total_order_one_node_works_and_another_takes_over() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn in_total_order_one_node_works_and_another_takes_over<D: Database>(db: &D) {
+    let store = db.another().await;
     let (one, two) = (Recorder::done(), Recorder::done());
     let host = |store, recorder: &Recorder| {
         Outbox::ordered(store).poller(eager()).dispatcher(quick()).listener(ROUTE, recorder.listener())
     };
     let first = host(store.clone(), &one).start().await.expect("starts");
     commit(&first, lines(5, 5)).await;
-    done(&db, 25).await;
-    let second = host(db.second_store(Arc::new(SystemClock::default())).await, &two).start().await.expect("starts");
+    done(db, 25).await;
+    let second = host(db.another().await, &two).start().await.expect("starts");
     commit(&second, lines(5, 5)).await;
-    done(&db, 50).await;
+    done(db, 50).await;
     assert_eq!((one.count(), two.count()), (50, 0), "only one of them works");
 
     first.shutdown().await;
     commit(&second, lines(5, 5)).await;
 
-    done(&db, 75).await;
+    done(db, 75).await;
     assert_eq!(two.count(), 25);
     assert!(one.calls().iter().map(|event| event.sequence()).is_sorted());
     second.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for<D: Database>(db: &D) {
+    let store = db.another().await;
     let ill = Recorder::answering(|_| Err(Failure::unrecoverable("ill")));
     let host = ordered(store.clone()).listener(ROUTE, ill.listener()).start().await.expect("starts");
     let ids = commit(&host, vec![order(1), order(1)]).await;
@@ -258,13 +248,12 @@ async fn what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for() {
     let recorder = Recorder::done();
     let host = Outbox::multi_node(store).poller(eager()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
-    reaches(&db, ids[1], Status::Done).await;
+    reaches(db, ids[1], Status::Done).await;
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_gives_back_what_waits_in_lines() {
-    let (db, store) = Sqlite::on_system_clock().await;
+pub(crate) async fn a_stop_gives_back_what_waits_in_lines<D: Database>(db: &D) {
+    let store = db.another().await;
     let recorder = Recorder::held();
     let host = ordered(store.clone()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
     commit(&host, lines(1, 50)).await;
@@ -279,47 +268,43 @@ async fn a_stop_gives_back_what_waits_in_lines() {
     assert_eq!((stats.done, stats.in_flight), (1, 0));
     let next = Recorder::done();
     let host = ordered(store).listener(ROUTE, next.listener()).start().await.expect("starts");
-    done(&db, 50).await;
+    done(db, 50).await;
     assert!(next.calls().iter().map(|event| event.sequence()).is_sorted());
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_of_a_paused_route_wait_until_it_is_resumed() {
-    let db = Sqlite::fresh().await;
-    let store = db.sqlite();
+pub(crate) async fn events_of_a_paused_route_wait_until_it_is_resumed<D: Database>(db: &D) {
+    let store = db.typed();
     let route = Route::try_from(ROUTE).expect("good");
     let recorder = Recorder::done();
     store.pause(&route, &Audit { actor: "me".to_owned(), reason: Some("repairs".to_owned()) }).await.expect("pauses");
-    let host = unordered(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let host = unordered(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
     let id = commit(&host, vec![order(1)]).await[0];
 
-    eventually("it is parked", async || row(&db, id).await.parked.is_some()).await;
-    let parked = row(&db, id).await.parked.expect("parked");
+    eventually("it is parked", async || row(db, id).await.parked.is_some()).await;
+    let parked = row(db, id).await.parked.expect("parked");
     assert_eq!(parked, "the route Order/OrderPlaced is paused by me: repairs");
     at_rest(&host).await;
     assert_eq!(recorder.count(), 0);
     store.resume(&route, &Audit::by("me")).await.expect("resumes");
-    reaches(&db, id, Status::Done).await;
+    reaches(db, id, Status::Done).await;
     store.pause(&route, &Audit::by("me")).await.expect("pauses again");
     eventually("the host has heard of it", async || host.listeners().paused(&route).is_some()).await;
     let id = commit(&host, vec![order(2)]).await[0];
-    eventually("it is parked", async || row(&db, id).await.parked.is_some()).await;
+    eventually("it is parked", async || row(db, id).await.parked.is_some()).await;
     assert_eq!(recorder.count(), 1);
     host.shutdown().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_done_event_leaves_no_row_when_that_is_asked_for() {
-    let db = Sqlite::fresh().await;
+pub(crate) async fn a_done_event_leaves_no_row_when_that_is_asked_for<D: Database>(db: &D) {
     let recorder = Recorder::done();
     let delete = PurgeConfig { on_done: OnDone::Delete, ..PurgeConfig::default() };
-    let host = unordered(&db).purge(delete).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let host = unordered(db).purge(delete).listener(ROUTE, recorder.listener()).start().await.expect("starts");
 
     commit(&host, lines(10, 2)).await;
 
-    eventually("all rows are gone", async || rows(&db).await == 0).await;
+    eventually("all rows are gone", async || rows(db).await == 0).await;
     assert_eq!(recorder.count(), 20);
     host.shutdown().await;
 }

@@ -12,7 +12,7 @@ use outbox::{PostgresStore, Store};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::Harness;
+use crate::{Database, Harness};
 
 /// A schema of its own in the database of `OUTBOX_TEST_POSTGRES_URL`; gone with this value.
 pub struct Postgres {
@@ -118,6 +118,19 @@ impl Drop for Postgres {
         });
         // What is left of a test that failed already does not matter.
         let _ = dropping.join();
+    }
+}
+
+#[async_trait]
+impl Database for Postgres {
+    type Store = PostgresStore;
+
+    fn typed(&self) -> PostgresStore {
+        self.store.clone()
+    }
+
+    async fn another(&self) -> PostgresStore {
+        PostgresStore::connect(&self.url).await.expect("the server of the tests answers")
     }
 }
 
