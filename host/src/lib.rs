@@ -28,6 +28,8 @@ pub mod writer;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::{DispatchResult, Failure, Listener, Registration};
 pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
+#[cfg(feature = "mysql")]
+pub use store::MySqlStore;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{Store, StoreError, TransactionalStore};

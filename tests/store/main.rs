@@ -26,6 +26,7 @@ macro_rules! suite {
 
 macro_rules! conformance {
     ($($room:ident::$fact:ident),+ $(,)?) => {
+        mod mysql { suite! { MySql => $($room::$fact),+ } }
         mod sqlite { suite! { Sqlite => $($room::$fact),+ } }
     };
 }

@@ -4,6 +4,7 @@
 mod database;
 mod eventually;
 mod ledger;
+mod mysql;
 mod plugins;
 mod recorder;
 mod sqlite;
@@ -11,6 +12,7 @@ mod sqlite;
 pub use database::Harness;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use ledger::{Ledger, Report};
+pub use mysql::MySql;
 pub use plugins::sample_plugins;
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;

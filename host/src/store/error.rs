@@ -33,10 +33,12 @@ pub enum StoreError {
         source: sqlx::Error,
     },
     /// The database takes no writes.
-    #[error("the database is read-only, so the host cannot {action}; make the file and its directory writable for this user")]
+    #[error("the database is read-only, so the host cannot {action}; {fix}")]
     ReadOnly {
         /// What was being done.
         action: &'static str,
+        /// What to do about it.
+        fix: &'static str,
         /// What the driver said.
         #[source]
         source: sqlx::Error,
@@ -49,6 +51,21 @@ pub enum StoreError {
         /// What the driver said.
         #[source]
         source: sqlx::Error,
+    },
+    /// The server or something on the way to it cut the connection.
+    #[error("the connection to the database was lost while trying to {action}; another one is made, and it is tried again")]
+    Lost {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// There is another table of this name.
+    #[error("the table {table} is there, but no outbox made it; give the outbox another table name, or another database")]
+    NotOurs {
+        /// The table.
+        table: String,
     },
     /// The schema is not there.
     #[error("the table {table} is not there; run `outbox migrate up`, or start with --migrate")]
@@ -115,7 +132,9 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Locked { .. } | Self::Full { .. } | Self::ReadOnly { .. } | Self::Unreachable { .. } => true,
+            Self::Locked { .. } | Self::Full { .. } | Self::ReadOnly { .. } | Self::Lost { .. } | Self::Unreachable { .. } => {
+                true
+            }
             Self::Failed { source, .. } => {
                 matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
             }

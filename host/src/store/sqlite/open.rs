@@ -170,6 +170,8 @@ const CANTOPEN: i32 = 14;
 const AUTH: i32 = 23;
 const NOTADB: i32 = 26;
 
+const MAKE_IT_WRITABLE: &str = "make the file and its directory writable for this user";
+
 /// SQLite's own code of an error, with its extension.
 fn code(error: &sqlx::Error) -> Option<i32> {
     error.as_database_error()?.code()?.parse().ok()
@@ -179,7 +181,7 @@ fn code(error: &sqlx::Error) -> Option<i32> {
 pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
     match code(&source).map(|code| code & 0xff) {
         Some(BUSY | LOCKED) => StoreError::Locked { action, source },
-        Some(READONLY) => StoreError::ReadOnly { action, source },
+        Some(READONLY) => StoreError::ReadOnly { action, fix: MAKE_IT_WRITABLE, source },
         Some(FULL) => StoreError::Full { action, source },
         Some(CORRUPT | NOTADB) => StoreError::Corrupt { action, source },
         _ if matches!(source, sqlx::Error::PoolClosed) => StoreError::Closed { action },
