@@ -7,6 +7,7 @@ mod dead;
 mod inspect;
 mod line;
 mod migrate;
+mod mysql_server;
 mod node;
 mod park;
 mod purge;
