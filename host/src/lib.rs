@@ -31,6 +31,8 @@ pub mod writer;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::{DispatchResult, Failure, Listener, Registration};
 pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
+#[cfg(feature = "mysql")]
+pub use store::MySqlStore;
 #[cfg(feature = "postgres")]
 pub use store::PostgresStore;
 #[cfg(feature = "sqlite")]

@@ -153,7 +153,7 @@ impl Purge {
             let batch = match self.store.purge(PurgeRequest { status, older_than, limit }).await {
                 Ok(batch) => batch,
                 // A smaller batch holds its locks for a shorter time.
-                Err(StoreError::Locked { .. }) if limit > SMALLEST_BATCH => {
+                Err(StoreError::Locked { .. } | StoreError::TimedOut { .. }) if limit > SMALLEST_BATCH => {
                     batch_size = (limit / 2).max(SMALLEST_BATCH);
                     continue;
                 }

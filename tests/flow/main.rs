@@ -21,6 +21,8 @@ macro_rules! walks {
 
 macro_rules! on_every_database {
     ($($room:ident::$fact:ident),+ $(,)?) => {
+        mod mysql { walks! { MySql => $($room::$fact),+ } }
+        mod postgres { walks! { Postgres => $($room::$fact),+ } }
         mod sqlite { walks! { Sqlite => $($room::$fact),+ } }
     };
 }

@@ -7,6 +7,7 @@ mod dead;
 mod inspect;
 mod line;
 mod migrate;
+mod mysql_server;
 mod node;
 mod park;
 mod postgres_server;
@@ -27,6 +28,7 @@ macro_rules! suite {
 
 macro_rules! conformance {
     ($($room:ident::$fact:ident),+ $(,)?) => {
+        mod mysql { suite! { MySql => $($room::$fact),+ } }
         mod sqlite { suite! { Sqlite => $($room::$fact),+ } }
         mod postgres { suite! { Postgres => $($room::$fact),+ } }
     };

@@ -32,7 +32,7 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// The database takes no writes.
+    /// The file takes no writes.
     #[error("the database is read-only, so the host cannot {action}; make the file and its directory writable for this user")]
     ReadOnly {
         /// What was being done.
@@ -104,6 +104,12 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// There is another table of this name.
+    #[error("the table {table} is there, but no outbox made it; give the outbox another table name, or another database")]
+    NotOurs {
+        /// The table.
+        table: String,
+    },
     /// The schema is not there.
     #[error("the table {table} is not there; run `outbox migrate up`, or start with --migrate")]
     NoSchema {
@@ -172,15 +178,27 @@ impl StoreError {
             Self::Locked { .. }
             | Self::Full { .. }
             | Self::ReadOnly { .. }
-            | Self::Unreachable { .. }
             | Self::Standby { .. }
             | Self::Disconnected { .. }
             | Self::TooManyConnections { .. }
             | Self::TimedOut { .. } => true,
+            Self::Unreachable { source, .. } => source.as_ref().is_some_and(may_be_back),
             Self::Failed { source, .. } => {
                 matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
             }
             _ => false,
         }
+    }
+}
+
+/// Whether a database that could not be opened may be there a little later: a wrong password or a missing file will not.
+fn may_be_back(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => true,
+        // PostgreSQL is starting or full; MySQL is full, or shutting down; SQLite's file is locked.
+        sqlx::Error::Database(error) => {
+            matches!(error.code().as_deref(), Some("57P03" | "53300" | "08004" | "08S01" | "5" | "261" | "517"))
+        }
+        _ => false,
     }
 }

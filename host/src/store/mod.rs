@@ -15,6 +15,8 @@ mod route;
 mod settlement;
 mod table;
 
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
@@ -25,6 +27,8 @@ pub use claim::{Behind, ClaimRequest, Claimed, Due, LineRequest, WaitsFor};
 pub use contract::{NewRow, Ownership, SharedStore, Store, TransactionalStore, WakeUps};
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};
+#[cfg(feature = "mysql")]
+pub use mysql::MySqlStore;
 pub use node::{LANES, Node, NodeRecord};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
