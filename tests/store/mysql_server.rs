@@ -180,7 +180,7 @@ async fn a_connection_that_became_read_only_says_so_and_is_thrown_away() {
     let error = Store::claim(&store, &request(1)).await.expect_err("read-only");
 
     assert!(matches!(error, StoreError::Standby { .. }) && error.is_transient(), "{error:?}");
-    assert!(error.to_string().contains("point the address at the primary"), "{error}");
+    assert!(error.to_string().contains("let the address lead there"), "{error}");
     assert_eq!(Store::claim(&store, &request(1)).await.expect("on another connection").len(), 1);
 }
 

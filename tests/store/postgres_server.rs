@@ -113,7 +113,10 @@ async fn a_session_that_takes_no_writes_is_not_used_for_ever() {
     let db = Postgres::fresh().await;
     let id = write_one(&db).await;
     let user = db.schema().replace("outbox_test", "outbox_reader");
-    db.execute(&format!("CREATE ROLE {user} SUPERUSER LOGIN; ALTER ROLE {user} SET default_transaction_read_only = on")).await;
+    db.execute(&format!(
+        "CREATE ROLE {user} SUPERUSER LOGIN PASSWORD '{PASSWORD}'; ALTER ROLE {user} SET default_transaction_read_only = on"
+    ))
+    .await;
     let options = PostgresOptions::from_url(&as_user(db.url(), &user)).expect("good").connections(1);
     let store = PostgresStore::connect_with(options).await.expect("connects");
     // Like a session on a server that became a standby: new ones may write, this one never will.
@@ -129,11 +132,14 @@ async fn a_session_that_takes_no_writes_is_not_used_for_ever() {
     assert_eq!(ids(&claimed.expect("by another session")), [id]);
 }
 
-/// The same server, for another user without a password.
+/// Of the roles that these tests make.
+const PASSWORD: &str = "for-a-test";
+
+/// The same server, for another user.
 fn as_user(url: &str, user: &str) -> String {
     let (scheme, rest) = url.split_once("://").expect("an address");
     let place = rest.split_once('@').map_or(rest, |(_, place)| place);
-    format!("{scheme}://{place}&user={user}")
+    format!("{scheme}://{user}:{PASSWORD}@{place}")
 }
 
 /// What a statement comes to for one role: `Ok`, or the SQLSTATE.

@@ -158,7 +158,10 @@ impl<S: TransactionalStore> Writer<S> {
             && let Some(error) = duplicates(&rows, &sequences)
         {
             let inserted: Vec<u64> = sequences.into_iter().flatten().collect();
-            self.store.take_back(connection, &inserted).await?;
+            // A writer with the right to INSERT alone meets its own duplicate without having to delete anything.
+            if !inserted.is_empty() {
+                self.store.take_back(connection, &inserted).await?;
+            }
             return Err(error);
         }
         let claimed: Vec<bool> = rows.iter().map(|row| row.claimed).collect();

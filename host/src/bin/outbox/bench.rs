@@ -9,8 +9,10 @@ use clap::Args;
 use serde::Serialize;
 
 use outbox::store::TableName;
+use outbox::store::mysql::MySqlOptions;
+use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::{SqliteStore, TransactionalStore};
+use outbox::{MySqlStore, PostgresStore, SqliteStore, TransactionalStore};
 
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
@@ -68,8 +70,22 @@ type Error = stage::Error;
 impl BenchCommand {
     /// Measures the database of this URL, in a table of its own.
     async fn of(&self, url: &str) -> Result<Report, Error> {
-        let bench_table = TableName::new("outbox_bench")?;
-        let mut options = SqliteOptions::from_url(url)?.create(true).table(bench_table);
+        let table = TableName::new("outbox_bench")?;
+        match url.split_once(':').map_or("", |(scheme, _)| scheme) {
+            "postgres" | "postgresql" => {
+                let options = PostgresOptions::from_url(url)?.table(table);
+                measure(self, PostgresStore::connect_with(options).await?).await
+            }
+            "mysql" | "mariadb" => {
+                let options = MySqlOptions::from_url(url)?.table(table);
+                measure(self, MySqlStore::connect_with(options).await?).await
+            }
+            _ => self.of_file(SqliteOptions::from_url(url)?.create(true).table(table)).await,
+        }
+    }
+
+    /// Measures a SQLite file: that of the configuration when it is there, else one of its own, deleted afterwards.
+    async fn of_file(&self, mut options: SqliteOptions) -> Result<Report, Error> {
         let own_file = !options.file.exists();
         if own_file {
             options.file.set_file_name(format!("outbox-bench-{}.db", std::process::id()));
