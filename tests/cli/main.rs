@@ -3,3 +3,4 @@
 mod commands;
 mod host;
 mod program;
+mod schema;

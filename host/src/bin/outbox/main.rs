@@ -55,7 +55,7 @@ struct Global {
     /// The configuration file; default outbox.toml when it is there [env: OUTBOX_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The database, like sqlite:outbox.db [env: OUTBOX_DATABASE_URL]
+    /// The database: sqlite:outbox.db, postgres://user@host/database, mysql://user@host/database [env: OUTBOX_DATABASE_URL]
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
     /// The directory of the plugins
