@@ -1,6 +1,7 @@
 //! The `outbox` program: the host, and what an operator needs beside it. Uses the library's public API only.
 #![expect(clippy::print_stderr, reason = "messages for people go to stderr; data goes through output.rs")]
 
+mod audit;
 mod bench;
 mod config;
 mod database;
@@ -13,6 +14,7 @@ mod host;
 mod init;
 mod logging;
 mod migrate;
+mod node;
 mod output;
 mod plugin;
 mod plugins;
@@ -114,6 +116,12 @@ enum Command {
     /// Look at plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
+    /// Look at the hosts that work on the table
+    #[command(subcommand)]
+    Node(node::NodeCommand),
+    /// Look at what was done by hand
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     Stats(stats::StatsCommand),
     Purge(purge::PurgeCommand),
     Bench(bench::BenchCommand),
@@ -182,6 +190,8 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Event(command) => command.run(config).await,
         Command::Dead(command) => command.run(config).await,
         Command::Plugin(command) => command.run(config).await,
+        Command::Node(command) => command.run(config).await,
+        Command::Audit(command) => command.run(config).await,
         Command::Stats(command) => command.run(config).await,
         Command::Purge(command) => command.run(config).await,
         Command::Bench(command) => command.run(config).await,
