@@ -3,4 +3,5 @@
 mod commands;
 mod host;
 mod program;
+mod route;
 mod schema;

@@ -116,6 +116,13 @@ pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     Ok(store)
 }
 
+/// Tells the hosts that there is something to do. A hint: what was done is done, and their polls find it.
+pub(crate) async fn tell_hosts(store: &dyn Store) {
+    if let Err(error) = store.notify().await {
+        tracing::warn!(error = %outbox::chain(&error), "the hosts could not be told; they see it at their next poll");
+    }
+}
+
 /// The kind of the configuration's database. An address of none was refused when the configuration was read.
 pub(crate) fn kind(url: &str) -> Result<Kind, Failure> {
     Kind::of(url).ok_or_else(|| Failure::new(Exit::Config, no_address(url)))

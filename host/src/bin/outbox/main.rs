@@ -19,6 +19,7 @@ mod output;
 mod plugin;
 mod plugins;
 mod purge;
+mod route;
 mod run;
 mod settings;
 mod stats;
@@ -113,6 +114,9 @@ enum Command {
     /// Look at dead events, bring them back, throw them away
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    /// Look at routes, hold their events back, let them go
+    #[command(subcommand)]
+    Route(route::RouteCommand),
     /// Look at plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
@@ -189,6 +193,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Migrate(command) => command.run(config).await,
         Command::Event(command) => command.run(config).await,
         Command::Dead(command) => command.run(config).await,
+        Command::Route(command) => command.run(config).await,
         Command::Plugin(command) => command.run(config).await,
         Command::Node(command) => command.run(config).await,
         Command::Audit(command) => command.run(config).await,
