@@ -19,6 +19,7 @@ mod output;
 mod plugin;
 mod plugins;
 mod purge;
+mod replay;
 mod route;
 mod run;
 mod settings;
@@ -111,9 +112,10 @@ enum Command {
     /// Write and look at events
     #[command(subcommand)]
     Event(event::EventCommand),
-    /// Look at dead events, bring them back, throw them away
+    /// Look at dead events, bring them back, let others pass them, throw them away
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    Replay(replay::ReplayCommand),
     /// Look at routes, hold their events back, let them go
     #[command(subcommand)]
     Route(route::RouteCommand),
@@ -193,6 +195,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Migrate(command) => command.run(config).await,
         Command::Event(command) => command.run(config).await,
         Command::Dead(command) => command.run(config).await,
+        Command::Replay(command) => command.run(config).await,
         Command::Route(command) => command.run(config).await,
         Command::Plugin(command) => command.run(config).await,
         Command::Node(command) => command.run(config).await,
