@@ -24,6 +24,7 @@ mod route;
 mod run;
 mod settings;
 mod stats;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
