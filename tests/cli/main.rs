@@ -2,6 +2,7 @@
 
 mod commands;
 mod dead;
+mod doctor;
 mod host;
 mod program;
 mod route;

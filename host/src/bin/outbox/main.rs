@@ -7,6 +7,7 @@ mod config;
 mod database;
 mod dead;
 mod dev;
+mod doctor;
 mod emit;
 mod event;
 mod failure;
@@ -110,6 +111,7 @@ enum Command {
     /// Bring the schema up to date, take it back, or look at it
     #[command(subcommand)]
     Migrate(migrate::MigrateCommand),
+    Doctor(doctor::DoctorCommand),
     /// Write and look at events
     #[command(subcommand)]
     Event(event::EventCommand),
@@ -194,6 +196,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
     match command {
         Command::Config(command) => command.run(settings),
         Command::Migrate(command) => command.run(config).await,
+        Command::Doctor(command) => command.run(settings).await,
         Command::Event(command) => command.run(config).await,
         Command::Dead(command) => command.run(config).await,
         Command::Replay(command) => command.run(config).await,
