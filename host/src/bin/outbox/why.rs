@@ -2,6 +2,7 @@
 
 mod history;
 mod reason;
+mod state;
 
 use outbox::store::{Filter, NodeRecord, Record, Store};
 use outbox::time::Timestamp;
@@ -13,7 +14,8 @@ use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Format, count, paint, shown};
 use history::{Step, history};
-use reason::{Known, Reason, State, at, reason};
+use reason::{Reason, at, reason};
+use state::{Known, State};
 
 /// How far a line is followed to its head. Lines are one step long unless something is wrong with them.
 const LONGEST_LINE: usize = 100;

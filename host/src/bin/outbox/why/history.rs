@@ -6,7 +6,7 @@ use outbox::time::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::reason::Known;
+use super::state::Known;
 use crate::audit::selector;
 use crate::output::{shown, span};
 

@@ -1,60 +1,13 @@
 //! Why an event is where it is, and what happens next. Pure: rows in, sentences out, so that every state is a plain test.
 
-use outbox::event::Status;
-use outbox::store::{NodeRecord, Record, RouteRecord};
+use outbox::store::Record;
 use outbox::time::Timestamp;
-use serde::Serialize;
 
+use super::state::{Known, State, paused_route, state_of};
 use crate::output::{count, shown, span};
 
-/// Everything that the table knows of one event.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub(super) record: Record,
-    /// The time by the database's clock, which decides what is due.
-    pub(super) now: Timestamp,
-    pub(super) nodes: Vec<NodeRecord>,
-    pub(super) routes: Vec<RouteRecord>,
-    /// What it waits behind, what that waits behind, and so on: the head of the line comes last.
-    pub(super) line: Vec<Record>,
-    /// How many later events of its aggregate wait behind it.
-    pub(super) waiting: u64,
-}
-
-/// Where an event stands, finer than its status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum State {
-    Done,
-    Dead,
-    /// Dead, and later events of its aggregate wait for it.
-    DeadBlocking,
-    /// A host has it now.
-    Claimed,
-    /// A host had it, and said nothing until its lease was over.
-    LeaseOver,
-    /// Any host may take it now.
-    Due,
-    /// Its writer wants it later.
-    Delayed,
-    /// It failed, and is tried again.
-    Retrying,
-    /// Its listener asked for later, or had no place for it.
-    Deferred,
-    /// No listener is there for it.
-    Parked,
-    /// Its route is paused.
-    Paused,
-    /// An earlier event of its aggregate is not resolved.
-    Behind,
-    /// Its time to be done is over; whoever takes it next gives it up.
-    Expired,
-    /// Nothing will ever take it: somebody emptied `due_at`.
-    Stranded,
-}
-
 /// Why it is where it is, in one sentence or two, and what can be done.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug)]
 pub(super) struct Reason {
     pub(super) state: State,
     pub(super) next: String,
@@ -65,7 +18,7 @@ pub(super) struct Reason {
 /// Why the event is where it is, and what happens next.
 pub(super) fn reason(known: &Known) -> Reason {
     let Known { record, waiting, line, .. } = known;
-    let state = state(known, record);
+    let state = state_of(known, record);
     let mut next = sentence(known, record, state);
     let mut commands = Vec::new();
     let mut blocking = (state == State::DeadBlocking).then_some(record);
@@ -80,7 +33,7 @@ pub(super) fn reason(known: &Known) -> Reason {
         State::Behind => match line.last() {
             None => next.push_str(" That event is gone, so a host lets this one go on at its next look."),
             Some(head) => {
-                let of_head = self::state(known, head);
+                let of_head = state_of(known, head);
                 let said = sentence(known, head, of_head);
                 let place =
                     if line.len() == 1 { "That one".to_owned() } else { format!("The first of the line, {}", name(head)) };
@@ -112,31 +65,10 @@ pub(super) fn reason(known: &Known) -> Reason {
     Reason { state, next, commands }
 }
 
-fn state(known: &Known, record: &Record) -> State {
-    let is_paused = pause(known, record).is_some();
-    match (record.status, record.due_at) {
-        (Status::Done, _) => State::Done,
-        (Status::Dead, _) if record.blocks => State::DeadBlocking,
-        (Status::Dead, _) => State::Dead,
-        (_, Some(due)) if due > known.now && record.locked_by.is_some() => State::Claimed,
-        _ if record.behind.is_some() => State::Behind,
-        _ if record.parked.is_some() && is_paused => State::Paused,
-        _ if record.parked.is_some() => State::Parked,
-        (_, None) => State::Stranded,
-        (_, Some(_)) if record.expires_at.is_some_and(|end| end <= known.now) => State::Expired,
-        _ if is_paused => State::Paused,
-        (_, Some(due)) if due <= known.now && record.locked_by.is_some() => State::LeaseOver,
-        (_, Some(due)) if due <= known.now && record.available_at <= known.now => State::Due,
-        (Status::Retry, _) => State::Retrying,
-        _ if record.available_at > known.now => State::Delayed,
-        _ => State::Deferred,
-    }
-}
-
 /// What holds of one event alone, its line aside.
 fn sentence(known: &Known, record: &Record, state: State) -> String {
     let now = known.now;
-    let failed = failures(record);
+    let (failed, before) = (failures(record), failed_before(record));
     match state {
         State::Done => format!("Its listener was done with it {}{failed}.", when(record.done_at, now)),
         State::Dead | State::DeadBlocking => {
@@ -145,7 +77,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
         State::Claimed => {
             let due = record.due_at.unwrap_or(now);
             let holder = holder(known, record);
-            format!("{holder} has it until {due} ({}) and may renew that; after that any host takes it{failed}.", at(due, now))
+            format!("{before}{holder} has it until {due} ({}) and may renew that; after that any host takes it.", at(due, now))
         }
         State::LeaseOver => {
             let holder = holder(known, record);
@@ -155,21 +87,12 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
                 next_host(known)
             )
         }
-        State::Due => format!("It has been due {}{failed}. {}", since(record, now), next_host(known)),
+        State::Due => format!("{before}It has been due {}. {}", since(record, now), next_host(known)),
         State::Delayed => {
             let ready = record.available_at.max(record.due_at.unwrap_or(record.available_at));
             format!("Its writer wants it no sooner than {ready}: it is due {}. {}", at(ready, now), then(known))
         }
-        State::Retrying => {
-            let due = record.due_at.unwrap_or(now);
-            format!(
-                "It failed {}, last with: {}. It is due {}. {}",
-                times(record.attempts),
-                error(record),
-                at(due, now),
-                then(known)
-            )
-        }
+        State::Retrying => format!("{before}It is due {}. {}", at(record.due_at.unwrap_or(now), now), then(known)),
         State::Deferred => {
             let due = record.due_at.unwrap_or(now);
             let asked = if record.deferrals > 0 {
@@ -177,7 +100,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
             } else {
                 "It was given back because its listener had no place for it".to_owned()
             };
-            format!("{asked}{failed}: it is due {}. {}", at(due, now), then(known))
+            format!("{before}{asked}: it is due {}. {}", at(due, now), then(known))
         }
         State::Parked => {
             let why = record.parked.as_deref().unwrap_or_default();
@@ -220,25 +143,34 @@ fn holder(known: &Known, record: &Record) -> String {
 /// Who takes what is due.
 fn next_host(known: &Known) -> String {
     match known.nodes.iter().filter(|node| node.alive).count() {
-        0 => "The next host takes it, but none says that it is alive: start one with `outbox run`.".to_owned(),
+        0 => format!("The next host takes it, {NOBODY}."),
+        _ if is_in_lanes(known) => "The host that works on its lane takes it when it has room.".to_owned(),
         1 => "The one live host takes it when it has room.".to_owned(),
         live => format!("Any of the {live} live hosts takes it when it has room."),
     }
 }
 
-fn then(known: &Known) -> &'static str {
-    if known.nodes.iter().any(|node| node.alive) {
-        "Then any host takes it."
+/// Who takes what will be due.
+fn then(known: &Known) -> String {
+    if !known.nodes.iter().any(|node| node.alive) {
+        format!("Then any host takes it, {NOBODY}.")
+    } else if is_in_lanes(known) {
+        "Then the host that works on its lane takes it.".to_owned()
     } else {
-        "Then any host takes it, but none says that it is alive: start one with `outbox run`."
+        "Then any host takes it.".to_owned()
     }
+}
+
+const NOBODY: &str = "but none says that it is alive: start one with `outbox run`";
+
+/// Whether live hosts share the aggregates among them.
+fn is_in_lanes(known: &Known) -> bool {
+    known.nodes.iter().any(|node| node.alive && node.mode == "ordered_by_aggregate")
 }
 
 /// ` by anna@shop since … (2h ago): the mail server moves`, when its route is paused.
 fn pause(known: &Known, record: &Record) -> Option<String> {
-    let route = known.routes.iter().find(|known| {
-        known.route.aggregate_type.as_str() == record.aggregate_type && known.route.event_type.as_str() == record.event_type
-    })?;
+    let route = paused_route(known, record)?;
     let since = route.paused_at?;
     let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", shown(by)));
     let why = route.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));
@@ -252,6 +184,14 @@ fn since(record: &Record, now: Timestamp) -> String {
 
 fn failures(record: &Record) -> String {
     if record.attempts == 0 { String::new() } else { format!(", after {}", count(record.attempts.into(), "failed attempt")) }
+}
+
+/// What went wrong so far, as a sentence in front of another.
+fn failed_before(record: &Record) -> String {
+    match record.attempts {
+        0 => String::new(),
+        attempts => format!("It failed {}, last with: {}. ", times(attempts), error(record)),
+    }
 }
 
 fn times(count: u32) -> String {

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use outbox::Route;
-use outbox::event::Headers;
+use outbox::event::{Headers, Status};
+use outbox::store::{NodeRecord, RouteRecord};
 
 use super::*;
 
@@ -98,6 +99,8 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
     assert_eq!(said(&known), "It has been due for 1m. The one live host takes it when it has room.");
     known.nodes.push(node("two", true));
     assert!(said(&known).contains("Any of the 2 live hosts"), "{}", said(&known));
+    known.nodes[1].mode = "ordered_by_aggregate".to_owned();
+    assert!(said(&known).contains("The host that works on its lane"), "{}", said(&known));
     known.nodes.clear();
     assert!(said(&known).contains("none says that it is alive: start one with `outbox run`"), "{}", said(&known));
 }
@@ -143,6 +146,9 @@ fn an_event_that_is_held_names_its_holder() {
     let mut gone = known(held(soon(25), "two"));
     gone.nodes.push(node("two", false));
     assert!(told(&gone).1.contains("machine of two (gone since 40s ago)"), "{}", told(&gone).1);
+
+    let again = Record { attempts: 1, last_error: Some("timeout".to_owned()), ..held(soon(25), "one") };
+    assert!(told(&known(again)).1.starts_with("It failed once, last with: timeout. The host machine of one"));
 
     let (state, next, _) = told(&known(held(ago(2), "three")));
     assert_eq!(state, State::LeaseOver);
