@@ -6,12 +6,15 @@
 //! An event's walk, and the room of each step: [`event::Envelope`] → [`writer`] → row → [`poller`], or straight from the
 //! commit → [`queue`] → [`dispatcher`] → [`listener`] → [`dispatcher::settle`] → [`store`].
 
+mod bell;
 pub mod dead;
 pub mod dispatcher;
 pub mod event;
 mod health;
 pub mod listener;
 pub mod metrics;
+mod node;
+pub mod order;
 pub mod outbox;
 pub mod poller;
 pub mod purge;
@@ -28,6 +31,10 @@ pub mod writer;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::{DispatchResult, Failure, Listener, Registration};
 pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
+#[cfg(feature = "mysql")]
+pub use store::MySqlStore;
+#[cfg(feature = "postgres")]
+pub use store::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use store::SqliteStore;
 pub use store::{Store, StoreError, TransactionalStore};

@@ -1,6 +1,7 @@
 //! Wires the rooms together, starts and stops them.
 
 mod builder;
+mod routes;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,7 +43,11 @@ struct Running {
     poller: Option<JoinHandle<()>>,
     purge: Option<(Arc<Purge>, JoinHandle<()>)>,
     routes: Option<JoinHandle<()>>,
+    heart: Option<JoinHandle<()>>,
+    bells: Vec<JoinHandle<()>>,
     stopped: watch::Sender<bool>,
+    /// Set last: as long as this process holds events, it is a node.
+    left: watch::Sender<bool>,
     health: Health,
 }
 
@@ -57,9 +62,16 @@ impl<S: SharedStore> Outbox<S> {
         OutboxBuilder::new(store, Mode::MultiNode)
     }
 
-    /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt.
+    /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt. Of several nodes one works, and
+    /// another takes over when it is gone.
     pub fn ordered(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::Ordered)
+    }
+
+    /// An outbox that delivers the events of one aggregate one after the other, in the order of their insertion, over any number
+    /// of workers and nodes; events of different aggregates go side by side. Poller only.
+    pub fn ordered_by_aggregate(store: S) -> OutboxBuilder<S> {
+        OutboxBuilder::new(store, Mode::OrderedByAggregate)
     }
 
     /// An outbox that only writes: somebody else (another process, change data capture) delivers.
@@ -142,6 +154,13 @@ impl<S: SharedStore> Outbox<S> {
         if let Some(task) = self.running.routes.take() {
             ended("route keeper", task).await;
         }
+        for task in std::mem::take(&mut self.running.bells) {
+            ended("bell", task).await;
+        }
+        self.running.left.send_replace(true);
+        if let Some(task) = self.running.heart.take() {
+            ended("heart", task).await;
+        }
         #[cfg(feature = "wasm")]
         if let Some(plugins) = self.running.plugins.take() {
             plugins.stop().await;
@@ -164,6 +183,7 @@ impl<S: SharedStore> Drop for Outbox<S> {
     fn drop(&mut self) {
         self.hot.stopped.store(true, Ordering::Release);
         self.running.stopped.send_replace(true);
+        self.running.left.send_replace(true);
         self.queue.close();
     }
 }

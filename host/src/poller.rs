@@ -11,9 +11,10 @@ use tokio::sync::watch;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
+use crate::order::{Lanes, Order, Place};
 use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
 use crate::settler::SettlerHandle;
-use crate::store::{ClaimRequest, Claimed, Due, Settlement, Store, StoreError};
+use crate::store::{Behind, ClaimRequest, Claimed, Due, LANES, LineRequest, Settlement, Store, StoreError, WaitsFor};
 use crate::units::duration;
 use crate::wake::Wake;
 
@@ -71,6 +72,12 @@ pub(crate) struct Poller {
     pub(crate) lease: Duration,
     pub(crate) max_claims: u32,
     pub(crate) config: PollerConfig,
+    /// For order by aggregate.
+    pub(crate) order: Option<Arc<Order>>,
+    /// Where only what belongs to this node's lanes is claimed, or only by the node that holds the single one.
+    pub(crate) lanes: Option<Arc<Lanes>>,
+    /// When what waits behind others was let go last, where order is not asked for.
+    pub(crate) swept_at: Option<Instant>,
 }
 
 /// What one turn came to.
@@ -86,16 +93,22 @@ pub(crate) enum Turn {
 
 /// Parked events given back to time by one statement.
 const UNPARK_BATCH: u32 = 1_000;
+/// The least rest when something is due but was not ours to claim.
+const NOT_OURS: Duration = Duration::from_millis(100);
+/// How soon there may be room in the lines.
+const LINES_MOVE: Duration = Duration::from_millis(2);
+/// How often events are looked for that wait behind others of their aggregate, though nobody keeps that order any more.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 impl Poller {
     /// Polls until it is stopped. Only rests are cut short by a stop, never a statement.
-    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
+    pub(crate) async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         let mut changes = self.listeners.changes();
         changes.mark_changed();
-        let mut batch_size = self.config.batch_size;
+        let mut after_a_rest = true;
         let mut failing: Option<Duration> = None;
         while !*stopped.borrow() {
-            let turn = match self.turn(batch_size, &mut changes).await {
+            let turn = match self.turn(after_a_rest, &mut changes).await {
                 Ok(turn) => {
                     if failing.take().is_some() {
                         tracing::info!("the database answers the poller again");
@@ -113,7 +126,7 @@ impl Poller {
                     continue;
                 }
             };
-            batch_size = if turn == Turn::Full { self.config.drain_batch_size } else { self.config.batch_size };
+            after_a_rest = turn == Turn::Drained;
             tokio::select! {
                 () = self.rest(turn) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
@@ -125,38 +138,100 @@ impl Poller {
     async fn rest(&self, turn: Turn) {
         match turn {
             Turn::Full => tokio::task::yield_now().await,
-            Turn::NoRoom => self.queue.cold_half_empty().await,
+            Turn::NoRoom => {
+                self.queue.cold_half_empty().await;
+                if self.order.is_some() {
+                    // The room may be taken by events that wait in lines, of which the queue knows nothing.
+                    tokio::time::sleep(LINES_MOVE).await;
+                }
+            }
             Turn::Drained => self.wake.rest(Instant::now() + self.config.interval).await,
         }
     }
 
     /// One turn of the crank: unpark what has a listener now, claim, queue.
-    async fn turn(&self, batch_size: u32, changes: &mut watch::Receiver<u64>) -> Result<Turn, StoreError> {
-        if changes.has_changed().unwrap_or(false) || batch_size == self.config.batch_size {
+    async fn turn(&mut self, after_a_rest: bool, changes: &mut watch::Receiver<u64>) -> Result<Turn, StoreError> {
+        if changes.has_changed().unwrap_or(false) || after_a_rest {
             changes.mark_unchanged();
             self.unpark().await?;
         }
-        let turn = self.claim(batch_size).await?;
+        self.unblock(after_a_rest).await?;
+        let (turn, claimed) =
+            self.claim(if after_a_rest { self.config.batch_size } else { self.config.drain_batch_size }).await?;
         if turn == Turn::Drained
             && let Some(due) = self.store.next_due().await?
         {
-            self.wake.within(due);
+            // What others hold, or are about to hold, would keep us busy for nothing.
+            self.wake.within(if claimed == 0 { due.max(NOT_OURS) } else { due });
         }
         Ok(turn)
     }
 
     /// Also when nothing changed: an event may have been parked just after its listener came.
     async fn unpark(&self) -> Result<(), StoreError> {
-        let routes = self.listeners.routes();
+        let routes = self.listeners.open_routes();
         while !routes.is_empty() && self.store.unpark(&routes, UNPARK_BATCH).await? == u64::from(UNPARK_BATCH) {}
         Ok(())
     }
 
-    async fn claim(&self, batch_size: u32) -> Result<Turn, StoreError> {
-        let (room, max_bytes) = self.queue.cold_room();
-        if room == 0 {
-            return Ok(Turn::NoRoom);
+    /// Lets events go on whose blocker is out of the way.
+    async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
+        if let Some(order) = &self.order {
+            return order.unblock(&*self.store, after_a_rest).await;
         }
+        // The mode may have been another one before: nothing may wait for ever.
+        if !after_a_rest || self.swept_at.is_some_and(|at| at.elapsed() < SWEEP_EVERY) {
+            return Ok(());
+        }
+        let lanes: Vec<u16> = (0..LANES).collect();
+        loop {
+            let blockers = self.store.blockers(&lanes).await?;
+            if blockers.is_empty() {
+                self.swept_at = Some(Instant::now());
+                return Ok(());
+            }
+            self.store.unblock(&blockers[..blockers.len().min(1_000)], WaitsFor::Nothing, UNPARK_BATCH).await?;
+        }
+    }
+
+    /// What may be claimed now; `None` when nothing may.
+    async fn line(&self) -> Result<Option<Option<LineRequest>>, StoreError> {
+        let Some(lanes) = &self.lanes else { return Ok(Some(None)) };
+        let open = lanes.open();
+        if open.is_empty() {
+            return Ok(None);
+        }
+        if let Some(order) = &self.order {
+            order.lines().claiming();
+            return Ok(Some(Some(LineRequest { lanes: open, waits_for: order.waits_for() })));
+        }
+        // The node before us may have died with events in its hands: they come first, when their leases end.
+        if self.in_flight.is_empty() && !lanes.is_settled() {
+            if self.store.stats().await?.in_flight > 0 {
+                return Ok(None);
+            }
+            lanes.settled();
+        }
+        Ok(Some(None))
+    }
+
+    /// Room for events that wait in the queue or in lines, and for their bytes.
+    fn room(&self) -> (usize, usize) {
+        let (room, bytes) = self.queue.cold_room();
+        let (waiting, waiting_bytes) = self.order.as_ref().map_or((0, 0), |order| order.lines().waiting());
+        if waiting_bytes > 0 && waiting_bytes >= bytes {
+            return (0, 0);
+        }
+        (room.saturating_sub(waiting), bytes - waiting_bytes)
+    }
+
+    /// Claims and queues. Returns how many were claimed, too.
+    async fn claim(&self, batch_size: u32) -> Result<(Turn, usize), StoreError> {
+        let (room, max_bytes) = self.room();
+        if room == 0 {
+            return Ok((Turn::NoRoom, 0));
+        }
+        let Some(line) = self.line().await? else { return Ok((Turn::Drained, 0)) };
         let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX));
         let request = ClaimRequest {
             owner: self.owner.clone(),
@@ -164,12 +239,13 @@ impl Poller {
             limit,
             max_bytes,
             skip_recent: self.config.skip_recent,
-            line: None,
+            line,
         };
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let lease_end = Instant::now() + self.lease;
         let claimed = self.store.claim(&request).await?;
-        let full = claimed.len() >= usize::try_from(limit).unwrap_or(usize::MAX);
+        let taken = claimed.len();
+        let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX);
         let deliveries = self.accept(claimed, lease_end).await;
         let count = deliveries.len();
         let refused = self.queue.push(Path::Cold, deliveries);
@@ -177,7 +253,7 @@ impl Poller {
         for delivery in refused {
             self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
         }
-        Ok(if full { Turn::Full } else { Turn::Drained })
+        Ok((if full { Turn::Full } else { Turn::Drained }, taken))
     }
 
     /// Turns claims into deliveries; what can never be one is settled at once.
@@ -185,7 +261,7 @@ impl Poller {
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(claimed.len());
         for claim in claimed {
-            let fence = claim.fence;
+            let (fence, behind) = (claim.fence, claim.behind);
             match self.judge(claim) {
                 Err(settlement) => {
                     if let Settlement::Dead { error, .. } = &settlement {
@@ -195,7 +271,9 @@ impl Poller {
                 }
                 Ok((event, deferrals)) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
                     Some(mark) => {
-                        deliveries.push(Delivery { event: Arc::new(event), batch, path: Path::Cold, deferrals, mark });
+                        let event = Arc::new(event);
+                        let delivery = Delivery { event, batch, path: Path::Cold, deferrals, mark, turn: None };
+                        deliveries.extend(self.place(delivery, behind).await);
                     }
                     // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look
                     // again a little later.
@@ -204,6 +282,19 @@ impl Poller {
             }
         }
         deliveries
+    }
+
+    /// The delivery, when it may start.
+    async fn place(&self, delivery: Delivery, behind: Option<Behind>) -> Option<Delivery> {
+        let Some(order) = &self.order else { return Some(delivery) };
+        match order.place(delivery, behind) {
+            Place::Start(delivery) => Some(delivery),
+            Place::Waits => None,
+            Place::Aside(delivery, settlement) => {
+                self.settler.send(delivery, settlement).await;
+                None
+            }
+        }
     }
 
     fn judge(&self, claim: Claimed) -> Result<(crate::event::Event, u32), Settlement> {

@@ -21,6 +21,8 @@ pub const PURGE_COMPLETED: &str = "OutboxPurgeCompleted";
 pub struct PurgeConfig {
     /// Whether the host purges by itself. Default true.
     pub enabled: bool,
+    /// What becomes of an event that is done. Default `keep`.
+    pub on_done: OnDone,
     /// How long DONE events are kept. Default 7 days.
     #[serde(with = "duration")]
     pub retention: Duration,
@@ -36,10 +38,22 @@ pub struct PurgeConfig {
     pub emit_event: bool,
 }
 
+/// What becomes of an event that is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDone {
+    /// Its row stays until it is old enough, for people to look at.
+    #[default]
+    Keep,
+    /// Its row is deleted at once.
+    Delete,
+}
+
 impl Default for PurgeConfig {
     fn default() -> Self {
         Self {
             enabled: true,
+            on_done: OnDone::Keep,
             retention: Duration::from_secs(7 * 24 * 3600),
             dead_retention: None,
             interval: Duration::from_secs(3600),
@@ -63,6 +77,9 @@ impl PurgeConfig {
         faults
     }
 }
+
+/// A batch that comes into others' way is halved down to this.
+const SMALLEST_BATCH: u32 = 10;
 
 /// How far one purge may go.
 #[derive(Clone, Copy, Debug, Default)]
@@ -123,16 +140,25 @@ impl Purge {
     pub async fn run(&self, status: Status, older_than: Duration, limits: PurgeLimits) -> Result<Purged, PurgeError> {
         let started = Instant::now();
         let mut purged = Purged::default();
+        let mut batch_size = self.config.batch_size;
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Err(PurgeError::Closed);
             }
             let left = limits.rows.map_or(u64::MAX, |rows| rows.saturating_sub(purged.count));
-            let limit = self.config.batch_size.min(u32::try_from(left).unwrap_or(u32::MAX));
+            let limit = batch_size.min(u32::try_from(left).unwrap_or(u32::MAX));
             if limit == 0 || limits.time.is_some_and(|time| started.elapsed() >= time) {
                 return Ok(purged);
             }
-            let batch = self.store.purge(PurgeRequest { status, older_than, limit }).await?;
+            let batch = match self.store.purge(PurgeRequest { status, older_than, limit }).await {
+                Ok(batch) => batch,
+                // A smaller batch holds its locks for a shorter time.
+                Err(StoreError::Locked { .. } | StoreError::TimedOut { .. }) if limit > SMALLEST_BATCH => {
+                    batch_size = (limit / 2).max(SMALLEST_BATCH);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             purged.add(batch);
             self.metrics.purged.add(batch.count);
             if batch.count < u64::from(limit) {
@@ -148,10 +174,15 @@ impl Purge {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Purges at every interval until it is stopped.
-    pub(crate) async fn keep(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+    /// Purges at every interval until it is stopped, on one node at a time.
+    pub(crate) async fn keep(self: Arc<Self>, owner: OwnerId, mut stopped: watch::Receiver<bool>) {
         loop {
-            match self.run_once(PurgeLimits::default()).await {
+            let turn = match self.is_ours(&owner).await {
+                Ok(true) => self.run_once(PurgeLimits::default()).await,
+                Ok(false) => Ok(Purged::default()),
+                Err(error) => Err(error.into()),
+            };
+            match turn {
                 Ok(purged) if purged.count > 0 => tracing::info!(events = purged.count, "old finished events are deleted"),
                 Ok(_) => {}
                 Err(PurgeError::Closed) => return,
@@ -164,6 +195,12 @@ impl Purge {
                 return;
             }
         }
+    }
+
+    /// Two nodes that purge at once only wait for each other: the one that started first does it.
+    async fn is_ours(&self, owner: &OwnerId) -> Result<bool, StoreError> {
+        let nodes = self.store.nodes().await?;
+        Ok(nodes.iter().find(|node| node.alive).is_none_or(|first| first.owner == owner.as_str()))
     }
 
     async fn tell(&self, purged: &Purged) -> Result<(), StoreError> {

@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 use crate::event::{Event, EventId, Fence};
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::queue::{Delivery, Mark, Queue};
+use crate::order::Order;
+use crate::queue::{Delivery, Mark, Queue, Turn};
 use crate::store::{Settled, Settlement, Store};
 use crate::wake::Wake;
 
@@ -31,6 +32,8 @@ struct Outgoing {
     mark: Option<Mark>,
     /// For the log.
     event: Option<Arc<Event>>,
+    /// Ends when the outcome is stored.
+    turn: Option<Box<Turn>>,
 }
 
 /// Where outcomes are sent.
@@ -38,11 +41,32 @@ struct Outgoing {
 pub struct SettlerHandle {
     outgoing: mpsc::Sender<Outgoing>,
     metrics: Arc<Metrics>,
+    keeps: Keeps,
+}
+
+/// What stays of finished events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Keeps {
+    /// The row of a DONE event is deleted.
+    pub(crate) erase_done: bool,
+    /// A DEAD event blocks the later ones of its aggregate.
+    pub(crate) dead_blocks: bool,
+}
+
+impl Keeps {
+    fn apply(self, settlement: Settlement) -> Settlement {
+        match settlement {
+            Settlement::Done if self.erase_done => Settlement::Erased,
+            Settlement::Dead { error, counted, .. } => Settlement::Dead { error, counted, blocks: self.dead_blocks },
+            other => other,
+        }
+    }
 }
 
 impl SettlerHandle {
     /// Hands over what became of a delivery; waits while too many others wait for the database.
     pub async fn send(&self, delivery: Delivery, settlement: Settlement) {
+        let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
         if let Some(outgoing) = Outgoing::of(delivery, settlement) {
             // Fails only when the settler is gone; then the claim ends with its lease.
@@ -68,28 +92,30 @@ impl SettlerHandle {
 
     /// Hands over what became of a claim that never became a delivery.
     pub async fn send_claim(&self, fence: Fence, settlement: Settlement) {
+        let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
-        let _ = self.outgoing.send(Outgoing { settled: Settled { fence, settlement }, mark: None, event: None }).await;
+        let outgoing = Outgoing { settled: Settled { fence, settlement }, mark: None, event: None, turn: None };
+        let _ = self.outgoing.send(outgoing).await;
     }
 }
 
 impl Outgoing {
     /// `None` for an event that was never stored: there is nothing to write.
     fn of(delivery: Delivery, settlement: Settlement) -> Option<Self> {
-        let Delivery { event, mark, .. } = delivery;
+        let Delivery { event, mark, turn, .. } = delivery;
         let Some(fence) = mark.fence() else {
-            if settlement != Settlement::Done {
+            if !matches!(settlement, Settlement::Done | Settlement::Erased) {
                 tracing::error!(event.id = %event.id(), route = %event.route(), ?settlement, "an event that was excluded from the store was not delivered, and is lost");
             }
             return None;
         };
         let event = matches!(settlement, Settlement::Dead { .. }).then_some(event);
-        Some(Self { settled: Settled { fence, settlement }, mark: Some(mark), event })
+        Some(Self { settled: Settled { fence, settlement }, mark: Some(mark), event, turn })
     }
 
     fn released(fence: Fence) -> Self {
         let settlement = Settlement::Released { after: Duration::ZERO };
-        Self { settled: Settled { fence, settlement }, mark: None, event: None }
+        Self { settled: Settled { fence, settlement }, mark: None, event: None, turn: None }
     }
 }
 
@@ -110,6 +136,9 @@ pub(crate) struct Settler {
     pub(crate) wake: Arc<Wake>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) queue: Arc<Queue>,
+    pub(crate) keeps: Keeps,
+    /// `None` where order by aggregate is not asked for; then no event has a turn.
+    pub(crate) order: Option<Arc<Order>>,
     /// How many workers are with a listener right now.
     pub(crate) at_work: Arc<AtomicUsize>,
     /// Most outcomes written by one statement.
@@ -125,7 +154,7 @@ impl Settler {
     /// Starts the settler. Once stopped, it takes no more outcomes and ends when everything is written.
     pub(crate) fn start(self, stopped: watch::Receiver<bool>, health: &Health) -> (SettlerHandle, JoinHandle<()>) {
         let (sender, receiver) = mpsc::channel(WAITING);
-        let handle = SettlerHandle { outgoing: sender, metrics: self.metrics.clone() };
+        let handle = SettlerHandle { outgoing: sender, metrics: self.metrics.clone(), keeps: self.keeps };
         (handle, tokio::spawn(health.clone().watched("settler", self.run(receiver, stopped))))
     }
 
@@ -143,19 +172,58 @@ impl Settler {
                 return;
             }
             self.fill(&mut outgoing, &mut batch).await;
-            let mut marks = Vec::with_capacity(batch.len());
-            let mut dead = Vec::new();
-            for Outgoing { settled: one, mark, event } in batch.drain(..) {
-                dead.extend(event.map(|event| (event, one.settlement.clone())));
-                marks.extend(mark);
-                settled.push(one);
+            while !batch.is_empty() {
+                self.store_batch(&mut batch, &mut settled, &stopped).await;
             }
-            if self.write(&settled, &stopped).await {
-                log_dead(&dead);
-                wake_for(&self.wake, &settled);
+        }
+    }
+
+    /// Stores a batch; what follows from it for the lines of its events is the next one.
+    async fn store_batch(&self, batch: &mut Vec<Outgoing>, settled: &mut Vec<Settled>, stopped: &watch::Receiver<bool>) {
+        let mut marks = Vec::with_capacity(batch.len());
+        let mut dead = Vec::new();
+        let mut turns = Vec::new();
+        for Outgoing { settled: one, mark, event, turn } in batch.drain(..) {
+            dead.extend(event.map(|event| (event, one.settlement.clone())));
+            marks.extend(mark);
+            turns.extend(turn.map(|turn| (turn, settled.len())));
+            settled.push(one);
+        }
+        let stored = self.write(settled, stopped).await;
+        if stored.is_some() {
+            self.note_aside(settled);
+            log_dead(&dead);
+            wake_for(&self.wake, settled);
+        }
+        for (turn, index) in turns {
+            // Which outcome was fenced off is not told: then none of the batch counts as known.
+            let known = (stored == Some(0)).then(|| &settled[index].settlement);
+            self.end_turn(*turn, known, batch);
+        }
+        drop(marks);
+        settled.clear();
+    }
+
+    fn note_aside(&self, settled: &[Settled]) {
+        let Some(order) = &self.order else { return };
+        for one in settled {
+            if let Settlement::Behind { sequence } = one.settlement {
+                order.set_aside(sequence);
+                self.wake.now();
             }
-            drop(marks);
-            settled.clear();
+        }
+    }
+
+    /// Lets the next of the line start, or sets all who wait aside.
+    fn end_turn(&self, turn: Turn, settlement: Option<&Settlement>, batch: &mut Vec<Outgoing>) {
+        let Some(order) = &self.order else { return };
+        let next = order.end(turn, settlement);
+        if next.opens {
+            self.wake.now();
+        }
+        batch.extend(next.aside.into_iter().filter_map(|(waiting, settlement)| Outgoing::of(waiting, settlement)));
+        if let Some(refused) = next.start.and_then(|next| self.queue.push_claimed(next)) {
+            batch.extend(Outgoing::of(refused, Settlement::Released { after: Duration::ZERO }));
         }
     }
 
@@ -174,8 +242,9 @@ impl Settler {
         }
     }
 
-    /// Writes until it is written, or until patience ends and somebody else delivers. False when it was given up.
-    async fn write(&self, settled: &[Settled], stopped: &watch::Receiver<bool>) -> bool {
+    /// Writes until it is written, or until patience ends and somebody else delivers: `None` when it was given up, else how many
+    /// outcomes were fenced off.
+    async fn write(&self, settled: &[Settled], stopped: &watch::Receiver<bool>) -> Option<u64> {
         let started = Instant::now();
         let mut rest = FIRST_REST;
         loop {
@@ -191,7 +260,7 @@ impl Settler {
                     if rest > FIRST_REST {
                         tracing::info!(events = settled.len(), "outcomes are stored again");
                     }
-                    return true;
+                    return Some(fenced);
                 }
                 Err(error) => {
                     self.metrics.db_errors.increment();
@@ -206,7 +275,7 @@ impl Settler {
                     events = settled.len(),
                     "outcomes could not be stored in time; their events are delivered again"
                 );
-                return false;
+                return None;
             }
             tokio::time::sleep(rest).await;
             rest = (rest * 2).min(Duration::from_secs(1));

@@ -67,7 +67,7 @@ fn what_needs_somebody_is_found_with_its_fix_and_ends_with_8() {
         ("plugins", "broken cannot serve"),
         ("nodes", "shop 1 runs as single_node, but others work on the table"),
         ("routes", "Order/OrderPaid has been paused by"),
-        ("routes", "1 event of Order/OrderPlaced wait without a listener"),
+        ("routes", "Order/OrderPlaced has 1 event waiting without a listener"),
         ("dead", "1 event given up"),
         ("pending", "the oldest due event has waited for"),
     ] {

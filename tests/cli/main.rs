@@ -1,6 +1,8 @@
-//! The `outbox` program as somebody meets it from outside: commands, exit codes, signals. Nothing here knows the library.
+//! The `outbox` program as somebody meets it from outside: commands, exit codes, signals. Nothing here knows the library; what
+//! writes in transactions of its own stands in `support`.
 
 mod commands;
+mod crowd;
 mod dead;
 mod doctor;
 mod host;

@@ -18,6 +18,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A directory with a database of its own.
 pub(crate) struct Place {
     directory: TempDir,
+    url: String,
 }
 
 /// What a command came to.
@@ -37,17 +38,25 @@ impl Place {
 
     /// With nothing in it.
     pub(crate) fn empty() -> Self {
-        Self { directory: tempfile::tempdir().expect("a temporary directory can be made") }
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let url = format!("sqlite:{}", directory.path().join("outbox.db").display());
+        Self { directory, url }
     }
 
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// Where its database is, for whoever stands elsewhere.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The program with these arguments, in this place.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
-        command.env("OUTBOX_DATABASE_URL", "sqlite:outbox.db").env("NO_COLOR", "1");
+        command.env("OUTBOX_DATABASE_URL", &self.url).env("NO_COLOR", "1");
         command
     }
 
@@ -169,8 +178,7 @@ impl Host {
 
     /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().expect("kill is there");
-        assert!(sent.success(), "the host takes signals");
+        signal(&self.child, name);
     }
 
     /// Waits for its end. Returns how it ended and everything that it said.
@@ -197,6 +205,12 @@ impl Drop for Host {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sends a signal by its name.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().expect("kill is there");
+    assert!(sent.success(), "the host takes signals");
 }
 
 /// The id of the event that a log line of the sample plugin tells of.

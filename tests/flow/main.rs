@@ -4,6 +4,44 @@ mod acceptance;
 mod common;
 mod dispatch;
 mod lifecycle;
+mod order;
 mod purge;
 mod routes;
 mod writer;
+
+/// One test for each fact, on one database.
+macro_rules! walks {
+    ($database:ident => $($room:ident::$fact:ident),+ $(,)?) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $fact() {
+            crate::$room::$fact(&support::$database::fresh().await).await;
+        })+
+    };
+}
+
+macro_rules! on_every_database {
+    ($($room:ident::$fact:ident),+ $(,)?) => {
+        mod mysql { walks! { MySql => $($room::$fact),+ } }
+        mod postgres { walks! { Postgres => $($room::$fact),+ } }
+        mod sqlite { walks! { Sqlite => $($room::$fact),+ } }
+    };
+}
+
+on_every_database! {
+    acceptance::rollback_leaves_no_row,
+    acceptance::commit_reaches_the_listener_by_the_hot_path_and_ends_done,
+    acceptance::overflow_is_picked_up_by_the_poller,
+    acceptance::repeated_failure_walks_retry_to_dead_with_the_right_attempts,
+    order::events_of_one_aggregate_are_delivered_in_order_though_some_fail,
+    order::two_events_of_one_aggregate_are_never_with_a_listener_at_once,
+    order::one_busy_aggregate_does_not_keep_the_others_waiting,
+    order::a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_replayed,
+    order::a_dead_event_is_passed_by_when_that_is_asked_for,
+    order::a_failed_event_is_overtaken_when_that_is_asked_for,
+    order::nodes_share_the_aggregates_and_take_over_from_one_that_leaves,
+    order::in_total_order_one_node_works_and_another_takes_over,
+    order::what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for,
+    order::a_stop_gives_back_what_waits_in_lines,
+    order::events_of_a_paused_route_wait_until_it_is_resumed,
+    order::a_done_event_leaves_no_row_when_that_is_asked_for,
+}

@@ -7,8 +7,10 @@ mod dead;
 mod inspect;
 mod line;
 mod migrate;
+mod mysql_server;
 mod node;
 mod park;
+mod postgres_server;
 mod purge;
 mod settle;
 mod sqlite_file;
@@ -26,7 +28,9 @@ macro_rules! suite {
 
 macro_rules! conformance {
     ($($room:ident::$fact:ident),+ $(,)?) => {
+        mod mysql { suite! { MySql => $($room::$fact),+ } }
         mod sqlite { suite! { Sqlite => $($room::$fact),+ } }
+        mod postgres { suite! { Postgres => $($room::$fact),+ } }
     };
 }
 

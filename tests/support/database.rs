@@ -4,8 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::Store;
 use outbox::time::Timestamp;
+use outbox::{Store, TransactionalStore};
+
+/// A database whose store is known by its type, for what happens in the caller's own transactions.
+#[async_trait]
+pub trait Database: Harness {
+    /// The kind of store.
+    type Store: TransactionalStore + Clone;
+
+    /// The store under test.
+    fn typed(&self) -> Self::Store;
+
+    /// Another store on the same database, as another process would open it, on a clock that goes by itself.
+    async fn another(&self) -> Self::Store;
+}
 
 /// A database of its own for one test: migrated, empty, gone with the harness.
 #[async_trait]

@@ -1,48 +1,45 @@
-//! Compares what was written with what was delivered.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! The history of a test that runs in one process and knows no more than ids.
 
 use outbox::EventId;
 
-/// What writers did, kept beside the database under test.
+use crate::history::{Delivery, Ending, History, Line, Order, Report, Step, Written};
+
+/// What writers did, kept beside the database under test: a [`History`] in memory, without aggregates and numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    committed: BTreeSet<EventId>,
-    rolled_back: BTreeSet<EventId>,
-}
-
-/// What the comparison came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Committed, never delivered.
-    pub lost: Vec<EventId>,
-    /// Delivered, though they were rolled back or never written.
-    pub ghosts: Vec<EventId>,
-    /// Deliveries beyond the first of each event.
-    pub duplicates: usize,
+    history: History,
 }
 
 impl Ledger {
     /// These were committed.
     pub fn committed(&mut self, ids: impl IntoIterator<Item = EventId>) {
-        self.committed.extend(ids);
+        self.transaction(ids, |transaction| Step::Committed { transaction, sequences: Vec::new() });
     }
 
     /// These were rolled back.
     pub fn rolled_back(&mut self, ids: impl IntoIterator<Item = EventId>) {
-        self.rolled_back.extend(ids);
+        self.transaction(ids, |transaction| Step::RolledBack { transaction });
     }
 
     /// Compares with everything that was delivered, in any order.
     pub fn compare(&self, delivered: impl IntoIterator<Item = EventId>) -> Report {
-        let mut times: BTreeMap<EventId, usize> = BTreeMap::new();
-        for id in delivered {
-            *times.entry(id).or_default() += 1;
-        }
-        Report {
-            lost: self.committed.iter().filter(|id| !times.contains_key(id)).copied().collect(),
-            ghosts: times.keys().filter(|id| self.rolled_back.contains(id) || !self.committed.contains(id)).copied().collect(),
-            duplicates: times.values().map(|count| count - 1).sum(),
-        }
+        let mut history = self.history.clone();
+        // Nobody knows the claims here: each delivery counts as one of its own.
+        history.extend(delivered.into_iter().zip(1..).map(|(event_id, fence)| {
+            let (aggregate, sequence, attempt, ending) = (None, 0, 1, Ending::Done);
+            line(Step::Delivered(Delivery { event_id, aggregate, sequence, fence, attempt, ending }))
+        }));
+        history.check(Order::Any)
     }
+
+    fn transaction(&mut self, ids: impl IntoIterator<Item = EventId>, end: impl FnOnce(String) -> Step) {
+        let name = self.history.lines().len().to_string();
+        let events = ids.into_iter().map(|event_id| Written { event_id, aggregate: None, delayed: false }).collect();
+        self.history.extend([line(Step::Intent { transaction: name.clone(), events }), line(end(name))]);
+    }
+}
+
+/// A step of this process, at no particular time.
+fn line(step: Step) -> Line {
+    Line { at: 0, node: String::new(), step }
 }

@@ -3,14 +3,24 @@
 
 mod database;
 mod eventually;
+pub mod history;
 mod ledger;
+mod mysql;
 mod plugins;
+mod postgres;
+mod proxy;
 mod recorder;
 mod sqlite;
+mod writers;
 
-pub use database::Harness;
+pub use database::{Database, Harness};
 pub use eventually::{PATIENCE, eventually, in_time};
-pub use ledger::{Ledger, Report};
+pub use history::Report;
+pub use ledger::Ledger;
+pub use mysql::MySql;
 pub use plugins::sample_plugins;
+pub use postgres::Postgres;
+pub use proxy::{Network, Proxy};
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;
+pub use writers::Writers;

@@ -13,7 +13,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, Row};
 use tempfile::TempDir;
 
-use crate::Harness;
+use crate::{Database, Harness};
 
 /// A SQLite file in a directory of its own; both are gone with this value.
 pub struct Sqlite {
@@ -116,5 +116,18 @@ impl Harness for Sqlite {
     async fn other_table(&self, name: &str) -> Arc<dyn Store> {
         let table = TableName::new(name).expect("the test gives a good name");
         Arc::new(open(&self.file, table, self.clock.clone()).await)
+    }
+}
+
+#[async_trait]
+impl Database for Sqlite {
+    type Store = SqliteStore;
+
+    fn typed(&self) -> SqliteStore {
+        self.store.clone()
+    }
+
+    async fn another(&self) -> SqliteStore {
+        self.second_store(Arc::new(SystemClock::default())).await
     }
 }

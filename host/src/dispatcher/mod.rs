@@ -22,8 +22,9 @@ pub use settle::{Policy, settle};
 use crate::health::Health;
 use crate::listener::{Listeners, Outcome, RetryPolicy};
 use crate::metrics::Metrics;
+use crate::order::Order;
 use crate::queue::{Delivery, InFlight, Queue};
-use crate::settler::{Settler, SettlerHandle};
+use crate::settler::{Keeps, Settler, SettlerHandle};
 use crate::store::{Settlement, Store};
 use crate::wake::Wake;
 
@@ -37,6 +38,9 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     /// How many workers are with a listener right now.
     pub(crate) at_work: Arc<AtomicUsize>,
+    pub(crate) keeps: Keeps,
+    /// `None` where order by aggregate is not asked for.
+    pub(crate) order: Option<Arc<Order>>,
 }
 
 /// The running workers, their settler and their lease keeper.
@@ -68,6 +72,8 @@ impl Dispatcher {
             metrics: shared.metrics.clone(),
             queue: shared.queue.clone(),
             at_work: shared.at_work.clone(),
+            keeps: shared.keeps,
+            order: shared.order.clone(),
             batch_size: config.settle_batch,
             delay: config.settle_delay,
             // By then somebody else holds the events, or will.
@@ -96,6 +102,8 @@ impl Dispatcher {
             tokio::time::timeout(self.shared.config.drain_timeout, async { while self.workers.join_next().await.is_some() {} })
                 .await;
         let mut left = self.shared.queue.drain();
+        // Closed before: what ends now lets nobody start any more.
+        left.extend(self.shared.order.iter().flat_map(|order| order.lines().drain()));
         if drained.is_err() {
             tracing::warn!(
                 queued = left.len(),
@@ -146,6 +154,9 @@ impl Drop for AtWork<'_> {
 
 /// One delivery's visit to its listener; `None` when the claim was lost on the way, and nothing may be written.
 async fn visit(shared: &Shared, worker: usize, delivery: &Delivery) -> Option<Settlement> {
+    if let Some(reason) = shared.listeners.paused(delivery.event.route()) {
+        return Some(Settlement::Parked { reason });
+    }
     let found = shared.listeners.find(delivery.event.route());
     let outcome = match &found {
         Some(found) => attempt::attempt(shared, worker, delivery, found).await?,

@@ -104,11 +104,18 @@ pub struct Listeners {
     /// Serialises changes, and remembers every route that ever had a listener: events of such a route are parked, not killed.
     remembered: Mutex<BTreeSet<Route>>,
     version: watch::Sender<u64>,
+    /// Routes that somebody paused, with what to say of it.
+    paused: ArcSwap<HashMap<Route, String>>,
 }
 
 impl Default for Listeners {
     fn default() -> Self {
-        Self { table: ArcSwap::default(), remembered: Mutex::default(), version: watch::Sender::new(0) }
+        Self {
+            table: ArcSwap::default(),
+            remembered: Mutex::default(),
+            version: watch::Sender::new(0),
+            paused: ArcSwap::default(),
+        }
     }
 }
 
@@ -182,6 +189,33 @@ impl Listeners {
         let mut routes: Vec<Route> = self.table.load().keys().cloned().collect();
         routes.sort();
         routes
+    }
+
+    /// The routes that are answered now and not paused, sorted.
+    #[must_use]
+    pub fn open_routes(&self) -> Vec<Route> {
+        let paused = self.paused.load();
+        let mut routes = self.routes();
+        routes.retain(|route| !paused.contains_key(route));
+        routes
+    }
+
+    /// Pauses these routes and no others, each with what to say of it. True when that changed something.
+    pub fn set_paused(&self, paused: HashMap<Route, String>) -> bool {
+        if **self.paused.load() == paused {
+            return false;
+        }
+        self.paused.store(Arc::new(paused));
+        self.version.send_modify(|version| *version += 1);
+        true
+    }
+
+    /// Why a route is paused; `None` when it is not.
+    #[must_use]
+    pub fn paused(&self, route: &Route) -> Option<String> {
+        let paused = self.paused.load();
+        // Nearly always: nothing to hash.
+        if paused.is_empty() { None } else { paused.get(route).cloned() }
     }
 
     /// Tells of every change: the number grows. What is there now has been told already.

@@ -2,22 +2,24 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::{Outbox, Running};
+use super::{Outbox, Running, routes};
+use crate::bell::{self, Bell};
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared};
 use crate::event::{NameError, OwnerId, Route};
 use crate::health::Health;
 use crate::listener::{Exponential, Listener, Listeners, Registration, RetryPolicy, RouteConflict};
 use crate::metrics::Metrics;
+use crate::node::Heart;
+use crate::order::{Lanes, Order, OrderConfig};
 use crate::poller::{Poller, PollerConfig};
-use crate::purge::{Purge, PurgeConfig};
+use crate::purge::{OnDone, Purge, PurgeConfig};
 use crate::queue::{Batches, InFlight, Queue};
-use crate::settler::SettlerHandle;
-use crate::store::{Ownership, SharedStore, Store, StoreError};
+use crate::settler::{Keeps, SettlerHandle};
+use crate::store::{Node, Ownership, SharedStore, Store, StoreError};
 use crate::wake::Wake;
 use crate::writer::{HotPath, Writer, WriterHook};
 
@@ -30,10 +32,31 @@ pub enum Mode {
     SingleNode,
     /// Hot path and poller; several processes share the database.
     MultiNode,
-    /// Poller only, one worker, one attempt.
+    /// Poller only, one worker, one attempt; one node at a time.
     Ordered,
+    /// Poller only; the events of one aggregate one after the other, over any number of workers and nodes.
+    OrderedByAggregate,
     /// No delivery.
     WriterOnly,
+}
+
+impl Mode {
+    /// The name in configuration files, logs and the table of nodes.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SingleNode => "single_node",
+            Self::MultiNode => "multi_node",
+            Self::Ordered => "ordered",
+            Self::OrderedByAggregate => "ordered_by_aggregate",
+            Self::WriterOnly => "writer_only",
+        }
+    }
+
+    /// Whether events go from their commit straight to a worker.
+    const fn is_hot(self) -> bool {
+        matches!(self, Self::SingleNode | Self::MultiNode)
+    }
 }
 
 /// Why an outbox did not start. Nothing is left running.
@@ -66,6 +89,7 @@ pub struct OutboxBuilder<S> {
     dispatcher: DispatcherConfig,
     poller: PollerConfig,
     purge: PurgeConfig,
+    order: OrderConfig,
     retry: Arc<dyn RetryPolicy>,
     listeners: Result<Vec<Registration>, NameError>,
     interceptors: Vec<Arc<dyn Interceptor>>,
@@ -84,6 +108,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             dispatcher: DispatcherConfig::default(),
             poller: PollerConfig::default(),
             purge: PurgeConfig { enabled: mode != Mode::WriterOnly, ..PurgeConfig::default() },
+            order: OrderConfig::default(),
             retry: Arc::new(Exponential::default()),
             listeners: Ok(Vec::new()),
             interceptors: Vec::new(),
@@ -176,6 +201,12 @@ impl<S: SharedStore> OutboxBuilder<S> {
         self
     }
 
+    /// What happens to the later events of an aggregate when an earlier one fails; for `ordered_by_aggregate`.
+    pub fn order(mut self, config: OrderConfig) -> Self {
+        self.order = config;
+        self
+    }
+
     /// Brings the schema up to date at the start. Default false: then a missing schema is an error.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
@@ -212,6 +243,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
         listeners.replace("native", self.listeners.map_err(StartError::Route)?)?;
         if self.mode != Mode::WriterOnly {
             let known = store.routes().await?;
+            listeners.set_paused(routes::paused(known.clone()));
             listeners.remember(known.into_iter().filter(|known| known.first_seen_at.is_some()).map(|known| known.route));
         }
         // Last of what can fail: from here on everything runs or nothing does.
@@ -224,7 +256,13 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let (stopped, stop) = watch::channel(false);
         let health = Health::default();
         let dispatches = self.mode != Mode::WriterOnly;
-        let hot = parts.hot_path(matches!(self.mode, Mode::SingleNode | Mode::MultiNode));
+        let hot = parts.hot_path(self.mode.is_hot());
+        let order = (self.mode == Mode::OrderedByAggregate).then(|| Arc::new(Order::new(self.order)));
+        let lanes = match (self.mode, &order) {
+            (Mode::Ordered, _) => Some(Arc::new(Lanes::single())),
+            (_, Some(order)) => Some(Arc::new(Lanes::of_aggregates(order.clone()))),
+            _ => None,
+        };
         let dispatcher = dispatches.then(|| {
             let shared = Shared {
                 queue: parts.queue.clone(),
@@ -234,20 +272,33 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 config: self.dispatcher.clone(),
                 metrics: parts.metrics.clone(),
                 at_work: Arc::default(),
+                keeps: Keeps {
+                    erase_done: self.purge.on_done == OnDone::Delete,
+                    dead_blocks: order.is_some() && self.order.dead_blocks(),
+                },
+                order: order.clone(),
             };
             Dispatcher::start(shared, parts.in_flight.clone(), store.clone(), parts.wake.clone(), &health)
         });
         let poller = dispatcher.as_ref().map(|dispatcher| {
             // Set once, here, before anybody writes.
             let _ = hot.settler.set(dispatcher.settler().clone());
-            let poller = parts.poller(store.clone(), listeners.clone(), dispatcher.settler(), &self.dispatcher, self.poller);
+            let mut poller =
+                parts.poller(store.clone(), listeners.clone(), dispatcher.settler(), &self.dispatcher, self.poller);
+            (poller.order, poller.lanes) = (order, lanes.clone());
             tokio::spawn(health.clone().watched("poller", poller.run(stop.clone())))
         });
         let purge = self.purge.enabled.then(|| {
             let purge = Arc::new(Purge::new(store.clone(), self.purge, parts.metrics.clone()));
-            (purge.clone(), tokio::spawn(health.clone().watched("purge", purge.keep(stop.clone()))))
+            let keeping = purge.clone().keep(parts.owner.clone(), stop.clone());
+            (purge, tokio::spawn(health.clone().watched("purge", keeping)))
         });
-        let routes = dispatches.then(|| tokio::spawn(keep_routes(store.clone(), listeners.clone(), stop)));
+        let (left, leave) = watch::channel(false);
+        let heart = parts.heart(store.clone(), self.mode, &self.dispatcher, &self.label, lanes);
+        let heart = dispatches.then(|| tokio::spawn(health.clone().watched("heart", heart.run(leave))));
+        let routes = dispatches.then(|| tokio::spawn(routes::keep(store.clone(), listeners.clone(), stop.clone())));
+        let mut bells = vec![tokio::spawn(parts.bell.clone().run(store.clone(), stop.clone()))];
+        bells.extend(dispatches.then(|| tokio::spawn(bell::listen(store.clone(), parts.wake.clone(), stop))));
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         Ok(Outbox {
             store,
@@ -265,7 +316,10 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 poller,
                 purge,
                 routes,
+                heart,
+                bells,
                 stopped,
+                left,
                 health,
             },
         })
@@ -277,6 +331,7 @@ struct Parts {
     queue: Arc<Queue>,
     in_flight: Arc<InFlight>,
     wake: Arc<Wake>,
+    bell: Arc<Bell>,
     batches: Arc<Batches>,
     metrics: Arc<Metrics>,
     owner: OwnerId,
@@ -288,6 +343,7 @@ impl Parts {
             queue: Arc::new(Queue::new(config.queue_limits())),
             in_flight: Arc::default(),
             wake: Arc::default(),
+            bell: Arc::default(),
             batches: Arc::default(),
             metrics: Arc::default(),
             owner: OwnerId::generate(label),
@@ -299,11 +355,36 @@ impl Parts {
             queue: hot.then(|| self.queue.clone()),
             in_flight: self.in_flight.clone(),
             wake: self.wake.clone(),
+            bell: self.bell.clone(),
             batches: self.batches.clone(),
             metrics: self.metrics.clone(),
             settler: OnceLock::new(),
             stopped: AtomicBool::new(false),
         })
+    }
+
+    fn heart(
+        &self,
+        store: Arc<dyn Store>,
+        mode: Mode,
+        dispatcher: &DispatcherConfig,
+        label: &str,
+        lanes: Option<Arc<Lanes>>,
+    ) -> Heart {
+        Heart {
+            store,
+            node: Node {
+                owner: self.owner.clone(),
+                label: format!("{label} {}", std::process::id()),
+                mode: mode.as_str(),
+                version: env!("CARGO_PKG_VERSION"),
+            },
+            lease: dispatcher.lease,
+            lanes,
+            in_flight: self.in_flight.clone(),
+            wake: self.wake.clone(),
+            metrics: self.metrics.clone(),
+        }
     }
 
     fn poller(
@@ -327,26 +408,9 @@ impl Parts {
             lease: dispatcher.lease,
             max_claims: dispatcher.max_claims,
             config,
-        }
-    }
-}
-
-/// Keeps the table of routes up to date, so that events of a route whose plugin is away at the next start are parked.
-async fn keep_routes(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut stopped: watch::Receiver<bool>) {
-    let mut changes = listeners.changes();
-    loop {
-        changes.mark_unchanged();
-        let routes = listeners.routes();
-        if let Err(error) = store.remember_routes(&routes).await {
-            tracing::warn!(error = %crate::chain(&error), "the routes could not be noted; trying again");
-            if tokio::time::timeout(Duration::from_secs(5), stopped.wait_for(|stopped| *stopped)).await.is_ok() {
-                return;
-            }
-            continue;
-        }
-        tokio::select! {
-            changed = changes.changed() => if changed.is_err() { return },
-            _ = stopped.wait_for(|stopped| *stopped) => return,
+            order: None,
+            lanes: None,
+            swept_at: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Mark;
+use super::{Mark, Turn};
 use crate::event::{Event, Fence};
 
 /// Which way an event came.
@@ -38,13 +38,15 @@ pub struct Delivery {
     pub deferrals: u32,
     /// Says that it is in this process's hands; let go when its outcome is stored.
     pub mark: Mark,
+    /// Says that it is the one of its aggregate that may be delivered; `None` where order is not asked for.
+    pub turn: Option<Box<Turn>>,
 }
 
 impl Delivery {
     /// A delivery that was never deferred.
     #[must_use]
     pub fn new(event: Arc<Event>, mark: Mark, path: Path, batch: u64) -> Self {
-        Self { event, batch, path, deferrals: 0, mark }
+        Self { event, batch, path, deferrals: 0, mark, turn: None }
     }
 
     /// Counted failures so far.

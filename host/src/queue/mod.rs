@@ -5,6 +5,7 @@
 mod batches;
 mod delivery;
 mod in_flight;
+mod lines;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,8 @@ use tokio::sync::Notify;
 pub(crate) use batches::Batches;
 pub use delivery::{Delivery, Path};
 pub use in_flight::{InFlight, Mark};
+pub use lines::Turn;
+pub(crate) use lines::{Admission, Key, LINE_CAPACITY, Lines};
 
 use crate::units::ByteSize;
 
@@ -38,28 +41,28 @@ impl Default for QueueLimits {
 #[derive(Debug)]
 pub struct Queue {
     limits: QueueLimits,
-    lanes: Mutex<Lanes>,
+    sides: Mutex<Sides>,
     filled: Notify,
     taken: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Lanes {
-    hot: Lane,
-    cold: Lane,
-    /// Counts the events taken while both lanes had some.
+struct Sides {
+    hot: Side,
+    cold: Side,
+    /// Counts the events taken while both sides had some.
     turn: u8,
     closed: bool,
     waiting: usize,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct Side {
     deliveries: VecDeque<Delivery>,
     bytes: usize,
 }
 
-impl Lane {
+impl Side {
     fn push(&mut self, delivery: Delivery) {
         self.bytes += delivery.event.size_bytes();
         self.deliveries.push_back(delivery);
@@ -81,33 +84,49 @@ impl Queue {
     /// An empty queue.
     #[must_use]
     pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, lanes: Mutex::default(), filled: Notify::new(), taken: Notify::new() }
+        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken: Notify::new() }
     }
 
-    /// Puts events at the end of their lane, in order. Those that find no room, or come after the closing, are given back.
+    /// Puts events at the end of their side, in order. Those that find no room, or come after the closing, are given back.
     pub fn push(&self, path: Path, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
         let mut refused = Vec::new();
-        let mut lanes = self.lock();
-        let closed = lanes.closed;
-        let (lane, count) = match path {
-            Path::Hot => (&mut lanes.hot, self.limits.hot),
-            Path::Cold => (&mut lanes.cold, self.limits.cold),
+        let mut sides = self.lock();
+        let closed = sides.closed;
+        let (side, count) = match path {
+            Path::Hot => (&mut sides.hot, self.limits.hot),
+            Path::Cold => (&mut sides.cold, self.limits.cold),
         };
         let mut pushed = 0;
         for delivery in deliveries {
-            if !closed && lane.has_room(count, self.limits.bytes.as_usize()) {
-                lane.push(delivery);
+            if !closed && side.has_room(count, self.limits.bytes.as_usize()) {
+                side.push(delivery);
                 pushed += 1;
             } else {
                 refused.push(delivery);
             }
         }
-        let wake = pushed.min(lanes.waiting);
-        drop(lanes);
+        let wake = pushed.min(sides.waiting);
+        drop(sides);
         for _ in 0..wake {
             self.filled.notify_one();
         }
         refused
+    }
+
+    /// Puts an event at the end of the cold side without asking for room: it was counted when it was claimed. Given back after
+    /// the closing.
+    pub(crate) fn push_claimed(&self, delivery: Delivery) -> Option<Delivery> {
+        let mut sides = self.lock();
+        if sides.closed {
+            return Some(delivery);
+        }
+        sides.cold.push(delivery);
+        let wake = sides.waiting > 0;
+        drop(sides);
+        if wake {
+            self.filled.notify_one();
+        }
+        None
     }
 
     /// Takes the next event, waiting for one; `None` when the queue is closed and empty.
@@ -121,14 +140,14 @@ impl Queue {
             tokio::pin!(filled);
             filled.as_mut().enable();
             {
-                let mut lanes = self.lock();
-                if !lanes.is_empty() {
+                let mut sides = self.lock();
+                if !sides.is_empty() {
                     continue;
                 }
-                if lanes.closed {
+                if sides.closed {
                     return None;
                 }
-                lanes.waiting += 1;
+                sides.waiting += 1;
             }
             let _waiting = Waiting(self);
             filled.await;
@@ -147,25 +166,25 @@ impl Queue {
     /// How many more cold events, and how many bytes of them, would find room.
     #[must_use]
     pub fn cold_room(&self) -> (usize, usize) {
-        let lanes = self.lock();
-        if lanes.closed || !lanes.cold.has_room(self.limits.cold, self.limits.bytes.as_usize()) {
+        let sides = self.lock();
+        if sides.closed || !sides.cold.has_room(self.limits.cold, self.limits.bytes.as_usize()) {
             return (0, 0);
         }
-        let bytes = self.limits.bytes.as_usize().saturating_sub(lanes.cold.bytes).max(1);
-        (self.limits.cold - lanes.cold.deliveries.len(), bytes)
+        let bytes = self.limits.bytes.as_usize().saturating_sub(sides.cold.bytes).max(1);
+        (self.limits.cold - sides.cold.deliveries.len(), bytes)
     }
 
     /// How many more hot events would find room now.
     #[must_use]
     pub fn hot_room(&self) -> usize {
-        let lanes = self.lock();
-        if lanes.closed || !lanes.hot.has_room(self.limits.hot, self.limits.bytes.as_usize()) {
+        let sides = self.lock();
+        if sides.closed || !sides.hot.has_room(self.limits.hot, self.limits.bytes.as_usize()) {
             return 0;
         }
-        self.limits.hot - lanes.hot.deliveries.len()
+        self.limits.hot - sides.hot.deliveries.len()
     }
 
-    /// Waits until at least half of the cold lane is free, or the queue is closed.
+    /// Waits until at least half of the cold side is free, or the queue is closed.
     pub async fn cold_half_empty(&self) {
         loop {
             let taken = self.taken.notified();
@@ -173,8 +192,8 @@ impl Queue {
             // Registered before looking: a take in between must not be missed.
             taken.as_mut().enable();
             {
-                let lanes = self.lock();
-                if lanes.closed || lanes.cold.deliveries.len() * 2 <= self.limits.cold {
+                let sides = self.lock();
+                if sides.closed || sides.cold.deliveries.len() * 2 <= self.limits.cold {
                     return;
                 }
             }
@@ -185,8 +204,8 @@ impl Queue {
     /// How many events are queued: hot, cold.
     #[must_use]
     pub fn depth(&self) -> (usize, usize) {
-        let lanes = self.lock();
-        (lanes.hot.deliveries.len(), lanes.cold.deliveries.len())
+        let sides = self.lock();
+        (sides.hot.deliveries.len(), sides.cold.deliveries.len())
     }
 
     /// Takes no more events; those queued can still be taken.
@@ -202,12 +221,12 @@ impl Queue {
         std::iter::from_fn(|| self.try_take()).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Sides> {
+        self.sides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lanes {
+impl Sides {
     fn is_empty(&self) -> bool {
         self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty()
     }

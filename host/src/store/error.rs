@@ -32,7 +32,7 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// The database takes no writes.
+    /// The file takes no writes.
     #[error("the database is read-only, so the host cannot {action}; make the file and its directory writable for this user")]
     ReadOnly {
         /// What was being done.
@@ -40,6 +40,60 @@ pub enum StoreError {
         /// What the driver said.
         #[source]
         source: sqlx::Error,
+    },
+    /// The server is a standby, or was made read-only.
+    #[error(
+        "the server takes no writes now, so the host cannot {action}: it is a standby, or read-only; the host connects anew \
+         until it finds the primary, so let the address lead there"
+    )]
+    Standby {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The connection to the server was lost, or the server is starting or stopping.
+    #[error("the connection to the database was lost while trying to {action}; the host opens another by itself")]
+    Disconnected {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server has no connection left.
+    #[error("the server has no connection left to {action}; raise its max_connections, or let the host open fewer")]
+    TooManyConnections {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server ended a statement that took too long.
+    #[error("the database did not {action} within the statement timeout; it is tried again, find out what slows it down")]
+    TimedOut {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The user lacks a right.
+    #[error("this database user may not {action}; give it the rights that `outbox doctor` names")]
+    Forbidden {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The schema that the table should be in does not exist.
+    #[error("the schema {schema} does not exist; let a DBA run: CREATE SCHEMA {schema}")]
+    NoNamespace {
+        /// Its name.
+        schema: String,
     },
     /// No room left.
     #[error("no space is left for the database to {action}; free some, the host goes on by itself")]
@@ -49,6 +103,12 @@ pub enum StoreError {
         /// What the driver said.
         #[source]
         source: sqlx::Error,
+    },
+    /// There is another table of this name.
+    #[error("the table {table} is there, but no outbox made it; give the outbox another table name, or another database")]
+    NotOurs {
+        /// The table.
+        table: String,
     },
     /// The schema is not there.
     #[error("the table {table} is not there; run `outbox migrate up`, or start with --migrate")]
@@ -115,11 +175,30 @@ impl StoreError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Locked { .. } | Self::Full { .. } | Self::ReadOnly { .. } | Self::Unreachable { .. } => true,
+            Self::Locked { .. }
+            | Self::Full { .. }
+            | Self::ReadOnly { .. }
+            | Self::Standby { .. }
+            | Self::Disconnected { .. }
+            | Self::TooManyConnections { .. }
+            | Self::TimedOut { .. } => true,
+            Self::Unreachable { source, .. } => source.as_ref().is_some_and(may_be_back),
             Self::Failed { source, .. } => {
                 matches!(source, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed)
             }
             _ => false,
         }
+    }
+}
+
+/// Whether a database that could not be opened may be there a little later: a wrong password or a missing file will not.
+fn may_be_back(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => true,
+        // PostgreSQL is starting or full; MySQL is full, or shutting down; SQLite's file is locked.
+        sqlx::Error::Database(error) => {
+            matches!(error.code().as_deref(), Some("57P03" | "53300" | "08004" | "08S01" | "5" | "261" | "517"))
+        }
+        _ => false,
     }
 }

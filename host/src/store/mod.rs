@@ -15,6 +15,10 @@ mod route;
 mod settlement;
 mod table;
 
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -23,7 +27,11 @@ pub use claim::{Behind, ClaimRequest, Claimed, Due, LineRequest, WaitsFor};
 pub use contract::{NewRow, Ownership, SharedStore, Store, TransactionalStore, WakeUps};
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};
+#[cfg(feature = "mysql")]
+pub use mysql::MySqlStore;
 pub use node::{LANES, Node, NodeRecord};
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 pub use record::{DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purged, Record, Stats};
 pub use route::{BlockedKey, RouteRecord};
 pub use settlement::{Settled, Settlement};

@@ -5,9 +5,13 @@ use std::str::FromStr;
 
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 
-/// The name of the outbox table: `^[A-Za-z_][A-Za-z0-9_]{0,47}$`. Default `outbox_event`.
+/// The name of the outbox table: `^[A-Za-z_][A-Za-z0-9_]{0,47}$`, in a schema of such a name or where the database looks by
+/// itself. Default `outbox_event`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableName(String);
+pub struct TableName {
+    name: String,
+    schema: Option<String>,
+}
 
 const DEFAULT: &str = "outbox_event";
 
@@ -17,43 +21,71 @@ impl TableName {
     /// # Errors
     /// When it is no plain identifier, or longer than 48 characters; the text says what is allowed.
     pub fn new(name: &str) -> Result<Self, String> {
-        let mut chars = name.chars();
-        let good = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-            && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
-            && name.len() <= 48;
-        if good {
-            Ok(Self(name.to_owned()))
-        } else {
-            Err(format!("`{name}` is not a table name; use 1 to 48 letters, digits and underscores, not a digit first"))
-        }
+        let name = checked(name, "table")?;
+        Ok(Self { name, schema: None })
     }
 
-    /// The name as text.
+    /// This table in a schema (MySQL calls it a database). Only where the database has such a thing.
+    ///
+    /// # Errors
+    /// As [`TableName::new`].
+    pub fn in_schema(self, schema: &str) -> Result<Self, String> {
+        Ok(Self { schema: Some(checked(schema, "schema")?), ..self })
+    }
+
+    /// The name as text, without its schema.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// The schema, when one was named.
+    #[must_use]
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
     }
 
     /// A statement for this table. Statements are written for `outbox_event`, so that they can be pasted into a console.
     pub(super) fn sql(&self, statement: &'static str) -> SqlStr {
-        if self.0 == DEFAULT {
+        if self.schema.is_none() && self.name == DEFAULT {
             SqlStr::from_static(statement)
         } else {
-            // Safe: the only text put in is a checked identifier.
-            AssertSqlSafe(statement.replace(DEFAULT, &self.0)).into_sql_str()
+            // Safe: the only text put in is checked identifiers.
+            AssertSqlSafe(statement.replace(DEFAULT, &self.to_string())).into_sql_str()
         }
+    }
+
+    /// A text for this table without its schema: names of indexes and constraints cannot carry one.
+    #[cfg(feature = "postgres")]
+    pub(super) fn unqualified(&self, text: &str) -> String {
+        text.replace(DEFAULT, &self.name)
+    }
+}
+
+fn checked(name: &str, what: &str) -> Result<String, String> {
+    let mut chars = name.chars();
+    let good = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+        && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && name.len() <= 48;
+    if good {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("`{name}` is not a {what} name; use 1 to 48 letters, digits and underscores, not a digit first"))
     }
 }
 
 impl Default for TableName {
     fn default() -> Self {
-        Self(DEFAULT.to_owned())
+        Self { name: DEFAULT.to_owned(), schema: None }
     }
 }
 
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match &self.schema {
+            None => f.write_str(&self.name),
+            Some(schema) => write!(f, "{schema}.{}", self.name),
+        }
     }
 }
 
@@ -73,7 +105,7 @@ impl<'de> serde::Deserialize<'de> for TableName {
 
 impl serde::Serialize for TableName {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
+        serializer.collect_str(self)
     }
 }
 
@@ -89,5 +121,9 @@ mod tests {
         }
         let table = TableName::new("shop").expect("valid");
         assert_eq!(table.sql("SELECT 1 FROM outbox_event").as_str(), "SELECT 1 FROM shop");
+        assert!(table.clone().in_schema("a.b").is_err());
+        let table = table.in_schema("billing").expect("valid");
+        assert_eq!(table.sql("SELECT 1 FROM outbox_event_lane").as_str(), "SELECT 1 FROM billing.shop_lane");
+        assert_eq!((table.as_str(), table.schema(), table.to_string().as_str()), ("shop", Some("billing"), "billing.shop"));
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use crate::bell::Bell;
 use crate::event::{Envelope, Event, Fence};
 use crate::metrics::Metrics;
 use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
@@ -27,6 +28,8 @@ pub(crate) struct HotPath {
     pub(crate) queue: Option<Arc<Queue>>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) wake: Arc<Wake>,
+    /// For events that another node may have to take.
+    pub(crate) bell: Arc<Bell>,
     pub(crate) batches: Arc<Batches>,
     pub(crate) metrics: Arc<Metrics>,
     /// Where claims go back to; set once the dispatcher runs.
@@ -81,6 +84,7 @@ impl HotPath {
         }
         if for_the_poller {
             self.wake.now();
+            self.bell.ring();
         }
     }
 

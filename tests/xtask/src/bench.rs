@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
+use crate::child;
 use crate::fault::Fault;
 use crate::host::{self, Profile};
 use crate::plugins;
@@ -12,5 +13,5 @@ use crate::workspace::Workspace;
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
     let noop = plugins::build_one(workspace, "noop")?;
     let outbox = host::build(workspace, Profile::Release)?;
-    host::run(Command::new(outbox).arg("bench").arg("--plugin").arg(noop.path).args(arguments))
+    child::run(Command::new(outbox).arg("bench").arg("--plugin").arg(noop.path).args(arguments))
 }

@@ -4,14 +4,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::child;
 use crate::fault::Fault;
 use crate::host::{self, Profile};
 use crate::plugins::{self, Plugin};
 use crate::watch::Watch;
 use crate::workspace::Workspace;
 
-/// Plugins that have nothing to show: one is for the benchmark, the other for the tests of the sandbox.
-const NOT_FOR_SHOW: [&str; 2] = ["noop", "trouble"];
+/// Plugins that have nothing to show: one is for the benchmark, the others are for the tests.
+const NOT_FOR_SHOW: [&str; 3] = ["noop", "recorder", "trouble"];
 
 /// Builds, runs `outbox dev`, rebuilds what changes, and ends as the host ends.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
@@ -41,7 +42,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     dev.args(arguments);
 
     let watching = watch.start();
-    let code = host::run(&mut dev);
+    let code = child::run(&mut dev);
     watching.stop();
     code
 }

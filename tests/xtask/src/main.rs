@@ -1,14 +1,17 @@
-//! What a developer types: `cargo xtask dev`, `test`, `plugins`, `bench`.
+//! What a developer types: `cargo xtask dev`, `test`, `servers`, `plugins`, `bench`.
 //!
 //! Each command first sees to what it needs, so that the first run on a fresh machine is the same command as every other.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool: it prints")]
 
 mod bench;
+mod child;
 mod dev;
 mod fault;
 mod host;
+mod install;
 mod plugins;
+mod servers;
 mod test;
 mod wasm_target;
 mod watch;
@@ -25,11 +28,15 @@ cargo xtask COMMAND [ARGUMENTS]
 
   dev [ARGUMENTS]      builds the host and the sample plugins, then runs `outbox dev ARGUMENTS`;
                        while it runs, a plugin whose source changes is rebuilt and reloaded
-  test [ARGUMENTS]     builds the sample plugins, then runs every test: `cargo test --workspace ARGUMENTS`
+  test [ARGUMENTS]     builds the sample plugins, starts a PostgreSQL and a MariaDB of its own, then runs every
+                       test: `cargo test --workspace ARGUMENTS`; where OUTBOX_TEST_POSTGRES_URL or
+                       OUTBOX_TEST_MYSQL_URL names a server, that one is used
+  servers              starts the two servers, prints their URLs for a shell, and runs until Ctrl-C
   plugins              builds the sample plugins into target/plugins/NAME.wasm
   bench [ARGUMENTS]    builds the host for release and the plugin noop, then runs `outbox bench ARGUMENTS`
 
-What is missing (the Rust target wasm32-wasip2) is installed first, by rustup.
+What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the database servers by apt-get, if you
+are root.
 ";
 
 fn main() -> ExitCode {
@@ -40,6 +47,7 @@ fn main() -> ExitCode {
     let done = match command.to_str() {
         Some("dev") => Workspace::find().and_then(|workspace| dev::run(&workspace, &rest)),
         Some("test") => Workspace::find().and_then(|workspace| test::run(&workspace, &rest)),
+        Some("servers") if rest.is_empty() => servers::run(),
         Some("plugins") if rest.is_empty() => Workspace::find().and_then(|workspace| print_plugins(&workspace)),
         Some("bench") => Workspace::find().and_then(|workspace| bench::run(&workspace, &rest)),
         Some("help" | "--help" | "-h") => {

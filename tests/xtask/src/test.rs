@@ -3,35 +3,26 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use crate::child;
 use crate::fault::Fault;
 use crate::plugins;
-use crate::workspace::{Workspace, run_for_code};
-
-/// One thing that the tests need and find through the environment.
-type Need = fn(&Workspace) -> Result<(&'static str, OsString), Fault>;
-
-/// Each is met before the first test starts.
-const NEEDS: [Need; 1] = [sample_plugins];
+use crate::servers::Servers;
+use crate::workspace::Workspace;
 
 /// Runs `cargo test` with these arguments, over the whole workspace unless they name packages.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
+    eprintln!("xtask: building the plugins");
+    plugins::build_all(workspace)?;
+    let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
+
     let mut cargo = workspace.cargo();
-    for need in NEEDS {
-        let (name, value) = need(workspace)?;
-        cargo.env(name, value);
-    }
+    cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace));
+    servers.tell(&mut cargo);
     cargo.arg("test");
     if !names_packages(arguments) {
         cargo.arg("--workspace");
     }
-    run_for_code(cargo.args(arguments))
-}
-
-/// The sample plugins as components, in one folder.
-fn sample_plugins(workspace: &Workspace) -> Result<(&'static str, OsString), Fault> {
-    eprintln!("xtask: building the plugins");
-    plugins::build_all(workspace)?;
-    Ok(("OUTBOX_TEST_PLUGINS", plugins::folder(workspace).into()))
+    child::run(cargo.args(arguments))
 }
 
 /// Whether `-p` or one of its other forms stands before the `--` that ends cargo's own arguments.

@@ -53,11 +53,6 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Fault> {
     Err(Fault::new(format!("`{}` failed ({status}); what it said stands above", line_of(command))))
 }
 
-/// Runs a command to its end and hands on how it ended.
-pub(crate) fn run_for_code(command: &mut Command) -> Result<ExitCode, Fault> {
-    command.status().map(code_of).map_err(|error| cannot_start(command, &error))
-}
-
 /// The exit code of a command; 128 and the signal, as a shell has it, when a signal ended it.
 pub(crate) fn code_of(status: ExitStatus) -> ExitCode {
     #[cfg(unix)]

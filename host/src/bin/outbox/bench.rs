@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use outbox::store::TableName;
 use outbox::store::sqlite::SqliteOptions;
+use outbox::{SqliteStore, TransactionalStore};
 
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
@@ -17,7 +18,7 @@ use crate::output::{self, Output};
 
 /// Measure this machine: claim and settle alone, then with listeners, then from a commit to its listener
 ///
-/// Works in a table of its own, `outbox_bench`, and drops it afterwards; in a file of its own when the database of the
+/// Works in a table of its own, `outbox_bench`, and drops it afterwards; in a file of its own when the SQLite file of the
 /// configuration does not exist. The figures of one run can be compared with each other, those of two runs hardly.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox bench --events 100000 --plugin target/plugins/noop.wasm")]
@@ -31,6 +32,12 @@ pub(crate) struct BenchCommand {
     /// How many bytes each payload has.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(2..1_048_576))]
     payload_bytes: u32,
+    /// How many finished events are in the table before.
+    #[arg(long, default_value_t = 0)]
+    finished: u32,
+    /// How many parked events are in the table before.
+    #[arg(long, default_value_t = 0)]
+    parked: u32,
     /// A plugin that answers Bench/Noop, measured with a fresh instance for each event, for each batch, and one kept by each worker.
     #[arg(long, conflicts_with = "native")]
     plugin: Option<PathBuf>,
@@ -43,14 +50,32 @@ pub(crate) struct BenchCommand {
 
 impl BenchCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let mut options = SqliteOptions::from_url(&config.database.url)?;
+        let format = self.output.output;
+        let url = config.database.url.clone();
+        // On a worker's thread, like the host itself: the thread of `main` would be woken for every row.
+        let measured = tokio::spawn(async move { self.of(&url).await }).await;
+        let report = match measured {
+            Ok(Ok(report)) => report,
+            Ok(Err(error)) => return Err(Failure::new(Exit::Failed, format!("the benchmark stopped: {error}"))),
+            Err(error) => return Err(Failure::new(Exit::Failed, "the benchmark broke").because(error)),
+        };
+        output::one(&report, format, |report| output::table(&["what", ">rate", ">against the floor"], report.rows()))
+    }
+}
+
+type Error = stage::Error;
+
+impl BenchCommand {
+    /// Measures the database of this URL, in a table of its own.
+    async fn of(&self, url: &str) -> Result<Report, Error> {
+        let bench_table = TableName::new("outbox_bench")?;
+        let mut options = SqliteOptions::from_url(url)?.create(true).table(bench_table);
         let own_file = !options.file.exists();
         if own_file {
             options.file.set_file_name(format!("outbox-bench-{}.db", std::process::id()));
         }
-        let (format, file) = (self.output.output, options.file.clone());
-        // On a worker's thread, like the host itself: the thread of `main` would be woken for every row.
-        let measured = tokio::spawn(async move { measure(&self, options, |what| eprintln!("measuring: {what}")).await }).await;
+        let file = options.file.clone();
+        let report = measure(self, SqliteStore::open_with(options).await?).await;
         if own_file {
             for suffix in ["", "-wal", "-shm"] {
                 let mut name = file.clone().into_os_string();
@@ -58,12 +83,7 @@ impl BenchCommand {
                 let _ = std::fs::remove_file(name);
             }
         }
-        let report = match measured {
-            Ok(Ok(report)) => report,
-            Ok(Err(error)) => return Err(Failure::new(Exit::Failed, format!("the benchmark stopped: {error}"))),
-            Err(error) => return Err(Failure::new(Exit::Failed, "the benchmark broke").because(error)),
-        };
-        output::one(&report, format, |report| output::table(&["what", ">rate", ">against the floor"], report.rows()))
+        report
     }
 }
 
@@ -74,12 +94,18 @@ struct Report {
     events: u32,
     workers: u16,
     payload_bytes: u32,
+    /// Finished events that were in the table before.
+    finished: u32,
+    /// Parked ones.
+    parked: u32,
     /// `write_all` of 1,000 events at a time.
     write_per_s: f64,
     /// Claim and settle alone.
     floor_per_s: f64,
     /// With a native listener that does nothing.
     native_per_s: f64,
+    /// The same, with the events of 1,000 aggregates each one after the other.
+    ordered_per_s: f64,
     /// With the plugin, a fresh instance for each event.
     plugin_event_per_s: Option<f64>,
     /// With the plugin, a fresh instance for each claimed batch.
@@ -94,20 +120,24 @@ struct Report {
     rss_peak_bytes: Option<u64>,
 }
 
-/// Measures everything. `progress` is told what begins.
-async fn measure(
-    args: &BenchCommand,
-    options: SqliteOptions,
-    mut progress: impl FnMut(&str),
-) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
-    let options = options.create(true).table(TableName::new("outbox_bench")?);
-    let bench = stage::Bench::open(options, args.events, args.payload_bytes, usize::from(args.workers)).await?;
+/// Measures everything.
+async fn measure<S: TransactionalStore + Clone>(args: &BenchCommand, store: S) -> Result<Report, Error> {
+    let progress = |what: &str| eprintln!("measuring: {what}");
+    let database = store.kind();
+    let bench = stage::Bench::open(store, args.events, args.payload_bytes, usize::from(args.workers)).await?;
+    if args.finished + args.parked > 0 {
+        progress("(filling the table first)");
+        bench.crowd(args.finished, args.parked).await?;
+    }
     progress("claim and settle alone");
     let write_per_s = bench.fill().await?;
     let floor_per_s = bench.floor().await?;
     progress("native listener");
     bench.fill().await?;
     let native_per_s = bench.drain(stage::native()?).await?;
+    progress("native listener, ordered by aggregate");
+    bench.fill_aggregates().await?;
+    let ordered_per_s = bench.drain_in_order(stage::native()?).await?;
     let mut plugin = [None; 3];
     if let Some(file) = &args.plugin {
         for (rate, isolation) in plugin.iter_mut().zip(stage::Isolation::ALL) {
@@ -120,13 +150,16 @@ async fn measure(
     let (hot_p50_us, hot_p99_us) = hot::latency(&bench).await?;
     bench.close().await?;
     Ok(Report {
-        database: "sqlite",
+        database,
         events: args.events,
         workers: args.workers,
         payload_bytes: args.payload_bytes,
+        finished: args.finished,
+        parked: args.parked,
         write_per_s,
         floor_per_s,
         native_per_s,
+        ordered_per_s,
         plugin_event_per_s: plugin[0],
         plugin_batch_per_s: plugin[1],
         plugin_worker_per_s: plugin[2],
@@ -148,6 +181,7 @@ impl Report {
             plain("write_all, 1,000 at a time", format!("{:.0}/s", self.write_per_s)),
             rate("claim and settle alone (floor)", Some(self.floor_per_s)),
             rate("native listener", Some(self.native_per_s)),
+            rate("native listener, ordered by aggregate", Some(self.ordered_per_s)),
             rate("plugin, fresh for each event", self.plugin_event_per_s),
             rate("plugin, fresh for each batch", self.plugin_batch_per_s),
             rate("plugin, kept by each worker", self.plugin_worker_per_s),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use outbox::Mode;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::Exponential;
+use outbox::order::OrderConfig;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
 use outbox::store::TableName;
@@ -32,6 +33,7 @@ pub(crate) struct Config {
     pub(crate) database: DatabaseConfig,
     pub(crate) dispatcher: DispatcherConfig,
     pub(crate) poller: PollerConfig,
+    pub(crate) order: OrderConfig,
     pub(crate) retry: RetryConfig,
     pub(crate) purge: PurgeConfig,
     pub(crate) plugins: PluginsConfig,
@@ -46,6 +48,7 @@ impl Default for Config {
             dispatcher: DispatcherConfig::default(),
             // A program that others write into from their own processes has only its polls to find their events.
             poller: PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() },
+            order: OrderConfig::default(),
             retry: RetryConfig::default(),
             purge: PurgeConfig::default(),
             plugins: PluginsConfig::default(),

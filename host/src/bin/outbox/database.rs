@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use outbox::store::TableName;
+use outbox::store::mysql::MySqlOptions;
+use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::{SqliteStore, Store, StoreError};
+use outbox::{MySqlStore, PostgresStore, SqliteStore, Store, StoreError};
 
 use crate::config::{Config, DatabaseConfig, hide_password};
 use crate::failure::{Exit, Failure};
@@ -26,9 +28,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those that this build speaks.
-    pub(crate) const BUILT: [Self; 1] = [Self::Sqlite];
-
     /// The kind that an address asks for; `None` when it is the address of none.
     pub(crate) fn of(url: &str) -> Option<Self> {
         match url.split_once(':')?.0 {
@@ -56,17 +55,6 @@ impl Kind {
             Self::Mysql => "mysql://user:password@host:3306/database",
         }
     }
-
-    /// Whether this build speaks it.
-    pub(crate) fn is_built(self) -> bool {
-        Self::BUILT.contains(&self)
-    }
-
-    /// What this build speaks, for messages: `SQLite (like sqlite:outbox.db)`.
-    fn built() -> String {
-        let kinds: Vec<String> = Self::BUILT.iter().map(|kind| format!("{} (like {})", kind.name(), kind.example())).collect();
-        kinds.join(", ")
-    }
 }
 
 /// Whether the file may be made.
@@ -88,24 +76,44 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
             options.create = missing == Missing::Create;
             Ok(Arc::new(SqliteStore::open_with(options).await?))
         }
-        kind @ (Kind::Postgres | Kind::Mysql) => Err(not_built(kind)),
+        Kind::Postgres => {
+            let mut options = PostgresOptions::from_url(&with_schema(database))?.table(database.table.clone());
+            options.connections = database.max_connections.unwrap_or(options.connections);
+            Ok(Arc::new(PostgresStore::connect_with(options).await?))
+        }
+        Kind::Mysql => {
+            let mut options = MySqlOptions::from_url(&database.url)?.table(database.table.clone());
+            options.max_connections = database.max_connections.unwrap_or(options.max_connections);
+            Ok(Arc::new(MySqlStore::connect_with(options).await?))
+        }
+    }
+}
+
+/// The address of a PostgreSQL server, with the schema as the first place where every connection looks for the table. The name
+/// was checked when the configuration was read.
+fn with_schema(database: &DatabaseConfig) -> String {
+    let url = &database.url;
+    match &database.schema {
+        None => url.clone(),
+        Some(schema) => format!("{url}{}options[search_path]={schema}", if url.contains('?') { '&' } else { '?' }),
     }
 }
 
 /// The schema as SQL, without a connection.
-pub(crate) fn schema_sql(kind: Kind, table: &TableName) -> Result<String, Failure> {
+pub(crate) fn schema_sql(kind: Kind, table: &TableName) -> String {
     match kind {
-        Kind::Sqlite => Ok(SqliteStore::schema_sql(table)),
-        Kind::Postgres | Kind::Mysql => Err(not_built(kind)),
+        Kind::Sqlite => SqliteStore::schema_sql(table),
+        Kind::Postgres => PostgresStore::schema_sql(table),
+        Kind::Mysql => MySqlStore::schema_sql(table),
     }
 }
 
 /// What the driver says of an address of its kind.
 fn checked(kind: Kind, url: &str) -> Result<(), StoreError> {
     match kind {
-        Kind::Sqlite => SqliteOptions::from_url(url).map(|_| ()),
-        // Refused before.
-        Kind::Postgres | Kind::Mysql => Ok(()),
+        Kind::Sqlite => SqliteOptions::from_url(url).map(drop),
+        Kind::Postgres => PostgresOptions::from_url(url).map(drop),
+        Kind::Mysql => MySqlOptions::from_url(url).map(drop),
     }
 }
 
@@ -128,24 +136,15 @@ pub(crate) fn kind(url: &str) -> Result<Kind, Failure> {
     Kind::of(url).ok_or_else(|| Failure::new(Exit::Config, no_address(url)))
 }
 
-fn not_built(kind: Kind) -> Failure {
-    Failure::new(Exit::Config, format!("this build of outbox does not speak {}; it speaks {}", kind.name(), Kind::built()))
-}
-
 fn no_address(url: &str) -> String {
-    let shown = hide_password(url);
-    format!("database.url is `{shown}`, which is no database address; this build speaks {}", Kind::built())
+    let examples: Vec<&str> = Kind::value_variants().iter().map(|kind| kind.example()).collect();
+    format!("database.url is `{}`, which is no database address; write it like {}", hide_password(url), examples.join(" or "))
 }
 
 /// Everything that is wrong with these values; `is_set` tells which keys somebody set.
 pub(crate) fn faults(database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     let url = &database.url;
     let Some(kind) = Kind::of(url) else { return vec![no_address(url)] };
-    if !kind.is_built() {
-        let shown = hide_password(url);
-        let name = kind.name();
-        return vec![format!("database.url is `{shown}`; this build speaks {}, and not {name}", Kind::built())];
-    }
     let mut faults: Vec<String> = checked(kind, url).err().map(|error| format!("database.url: {error}")).into_iter().collect();
     faults.extend(misfits(kind, database, is_set));
     faults
@@ -155,7 +154,12 @@ pub(crate) fn faults(database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool) -
 fn misfits(kind: Kind, database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut faults = Vec::new();
     match (kind, &database.schema) {
-        (Kind::Postgres, _) | (_, None) => {}
+        (_, None) => {}
+        (Kind::Postgres, Some(schema)) => {
+            faults.extend(
+                TableName::new(schema).err().map(|why| format!("database.schema: {}", why.replace("a table", "a schema"))),
+            );
+        }
         (Kind::Sqlite, Some(_)) => {
             faults.push("database.schema is set, but SQLite has no schemas; take it out, or name another file".to_owned());
         }
@@ -190,6 +194,18 @@ mod tests {
         assert_eq!(Kind::of("postgresql://db/shop"), Some(Kind::Postgres));
         assert_eq!(Kind::of("mariadb://db/shop"), Some(Kind::Mysql));
         assert_eq!((Kind::of("outbox.db"), Kind::of("oracle://db")), (None, None));
+    }
+
+    #[test]
+    fn a_schema_is_where_every_connection_looks_first() {
+        let schema = Some("app".to_owned());
+        let database = |url: &str| DatabaseConfig { url: url.to_owned(), schema: schema.clone(), ..DatabaseConfig::default() };
+        assert_eq!(with_schema(&database("postgres://db/shop")), "postgres://db/shop?options[search_path]=app");
+        let url = with_schema(&database("postgres://db/shop?sslmode=require"));
+        assert_eq!(url, "postgres://db/shop?sslmode=require&options[search_path]=app");
+        assert!(checked(Kind::Postgres, &url).is_ok());
+        let bad = DatabaseConfig { schema: Some("app; DROP".to_owned()), ..DatabaseConfig::default() };
+        assert!(misfits(Kind::Postgres, &bad, &|_| false)[0].contains("is not a schema name"));
     }
 
     #[test]

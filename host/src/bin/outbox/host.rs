@@ -25,6 +25,7 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         .label(host_name())
         .dispatcher(config.dispatcher.clone())
         .poller(config.poller.clone())
+        .order(config.order)
         .purge(PurgeConfig { enabled, ..config.purge.clone() })
         .plugins_config(plugins::settings(config));
     let retry = &config.retry;

@@ -72,9 +72,6 @@ impl InitCommand {
                 );
             }
         }
-        if !db.is_built() {
-            eprintln!("note: this build of outbox does not speak {}", db.name());
-        }
         Ok(())
     }
 }

@@ -82,7 +82,7 @@ struct Global {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Host")]
 struct HostArgs {
-    /// What the host does: single_node, multi_node, ordered, writer_only
+    /// What the host does: single_node, multi_node, ordered, ordered_by_aggregate, writer_only
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// How many events are with their listeners at once

@@ -76,7 +76,7 @@ impl MigrateCommand {
             }
             Self::Sql { db } => {
                 let kind = db.map_or_else(|| database::kind(&config.database.url), Ok)?;
-                output::print(&database::schema_sql(kind, &config.database.table)?)
+                output::print(&database::schema_sql(kind, &config.database.table))
             }
         }
     }

@@ -139,7 +139,8 @@ async fn resume(Change { route, reason, output }: Change, config: &Config) -> Re
         eprintln!("{name} was not paused");
     }
     output::one(&Changed { route, paused: false, changed }, output.output, |_| {
-        let parked = if known.parked > 0 { format!("; {} go on", count(known.parked, "parked event")) } else { String::new() };
+        let parked =
+            if known.parked > 0 { format!("; that lets {} go on", count(known.parked, "parked event")) } else { String::new() };
         format!("{name} is not paused{parked}\n")
     })
 }

@@ -36,7 +36,7 @@ impl RunCommand {
         };
         tracing::info!(
             database = hide_password(&config.database.url),
-            mode = mode(config.mode),
+            mode = config.mode.as_str(),
             workers = config.dispatcher.workers,
             plugins = outbox.plugins().map_or(0, |plugins| plugins.list().len()),
             routes = outbox.listeners().routes().len(),
@@ -59,14 +59,5 @@ impl RunCommand {
                 Err(Failure::new(Exit::Failed, format!("the {part} of the host broke; no event is lost, start it again")))
             }
         }
-    }
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::SingleNode => "single_node",
-        Mode::MultiNode => "multi_node",
-        Mode::Ordered => "ordered",
-        Mode::WriterOnly => "writer_only",
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use outbox::event::Route;
 use outbox::purge::PurgeConfig;
 use outbox::writer::{HookError, WriterHook};
-use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, Registration};
+use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, Registration, TransactionalStore};
 use tokio::sync::mpsc;
 
 use super::stage::{Bench, Error};
@@ -26,7 +26,7 @@ impl WriterHook for Stopwatch {
 
 /// The median and the 99th percentile, in microseconds, of the time from a confirmed commit to the first instruction of a native
 /// listener; one event at a time.
-pub(super) async fn latency(bench: &Bench) -> Result<(f64, f64), Error> {
+pub(super) async fn latency<S: TransactionalStore + Clone>(bench: &Bench<S>) -> Result<(f64, f64), Error> {
     let committed = Arc::new(Mutex::new(Instant::now()));
     let (started, mut starts) = mpsc::unbounded_channel();
     let listener = move |_: Arc<Event>| {

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use outbox::event::{Envelope, OwnerId, Route};
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
-use outbox::store::sqlite::SqliteOptions;
-use outbox::store::{ClaimRequest, Settled, Settlement, Store};
+use outbox::store::{ClaimRequest, Claimed, Settled, Settlement};
 use outbox::wasm;
-use outbox::{DispatchResult, Event, Failure, Outbox, Registration, SqliteStore};
+use outbox::{DispatchResult, Event, Failure, Mode, Outbox, Registration, TransactionalStore};
+use tokio::sync::mpsc;
 
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A table of its own, and how much is put into it.
-pub(super) struct Bench {
-    pub(super) store: SqliteStore,
-    events: u32,
+pub(super) struct Bench<S> {
+    pub(super) store: S,
+    pub(super) events: u32,
     payload: String,
     workers: usize,
 }
@@ -42,9 +42,13 @@ impl Isolation {
     }
 }
 
-impl Bench {
-    pub(super) async fn open(options: SqliteOptions, events: u32, payload_bytes: u32, workers: usize) -> Result<Self, Error> {
-        let store = SqliteStore::open_with(options).await?;
+/// Claims that wait for their settling: the two go side by side, as in a host.
+const AHEAD: usize = 2;
+/// Aggregates that ordered events are spread over.
+const AGGREGATES: u32 = 1_000;
+
+impl<S: TransactionalStore + Clone> Bench<S> {
+    pub(super) async fn open(store: S, events: u32, payload_bytes: u32, workers: usize) -> Result<Self, Error> {
         // What an earlier run that was cut off has left.
         while store.migrate_down().await?.is_some() {}
         store.migrate_up().await?;
@@ -63,26 +67,58 @@ impl Bench {
         Ok(Envelope::new("Noop").aggregate_type("Bench").json_text(self.payload.clone())?)
     }
 
+    /// An event of one of the aggregates.
+    fn of_aggregate(&self, number: u32) -> Result<Envelope, Error> {
+        let aggregate = (number % AGGREGATES).to_string();
+        Ok(Envelope::new("Noop").aggregate("Bench", aggregate).json_text(self.payload.clone())?)
+    }
+
     /// Puts the events in, 1,000 in each transaction. Returns the rate.
     pub(super) async fn fill(&self) -> Result<f64, Error> {
+        self.write(self.events, |_| self.envelope()).await
+    }
+
+    /// Puts in events of a thousand aggregates, in turns.
+    pub(super) async fn fill_aggregates(&self) -> Result<f64, Error> {
+        self.write(self.events, |number| self.of_aggregate(number)).await
+    }
+
+    /// Leaves so many finished and so many parked events in the table.
+    pub(super) async fn crowd(&self, finished: u32, parked: u32) -> Result<(), Error> {
+        for (count, settlement) in
+            [(finished, Settlement::Done), (parked, Settlement::Parked { reason: "for the benchmark".to_owned() })]
+        {
+            if count > 0 {
+                self.write(count, |_| self.envelope()).await?;
+                self.claim_and_settle(count, &settlement).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn write(&self, events: u32, envelope: impl Fn(u32) -> Result<Envelope, Error>) -> Result<f64, Error> {
         let outbox = Outbox::writer_only(self.store.clone()).start().await?;
         let started = Instant::now();
-        let mut left = self.events;
+        let mut left = events;
         while left > 0 {
             let count = left.min(1_000);
-            let envelopes = (0..count).map(|_| self.envelope()).collect::<Result<Vec<_>, _>>()?;
+            let envelopes = (0..count).map(&envelope).collect::<Result<Vec<_>, _>>()?;
             let mut transaction = outbox.begin().await?;
             transaction.write_all(envelopes).await?;
             transaction.commit().await?;
             left -= count;
         }
-        let rate = f64::from(self.events) / started.elapsed().as_secs_f64();
+        let rate = f64::from(events) / started.elapsed().as_secs_f64();
         outbox.shutdown().await;
         Ok(rate)
     }
 
-    /// Claims and settles everything, one after the other. Returns the rate.
+    /// Claims and settles everything, the two side by side. Returns the rate.
     pub(super) async fn floor(&self) -> Result<f64, Error> {
+        self.claim_and_settle(self.events, &Settlement::Done).await
+    }
+
+    async fn claim_and_settle(&self, events: u32, settlement: &Settlement) -> Result<f64, Error> {
         let request = ClaimRequest {
             owner: OwnerId::generate("bench"),
             lease: Duration::from_secs(30),
@@ -92,23 +128,38 @@ impl Bench {
             line: None,
         };
         let started = Instant::now();
-        let mut left = self.events;
+        let (claimed, to_settle) = mpsc::channel::<Vec<Claimed>>(AHEAD);
+        let settling = tokio::spawn(settle_all(self.store.clone(), to_settle, settlement.clone()));
+        let mut left = events;
         while left > 0 {
-            let claimed = self.store.claim(&request).await?;
-            if claimed.is_empty() {
+            let batch = self.store.claim(&request).await?;
+            if batch.is_empty() {
                 return Err("events are missing from the bench's table; is another host draining it?".into());
             }
-            let settled: Vec<Settled> =
-                claimed.iter().map(|claimed| Settled { fence: claimed.fence, settlement: Settlement::Done }).collect();
-            self.store.settle(&settled).await?;
-            left = left.saturating_sub(u32::try_from(claimed.len())?);
+            left = left.saturating_sub(u32::try_from(batch.len())?);
+            // Fails only when the settling has; its error is the one to tell.
+            if claimed.send(batch).await.is_err() {
+                break;
+            }
         }
-        Ok(f64::from(self.events) / started.elapsed().as_secs_f64())
+        drop(claimed);
+        settling.await??;
+        Ok(f64::from(events) / started.elapsed().as_secs_f64())
+    }
+
+    /// As [`drain`](Self::drain), one event of an aggregate after the other.
+    pub(super) async fn drain_in_order(&self, registrations: Vec<Registration>) -> Result<f64, Error> {
+        self.run(Mode::OrderedByAggregate, registrations).await
     }
 
     /// Lets a host drain everything through one listener, until the last outcome is stored. Returns the rate.
     pub(super) async fn drain(&self, registrations: Vec<Registration>) -> Result<f64, Error> {
+        self.run(Mode::SingleNode, registrations).await
+    }
+
+    async fn run(&self, mode: Mode, registrations: Vec<Registration>) -> Result<f64, Error> {
         let mut builder = Outbox::single_node(self.store.clone())
+            .mode(mode)
             .workers(self.workers)
             .poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
             .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() });
@@ -129,6 +180,19 @@ impl Bench {
         outbox.shutdown().await;
         Ok(rate)
     }
+}
+
+async fn settle_all<S: TransactionalStore>(
+    store: S,
+    mut claimed: mpsc::Receiver<Vec<Claimed>>,
+    settlement: Settlement,
+) -> Result<(), outbox::StoreError> {
+    while let Some(batch) = claimed.recv().await {
+        let settled: Vec<Settled> =
+            batch.iter().map(|claimed| Settled { fence: claimed.fence, settlement: settlement.clone() }).collect();
+        store.settle(&settled).await?;
+    }
+    Ok(())
 }
 
 /// A native listener that does nothing.

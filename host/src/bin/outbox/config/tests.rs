@@ -60,9 +60,9 @@ fn text_that_is_no_toml_is_told_with_its_line() {
 }
 
 #[test]
-fn a_database_that_this_build_does_not_speak_is_refused_without_its_password() {
+fn an_address_of_no_database_is_refused_without_its_password() {
     for (url, part) in [
-        ("postgres://app:s3cret@db/shop", "this build speaks SQLite"),
+        ("oracle://app:s3cret@db/shop", "no database address"),
         ("outbox.db", "no database address"),
         ("sqlite::memory:", "would lose its events"),
     ] {
@@ -141,7 +141,7 @@ fn what_init_writes_for_a_server_sets_its_address_alone() {
         assert_eq!(database.len(), 1, "{database:?}");
         assert!(database["url"].as_str().is_some_and(|url| url.starts_with(scheme) && url.contains("${env:")), "{database:?}");
         assert!(file.iter().all(|(name, value)| name == "database" || value.as_table().is_some_and(toml::Table::is_empty)));
-        let faults = composed(&crate::init::template(kind), &[], &[]).err().unwrap_or_default();
-        assert!(kind.is_built() || faults.iter().all(|fault| fault.contains("database.url")), "{faults:?}");
+        let (config, _) = composed(&crate::init::template(kind), &[], &[]).unwrap();
+        assert!(config.database.url.contains("hunter2"));
     }
 }

@@ -137,7 +137,7 @@ pub(super) fn routes(routes: &[RouteRecord], answered: Option<&[Route]>, now: Ti
             } else {
                 format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`")
             };
-            findings.push(Finding::warning("routes", format!("{parked} of {route} wait without a listener"), fix));
+            findings.push(Finding::warning("routes", format!("{route} has {parked} waiting without a listener"), fix));
         }
     }
     if findings.is_empty() {

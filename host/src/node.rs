@@ -1,0 +1,81 @@
+//! This node among the others: says that it is alive, and keeps its lanes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::metrics::Metrics;
+use crate::order::Lanes;
+use crate::queue::InFlight;
+use crate::store::{Node, Store, StoreError};
+use crate::wake::Wake;
+
+/// So many times in a lease a node says that it is alive: others notice soon that it came, and it survives some failures.
+const BEATS: u32 = 10;
+
+/// Says that this node is alive, until it stops.
+pub(crate) struct Heart {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) node: Node,
+    pub(crate) lease: Duration,
+    /// `None` where nothing is ordered.
+    pub(crate) lanes: Option<Arc<Lanes>>,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Heart {
+    /// Beats until it is stopped, then leaves: lanes are free at once.
+    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
+        let mut failing = false;
+        let mut known = false;
+        loop {
+            match self.beat().await {
+                Ok(()) => {
+                    if std::mem::take(&mut failing) {
+                        tracing::info!("this node is seen by the others again");
+                    }
+                    if !std::mem::replace(&mut known, true) {
+                        self.warn_of_others().await;
+                    }
+                }
+                Err(error) => {
+                    self.metrics.db_errors.increment();
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::error!(error = %crate::chain(&error), "this node cannot say that it is alive; trying again");
+                    }
+                }
+            }
+            if tokio::time::timeout(self.lease / BEATS, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
+                break;
+            }
+        }
+        if let Err(error) = self.store.leave(&self.node.owner).await {
+            tracing::warn!(error = %crate::chain(&error), "this node could not say that it leaves; the others notice when its lease ends");
+        }
+    }
+
+    async fn beat(&self) -> Result<(), StoreError> {
+        let live = self.store.beat(&self.node, self.lease).await?;
+        match &self.lanes {
+            Some(lanes) => lanes.keep(&*self.store, &self.node.owner, self.lease, live, &self.in_flight, &self.wake).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Modes that do not go together on one table are a mistake that nobody would see otherwise.
+    async fn warn_of_others(&self) {
+        let Ok(nodes) = self.store.nodes().await else { return };
+        let ours = self.node.mode;
+        for other in nodes.iter().filter(|other| other.alive && other.owner != self.node.owner.as_str() && other.mode != ours) {
+            tracing::warn!(
+                mode = ours,
+                other = other.label,
+                other_mode = other.mode,
+                "another host works on the same table in another mode; order holds only when all of them run in the same one"
+            );
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Events of one aggregate, one after the other, over any number of nodes.
+//!
+//! The table decides: a claim in line tells for each event which earlier one of its aggregate is not resolved. What waits for an
+//! event that this process holds waits here, in memory; what waits for anything else is set aside in the table, behind it.
+//! Lanes only keep nodes out of each other's way: each aggregate belongs to one of them, and each lane to one node at a time.
+
+mod config;
+mod lanes;
+mod line;
+
+pub use config::{OnDead, OrderConfig};
+pub(crate) use lanes::Lanes;
+pub(crate) use line::{Order, Place};

@@ -1,0 +1,65 @@
+//! Keeps the table of routes and this process's routes in step.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::event::Route;
+use crate::listener::Listeners;
+use crate::store::{RouteRecord, Store, StoreError};
+
+/// How soon a pause that somebody ordered elsewhere is noticed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Notes which routes have a listener, so that their events are parked while it is away, and learns which are paused; until it
+/// is stopped.
+pub(super) async fn keep(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut stopped: watch::Receiver<bool>) {
+    let mut changes = listeners.changes();
+    let mut noted = Vec::new();
+    let mut failing = false;
+    loop {
+        match step(&*store, &listeners, &mut noted, &mut changes).await {
+            Ok(()) if std::mem::take(&mut failing) => tracing::info!("the routes can be read and noted again"),
+            Ok(()) => {}
+            Err(error) => {
+                if !std::mem::replace(&mut failing, true) {
+                    tracing::warn!(error = %crate::chain(&error), "the routes could not be read or noted; trying again");
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            Ok(()) = changes.changed() => {}
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+        }
+    }
+}
+
+async fn step(
+    store: &dyn Store,
+    listeners: &Listeners,
+    noted: &mut Vec<Route>,
+    changes: &mut watch::Receiver<u64>,
+) -> Result<(), StoreError> {
+    changes.mark_unchanged();
+    let routes = listeners.routes();
+    if routes != *noted {
+        store.remember_routes(&routes).await?;
+        *noted = routes;
+    }
+    listeners.set_paused(paused(store.routes().await?));
+    Ok(())
+}
+
+/// The paused routes, each with what its events are parked with.
+pub(super) fn paused(routes: Vec<RouteRecord>) -> HashMap<Route, String> {
+    routes.into_iter().filter(|known| known.paused_at.is_some()).map(|known| (known.route.clone(), reason(&known))).collect()
+}
+
+fn reason(known: &RouteRecord) -> String {
+    let by = known.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
+    let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
+    format!("the route {} is paused{by}{why}", known.route)
+}

@@ -1,0 +1,311 @@
+//! Who waits for whom among the events in this process's hands.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Delivery;
+use crate::event::{AggregateType, Event};
+
+/// The lines of the aggregates whose events are in this process's hands.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: HashMap<Key, Line, foldhash::fast::RandomState>,
+    /// The `seq` of every event in them.
+    held: HashSet<u64, foldhash::fast::RandomState>,
+    /// What was resolved since the latest claim began: its rows were judged before that.
+    resolved: HashSet<u64, foldhash::fast::RandomState>,
+    waiting: usize,
+    waiting_bytes: usize,
+}
+
+/// An aggregate.
+pub(crate) type Key = (AggregateType, Arc<str>);
+
+/// Most events that wait in one line: one busy aggregate must not take all the room.
+pub(crate) const LINE_CAPACITY: usize = 128;
+
+/// The events of one aggregate: one on its way, the others waiting for it, in order.
+#[derive(Debug)]
+struct Line {
+    running: u64,
+    waiting: VecDeque<Delivery>,
+}
+
+/// What becomes of a claimed event.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// It may start.
+    Start(Delivery),
+    /// It waits for another in this process's hands, and comes back from [`Turn::end`].
+    Waits,
+    /// It waits for an event that this process does not hold, or its line is full. With the last of the line, when there is one.
+    Refused(Delivery, Option<u64>),
+}
+
+impl Lines {
+    /// Says that a claim begins. One claim at a time.
+    pub(crate) fn claiming(&self) {
+        self.lock().resolved.clear();
+    }
+
+    /// How many events wait here, and how many bytes they have together.
+    pub(crate) fn waiting(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.waiting, state.waiting_bytes)
+    }
+
+    /// Puts a claimed event into its line; `nearest` is the `seq` of the last event before it that was not resolved when the
+    /// claim was made. Events must come in the order of their `seq`.
+    pub(crate) fn admit(self: &Arc<Self>, mut delivery: Delivery, nearest: Option<u64>) -> Admission {
+        let Some(key) = key(&delivery.event) else {
+            return Admission::Start(delivery);
+        };
+        let state = &mut *self.lock();
+        // What was resolved while the claim was on its way is no longer waited for.
+        let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
+        let sequence = delivery.event.sequence();
+        match (state.lines.get_mut(&key), nearest) {
+            (None, None) => {
+                state.held.insert(sequence);
+                state.lines.insert(key.clone(), Line { running: sequence, waiting: VecDeque::new() });
+                delivery.turn = Some(Box::new(Turn { lines: self.clone(), key, sequence, ended: false }));
+                Admission::Start(delivery)
+            }
+            (Some(line), nearest)
+                if line.waiting.len() < LINE_CAPACITY && nearest.is_none_or(|nearest| state.held.contains(&nearest)) =>
+            {
+                let bytes = delivery.event.size_bytes();
+                line.waiting.push_back(delivery);
+                state.held.insert(sequence);
+                state.waiting += 1;
+                state.waiting_bytes += bytes;
+                Admission::Waits
+            }
+            (line, _) => Admission::Refused(delivery, line.map(|line| line.last())),
+        }
+    }
+
+    /// Whether an event is in one of the lines.
+    pub(crate) fn holds(&self, sequence: u64) -> bool {
+        self.lock().held.contains(&sequence)
+    }
+
+    /// Whether events of an aggregate are in this process's hands.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.lock().lines.contains_key(key)
+    }
+
+    /// Everything that waits here, taken out.
+    pub(crate) fn drain(&self) -> Vec<Delivery> {
+        let state = &mut *self.lock();
+        (state.waiting, state.waiting_bytes) = (0, 0);
+        let drained: Vec<Delivery> = state.lines.values_mut().flat_map(|line| line.waiting.drain(..)).collect();
+        for delivery in &drained {
+            state.held.remove(&delivery.event.sequence());
+        }
+        drained
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    fn last(&self) -> u64 {
+        self.waiting.back().map_or(self.running, |last| last.event.sequence())
+    }
+}
+
+fn key(event: &Event) -> Option<Key> {
+    Some((event.route().aggregate_type.clone(), Arc::from(event.aggregate_id()?)))
+}
+
+/// Says that an event is the one of its aggregate that may be delivered. Dropped without an end (its claim was lost, its worker
+/// was cut off), those that wait for it are let go with their leases.
+#[derive(Debug)]
+pub struct Turn {
+    lines: Arc<Lines>,
+    key: Key,
+    sequence: u64,
+    ended: bool,
+}
+
+/// What follows the end of a turn.
+#[derive(Debug, Default)]
+pub(crate) struct After {
+    /// Whose turn it is.
+    pub(crate) next: Option<Delivery>,
+    /// Those that may not start, since this event is not resolved.
+    pub(crate) behind: Vec<Delivery>,
+}
+
+impl Turn {
+    /// The `seq` of the event.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The aggregate.
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Ends the turn once the outcome is stored: `resolved` when nobody has to wait for the event any more.
+    pub(crate) fn end(mut self, resolved: bool) -> After {
+        self.ended = true;
+        self.leave(resolved)
+    }
+
+    fn leave(&self, resolved: bool) -> After {
+        let state = &mut *self.lines.lock();
+        state.held.remove(&self.sequence);
+        let Some(line) = state.lines.get_mut(&self.key) else {
+            return After::default();
+        };
+        if !resolved {
+            let behind: Vec<Delivery> = line.waiting.drain(..).collect();
+            state.lines.remove(&self.key);
+            for waiting in &behind {
+                state.held.remove(&waiting.event.sequence());
+            }
+            state.waiting -= behind.len();
+            state.waiting_bytes -= behind.iter().map(|waiting| waiting.event.size_bytes()).sum::<usize>();
+            return After { next: None, behind };
+        }
+        let next = line.waiting.pop_front();
+        match &next {
+            Some(next) => {
+                line.running = next.event.sequence();
+                state.waiting -= 1;
+                state.waiting_bytes -= next.event.size_bytes();
+            }
+            None => {
+                state.lines.remove(&self.key);
+            }
+        }
+        state.resolved.insert(self.sequence);
+        let next = next.map(|mut next| {
+            let (key, sequence) = (self.key.clone(), next.event.sequence());
+            next.turn = Some(Box::new(Turn { lines: self.lines.clone(), key, sequence, ended: false }));
+            next
+        });
+        After { next, behind: Vec::new() }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Nobody is there to settle them: they are dropped, and due again when their leases end.
+            drop(self.leave(false));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::{Envelope, Fence};
+    use crate::queue::{InFlight, Path};
+
+    struct Hands {
+        lines: Arc<Lines>,
+        in_flight: Arc<InFlight>,
+    }
+
+    impl Hands {
+        fn new() -> Self {
+            Self { lines: Arc::default(), in_flight: Arc::default() }
+        }
+
+        fn admit(&self, aggregate: &str, sequence: u64, nearest: Option<u64>) -> Admission {
+            let envelope = Envelope::new("X").aggregate("Order", aggregate).json(&1).expect("good");
+            let fence = Some(Fence { sequence, claim: 1 });
+            let mark = self.in_flight.mark(envelope.id(), fence, Duration::from_secs(30)).expect("new");
+            let event = Event::of(envelope).sequence(sequence).fence(1).build();
+            self.lines.admit(Delivery::new(Arc::new(event), mark, Path::Cold, 0), nearest)
+        }
+
+        fn start(&self, aggregate: &str, sequence: u64) -> Delivery {
+            match self.admit(aggregate, sequence, None) {
+                Admission::Start(delivery) => delivery,
+                other => panic!("it may start: {other:?}"),
+            }
+        }
+    }
+
+    fn end(mut delivery: Delivery, resolved: bool) -> After {
+        delivery.turn.take().expect("its turn").end(resolved)
+    }
+
+    #[test]
+    fn events_of_one_aggregate_start_one_after_the_other() {
+        let hands = Hands::new();
+        let first = hands.start("42", 1);
+        assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Waits));
+        assert!(matches!(hands.admit("42", 3, Some(2)), Admission::Waits));
+        let _other = hands.start("7", 4);
+        assert_eq!(hands.lines.waiting().0, 2);
+
+        let second = end(first, true).next.expect("the next one");
+        assert_eq!(second.event.sequence(), 2);
+        let third = end(second, true).next.expect("the next one");
+        assert_eq!(third.event.sequence(), 3);
+        assert!(end(third, true).next.is_none());
+        assert_eq!((hands.lines.waiting(), hands.lines.lock().lines.len()), ((0, 0), 1));
+    }
+
+    #[test]
+    fn what_waits_for_an_unresolved_event_is_set_aside_behind_it() {
+        let hands = Hands::new();
+        let first = hands.start("42", 1);
+        hands.admit("42", 2, Some(1));
+        hands.admit("42", 3, Some(2));
+
+        let after = end(first, false);
+
+        assert!(after.next.is_none());
+        assert_eq!(after.behind.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(hands.lines.waiting(), (0, 0));
+        assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Refused(_, None)), "it is not in our hands any more");
+    }
+
+    #[test]
+    fn a_long_line_takes_no_more() {
+        let hands = Hands::new();
+        let _first = hands.start("42", 1);
+        let last = u64::try_from(LINE_CAPACITY).expect("small") + 1;
+        for sequence in 2..=last {
+            assert!(matches!(hands.admit("42", sequence, Some(sequence - 1)), Admission::Waits));
+        }
+        let refused = hands.admit("42", last + 1, Some(last));
+        assert!(matches!(refused, Admission::Refused(_, Some(end)) if end == last), "{refused:?}");
+        assert!(matches!(hands.admit("7", last + 2, None), Admission::Start(_)), "others go on");
+    }
+
+    #[test]
+    fn what_was_resolved_while_a_claim_was_on_its_way_is_not_waited_for() {
+        let hands = Hands::new();
+        let first = hands.start("42", 1);
+        hands.lines.claiming();
+        end(first, true);
+        assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Start(_)));
+    }
+
+    #[test]
+    fn an_event_whose_turn_is_lost_lets_the_others_go() {
+        let hands = Hands::new();
+        let first = hands.start("42", 1);
+        hands.admit("42", 2, Some(1));
+        drop(first);
+        assert_eq!((hands.lines.waiting(), hands.in_flight.len()), ((0, 0), 0), "their marks are gone, their leases end");
+    }
+}

@@ -1,0 +1,260 @@
+//! Claiming, renewing, and when to look again.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
+
+use super::MySqlStore;
+use super::line::{self, numbers};
+use super::row::{claimed, left_out, payload_bytes, sequence};
+use super::transaction::{self, Patience};
+use crate::event::Fence;
+use crate::store::settlement::delay_micros;
+use crate::store::{Behind, ClaimRequest, Claimed, LineRequest, StoreError};
+
+/// What is due, locked in the order of the index. A row that somebody else has locked is passed by, so claims never wait, and
+/// settlers wait for no more than this short transaction. A large payload is left out here: the byte limit may leave its event
+/// to the next claim, and would have been moved for nothing. In order of binding: the microseconds to leave alone, most rows.
+pub(super) const CLAIM: &str = "
+SELECT seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+       content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+FROM outbox_event FORCE INDEX (outbox_due)
+WHERE due_at <= UTC_TIMESTAMP(6) AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+ORDER BY due_at, seq LIMIT ?
+FOR UPDATE SKIP LOCKED";
+
+/// What is due in lanes that the owner holds, without a lock: nodes that share the table must not pass by each other's rows.
+/// In order of binding: the microseconds to leave alone, the owner, the lanes as 256 letters of which 1 means asked for, most rows.
+pub(super) const CHOOSE_IN_LINE: &str = "
+SELECT outbox_event.seq
+FROM outbox_event FORCE INDEX (outbox_due)
+STRAIGHT_JOIN outbox_event_lane AS held ON held.lane = outbox_event.lane
+WHERE due_at <= UTC_TIMESTAMP(6) AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+  AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.lane + 1, 1) = '1'
+ORDER BY due_at, outbox_event.seq LIMIT ?";
+
+/// Locks what was chosen and is still due; as [`CLAIM`] in all else. Bound: a JSON list of seq.
+const CLAIM_CHOSEN: &str = "
+SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id,
+       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+WHERE due_at <= UTC_TIMESTAMP(6)
+FOR UPDATE SKIP LOCKED";
+
+/// The earlier events of its aggregate that each waits for. Looked up after the rows are locked: what was committed before any
+/// of them is seen then. In order of binding: the rule twice, then a JSON list of seq.
+pub(super) const BEHIND: &str = "
+SELECT outbox_event.seq,
+       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
+        WHERE earlier.line = outbox_event.line AND earlier.seq < outbox_event.seq
+          AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+          AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
+        ORDER BY earlier.seq LIMIT 1) AS first,
+       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
+        WHERE earlier.line = outbox_event.line AND earlier.seq < outbox_event.seq
+          AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+          AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
+        ORDER BY earlier.seq DESC LIMIT 1) AS nearest
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
+
+/// Bound: a JSON list of seq.
+const LARGE_PAYLOADS: &str = "
+SELECT outbox_event.seq, payload FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
+
+/// The rows are locked already. In order of binding: a JSON list of seq, the lease in microseconds, the owner.
+pub(super) const TAKE: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+SET due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, locked_by = ?, locked_at = UTC_TIMESTAMP(6),
+    claim_seq = claim_seq + 1, claims = claims + 1";
+
+/// In order of binding: rows of [seq, fence], the lease in microseconds.
+pub(super) const RENEW: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = held.seq
+SET due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+WHERE claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
+
+const STILL_HELD: &str = "
+SELECT outbox_event.seq
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = held.seq
+WHERE claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
+
+pub(super) const NEXT_DUE: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(due_at)) FROM outbox_event";
+
+const ACTION: &str = "claim events";
+
+pub(super) async fn claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+    let mut patience = Patience::new();
+    loop {
+        match try_claim(store, request).await {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let mut rows = lock(store, &mut transaction, request).await?;
+    rows.truncate(fitting(&rows, request.max_bytes)?);
+    if rows.is_empty() {
+        transaction::rollback(transaction).await?;
+        return Ok(Vec::new());
+    }
+    let mut taken = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    // Everybody locks and writes in this order.
+    taken.sort_unstable();
+    let chosen = numbers(&taken);
+    let mut payloads = large_payloads(store, &mut transaction, &rows).await?;
+    let mut behind = match &request.line {
+        Some(line) => behind(store, &mut transaction, &chosen, line).await?,
+        None => HashMap::new(),
+    };
+    sqlx::query(store.table.sql(TAKE))
+        .bind(&chosen)
+        .bind(delay_micros(request.lease))
+        .bind(request.owner.as_str())
+        .execute(&mut *transaction)
+        .await
+        .map_err(|error| store.failed(ACTION, error))?;
+    transaction::commit(transaction).await?;
+    let mut events = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let sequence = sequence(row)?;
+        events.push(claimed(row, payloads.remove(&sequence), behind.remove(&sequence))?);
+    }
+    events.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+    Ok(events)
+}
+
+async fn lock(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    request: &ClaimRequest,
+) -> Result<Vec<MySqlRow>, StoreError> {
+    let failed = |error| store.failed(ACTION, error);
+    let Some(line) = &request.line else {
+        return sqlx::query(store.table.sql(CLAIM))
+            .bind(delay_micros(request.skip_recent))
+            .bind(i64::from(request.limit))
+            .fetch_all(connection)
+            .await
+            .map_err(failed);
+    };
+    let chosen = sqlx::query(store.table.sql(CHOOSE_IN_LINE))
+        .bind(delay_micros(request.skip_recent))
+        .bind(request.owner.as_str())
+        .bind(line::letters(&line.lanes))
+        .bind(i64::from(request.limit))
+        .fetch_all(&mut *connection)
+        .await
+        .map_err(failed)?;
+    if chosen.is_empty() {
+        return Ok(chosen);
+    }
+    let chosen = chosen.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    sqlx::query(store.table.sql(CLAIM_CHOSEN)).bind(numbers(&chosen)).fetch_all(connection).await.map_err(failed)
+}
+
+/// How many of these events may be taken together: as many as it needs to reach the limit, at least one.
+fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
+    let mut before = 0_usize;
+    for (index, row) in rows.iter().enumerate() {
+        if index > 0 && before >= max_bytes {
+            return Ok(index);
+        }
+        before = before.saturating_add(payload_bytes(row)?);
+    }
+    Ok(rows.len())
+}
+
+async fn large_payloads(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    rows: &[MySqlRow],
+) -> Result<HashMap<u64, Vec<u8>>, StoreError> {
+    let large = rows.iter().filter(|row| left_out(row)).map(sequence).collect::<Result<Vec<_>, _>>()?;
+    if large.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let failed = |error| store.failed(ACTION, error);
+    let rows =
+        sqlx::query(store.table.sql(LARGE_PAYLOADS)).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
+    rows.iter().map(|row| Ok((sequence(row)?, row.try_get(1).map_err(failed)?))).collect()
+}
+
+async fn behind(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    chosen: &str,
+    line: &LineRequest,
+) -> Result<HashMap<u64, Behind>, StoreError> {
+    let Some(rule) = line::rule(line.waits_for) else { return Ok(HashMap::new()) };
+    let failed = |error| store.failed(ACTION, error);
+    let rows =
+        sqlx::query(store.table.sql(BEHIND)).bind(rule).bind(rule).bind(chosen).fetch_all(connection).await.map_err(failed)?;
+    let mut behind = HashMap::new();
+    for row in &rows {
+        let first: Option<i64> = row.try_get(1).map_err(failed)?;
+        let nearest: Option<i64> = row.try_get(2).map_err(failed)?;
+        if let (Some(first), Some(nearest)) = (first, nearest) {
+            let place = |seq| u64::try_from(seq).unwrap_or(0);
+            behind.insert(sequence(row)?, Behind { first: place(first), nearest: place(nearest) });
+        }
+    }
+    Ok(behind)
+}
+
+pub(super) async fn renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
+    if held.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut patience = Patience::new();
+    loop {
+        match try_renew(store, held, lease).await {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
+    let failed = |error| store.failed("renew leases", error);
+    let fences = fences(held);
+    let result = sqlx::query(store.table.sql(RENEW))
+        .bind(&fences)
+        .bind(delay_micros(lease))
+        .execute(&store.keeper)
+        .await
+        .map_err(failed)?;
+    if usize::try_from(result.rows_affected()) == Ok(held.len()) {
+        return Ok(held.iter().map(|fence| fence.sequence).collect());
+    }
+    let rows = sqlx::query(store.table.sql(STILL_HELD)).bind(fences).fetch_all(&store.keeper).await.map_err(failed)?;
+    rows.iter().map(sequence).collect()
+}
+
+pub(super) async fn next_due(store: &MySqlStore) -> Result<Option<Duration>, StoreError> {
+    let row = sqlx::query(store.table.sql(NEXT_DUE)).fetch_one(&store.pool).await;
+    let rest: Option<i64> =
+        row.and_then(|row| row.try_get(0)).map_err(|error| store.failed("look for the next due event", error))?;
+    Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
+}
+
+/// `[[seq,fence],…]`, in the order in which everybody locks rows.
+pub(super) fn fences(fences: &[Fence]) -> String {
+    let mut sorted: Vec<[u64; 2]> = fences.iter().map(|fence| [fence.sequence, fence.claim]).collect();
+    sorted.sort_unstable();
+    serde_json::to_string(&sorted).expect("a list of numbers is JSON")
+}

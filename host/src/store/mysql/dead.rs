@@ -1,0 +1,176 @@
+//! Events that failed: count, bring back, hurry, let pass, delete. What is done is noted in the same transaction.
+
+use serde_json::{Value, json};
+use sqlx::mysql::MySqlArguments;
+use sqlx::query::Query;
+use sqlx::{MySql, Row};
+
+use super::MySqlStore;
+use super::audit::note;
+use super::line::numbers;
+use super::row::{bound, sequence};
+use super::transaction::{self, Patience};
+use crate::event::EventId;
+use crate::store::{Audit, DeadFilter, StoreError};
+
+/// NULL means any. Bound: aggregate type and event type twice, for the bounds of the route's hash; then event type, aggregate type,
+/// aggregate id, tenant, text of the error, most failures, earliest and latest time of death, each twice.
+const COUNT: &str = "
+SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_dead)
+WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC32(CONCAT(?, '/', ?)), 4294967295)
+  AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?) AND (? IS NULL OR aggregate_id = ?)
+  AND (? IS NULL OR tenant_id = ?) AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
+  AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)";
+
+/// Read without a lock: [`REPLAY_CHOSEN`] looks again. Bound as [`COUNT`], then most rows.
+pub(super) const CHOOSE_DEAD: &str = "
+SELECT seq FROM outbox_event FORCE INDEX (outbox_dead)
+WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC32(CONCAT(?, '/', ?)), 4294967295)
+  AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?) AND (? IS NULL OR aggregate_id = ?)
+  AND (? IS NULL OR tenant_id = ?) AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
+  AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+ORDER BY seq LIMIT ?";
+
+/// claim_seq goes on, so an outcome of the earlier life stays fenced off. Bound: a JSON list of seq.
+const REPLAY_CHOSEN: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
+    expires_at = NULL, blocks = 0
+WHERE status = 3";
+
+const REPLAY: &str = "
+UPDATE outbox_event
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
+    expires_at = NULL, blocks = 0
+WHERE event_id = ? AND status = 3";
+
+/// Read without a lock: [`HASTEN`] looks again. Bound: most failures twice, most rows.
+const CHOOSE_WAITING: &str = "
+SELECT seq FROM outbox_event FORCE INDEX (outbox_due)
+WHERE due_at > UTC_TIMESTAMP(6) AND status = 2 AND locked_by IS NULL AND (? IS NULL OR attempts <= ?)
+ORDER BY seq LIMIT ?";
+
+/// Bound: a JSON list of seq.
+const HASTEN: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+SET due_at = UTC_TIMESTAMP(6)
+WHERE due_at > UTC_TIMESTAMP(6) AND status = 2 AND locked_by IS NULL";
+
+const DISCARD: &str = "DELETE FROM outbox_event WHERE event_id = ? AND status = 3";
+
+const SKIP: &str = "UPDATE outbox_event SET blocks = 0 WHERE event_id = ? AND blocks = 1";
+
+type Statement<'q> = Query<'q, MySql, MySqlArguments>;
+
+pub(super) async fn count(store: &MySqlStore, filter: &DeadFilter) -> Result<u64, StoreError> {
+    let row = filtered(sqlx::query(store.table.sql(COUNT)), filter).fetch_one(&store.pool).await;
+    let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| store.failed("count dead events", error))?;
+    Ok(u64::try_from(count).unwrap_or(0))
+}
+
+pub(super) async fn replay(store: &MySqlStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    by_id(store, REPLAY, id, audit, "replay").await
+}
+
+pub(super) async fn replay_batch(
+    store: &MySqlStore,
+    filter: &DeadFilter,
+    limit: u32,
+    audit: &Audit,
+) -> Result<u64, StoreError> {
+    let chosen = || filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(i64::from(limit));
+    change_chosen(store, chosen, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await
+}
+
+pub(super) async fn hasten(
+    store: &MySqlStore,
+    max_attempts: Option<u32>,
+    limit: u32,
+    audit: &Audit,
+) -> Result<u64, StoreError> {
+    let most = max_attempts.map(i64::from);
+    let chosen = || sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(i64::from(limit));
+    change_chosen(store, chosen, HASTEN, audit, "hasten", &json!({ "max_attempts": max_attempts })).await
+}
+
+pub(super) async fn discard(store: &MySqlStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    by_id(store, DISCARD, id, audit, "discard").await
+}
+
+pub(super) async fn skip(store: &MySqlStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    by_id(store, SKIP, id, audit, "skip").await
+}
+
+/// Runs a statement on one event, and notes it when it changed something. Returns whether it did.
+async fn by_id(
+    store: &MySqlStore,
+    statement: &'static str,
+    id: EventId,
+    audit: &Audit,
+    action: &'static str,
+) -> Result<bool, StoreError> {
+    let run = || sqlx::query(store.table.sql(statement)).bind(id.to_string());
+    Ok(noted(store, run, audit, action, &json!({ "event_id": id })).await? == 1)
+}
+
+/// Runs a statement and notes how many rows it changed. Returns how many.
+pub(super) async fn noted<'q>(
+    store: &MySqlStore,
+    statement: impl Fn() -> Statement<'q> + Send,
+    audit: &Audit,
+    action: &'static str,
+    selector: &Value,
+) -> Result<u64, StoreError> {
+    let mut patience = Patience::new();
+    loop {
+        match try_noted(store, statement(), audit, action, selector).await {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn try_noted(
+    store: &MySqlStore,
+    statement: Statement<'_>,
+    audit: &Audit,
+    action: &'static str,
+    selector: &Value,
+) -> Result<u64, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let result = statement.execute(&mut *transaction).await.map_err(|error| store.failed(action, error))?;
+    note(store, &mut transaction, audit, action, selector, result.rows_affected()).await?;
+    transaction::commit(transaction).await?;
+    Ok(result.rows_affected())
+}
+
+/// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query
+/// on the same table in one statement without reading them into a table first.
+async fn change_chosen<'q>(
+    store: &MySqlStore,
+    choose: impl Fn() -> Statement<'q> + Send,
+    change: &'static str,
+    audit: &Audit,
+    action: &'static str,
+    selector: &Value,
+) -> Result<u64, StoreError> {
+    let rows = choose().fetch_all(&store.pool).await.map_err(|error| store.failed(action, error))?;
+    let chosen = numbers(&rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
+    noted(store, || sqlx::query(store.table.sql(change)).bind(chosen.clone()), audit, action, selector).await
+}
+
+fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {
+    let DeadFilter { event_type, aggregate_type, aggregate_id, tenant_id, error, .. } = filter;
+    let mut statement = statement.bind(aggregate_type).bind(event_type).bind(aggregate_type).bind(event_type);
+    for text in [event_type, aggregate_type, aggregate_id, tenant_id, error] {
+        statement = statement.bind(text).bind(text);
+    }
+    for number in [filter.max_attempts.map(i64::from), filter.dead_after.map(bound), filter.dead_before.map(bound)] {
+        statement = statement.bind(number).bind(number);
+    }
+    statement
+}

@@ -1,0 +1,222 @@
+//! What `outbox doctor` looks at in a server: its settings first, then the table.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::mysql::MySqlConnection;
+
+use super::{MySqlStore, check_table};
+use crate::store::finding::{lease, schema};
+use crate::store::{Expectations, Finding, Store, StoreError};
+use crate::time::system_clock;
+
+/// Session values where there are some: those that hold for our statements. What a server does not have is not in the answer.
+const VARIABLES: &str = "
+SHOW VARIABLES WHERE Variable_name IN (
+  'version', 'read_only', 'innodb_read_only', 'transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone',
+  'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'binlog_format', 'max_allowed_packet', 'max_connections',
+  'wait_timeout')";
+
+const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// Below it, a server lacks a construct that the schema or a statement needs.
+const OLDEST_MYSQL: (u32, u32, u32) = (8, 0, 16);
+const OLDEST_MARIADB: (u32, u32, u32) = (10, 6, 0);
+/// How long the pool keeps a connection that nobody uses.
+const IDLE_S: u64 = 600;
+
+pub(super) const ACTION: &str = "look at the database";
+
+/// The server's variables by name.
+struct Variables(HashMap<String, String>);
+
+impl Variables {
+    fn text(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or(0)
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        matches!(self.text(name), "ON" | "1")
+    }
+}
+
+pub(super) async fn diagnose(store: &MySqlStore, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+    let mut connection = store.pool.acquire().await.map_err(|error| store.failed(ACTION, error))?;
+    let variables = variables(store, &mut connection).await?;
+    let mut findings = vec![
+        Finding::good("connection", format!("connected to {}", store.database)),
+        version(variables.text("version")),
+        read_only(&variables),
+        isolation(&variables),
+        flush(&variables),
+    ];
+    if variables.is_on("log_bin") {
+        findings.extend(binlog(&variables));
+    }
+    findings.push(clock(store, &mut connection).await?);
+    findings.push(packet(&variables, expectations));
+    findings.push(connections(&variables, expectations));
+    findings.push(idle(&variables));
+    let known = match schema(store.check_schema().await) {
+        Err(error @ StoreError::NotOurs { .. }) => {
+            Finding::fault("schema", error.to_string(), "set another table name, or another database in the address")
+        }
+        known => known?,
+    };
+    let there = known.fix.is_none();
+    findings.push(known);
+    if there {
+        findings.extend(check_table::check(store, &mut connection).await?);
+    }
+    findings.push(lease(expectations));
+    Ok(findings)
+}
+
+async fn variables(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Variables, StoreError> {
+    let failed = |error| store.failed(ACTION, error);
+    let rows = sqlx::raw_sql(VARIABLES).fetch_all(connection).await.map_err(failed)?;
+    let variables = rows
+        .iter()
+        .map(|row| Ok((row.try_get_unchecked::<String, _>(0)?, row.try_get_unchecked::<String, _>(1)?)))
+        .collect::<Result<_, sqlx::Error>>()
+        .map_err(failed)?;
+    Ok(Variables(variables))
+}
+
+fn version(found: &str) -> Finding {
+    let mut parts = found.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    let number = (parts.next().unwrap_or(0), parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let (name, oldest) = if found.contains("MariaDB") { ("MariaDB", OLDEST_MARIADB) } else { ("MySQL", OLDEST_MYSQL) };
+    if number >= oldest {
+        Finding::good("version", format!("{name} {found}"))
+    } else {
+        let (major, minor, patch) = oldest;
+        Finding::fault(
+            "version",
+            format!("{name} {found} does not know all that the outbox needs"),
+            format!("upgrade the server to {name} {major}.{minor}.{patch} or later"),
+        )
+    }
+}
+
+fn read_only(variables: &Variables) -> Finding {
+    if variables.is_on("read_only") || variables.is_on("innodb_read_only") {
+        Finding::fault(
+            "read_only",
+            "the server takes no writes: it is a replica, or was set to read_only",
+            "point the address at the primary, or run there: SET GLOBAL read_only = OFF",
+        )
+    } else {
+        Finding::good("read_only", "the server takes writes")
+    }
+}
+
+fn isolation(variables: &Variables) -> Finding {
+    let level = match variables.text("transaction_isolation") {
+        "" => variables.text("tx_isolation"),
+        level => level,
+    };
+    if level == "READ-COMMITTED" {
+        Finding::good("isolation", "sessions of the outbox run at READ COMMITTED")
+    } else {
+        Finding::warning(
+            "isolation",
+            format!("a session of the outbox runs at {level}, so claims lock gaps between rows, and writers wait for them"),
+            "let the proxy in between pass on: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        )
+    }
+}
+
+fn flush(variables: &Variables) -> Finding {
+    match variables.number("innodb_flush_log_at_trx_commit") {
+        1 => Finding::good("innodb_flush_log_at_trx_commit", "1: a commit survives a power cut"),
+        other => Finding::warning(
+            "innodb_flush_log_at_trx_commit",
+            format!("{other}: a power cut can lose the last second of commits, events and business data alike"),
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1, and the same in the server's configuration",
+        ),
+    }
+}
+
+fn binlog(variables: &Variables) -> [Finding; 2] {
+    let sync = match variables.number("sync_binlog") {
+        1 => Finding::good("sync_binlog", "1: replicas never miss a commit that survived a power cut"),
+        other => Finding::warning(
+            "sync_binlog",
+            format!("{other}: after a power cut, replicas can lack events that the primary has"),
+            "SET GLOBAL sync_binlog = 1, and the same in the server's configuration",
+        ),
+    };
+    let format = match variables.text("binlog_format") {
+        "STATEMENT" => Finding::fault(
+            "binlog_format",
+            "STATEMENT: the server refuses writes at READ COMMITTED",
+            "SET GLOBAL binlog_format = ROW, and the same in the server's configuration",
+        ),
+        format => Finding::good("binlog_format", format!("{format}: fits READ COMMITTED")),
+    };
+    [sync, format]
+}
+
+async fn clock(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Finding, StoreError> {
+    let before = system_clock().now().as_micros();
+    let row = sqlx::query(NOW).fetch_one(connection).await;
+    let server: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| store.failed(ACTION, error))?;
+    let ours = i64::midpoint(before, system_clock().now().as_micros());
+    let offset = Duration::from_micros(server.abs_diff(ours));
+    let found = format!("the server's clock and this machine's differ by {} ms", offset.as_millis());
+    Ok(if offset < Duration::from_secs(2) {
+        Finding::good("clock", found)
+    } else {
+        Finding::warning("clock", found, "let both machines follow a time server (chrony, systemd-timesyncd)")
+    })
+}
+
+fn packet(variables: &Variables, expectations: &Expectations) -> Finding {
+    let most = variables.number("max_allowed_packet");
+    // A batch of rows is kept to 4 MiB of payloads; one large payload travels alone. Either brings its other columns along.
+    let needed = u64::try_from(expectations.max_payload).unwrap_or(u64::MAX).max(4 << 20).saturating_add(2 << 20);
+    let found = format!("max_allowed_packet is {} MiB", most >> 20);
+    if most >= needed {
+        Finding::good("max_allowed_packet", found)
+    } else {
+        Finding::fault(
+            "max_allowed_packet",
+            format!("{found}, but an insert may need {} MiB", needed.div_ceil(1 << 20)),
+            format!(
+                "SET GLOBAL max_allowed_packet = {}, and the same in the server's configuration",
+                needed.next_power_of_two()
+            ),
+        )
+    }
+}
+
+fn connections(variables: &Variables, expectations: &Expectations) -> Finding {
+    let most = variables.number("max_connections");
+    let ours = u64::from(expectations.connections);
+    let found = format!("the server allows {most} connections, this host may open {ours}");
+    if ours <= most / 2 {
+        Finding::good("max_connections", found)
+    } else {
+        Finding::warning(
+            "max_connections",
+            format!("{found}: a second host or the application may find none left"),
+            format!("SET GLOBAL max_connections = {}, or open fewer from this host", ours.saturating_mul(3)),
+        )
+    }
+}
+
+fn idle(variables: &Variables) -> Finding {
+    let seconds = variables.number("wait_timeout");
+    let found = format!("the server cuts connections that were idle for {seconds} s, the host for {IDLE_S} s");
+    if seconds > IDLE_S {
+        Finding::good("wait_timeout", found)
+    } else {
+        Finding::warning("wait_timeout", found, format!("SET GLOBAL wait_timeout = {}", IDLE_S * 4))
+    }
+}

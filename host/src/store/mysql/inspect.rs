@@ -1,0 +1,123 @@
+//! What people ask: counts, lists, one row.
+
+use sqlx::Row;
+
+use super::MySqlStore;
+use super::row::{column, record};
+use crate::event::{EventId, Status};
+use crate::store::{Filter, Record, Stats, StoreError};
+
+/// Each number from the index that those rows stand apart in.
+const STATS: &str = "
+SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
+       CAST(COALESCE(SUM(status = 2), 0) AS SIGNED) AS retry,
+       CAST(COALESCE(SUM(locked_by IS NOT NULL AND due_at > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS in_flight,
+       (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_done) WHERE status = 1) AS done,
+       (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_dead) WHERE dead_route IS NOT NULL) AS dead,
+       (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_parked) WHERE parked_route IS NOT NULL) AS parked,
+       (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL) AS blocked,
+       TIMESTAMPDIFF(MICROSECOND,
+         MIN(CASE WHEN available_at <= UTC_TIMESTAMP(6) AND (due_at <= UTC_TIMESTAMP(6) OR locked_by IS NOT NULL)
+                  THEN available_at END), UTC_TIMESTAMP(6)) AS oldest
+FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
+
+/// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header key
+/// twice, header value once; text of the last error; after, before and limit once.
+const LIST: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
+       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at, last_error
+FROM outbox_event
+WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
+  AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
+  AND (? IS NULL OR CASE WHEN JSON_VALID(headers) THEN JSON_CONTAINS(headers, JSON_OBJECT(COALESCE(?, ''), ?)) ELSE 0 END)
+  AND (? IS NULL OR INSTR(last_error, ?) > 0) AND seq > ? AND seq < ?
+ORDER BY seq LIMIT ?";
+
+const LIST_NEWEST_FIRST: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
+       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at, last_error
+FROM outbox_event
+WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
+  AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
+  AND (? IS NULL OR CASE WHEN JSON_VALID(headers) THEN JSON_CONTAINS(headers, JSON_OBJECT(COALESCE(?, ''), ?)) ELSE 0 END)
+  AND (? IS NULL OR INSTR(last_error, ?) > 0) AND seq > ? AND seq < ?
+ORDER BY seq DESC LIMIT ?";
+
+const GET: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
+       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at, last_error
+FROM outbox_event WHERE event_id = ?";
+
+pub(super) async fn stats(store: &MySqlStore) -> Result<Stats, StoreError> {
+    let failed = |error| store.failed("count events", error);
+    let row = sqlx::query(store.table.sql(STATS)).fetch_one(&store.pool).await.map_err(failed)?;
+    let count = |name: &str| column(&row, name).map_err(failed);
+    let oldest: Option<i64> = row.try_get("oldest").map_err(failed)?;
+    Ok(Stats {
+        new: count("new")?,
+        retry: count("retry")?,
+        done: count("done")?,
+        dead: count("dead")?,
+        parked: count("parked")?,
+        blocked: count("blocked")?,
+        in_flight: count("in_flight")?,
+        oldest_pending_seconds: oldest.map(|micros| {
+            let age = std::time::Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+            (age.as_secs_f64() * 1_000.0).round() / 1_000.0
+        }),
+    })
+}
+
+pub(super) async fn list(store: &MySqlStore, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
+    let (key, value) = filter.header.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
+    let position = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
+    let status = filter.status.map(Status::code);
+    let mut query = sqlx::query(store.table.sql(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST }));
+    query = query.bind(status).bind(status);
+    for text in [&filter.event_type, &filter.aggregate_type, &filter.aggregate_id, &filter.tenant_id] {
+        query = query.bind(text).bind(text);
+    }
+    let rows = query
+        .bind(key)
+        .bind(key)
+        .bind(value)
+        .bind(&filter.error)
+        .bind(&filter.error)
+        .bind(filter.after.map_or(-1, position))
+        .bind(filter.before.map_or(i64::MAX, position))
+        .bind(i64::from(limit))
+        .fetch_all(&store.pool)
+        .await
+        .map_err(|error| store.failed("list events", error))?;
+    rows.iter().map(record).collect()
+}
+
+pub(super) async fn get(store: &MySqlStore, id: EventId) -> Result<Option<Record>, StoreError> {
+    let row = sqlx::query(store.table.sql(GET))
+        .bind(id.to_string())
+        .fetch_optional(&store.pool)
+        .await
+        .map_err(|error| store.failed("read an event", error))?;
+    row.as_ref().map(record).transpose()
+}

@@ -1,0 +1,238 @@
+//! Order by aggregate: who works on which lane, and what waits behind which event.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+
+use super::MySqlStore;
+use super::row::{column, optional, sequence};
+use super::transaction::{self, Patience};
+use crate::event::{OwnerId, Status};
+use crate::store::settlement::delay_micros;
+use crate::store::{BlockedKey, LANES, StoreError, WaitsFor};
+
+/// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
+const RENEW: &str = "
+UPDATE outbox_event_lane SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6)";
+
+const HELD: &str = "SELECT lane FROM outbox_event_lane WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6) ORDER BY lane";
+
+/// Bound: the number of lanes, most to take.
+const FREE: &str = "
+SELECT lane FROM outbox_event_lane WHERE lane < ? AND (owner IS NULL OR lease_end <= UTC_TIMESTAMP(6)) ORDER BY lane LIMIT ?
+FOR UPDATE SKIP LOCKED";
+
+/// The lanes are locked already. Bound: lanes as a JSON list, the owner, the lease in microseconds.
+const TAKE: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane SMALLINT PATH '$')) AS free
+STRAIGHT_JOIN outbox_event_lane ON outbox_event_lane.lane = free.lane
+SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
+
+/// Bound: lanes as a JSON list, the owner.
+const RELEASE: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane SMALLINT PATH '$')) AS given
+STRAIGHT_JOIN outbox_event_lane ON outbox_event_lane.lane = given.lane
+SET owner = NULL, lease_end = NULL WHERE owner = ?";
+
+/// Bound: the lanes as 256 letters.
+const BLOCKERS: &str = "
+SELECT DISTINCT behind FROM outbox_event FORCE INDEX (outbox_behind)
+WHERE behind IS NOT NULL AND SUBSTR(?, lane + 1, 1) = '1' ORDER BY behind";
+
+/// Those of these events that nobody has to wait for. Bound: a JSON list of seq, the rule twice.
+const RESOLVED: &str = "
+SELECT given.seq
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
+LEFT JOIN outbox_event ON outbox_event.seq = given.seq
+  AND ((? = 0 AND (status IN (0, 2) OR blocks = 1)) OR (? = 1 AND status = 0))
+WHERE outbox_event.seq IS NULL";
+
+/// Read without a lock: an event that is resolved stays so. Bound: a JSON list of seq, most rows.
+pub(super) const WAITING: &str = "
+SELECT outbox_event.seq
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS resolved
+STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_behind) ON behind = resolved.seq
+ORDER BY outbox_event.seq LIMIT ?";
+
+/// Bound: a JSON list of seq.
+const UNBLOCK: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+SET due_at = UTC_TIMESTAMP(6), behind = NULL WHERE behind IS NOT NULL";
+
+/// Those that nothing waits behind any more. Bound: a JSON list of seq.
+const CLEARED: &str = "
+SELECT given.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
+WHERE NOT EXISTS (SELECT 1 FROM outbox_event WHERE behind = given.seq)";
+
+/// Bound: most keys.
+const BLOCKED_KEYS: &str = "
+SELECT waits.behind, waits.aggregate_type, waits.aggregate_id, waits.waiting, event_id, event_type, status,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at, last_error
+FROM (SELECT behind, aggregate_type, aggregate_id, COUNT(*) AS waiting FROM outbox_event FORCE INDEX (outbox_behind)
+      WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id ORDER BY waiting DESC, behind LIMIT ?) AS waits
+LEFT JOIN outbox_event ON outbox_event.seq = waits.behind
+ORDER BY waits.waiting DESC, waits.behind";
+
+/// Who is waited for, as the statements of a claim know it; `None` for nobody.
+pub(super) fn rule(waits_for: WaitsFor) -> Option<i32> {
+    match waits_for {
+        WaitsFor::Unresolved => Some(0),
+        WaitsFor::Untried => Some(1),
+        WaitsFor::Nothing => None,
+    }
+}
+
+/// A JSON list of numbers.
+pub(super) fn numbers<N: Display>(numbers: &[N]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(N::to_string).collect();
+    format!("[{}]", numbers.join(","))
+}
+
+/// One letter for each lane, 1 for those given: the server finds a row's by its place.
+pub(super) fn letters(lanes: &[u16]) -> String {
+    (0..LANES).map(|lane| if lanes.contains(&lane) { '1' } else { '0' }).collect()
+}
+
+pub(super) async fn keep(
+    store: &MySqlStore,
+    owner: &OwnerId,
+    lease: Duration,
+    most: u16,
+    of: u16,
+) -> Result<Vec<u16>, StoreError> {
+    let mut patience = Patience::new();
+    loop {
+        match try_keep(store, owner, lease, most, of).await {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+    let failed = |error| store.failed("keep lanes", error);
+    let mut transaction = transaction::begin_on(store, &store.keeper).await?;
+    sqlx::query(store.table.sql(RENEW))
+        .bind(delay_micros(lease))
+        .bind(owner.as_str())
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    let held = sqlx::query(store.table.sql(HELD)).bind(owner.as_str()).fetch_all(&mut *transaction).await.map_err(failed)?;
+    let mut held = lanes(&held)?;
+    let wanted = usize::from(most).saturating_sub(held.len());
+    if wanted > 0 {
+        let free = sqlx::query(store.table.sql(FREE))
+            .bind(i64::from(of))
+            .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        let free = lanes(&free)?;
+        sqlx::query(store.table.sql(TAKE))
+            .bind(numbers(&free))
+            .bind(owner.as_str())
+            .bind(delay_micros(lease))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        held.extend(free);
+    }
+    transaction::commit(transaction).await?;
+    held.sort_unstable();
+    Ok(held)
+}
+
+fn lanes(rows: &[MySqlRow]) -> Result<Vec<u16>, StoreError> {
+    rows.iter().map(|row| sequence(row).map(|lane| u16::try_from(lane).unwrap_or(0))).collect()
+}
+
+pub(super) async fn release(store: &MySqlStore, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError> {
+    sqlx::query(store.table.sql(RELEASE))
+        .bind(numbers(lanes))
+        .bind(owner.as_str())
+        .execute(&store.pool)
+        .await
+        .map_err(|error| store.failed("give lanes back", error))?;
+    Ok(())
+}
+
+pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
+    let rows = sqlx::query(store.table.sql(BLOCKERS))
+        .bind(letters(lanes))
+        .fetch_all(&store.pool)
+        .await
+        .map_err(|error| store.failed("look for events that others wait behind", error))?;
+    rows.iter().map(sequence).collect()
+}
+
+pub(super) async fn unblock(
+    store: &MySqlStore,
+    blockers: &[u64],
+    waits_for: WaitsFor,
+    limit: u32,
+) -> Result<Vec<u64>, StoreError> {
+    if blockers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut patience = Patience::new();
+    loop {
+        match try_unblock(store, blockers, waits_for, limit).await {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn try_unblock(store: &MySqlStore, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError> {
+    let failed = |error| store.failed("let waiting events go on", error);
+    // Nobody is waited for under a rule that no row has.
+    let rule = rule(waits_for).unwrap_or(2);
+    let mut transaction = transaction::begin(store).await?;
+    let resolved = sqlx::query(store.table.sql(RESOLVED))
+        .bind(numbers(blockers))
+        .bind(rule)
+        .bind(rule)
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    let resolved = numbers(&resolved.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
+    let waiting = sqlx::query(store.table.sql(WAITING))
+        .bind(&resolved)
+        .bind(i64::from(limit))
+        .fetch_all(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    let waiting = numbers(&waiting.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
+    sqlx::query(store.table.sql(UNBLOCK)).bind(waiting).execute(&mut *transaction).await.map_err(failed)?;
+    let cleared = sqlx::query(store.table.sql(CLEARED)).bind(&resolved).fetch_all(&mut *transaction).await.map_err(failed)?;
+    transaction::commit(transaction).await?;
+    cleared.iter().map(sequence).collect()
+}
+
+pub(super) async fn blocked_keys(store: &MySqlStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+    let failed = |error| store.failed("list blocked aggregates", error);
+    let rows =
+        sqlx::query(store.table.sql(BLOCKED_KEYS)).bind(i64::from(limit)).fetch_all(&store.pool).await.map_err(failed)?;
+    rows.iter().map(blocked_key).collect::<Result<_, sqlx::Error>>().map_err(failed)
+}
+
+fn blocked_key(row: &MySqlRow) -> Result<BlockedKey, sqlx::Error> {
+    let id: Option<&str> = row.try_get("event_id")?;
+    let status: Option<i32> = row.try_get("status")?;
+    Ok(BlockedKey {
+        aggregate_type: row.try_get("aggregate_type")?,
+        aggregate_id: row.try_get("aggregate_id")?,
+        seq: column(row, "behind")?,
+        event_id: id.and_then(|id| id.parse().ok()),
+        event_type: row.try_get("event_type")?,
+        status: status.and_then(Status::from_code),
+        due_at: optional(row, "due_at")?,
+        last_error: row.try_get("last_error")?,
+        waiting: column(row, "waiting")?,
+    })
+}

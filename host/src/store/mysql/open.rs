@@ -1,0 +1,224 @@
+//! Connecting, and what every session is told first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
+use sqlx::pool::PoolConnectionMetadata;
+use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+
+use super::MySqlStore;
+use super::fault::{Trust, number};
+use crate::store::{StoreError, TableName};
+
+/// How to reach a server.
+#[derive(Clone)]
+pub struct MySqlOptions {
+    connect: MySqlConnectOptions,
+    /// The table. Default `outbox_event`.
+    pub table: TableName,
+    /// Most connections for claims, outcomes, writers and questions; one more is kept for leases. Default 10; at least 1.
+    pub max_connections: u32,
+    /// How long a call waits for a free connection. Default 30 s.
+    pub acquire_timeout: Duration,
+    /// How long a statement waits for a lock that somebody else holds; whole seconds, at least 1. Default 5 s.
+    pub lock_timeout: Duration,
+    /// How long the server works on one statement (MySQL: on one that reads); zero for any time. Default 60 s.
+    pub statement_timeout: Duration,
+}
+
+impl MySqlOptions {
+    /// The server and the database of an address: `mysql://user:password@host:3306/shop`, or `mariadb://…`. After `?` the driver's
+    /// own parameters, such as `ssl-mode=VERIFY_IDENTITY`, `ssl-ca=FILE` or `socket=FILE`.
+    ///
+    /// # Errors
+    /// When the address is none of these, or names no database. The password is never shown.
+    pub fn from_url(url: &str) -> Result<Self, StoreError> {
+        let wrong = |hint: &str| StoreError::Url { url: without_password(url), hint: hint.to_owned() };
+        let rest = url
+            .strip_prefix("mysql://")
+            .or_else(|| url.strip_prefix("mariadb://"))
+            .ok_or_else(|| wrong("write it like mysql://user:password@host:3306/database"))?;
+        let connect: MySqlConnectOptions = format!("mysql://{rest}")
+            .parse()
+            .map_err(|_| wrong("it cannot be read; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25"))?;
+        if connect.get_database().is_none() {
+            return Err(wrong("name a database after the host, like mysql://user:password@host:3306/database"));
+        }
+        Ok(Self {
+            // Pipes stay what the server makes of them: the connection is the caller's too, in a transaction.
+            connect: connect.pipes_as_concat(false).timezone(None),
+            table: TableName::default(),
+            max_connections: 10,
+            acquire_timeout: Duration::from_secs(30),
+            lock_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(60),
+        })
+    }
+
+    /// Another table.
+    #[must_use]
+    pub fn table(mut self, table: TableName) -> Self {
+        self.table = table;
+        self
+    }
+
+    /// So many connections.
+    #[must_use]
+    pub fn max_connections(mut self, most: u32) -> Self {
+        self.max_connections = most.max(1);
+        self
+    }
+}
+
+impl std::fmt::Debug for MySqlOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MySqlOptions")
+            .field("database", &label(&self.connect))
+            .field("table", &self.table)
+            .field("max_connections", &self.max_connections)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MySqlStore {
+    /// Connects to the server of an address; see [`MySqlOptions::from_url`].
+    ///
+    /// # Errors
+    /// See [`MySqlStore::connect_with`].
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(MySqlOptions::from_url(url)?).await
+    }
+
+    /// Opens one connection, so that what is wrong with the address shows at once; the others follow as they are needed.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, refuses the user, or does not know the database.
+    pub async fn connect_with(options: MySqlOptions) -> Result<Self, StoreError> {
+        let database: Arc<str> = label(&options.connect).into();
+        let trust = Arc::new(Trust::new());
+        let pool = pool(&options, options.max_connections.max(1), &trust);
+        // Leases are renewed on a connection of their own: when all others are busy, it matters most.
+        let keeper = self::pool(&options, 1, &trust);
+        let first = pool.acquire().await.map_err(|error| unreachable(&database, error))?;
+        drop(first);
+        Ok(Self { pool, keeper, table: options.table, database, trust })
+    }
+}
+
+fn pool(options: &MySqlOptions, most: u32, trust: &Arc<Trust>) -> MySqlPool {
+    let (trust, session) = (trust.clone(), Session::of(options));
+    MySqlPoolOptions::new()
+        .max_connections(most)
+        .acquire_timeout(options.acquire_timeout)
+        .idle_timeout(Duration::from_secs(600))
+        // The driver's own test would be a round trip before every statement.
+        .test_before_acquire(false)
+        .before_acquire(move |connection, met| {
+            let trusted = trust.holds_for(met.age);
+            Box::pin(async move { Ok(trusted && answers(connection, met).await) })
+        })
+        .after_connect(move |connection, _| {
+            let session = session.clone();
+            Box::pin(async move { session.begin(connection).await })
+        })
+        .connect_lazy_with(options.connect.clone())
+}
+
+/// A connection that was idle for long may have been cut by something between us and the server, which nobody told us of.
+async fn answers(connection: &mut MySqlConnection, met: PoolConnectionMetadata) -> bool {
+    met.idle_for < Duration::from_secs(30) || connection.ping().await.is_ok()
+}
+
+/// What every session is told first.
+#[derive(Clone)]
+struct Session {
+    lock_timeout_s: u64,
+    statement_timeout_ms: u128,
+}
+
+impl Session {
+    fn of(options: &MySqlOptions) -> Self {
+        Self {
+            lock_timeout_s: options.lock_timeout.as_secs().max(1),
+            statement_timeout_ms: options.statement_timeout.as_millis(),
+        }
+    }
+
+    /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait. Strict: what does not fit a column is an
+    /// error, not cut. UTC, so that times in a transaction of the caller mean what they mean in the table.
+    async fn begin(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
+        let Self { lock_timeout_s: seconds, statement_timeout_ms: milliseconds } = self;
+        let version: String = sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut *connection).await?.try_get(0)?;
+        // The two servers have different names for it, in different units.
+        let statement_timeout = if version.contains("MariaDB") {
+            format!("max_statement_time = {}.{:03}", milliseconds / 1_000, milliseconds % 1_000)
+        } else {
+            format!("max_execution_time = {milliseconds}")
+        };
+        let text = format!(
+            "SET time_zone = '+00:00', innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds},
+                 sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'), {statement_timeout};
+             SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        );
+        // Safe: nothing but numbers is put in.
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+        Ok(())
+    }
+}
+
+/// Which database, for messages: never with a password.
+fn label(connect: &MySqlConnectOptions) -> String {
+    let database = connect.get_database().unwrap_or_default();
+    match connect.get_socket() {
+        Some(socket) => format!("{database} at {}", socket.display()),
+        None => format!("{database} at {}:{}", connect.get_host(), connect.get_port()),
+    }
+}
+
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // A password may itself hold an @ that should have been escaped: all up to the last one is left out.
+    let shown = match rest.rsplit_once('@') {
+        Some((user, host)) => format!("{}:***@{host}", user.split(':').next().unwrap_or_default()),
+        None => rest.to_owned(),
+    };
+    if scheme.is_empty() { shown } else { format!("{scheme}://{shown}") }
+}
+
+fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
+    let why = match number(&source) {
+        Some(1045 | 1698) => "the server refuses this user or its password; check both, or create the user".to_owned(),
+        Some(1044) => "this user may not use this database; see `outbox migrate grants`".to_owned(),
+        Some(1049) => "the server does not know this database; run: CREATE DATABASE … CHARACTER SET utf8mb4".to_owned(),
+        Some(1040 | 1203 | 1226) => "the server has no connection left; raise max_connections, or take fewer here".to_owned(),
+        Some(1130) => "the server lets nobody in from this host; create the user for it".to_owned(),
+        _ => match &source {
+            sqlx::Error::Io(error) => format!("{error}; check host and port, and whether the server runs"),
+            sqlx::Error::Tls(_) => "no trusted TLS connection; give the certificate with ?ssl-ca=FILE".to_owned(),
+            sqlx::Error::PoolTimedOut => "no answer in time; check host and port, and whether the server runs".to_owned(),
+            _ => "see the cause".to_owned(),
+        },
+    };
+    StoreError::Unreachable { database: database.to_owned(), why, source: Some(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_schemes_are_understood_and_a_password_is_never_shown() {
+        for url in ["mysql://u:secret@db:3306/shop", "mariadb://u:secret@db/shop?ssl-mode=REQUIRED"] {
+            let options = MySqlOptions::from_url(url).expect("good");
+            assert_eq!(options.connect.get_database(), Some("shop"));
+            assert!(!format!("{options:?}").contains("secret"));
+        }
+        for url in
+            ["postgres://u:secret@db/shop", "mysql://u:secret@db:3306", "mysql://u:sec/ret@db:x/shop", "mysql://u:s@secret@db"]
+        {
+            let error = MySqlOptions::from_url(url).expect_err("refused").to_string();
+            assert!(!error.contains("secret") && !error.contains("sec/ret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! How the server would run the statements that must stay fast.
+
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{MySqlStore, claim, dead, line, purge, route, settle};
+use crate::store::{Plan, StoreError};
+
+/// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
+struct Explained {
+    statement: &'static str,
+    sql: &'static str,
+    index: &'static str,
+    values: &'static [&'static str],
+}
+
+const ANY_DEAD: [&str; 20] = ["NULL"; 20];
+
+const STATEMENTS: [Explained; 10] = [
+    Explained { statement: "claim", sql: claim::CLAIM, index: "outbox_due", values: &["0", "500"] },
+    Explained {
+        statement: "claim in line",
+        sql: claim::CHOOSE_IN_LINE,
+        index: "outbox_due",
+        values: &["0", "'nobody'", "'1'", "500"],
+    },
+    Explained { statement: "place in line", sql: claim::BEHIND, index: "outbox_line", values: &["0", "0", "'[1,2]'"] },
+    Explained { statement: "next due", sql: claim::NEXT_DUE, index: "outbox_due", values: &[] },
+    Explained { statement: "settle", sql: settle::DONE, index: "PRIMARY", values: &["'[[1,1],[2,1]]'"] },
+    Explained { statement: "renew", sql: claim::RENEW, index: "PRIMARY", values: &["'[[1,1],[2,1]]'", "30000000"] },
+    Explained { statement: "purge", sql: purge::CHOOSE, index: "outbox_done", values: &["1", "0", "500"] },
+    Explained { statement: "dead", sql: dead::CHOOSE_DEAD, index: "outbox_dead", values: &ANY_DEAD },
+    Explained {
+        statement: "unpark",
+        sql: route::CHOOSE_PARKED,
+        index: "outbox_parked",
+        values: &["'[[\"Order\",\"OrderPlaced\"]]'", "500"],
+    },
+    Explained { statement: "unblock", sql: line::WAITING, index: "outbox_behind", values: &["'[1,2]'", "500"] },
+];
+
+pub(super) async fn plans(store: &MySqlStore) -> Result<Vec<Plan>, StoreError> {
+    let failed = |error| store.failed("explain a statement", error);
+    let mut plans = Vec::with_capacity(STATEMENTS.len());
+    for Explained { statement, sql, index, values } in STATEMENTS {
+        // Safe: nothing but constants and a checked table name.
+        let text = format!("EXPLAIN {}", filled(store.table.sql(sql).as_str(), values));
+        let rows = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&store.pool).await.map_err(failed)?;
+        let steps = rows.iter().map(step).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        plans.push(Plan {
+            statement,
+            index: index.to_owned(),
+            good: is_good(&steps, store.table.as_str(), index),
+            text: steps.iter().map(|step| step.text.as_str()).collect::<Vec<_>>().join("\n"),
+        });
+    }
+    Ok(plans)
+}
+
+/// The statement with its parameters put in, in order; a statement with more of them than values keeps the last.
+fn filled(sql: &str, values: &[&str]) -> String {
+    let mut parts = sql.split('?');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for (index, part) in parts.enumerate() {
+        text.push_str(values.get(index).copied().unwrap_or("500"));
+        text.push_str(part);
+    }
+    text
+}
+
+/// One line of EXPLAIN.
+struct Step {
+    table: String,
+    access: String,
+    key: String,
+    text: String,
+}
+
+fn step(row: &MySqlRow) -> Result<Step, sqlx::Error> {
+    let text = |name: &str| Ok::<_, sqlx::Error>(row.try_get_unchecked::<Option<String>, _>(name)?.unwrap_or_default());
+    let (table, access, key, extra) = (text("table")?, text("type")?, text("key")?, text("Extra")?);
+    let rows = text("rows")?;
+    let said = format!("{table}: {access} {key}, {rows} rows, {extra}");
+    Ok(Step { table, access, key, text: said })
+}
+
+/// A look at one end of an index is answered while planning, and named by no key.
+fn is_good(steps: &[Step], table: &str, index: &str) -> bool {
+    let ours: Vec<&Step> = steps.iter().filter(|step| step.table == table || step.table == "earlier").collect();
+    let answered = steps.iter().any(|step| step.text.contains("optimized away") || step.text.contains("min/max row"));
+    answered
+        || (ours.iter().any(|step| step.key == index)
+            && ours.iter().all(|step| !step.access.eq_ignore_ascii_case("ALL") && !step.access.eq_ignore_ascii_case("index")))
+}

@@ -1,0 +1,185 @@
+//! Routes that had a listener or are paused, and the events that wait for theirs.
+
+use serde_json::{Value, json};
+use sqlx::Row;
+use sqlx::mysql::MySqlRow;
+
+use super::MySqlStore;
+use super::audit::note;
+use super::dead::noted;
+use super::fault::is_duplicate;
+use super::line::numbers;
+use super::row::{column, optional, sequence};
+use super::transaction::{self, Patience};
+use crate::event::Route;
+use crate::store::{Audit, RouteRecord, StoreError};
+
+/// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], most rows.
+pub(super) const CHOOSE_PARKED: &str = "
+SELECT outbox_event.seq
+FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[0]',
+                                   event_type VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]')) AS route
+STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_parked)
+  ON parked_route = CRC32(CONCAT(route.aggregate_type, '/', route.event_type))
+  AND outbox_event.aggregate_type = route.aggregate_type AND outbox_event.event_type = route.event_type
+LIMIT ?";
+
+/// Bound: a JSON list of seq.
+const UNPARK: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+SET parked = NULL, due_at = available_at WHERE parked IS NOT NULL";
+
+/// Bound: rows of [aggregate_type, event_type].
+const REMEMBER: &str = "
+INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at)
+SELECT aggregate_type, event_type, UTC_TIMESTAMP(6)
+FROM JSON_TABLE(?, '$[*]' COLUMNS (aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[0]',
+                                   event_type VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]')) AS route
+ON DUPLICATE KEY UPDATE first_seen_at = outbox_event_route.first_seen_at";
+
+/// Without counts: the routes themselves are few.
+const ROUTES: &str = "
+SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason,
+       0 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead
+FROM (SELECT aggregate_type, event_type FROM outbox_event_route
+      UNION SELECT aggregate_type, event_type FROM outbox_event_pause) AS name
+LEFT JOIN outbox_event_route AS route ON route.aggregate_type = name.aggregate_type AND route.event_type = name.event_type
+LEFT JOIN outbox_event_pause AS pause ON pause.aggregate_type = name.aggregate_type AND pause.event_type = name.event_type
+ORDER BY 1, 2";
+
+/// Each number from the index that those rows stand apart in.
+const COUNT: &str = "
+SELECT name.aggregate_type, name.event_type, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', first_seen_at) AS first_seen_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', paused_at) AS paused_at, paused_by, reason, waiting, parked, blocked, dead
+FROM (
+  SELECT aggregate_type, event_type, CAST(SUM(waiting) AS SIGNED) AS waiting, CAST(SUM(parked) AS SIGNED) AS parked,
+         CAST(SUM(blocked) AS SIGNED) AS blocked, CAST(SUM(dead) AS SIGNED) AS dead
+  FROM (
+    SELECT aggregate_type, event_type, 1 AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead
+    FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
+    UNION ALL SELECT aggregate_type, event_type, 0, 1, 0, 0
+    FROM outbox_event FORCE INDEX (outbox_parked) WHERE parked_route IS NOT NULL
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 1, 0
+    FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 1
+    FROM outbox_event FORCE INDEX (outbox_dead) WHERE dead_route IS NOT NULL
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_route
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_pause) AS one
+  GROUP BY aggregate_type, event_type) AS name
+LEFT JOIN outbox_event_route AS route ON route.aggregate_type = name.aggregate_type AND route.event_type = name.event_type
+LEFT JOIN outbox_event_pause AS pause ON pause.aggregate_type = name.aggregate_type AND pause.event_type = name.event_type
+ORDER BY 1, 2";
+
+/// Bound: aggregate type, event type, who, why.
+const PAUSE: &str = "
+INSERT INTO outbox_event_pause (aggregate_type, event_type, paused_at, paused_by, reason)
+VALUES (?, ?, UTC_TIMESTAMP(6), ?, ?)";
+
+const RESUME: &str = "DELETE FROM outbox_event_pause WHERE aggregate_type = ? AND event_type = ?";
+
+pub(super) async fn unpark(store: &MySqlStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
+    let failed = |error| store.failed("unpark events", error);
+    let rows = sqlx::query(store.table.sql(CHOOSE_PARKED))
+        .bind(pairs(routes))
+        .bind(i64::from(limit))
+        .fetch_all(&store.pool)
+        .await
+        .map_err(failed)?;
+    if rows.is_empty() {
+        return Ok(0);
+    }
+    let mut chosen = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    chosen.sort_unstable();
+    let mut patience = Patience::new();
+    loop {
+        let result = sqlx::query(store.table.sql(UNPARK)).bind(numbers(&chosen)).execute(&store.pool).await;
+        match result.map_err(failed) {
+            Err(error) if patience.allows(&error).await => {}
+            result => return Ok(result?.rows_affected()),
+        }
+    }
+}
+
+pub(super) async fn remember(store: &MySqlStore, routes: &[Route]) -> Result<(), StoreError> {
+    let mut patience = Patience::new();
+    loop {
+        let result = sqlx::query(store.table.sql(REMEMBER)).bind(pairs(routes)).execute(&store.pool).await;
+        match result.map_err(|error| store.failed("note routes", error)) {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result.map(drop),
+        }
+    }
+}
+
+pub(super) async fn list(store: &MySqlStore) -> Result<Vec<RouteRecord>, StoreError> {
+    read(store, ROUTES).await
+}
+
+pub(super) async fn count(store: &MySqlStore) -> Result<Vec<RouteRecord>, StoreError> {
+    read(store, COUNT).await
+}
+
+async fn read(store: &MySqlStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
+    let failed = |error| store.failed("read the routes", error);
+    let rows = sqlx::query(store.table.sql(statement)).fetch_all(&store.pool).await.map_err(failed)?;
+    let mut routes = Vec::with_capacity(rows.len());
+    for row in &rows {
+        // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
+        if let Some(record) = record(row).map_err(failed)? {
+            routes.push(record);
+        }
+    }
+    Ok(routes)
+}
+
+fn record(row: &MySqlRow) -> Result<Option<RouteRecord>, sqlx::Error> {
+    let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
+        return Ok(None);
+    };
+    Ok(Some(RouteRecord {
+        route,
+        first_seen_at: optional(row, "first_seen_at")?,
+        paused_at: optional(row, "paused_at")?,
+        paused_by: row.try_get("paused_by")?,
+        pause_reason: row.try_get("reason")?,
+        waiting: column(row, "waiting")?,
+        parked: column(row, "parked")?,
+        blocked: column(row, "blocked")?,
+        dead: column(row, "dead")?,
+    }))
+}
+
+/// A route that is paused already is a duplicate key, which this database reports as an error of the statement alone.
+pub(super) async fn pause(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    let failed = |error| store.failed("pause", error);
+    let (actor, reason) = audit.stored();
+    let mut transaction = transaction::begin(store).await?;
+    let result = sqlx::query(store.table.sql(PAUSE))
+        .bind(route.aggregate_type.as_str())
+        .bind(route.event_type.as_str())
+        .bind(actor)
+        .bind(reason)
+        .execute(&mut *transaction)
+        .await;
+    match result {
+        Err(error) if is_duplicate(&error) => {
+            transaction::rollback(transaction).await?;
+            return Ok(false);
+        }
+        result => result.map_err(failed)?,
+    };
+    note(store, &mut transaction, audit, "pause", &json!(route), 1).await?;
+    transaction::commit(transaction).await?;
+    Ok(true)
+}
+
+pub(super) async fn resume(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    let statement = || sqlx::query(store.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+    Ok(noted(store, statement, audit, "resume", &json!(route)).await? == 1)
+}
+
+fn pairs(routes: &[Route]) -> String {
+    Value::Array(routes.iter().map(|route| json!([route.aggregate_type, route.event_type])).collect()).to_string()
+}

@@ -1,0 +1,119 @@
+//! Claiming, renewing, and when to look again.
+
+use std::time::Duration;
+
+use sqlx::Row;
+
+use super::PostgresStore;
+use super::line::{lanes, waited_for};
+use super::row::{claimed, sequence};
+use super::time::Moment;
+use crate::event::Fence;
+use crate::store::settlement::delay_micros;
+use crate::store::{ClaimRequest, Claimed, StoreError, WaitsFor};
+
+/// Choosing and locking are one statement: split, two owners could choose the same row. A row that another claim changed
+/// meanwhile is locked in its new version, which the statement does not see, so it is left alone. The array of row addresses
+/// keeps the planner from joining the whole table. The window adds up the payloads, so that a batch of large events is a small
+/// batch; `octet_length` of bytes reads no more than their header.
+/// $1 the owner, $2 the lease, $3 most rows, $4 most bytes, $5 the youngest age; spans in microseconds.
+pub(super) const CLAIM: &str = "
+UPDATE outbox_event
+SET due_at = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
+    claim_seq = claim_seq + 1, claims = claims + 1
+WHERE ctid = ANY (ARRAY (
+  SELECT place FROM (
+    SELECT place, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+    FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) AS bytes FROM outbox_event
+          WHERE due_at <= now() AND created_at <= now() - $5::bigint * interval '1 microsecond'
+          ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
+  WHERE bytes_before < $4::bigint))
+RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+          content_type, payload, occurred_at, available_at, expires_at, now()";
+
+/// As above, of lanes that the owner holds by the database's clock, each with the first and the last of the earlier events that
+/// it waits for. What these are judged by is not changed by the claim itself: a statement does not see what it writes.
+/// $6 lanes, $7 the states of events that are waited for.
+pub(super) const CLAIM_LINE: &str = "
+UPDATE outbox_event
+SET due_at = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
+    claim_seq = claim_seq + 1, claims = claims + 1
+WHERE ctid = ANY (ARRAY (
+  SELECT place FROM (
+    SELECT place, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
+    FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) AS bytes FROM outbox_event
+          WHERE due_at <= now() AND created_at <= now() - $5::bigint * interval '1 microsecond'
+            AND lane = ANY (ARRAY (SELECT lane FROM outbox_event_lane
+                                   WHERE owner = $1::text AND lease_end > now() AND lane = ANY ($6::smallint[])))
+          ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
+  WHERE bytes_before < $4::bigint))
+RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+          content_type, payload, occurred_at, available_at, expires_at, now(),
+          (SELECT earlier.seq FROM outbox_event AS earlier
+           WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($7::smallint[])
+             AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
+           ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1),
+          (SELECT earlier.seq FROM outbox_event AS earlier
+           WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($7::smallint[])
+             AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
+           ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)";
+
+/// $1 and $2 the fences, $3 the lease in microseconds.
+pub(super) const RENEW: &str = "
+UPDATE outbox_event SET due_at = now() + $3::bigint * interval '1 microsecond'
+FROM unnest($1::bigint[], $2::bigint[]) AS held (sequence, fence)
+WHERE seq = held.sequence AND claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)
+RETURNING seq";
+
+pub(super) const NEXT_DUE: &str = "SELECT min(due_at), now() FROM outbox_event WHERE due_at IS NOT NULL";
+
+pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+    let statement = if request.line.is_some() { CLAIM_LINE } else { CLAIM };
+    let mut statement = store
+        .statement(statement)
+        .bind(request.owner.as_str())
+        .bind(delay_micros(request.lease))
+        .bind(i64::from(request.limit))
+        .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+        .bind(delay_micros(request.skip_recent));
+    if let Some(line) = &request.line {
+        statement = statement.bind(lanes(&line.lanes)).bind(waited_for(line.waits_for));
+    }
+    let rows = store.all("claim events", statement).await?;
+    let in_line = request.line.as_ref().is_some_and(|line| line.waits_for != WaitsFor::Nothing);
+    let mut claimed = rows.iter().map(|row| claimed(row, in_line)).collect::<Result<Vec<_>, _>>()?;
+    // RETURNING promises no order.
+    claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+    Ok(claimed)
+}
+
+pub(super) async fn renew(store: &PostgresStore, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
+    if held.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (sequences, claims) = fences(held.iter().copied());
+    let statement = store.statement(RENEW).bind(sequences).bind(claims).bind(delay_micros(lease));
+    store.all("renew leases", statement).await?.iter().map(sequence).collect()
+}
+
+pub(super) async fn next_due(store: &PostgresStore) -> Result<Option<Duration>, StoreError> {
+    let action = "look for the next due event";
+    let row = store.one(action, store.statement(NEXT_DUE)).await?;
+    let due: Option<Moment> = row.try_get(0).map_err(|error| store.failed(action, error))?;
+    let now: Moment = row.try_get(1).map_err(|error| store.failed(action, error))?;
+    Ok(due.map(|due| due.0.since(now.0)))
+}
+
+/// Fences as two lists, in order of `seq`: statements that lock the same rows in the same order do not lock each other out.
+fn fences(fences: impl Iterator<Item = Fence>) -> (Vec<i64>, Vec<i64>) {
+    let mut pairs: Vec<(i64, i64)> = fences.map(|fence| (signed(fence.sequence), signed(fence.claim))).collect();
+    pairs.sort_unstable();
+    pairs.into_iter().unzip()
+}
+
+/// A number as the column counts it; one that the column cannot hold belongs to no row.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,147 @@
+//! Events that failed: count, bring back, hurry, let pass, delete. What is done is noted in the same statement.
+
+use serde_json::json;
+
+use super::PostgresStore;
+use super::audit::noted;
+use super::row::count as number;
+use super::run::Statement;
+use super::time::Moment;
+use crate::event::EventId;
+use crate::store::{Audit, DeadFilter, StoreError};
+
+/// Nothing bound means any. $1 event type, $2 aggregate type, $3 aggregate id, $4 tenant, $5 text of the error, $6 most
+/// failures, $7 earliest and $8 latest time of death.
+const COUNT: &str = "
+SELECT count(*) AS count FROM outbox_event
+WHERE status = 3 AND ($1::text IS NULL OR event_type = $1::text) AND ($2::text IS NULL OR aggregate_type = $2::text)
+  AND ($3::text IS NULL OR aggregate_id = $3::text) AND ($4::text IS NULL OR tenant_id = $4::text)
+  AND ($5::text IS NULL OR strpos(last_error, $5::text) > 0) AND ($6::integer IS NULL OR attempts <= $6::integer)
+  AND ($7::timestamptz IS NULL OR done_at >= $7::timestamptz) AND ($8::timestamptz IS NULL OR done_at <= $8::timestamptz)";
+
+/// claim_seq goes on, so an outcome of the earlier life stays fenced off. $1 to $3 actor, reason and selector, $4 the id.
+const REPLAY: &str = "
+WITH changed AS (
+  UPDATE outbox_event
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = now(),
+      expires_at = NULL, blocks = 0
+  WHERE event_id = $4::text AND status = 3 RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+/// Sorted by a number that no index holds, since the way along the primary key would pass every finished row. $1 to $3 actor,
+/// reason and selector, $4 to $11 the filter as above, $12 most rows.
+pub(super) const REPLAY_BATCH: &str = "
+WITH changed AS (
+  UPDATE outbox_event
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = now(),
+      expires_at = NULL, blocks = 0
+  WHERE ctid = ANY (ARRAY (
+    SELECT ctid FROM outbox_event
+    WHERE status = 3 AND ($4::text IS NULL OR event_type = $4::text) AND ($5::text IS NULL OR aggregate_type = $5::text)
+      AND ($6::text IS NULL OR aggregate_id = $6::text) AND ($7::text IS NULL OR tenant_id = $7::text)
+      AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($9::integer IS NULL OR attempts <= $9::integer)
+      AND ($10::timestamptz IS NULL OR done_at >= $10::timestamptz) AND ($11::timestamptz IS NULL OR done_at <= $11::timestamptz)
+    ORDER BY seq + 0 LIMIT $12::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+/// $1 to $3 actor, reason and selector, $4 most failures, $5 most rows.
+const HASTEN: &str = "
+WITH changed AS (
+  UPDATE outbox_event SET due_at = now()
+  WHERE ctid = ANY (ARRAY (
+    SELECT ctid FROM outbox_event
+    WHERE due_at > now() AND status = 2 AND locked_by IS NULL AND ($4::integer IS NULL OR attempts <= $4::integer)
+    ORDER BY seq + 0 LIMIT $5::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'hasten', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+/// $1 to $3 actor, reason and selector, $4 the id.
+const DISCARD: &str = "
+WITH changed AS (DELETE FROM outbox_event WHERE event_id = $4::text AND status = 3 RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'discard', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+/// $1 to $3 actor, reason and selector, $4 the id.
+const SKIP: &str = "
+WITH changed AS (UPDATE outbox_event SET blocks = 0 WHERE event_id = $4::text AND blocks = 1 RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'skip', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+pub(super) async fn count(store: &PostgresStore, filter: &DeadFilter) -> Result<u64, StoreError> {
+    let action = "count dead events";
+    let row = store.one(action, filtered(store.statement(COUNT), filter)).await?;
+    number(&row, "count").map_err(|error| store.failed(action, error))
+}
+
+pub(super) async fn replay(store: &PostgresStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    one(store, "replay a dead event", REPLAY, id, audit).await
+}
+
+pub(super) async fn replay_batch(
+    store: &PostgresStore,
+    filter: &DeadFilter,
+    limit: u32,
+    audit: &Audit,
+) -> Result<u64, StoreError> {
+    let bind = |statement| filtered(statement, filter).bind(i64::from(limit));
+    noted(store, "replay dead events", REPLAY_BATCH, audit, &json!(filter), bind).await
+}
+
+pub(super) async fn hasten(
+    store: &PostgresStore,
+    max_attempts: Option<u32>,
+    limit: u32,
+    audit: &Audit,
+) -> Result<u64, StoreError> {
+    let selector = json!({ "max_attempts": max_attempts });
+    let bind = |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(i64::from(limit));
+    noted(store, "hasten failed events", HASTEN, audit, &selector, bind).await
+}
+
+pub(super) async fn discard(store: &PostgresStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    one(store, "discard a dead event", DISCARD, id, audit).await
+}
+
+pub(super) async fn skip(store: &PostgresStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+    one(store, "skip a dead event", SKIP, id, audit).await
+}
+
+async fn one(
+    store: &PostgresStore,
+    action: &'static str,
+    sql: &'static str,
+    id: EventId,
+    audit: &Audit,
+) -> Result<bool, StoreError> {
+    let bind = |statement: Statement<'static>| statement.bind(id.to_string());
+    Ok(noted(store, action, sql, audit, &json!({ "event_id": id }), bind).await? == 1)
+}
+
+fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {
+    statement
+        .bind(&filter.event_type)
+        .bind(&filter.aggregate_type)
+        .bind(&filter.aggregate_id)
+        .bind(&filter.tenant_id)
+        .bind(&filter.error)
+        .bind(filter.max_attempts.map(most))
+        .bind(filter.dead_after.map(Moment))
+        .bind(filter.dead_before.map(Moment))
+}
+
+/// A bound as the column counts; above what it can hold means any.
+fn most(attempts: u32) -> i32 {
+    i32::try_from(attempts).unwrap_or(i32::MAX)
+}

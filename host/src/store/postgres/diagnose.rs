@@ -1,0 +1,244 @@
+//! What `outbox doctor` looks at in a PostgreSQL server: itself, its settings, and the way to it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sqlx::Row;
+
+use super::{PostgresStore, health, listen};
+use crate::store::finding::{lease, schema};
+use crate::store::{Expectations, Finding, Store, StoreError};
+use crate::time::system_clock;
+
+/// The settings as a connection of the application has them, in their base units.
+const SETTINGS: &str = "
+SELECT name, setting FROM pg_settings
+WHERE name IN ('server_version', 'server_version_num', 'server_encoding', 'synchronous_commit', 'fsync', 'max_connections',
+               'superuser_reserved_connections', 'statement_timeout', 'idle_in_transaction_session_timeout',
+               'idle_session_timeout', 'default_transaction_read_only', 'default_transaction_isolation')
+UNION ALL SELECT 'in_recovery', pg_is_in_recovery()::text
+UNION ALL SELECT 'user', current_user::text
+UNION ALL SELECT 'database', current_database()::text";
+
+const BACKEND: &str = "SELECT pg_backend_pid()";
+
+/// How far the clocks of node and server may be apart, in seconds.
+const CLOCKS_APART: Duration = Duration::from_secs(1);
+/// A shorter limit of the server's ends what is merely slow, in milliseconds.
+const SHORT: i64 = 1_000;
+/// How long a notice may take.
+const NOTICE: Duration = Duration::from_secs(5);
+
+type Settings = BTreeMap<String, String>;
+
+pub(super) async fn diagnose(store: &PostgresStore, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+    let settings = settings(store).await?;
+    let get = |name: &str| settings.get(name).map_or("", String::as_str);
+    let mut findings = vec![
+        Finding::good("connection", format!("connected to {} as {}", store.database, get("user"))),
+        version(get("server_version"), number(get("server_version_num"))),
+        encoding(get("server_encoding")),
+        writable(get("in_recovery") == "true", get("default_transaction_read_only") == "on", get("user")),
+        fsync(get("fsync")),
+        synchronous_commit(get("synchronous_commit"), get("user")),
+        isolation(get("default_transaction_isolation"), get("user")),
+        connections(&settings, expectations),
+    ];
+    findings.extend(timeouts(&settings));
+    findings.push(clock(store).await?);
+    findings.push(pooler(store).await?);
+    let known = schema(store.check_schema().await)?;
+    let there = known.fix.is_none();
+    findings.push(known);
+    findings.extend(health::columns(store).await?);
+    if there {
+        findings.push(notices(store).await);
+        findings.extend(health::table(store).await?);
+    }
+    findings.extend(health::server(store).await?);
+    findings.push(lease(expectations));
+    Ok(findings)
+}
+
+async fn settings(store: &PostgresStore) -> Result<Settings, StoreError> {
+    let action = "look at the server's settings";
+    let rows = sqlx::query(SETTINGS).fetch_all(&store.callers).await.map_err(|error| store.failed(action, error))?;
+    rows.iter()
+        .map(|row| Ok((row.try_get("name")?, row.try_get("setting")?)))
+        .collect::<Result<_, sqlx::Error>>()
+        .map_err(|error| store.failed(action, error))
+}
+
+fn number(text: &str) -> i64 {
+    text.parse().unwrap_or(0)
+}
+
+fn version(found: &str, number: i64) -> Finding {
+    let found = format!("PostgreSQL {found}");
+    if number >= 130_000 {
+        Finding::good("version", found)
+    } else {
+        Finding::fault("version", format!("{found} is older than 13"), "upgrade the server to PostgreSQL 13 or later")
+    }
+}
+
+fn encoding(found: &str) -> Finding {
+    if found == "UTF8" {
+        Finding::good("encoding", "the database keeps text as UTF-8")
+    } else {
+        Finding::fault(
+            "encoding",
+            format!("the database keeps text as {found}, so names and errors may not fit into it"),
+            "make a database for it: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+        )
+    }
+}
+
+fn writable(in_recovery: bool, read_only: bool, user: &str) -> Finding {
+    if in_recovery {
+        let fix = "let the address lead to the primary, or promote this server: SELECT pg_promote()";
+        Finding::fault("writable", "the server is a standby and takes no writes", fix)
+    } else if read_only {
+        let fix = format!("ALTER ROLE {user} SET default_transaction_read_only = off");
+        Finding::fault("writable", "transactions of this user are read-only by default", fix)
+    } else {
+        Finding::good("writable", "the server takes writes")
+    }
+}
+
+fn fsync(found: &str) -> Finding {
+    if found == "on" {
+        Finding::good("fsync", "on: what was written survives a power cut")
+    } else {
+        Finding::warning(
+            "fsync",
+            "off: a crash of the machine can damage the whole database, events and all",
+            "ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf()",
+        )
+    }
+}
+
+fn synchronous_commit(found: &str, user: &str) -> Finding {
+    if found == "off" {
+        Finding::warning(
+            "synchronous_commit",
+            "off: a crash of the server can lose what was committed in the last moments, events and business data alike",
+            format!("ALTER ROLE {user} SET synchronous_commit = on"),
+        )
+    } else {
+        Finding::good("synchronous_commit", format!("{found}: a commit that was acknowledged survives a crash"))
+    }
+}
+
+fn isolation(found: &str, user: &str) -> Finding {
+    if found == "read committed" {
+        Finding::good("isolation", "read committed: nodes step over each other's rows")
+    } else {
+        Finding::warning(
+            "isolation",
+            format!("{found} is the default, so nodes that claim at once fail and try again"),
+            format!("ALTER ROLE {user} SET default_transaction_isolation = 'read committed'"),
+        )
+    }
+}
+
+fn connections(settings: &Settings, expectations: &Expectations) -> Finding {
+    let setting = |name: &str| settings.get(name).map_or(0, |text| number(text));
+    let most = setting("max_connections") - setting("superuser_reserved_connections");
+    let wanted = i64::from(expectations.connections);
+    let found = format!("the server gives {most} connections to all its users, this host may open {wanted}");
+    if wanted * 2 <= most {
+        Finding::good("connections", found)
+    } else if wanted <= most {
+        Finding::warning("connections", found, "with more than one host, raise max_connections or let each open fewer")
+    } else {
+        Finding::fault("connections", found, format!("let the host open fewer, or set max_connections to {}", wanted + 20))
+    }
+}
+
+fn timeouts(settings: &Settings) -> Vec<Finding> {
+    let hurts = [
+        ("statement_timeout", SHORT, "ends statements of the application's transactions"),
+        ("idle_in_transaction_session_timeout", SHORT, "ends transactions of the application that rest for a moment"),
+        ("idle_session_timeout", i64::MAX, "ends connections that rest, the one that listens first of all"),
+    ];
+    let findings: Vec<Finding> = hurts
+        .iter()
+        .filter_map(|(name, bound, what)| {
+            let found = settings.get(*name).map_or(0, |text| number(text));
+            let user = settings.get("user").map_or("", String::as_str);
+            (found > 0 && found < *bound).then(|| {
+                Finding::warning(
+                    "timeouts",
+                    format!("{name} of {found} ms {what}"),
+                    format!("ALTER ROLE {user} SET {name} = 0"),
+                )
+            })
+        })
+        .collect();
+    if findings.is_empty() { vec![Finding::good("timeouts", "no timeout of the server's is in the way")] } else { findings }
+}
+
+async fn clock(store: &PostgresStore) -> Result<Finding, StoreError> {
+    let clock = system_clock();
+    // The first call may have to open a connection.
+    store.now().await?;
+    let before = clock.now();
+    let server = store.now().await?;
+    let after = clock.now();
+    let middle = before.plus(after.since(before) / 2);
+    let (apart, way) = if server > middle { (server.since(middle), "ahead of") } else { (middle.since(server), "behind") };
+    let found = format!("the server's clock is {} ms {way} this node's", apart.as_millis());
+    Ok(if apart <= CLOCKS_APART {
+        Finding::good("clock", found)
+    } else {
+        let fix = "let NTP set the clocks of both (timedatectl set-ntp true): times that a writer sets are by its own clock";
+        Finding::warning("clock", found, fix)
+    })
+}
+
+/// Statements of one connection that meet different backends pass through a pooler that deals out transactions.
+async fn pooler(store: &PostgresStore) -> Result<Finding, StoreError> {
+    let action = "look for a pooler";
+    let mut connection = store.connection(action).await?;
+    let mut backends = Vec::new();
+    for _ in 0..5 {
+        let row = sqlx::query(BACKEND).fetch_one(&mut *connection).await.map_err(|error| store.failed(action, error))?;
+        backends.push(row.try_get::<i32, _>(0).map_err(|error| store.failed(action, error))?);
+    }
+    backends.dedup();
+    Ok(if backends.len() == 1 {
+        Finding::good("pooler", "statements of one connection stay on one backend")
+    } else {
+        Finding::fault(
+            "pooler",
+            "statements of one connection meet different backends: a pooler in transaction mode is between, which loses prepared \
+             statements, settings and LISTEN",
+            "let the host connect to the server itself, or set pool_mode = session for it in PgBouncer",
+        )
+    })
+}
+
+/// Sends a notice and waits for it.
+async fn notices(store: &PostgresStore) -> Finding {
+    let lost = |why: String| {
+        let fix = "the host finds events by polling alone; let it connect to the server itself, without a pooler";
+        Finding::warning("notify", why, fix)
+    };
+    let round = async {
+        let mut wake_ups = listen::listen(store).await?;
+        let clock = system_clock();
+        let before = clock.now();
+        listen::notify(store).await?;
+        // The wait is for a channel of this process, so it may be given up.
+        Ok::<_, StoreError>(match tokio::time::timeout(NOTICE, wake_ups.next()).await {
+            Ok(heard) => heard.map(|()| Some(clock.now().since(before)))?,
+            Err(_) => None,
+        })
+    };
+    match round.await {
+        Ok(Some(took)) => Finding::good("notify", format!("a notice came back after {} ms", took.as_millis())),
+        Ok(None) => lost(format!("a notice did not come back within {NOTICE:?}")),
+        Err(error) => lost(format!("notices cannot be heard: {error}")),
+    }
+}

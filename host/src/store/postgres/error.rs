@@ -1,0 +1,53 @@
+//! A driver's errors, sorted by what can be done about them.
+
+use crate::store::StoreError;
+
+/// The SQLSTATE of an error. Source: PostgreSQL's documentation, appendix A.
+fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+/// Sorts a driver's error by what can be done about it.
+pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
+    match &source {
+        sqlx::Error::PoolClosed => return StoreError::Closed { action },
+        sqlx::Error::Io(_) => return StoreError::Disconnected { action, source },
+        _ => {}
+    }
+    match code(&source).as_deref() {
+        // Lock not available, deadlock, serialisation failure.
+        Some("55P03" | "40P01" | "40001") => StoreError::Locked { action, source },
+        Some("25006") => StoreError::Standby { action, source },
+        Some("53100") => StoreError::Full { action, source },
+        Some("53300") => StoreError::TooManyConnections { action, source },
+        Some("57014") => StoreError::TimedOut { action, source },
+        // The server is stopping, was ended, or is starting; a transaction or a session idled for too long.
+        Some("57P01" | "57P02" | "57P03" | "57P05" | "25P03") => StoreError::Disconnected { action, source },
+        Some(code) if code.starts_with("08") => StoreError::Disconnected { action, source },
+        Some("42501") => StoreError::Forbidden { action, source },
+        Some("XX001" | "XX002") => StoreError::Corrupt { action, source },
+        _ => StoreError::Failed { action, source },
+    }
+}
+
+/// Whether the connection that an error came from must not be used again.
+pub(super) fn spoils_connection(error: &StoreError) -> bool {
+    matches!(error, StoreError::Standby { .. } | StoreError::Disconnected { .. } | StoreError::TimedOut { .. })
+}
+
+/// Why the first connection could not be had.
+pub(super) fn unreachable(database: String, source: sqlx::Error) -> StoreError {
+    let why = match code(&source).as_deref() {
+        Some("28P01" | "28000") => "the server refuses this user; check the user, the password and the server's pg_hba.conf",
+        Some("3D000") => "there is no such database on the server; check its name, or let a DBA run CREATE DATABASE",
+        Some("53300") => "the server has no connection left; raise its max_connections, or let its other users open fewer",
+        Some("57P03") => "the server is starting or stopping; the next try may find it ready",
+        _ => match &source {
+            sqlx::Error::Io(_) => "no server answers there; check host and port, and that it runs",
+            sqlx::Error::Tls(_) => "TLS fails; check sslmode and sslrootcert of the address",
+            sqlx::Error::PoolTimedOut => "the server did not answer in time; check host and port, and what is between",
+            _ => "see the cause",
+        },
+    };
+    StoreError::Unreachable { database, why: why.to_owned(), source: Some(source) }
+}

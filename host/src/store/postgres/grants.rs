@@ -1,0 +1,51 @@
+//! The least rights of each part.
+
+use crate::store::TableName;
+
+/// Everything that is not a bare GRANT names the schema by `current_schema()`, which the first line sets.
+const GRANTS: &str = "
+-- Roles without login: grant them to the users that your programs log in as, such as
+--   GRANT outbox_writer TO shop;
+DO $$
+DECLARE
+  part text;
+BEGIN
+  FOREACH part IN ARRAY ARRAY['outbox_migrator', 'outbox_writer', 'outbox_dispatcher', 'outbox_viewer'] LOOP
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = part) THEN
+      EXECUTE format('CREATE ROLE %I NOLOGIN', part);
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), part);
+  END LOOP;
+  EXECUTE format('GRANT CREATE ON SCHEMA %I TO outbox_migrator', current_schema());
+END
+$$;
+
+-- Changes the schema, as its owner: log in, SET ROLE outbox_migrator, migrate.
+ALTER TABLE outbox_event OWNER TO outbox_migrator;
+ALTER TABLE outbox_event_route OWNER TO outbox_migrator;
+ALTER TABLE outbox_event_pause OWNER TO outbox_migrator;
+ALTER TABLE outbox_event_node OWNER TO outbox_migrator;
+ALTER TABLE outbox_event_lane OWNER TO outbox_migrator;
+ALTER TABLE outbox_event_audit OWNER TO outbox_migrator;
+ALTER TABLE outbox_event_migration OWNER TO outbox_migrator;
+ALTER VIEW outbox_event_readable OWNER TO outbox_migrator;
+
+-- Writes events and reads none. A plain INSERT needs no more than the first; the library is told the number of each row.
+GRANT INSERT ON outbox_event TO outbox_writer;
+GRANT SELECT (seq, event_id) ON outbox_event TO outbox_writer;
+
+-- Delivers events: a host.
+GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event, outbox_event_route, outbox_event_pause, outbox_event_node, outbox_event_lane
+  TO outbox_dispatcher;
+GRANT SELECT, INSERT ON outbox_event_audit TO outbox_dispatcher;
+GRANT SELECT ON outbox_event_migration, outbox_event_readable TO outbox_dispatcher;
+
+-- Looks, and changes nothing.
+GRANT SELECT ON outbox_event, outbox_event_route, outbox_event_pause, outbox_event_node, outbox_event_lane, outbox_event_audit,
+  outbox_event_migration, outbox_event_readable TO outbox_viewer;
+";
+
+pub(super) fn text(table: &TableName) -> String {
+    let place = table.schema().map_or_else(String::new, |schema| format!("SET LOCAL search_path = {schema};\n"));
+    format!("BEGIN;\n{place}{}COMMIT;\n", table.unqualified(GRANTS).trim_start_matches('\n'))
+}

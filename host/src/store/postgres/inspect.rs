@@ -1,0 +1,110 @@
+//! What people ask: counts, lists, one row.
+
+use sqlx::postgres::PgRow;
+
+use super::PostgresStore;
+use super::claim::signed;
+use super::row::{count, optional_time, record, time};
+use crate::event::{EventId, Status};
+use crate::store::{Filter, Record, Stats, StoreError};
+
+/// Each number from the index that holds just those rows.
+const STATS: &str = "
+SELECT count(*) FILTER (WHERE status = 0) AS new,
+       count(*) FILTER (WHERE status = 2) AS retry,
+       count(*) FILTER (WHERE locked_by IS NOT NULL AND due_at > now()) AS in_flight,
+       (SELECT count(*) FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL) AS done,
+       (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
+       (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
+       (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
+       min(available_at) FILTER (WHERE available_at <= now() AND (due_at <= now() OR locked_by IS NOT NULL)) AS oldest,
+       now() AS now
+FROM outbox_event WHERE due_at IS NOT NULL";
+
+/// A JSON object of strings, and nothing that its reader could stumble over: a row whose headers are something else must not
+/// spoil the list of those that are well.
+const HEADERS: &str = r#"^\s*\{\s*("([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*:\s*"([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*(,\s*(?=")|(?=\})))*\}\s*$"#;
+
+/// Nothing bound means any. $1 status, $2 event type, $3 aggregate type, $4 aggregate id, $5 tenant, $6 header key, $7 header
+/// value, $8 text of the last error, $9 after, $10 before, $11 limit, $12 what headers look like.
+const LIST: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+FROM outbox_event
+WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR event_type = $2::text)
+  AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
+  AND ($5::text IS NULL OR tenant_id = $5::text)
+  AND ($6::text IS NULL OR CASE WHEN headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
+  AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND seq > $9::bigint AND seq < $10::bigint
+ORDER BY seq LIMIT $11::bigint";
+
+/// As above.
+const LIST_NEWEST_FIRST: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+FROM outbox_event
+WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR event_type = $2::text)
+  AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
+  AND ($5::text IS NULL OR tenant_id = $5::text)
+  AND ($6::text IS NULL OR CASE WHEN headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
+  AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND seq > $9::bigint AND seq < $10::bigint
+ORDER BY seq DESC LIMIT $11::bigint";
+
+/// $1 the id.
+const GET: &str = "
+SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+FROM outbox_event WHERE event_id = $1::text";
+
+pub(super) async fn stats(store: &PostgresStore) -> Result<Stats, StoreError> {
+    let action = "count events";
+    let row = store.one(action, store.statement(STATS)).await?;
+    read_stats(&row).map_err(|error| store.failed(action, error))
+}
+
+fn read_stats(row: &PgRow) -> Result<Stats, sqlx::Error> {
+    let now = time(row, "now")?;
+    Ok(Stats {
+        new: count(row, "new")?,
+        retry: count(row, "retry")?,
+        done: count(row, "done")?,
+        dead: count(row, "dead")?,
+        parked: count(row, "parked")?,
+        blocked: count(row, "blocked")?,
+        in_flight: count(row, "in_flight")?,
+        oldest_pending_seconds: optional_time(row, "oldest")?
+            .map(|oldest| (now.since(oldest).as_secs_f64() * 1_000.0).round() / 1_000.0),
+    })
+}
+
+pub(super) async fn list(store: &PostgresStore, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
+    let (key, value) = filter.header.clone().unzip();
+    let statement = store
+        .statement(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST })
+        .bind(filter.status.map(state))
+        .bind(&filter.event_type)
+        .bind(&filter.aggregate_type)
+        .bind(&filter.aggregate_id)
+        .bind(&filter.tenant_id)
+        .bind(key)
+        .bind(value)
+        .bind(&filter.error)
+        .bind(filter.after.map_or(i64::MIN, signed))
+        .bind(filter.before.map_or(i64::MAX, signed))
+        .bind(i64::from(limit))
+        .bind(HEADERS);
+    store.all("list events", statement).await?.iter().map(record).collect()
+}
+
+pub(super) async fn get(store: &PostgresStore, id: EventId) -> Result<Option<Record>, StoreError> {
+    let row = store.optional("read an event", store.statement(GET).bind(id.to_string())).await?;
+    row.as_ref().map(record).transpose()
+}
+
+/// A status as the column holds it.
+pub(super) fn state(status: Status) -> i16 {
+    i16::try_from(status.code()).expect("a status is one of four small numbers")
+}

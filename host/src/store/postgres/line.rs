@@ -1,0 +1,147 @@
+//! Order by aggregate: who works on which lane, and what waits behind which event.
+
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::PostgresStore;
+use super::claim::signed;
+use super::row::{count, optional_time, sequence};
+use crate::event::{OwnerId, Status};
+use crate::store::settlement::delay_micros;
+use crate::store::{BlockedKey, StoreError, WaitsFor};
+
+/// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A lane that another node
+/// is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number of lanes.
+const KEEP: &str = "
+WITH kept AS (
+  UPDATE outbox_event_lane SET lease_end = now() + $2::bigint * interval '1 microsecond'
+  WHERE owner = $1::text AND lease_end > now() RETURNING lane),
+free AS (
+  SELECT lane FROM outbox_event_lane
+  WHERE lane < $4::integer AND (owner IS NULL OR lease_end <= now()) ORDER BY lane
+  LIMIT greatest($3::bigint - (SELECT count(*) FROM kept), 0) FOR UPDATE SKIP LOCKED),
+taken AS (
+  UPDATE outbox_event_lane SET owner = $1::text, lease_end = now() + $2::bigint * interval '1 microsecond'
+  FROM free WHERE outbox_event_lane.lane = free.lane RETURNING outbox_event_lane.lane)
+SELECT lane FROM kept UNION ALL SELECT lane FROM taken ORDER BY lane";
+
+/// $1 the owner, $2 lanes.
+const RELEASE: &str = "
+UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = $1::text AND lane = ANY ($2::smallint[])";
+
+/// $1 lanes.
+const BLOCKERS: &str = "
+SELECT DISTINCT behind FROM outbox_event WHERE behind IS NOT NULL AND lane = ANY ($1::smallint[]) ORDER BY behind";
+
+/// $1 events, $2 the states of events that are waited for.
+const RESOLVED: &str = "
+SELECT asked.sequence FROM unnest($1::bigint[]) AS asked (sequence)
+WHERE NOT EXISTS (
+  SELECT 1 FROM outbox_event
+  WHERE seq = asked.sequence AND (status IN (0, 2) OR blocks = 1) AND status = ANY ($2::smallint[]))";
+
+/// $1 resolved events, $2 most rows.
+pub(super) const UNBLOCK: &str = "
+UPDATE outbox_event SET due_at = now(), behind = NULL
+WHERE ctid = ANY (ARRAY (
+  SELECT ctid FROM outbox_event WHERE behind = ANY ($1::bigint[]) ORDER BY seq + 0 LIMIT $2::bigint FOR UPDATE SKIP LOCKED))";
+
+/// $1 resolved events.
+const CLEARED: &str = "
+SELECT asked.sequence FROM unnest($1::bigint[]) AS asked (sequence)
+WHERE NOT EXISTS (SELECT 1 FROM outbox_event WHERE behind = asked.sequence)";
+
+/// $1 most keys.
+const BLOCKED_KEYS: &str = "
+SELECT line.behind, line.aggregate_type, line.aggregate_id, line.waiting, event_id, event_type, status, due_at, last_error
+FROM (SELECT behind, aggregate_type, coalesce(aggregate_id, '') AS aggregate_id, count(*) AS waiting FROM outbox_event
+      WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id ORDER BY waiting DESC, behind LIMIT $1::bigint) AS line
+LEFT JOIN outbox_event ON outbox_event.seq = line.behind
+ORDER BY line.waiting DESC, line.behind";
+
+/// The states of events that are waited for, among those that are unresolved.
+pub(super) fn waited_for(waits_for: WaitsFor) -> Vec<i16> {
+    match waits_for {
+        WaitsFor::Unresolved => vec![0, 2, 3],
+        WaitsFor::Untried => vec![0],
+        WaitsFor::Nothing => Vec::new(),
+    }
+}
+
+/// Lanes as the column counts them; one that it cannot hold is no lane.
+pub(super) fn lanes(lanes: &[u16]) -> Vec<i16> {
+    lanes.iter().filter_map(|lane| i16::try_from(*lane).ok()).collect()
+}
+
+pub(super) async fn keep(
+    store: &PostgresStore,
+    owner: &OwnerId,
+    lease: Duration,
+    most: u16,
+    of: u16,
+) -> Result<Vec<u16>, StoreError> {
+    let action = "keep lanes";
+    let statement =
+        store.statement(KEEP).bind(owner.as_str()).bind(delay_micros(lease)).bind(i64::from(most)).bind(i32::from(of));
+    let rows = store.all(action, statement).await?;
+    rows.iter()
+        .map(|row| row.try_get::<i16, _>(0).map(|lane| u16::try_from(lane).unwrap_or(0)))
+        .collect::<Result<_, sqlx::Error>>()
+        .map_err(|error| store.failed(action, error))
+}
+
+pub(super) async fn release(store: &PostgresStore, owner: &OwnerId, given: &[u16]) -> Result<(), StoreError> {
+    store.execute("give lanes back", store.statement(RELEASE).bind(owner.as_str()).bind(lanes(given))).await?;
+    Ok(())
+}
+
+pub(super) async fn blockers(store: &PostgresStore, held: &[u16]) -> Result<Vec<u64>, StoreError> {
+    let rows = store.all("look for events that others wait behind", store.statement(BLOCKERS).bind(lanes(held))).await?;
+    rows.iter().map(sequence).collect()
+}
+
+/// Three statements that need no transaction: what is resolved stays so, or is found again at the next call.
+pub(super) async fn unblock(
+    store: &PostgresStore,
+    blockers: &[u64],
+    waits_for: WaitsFor,
+    limit: u32,
+) -> Result<Vec<u64>, StoreError> {
+    let action = "let waiting events go on";
+    if blockers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asked: Vec<i64> = blockers.iter().copied().map(signed).collect();
+    let rows = store.all(action, store.statement(RESOLVED).bind(asked).bind(waited_for(waits_for))).await?;
+    let resolved: Vec<i64> = rows.iter().map(|row| sequence(row).map(signed)).collect::<Result<_, _>>()?;
+    if resolved.is_empty() {
+        return Ok(Vec::new());
+    }
+    store.execute(action, store.statement(UNBLOCK).bind(&resolved).bind(i64::from(limit))).await?;
+    let cleared = store.all(action, store.statement(CLEARED).bind(&resolved)).await?;
+    cleared.iter().map(sequence).collect()
+}
+
+pub(super) async fn blocked_keys(store: &PostgresStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+    let action = "list blocked aggregates";
+    let rows = store.all(action, store.statement(BLOCKED_KEYS).bind(i64::from(limit))).await?;
+    rows.iter().map(key).collect::<Result<_, _>>().map_err(|error| store.failed(action, error))
+}
+
+fn key(row: &PgRow) -> Result<BlockedKey, sqlx::Error> {
+    let id: Option<&str> = row.try_get("event_id")?;
+    let status: Option<i16> = row.try_get("status")?;
+    Ok(BlockedKey {
+        aggregate_type: row.try_get("aggregate_type")?,
+        aggregate_id: row.try_get("aggregate_id")?,
+        seq: count(row, "behind")?,
+        event_id: id.and_then(|id| id.parse().ok()),
+        event_type: row.try_get("event_type")?,
+        status: status.and_then(|status| Status::from_code(status.into())),
+        due_at: optional_time(row, "due_at")?,
+        last_error: row.try_get("last_error")?,
+        waiting: count(row, "waiting")?,
+    })
+}

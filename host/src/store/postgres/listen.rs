@@ -1,0 +1,105 @@
+//! Telling other nodes that there is something to claim, and being told.
+//!
+//! A notice is sent by a statement of its own, never in the transaction of a writer: it takes a lock of the whole database at
+//! commit. It is a hint; the poll is the truth.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{Executor, Row};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::PostgresStore;
+use super::error::failed;
+use crate::store::{StoreError, WakeUps};
+
+/// A channel for each table of each schema, cut to the length of a name as the server cuts it.
+const CHANNEL: &str = "
+SELECT (relnamespace::regnamespace::text || '.' || relname)::name::text AS channel
+FROM pg_class WHERE oid = to_regclass('outbox_event')";
+
+const NOTIFY: &str = "
+SELECT pg_notify((relnamespace::regnamespace::text || '.' || relname)::name::text, '')
+FROM pg_class WHERE oid = to_regclass('outbox_event')";
+
+/// A connection that nothing was heard on for so long is asked whether it still lives: a firewall that forgot it says nothing.
+const QUIET: Duration = Duration::from_secs(30);
+/// How long it may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+pub(super) async fn notify(store: &PostgresStore) -> Result<(), StoreError> {
+    store.execute("tell other nodes of new events", store.statement(NOTIFY)).await?;
+    Ok(())
+}
+
+/// Listens on a connection of its own, in a task of its own, so that whoever waits may be dropped at any time.
+pub(super) async fn listen(store: &PostgresStore) -> Result<Box<dyn WakeUps>, StoreError> {
+    let action = "listen for other nodes";
+    let row = store.optional(action, store.statement(CHANNEL)).await?;
+    let Some(row) = row else {
+        return Err(StoreError::NoSchema { table: store.table.to_string() });
+    };
+    let channel: String = row.try_get("channel").map_err(|error| failed(action, error))?;
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .max_lifetime(None)
+        .idle_timeout(None)
+        .connect_with(store.connect.clone())
+        .await
+        .map_err(|error| failed(action, error))?;
+    let mut listener = PgListener::connect_with(&pool).await.map_err(|error| failed(action, error))?;
+    listener.ignore_pool_close_event(true);
+    // What was told while the connection was lost is lost too: whoever waits must look, and ask for another.
+    listener.eager_reconnect(false);
+    listener.listen(&channel).await.map_err(|error| failed(action, error))?;
+    let (told, notices) = mpsc::channel(1);
+    Ok(Box::new(Notices { notices, ear: tokio::spawn(hear(listener, told)) }))
+}
+
+/// Passes notices on, many as one, until the connection is lost.
+async fn hear(mut listener: PgListener, told: mpsc::Sender<Result<(), StoreError>>) {
+    let action = "listen for other nodes";
+    loop {
+        let heard = match timeout(QUIET, listener.try_recv()).await {
+            Ok(Ok(Some(_))) => Ok(()),
+            Ok(Ok(None)) => Err(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())),
+            Ok(Err(error)) => Err(error),
+            Err(_) => match timeout(ANSWER, listener.execute("SELECT 1")).await {
+                Ok(Ok(_)) => continue,
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+            },
+        };
+        let lost = heard.is_err();
+        match heard.map_err(|error| failed(action, error)) {
+            // One that waits to be read says as much as two.
+            Ok(()) => drop(told.try_send(Ok(()))),
+            Err(error) => drop(told.send(Err(error)).await),
+        }
+        if lost || told.is_closed() {
+            return;
+        }
+    }
+}
+
+struct Notices {
+    notices: mpsc::Receiver<Result<(), StoreError>>,
+    ear: JoinHandle<()>,
+}
+
+#[async_trait]
+impl WakeUps for Notices {
+    async fn next(&mut self) -> Result<(), StoreError> {
+        let closed = || Err(StoreError::Closed { action: "listen for other nodes" });
+        self.notices.recv().await.unwrap_or_else(closed)
+    }
+}
+
+impl Drop for Notices {
+    fn drop(&mut self) {
+        self.ear.abort();
+    }
+}

@@ -1,0 +1,304 @@
+//! PostgreSQL, from version 13 on.
+//!
+//! The server's clock decides what is due. Nodes share the work by locking rows and stepping over those that others have locked;
+//! they tell each other of new events by NOTIFY. The host's statements run on a pool of their own, so that transactions of the
+//! application, however many and however long, never keep a lease from being renewed.
+
+mod audit;
+mod claim;
+mod dead;
+mod diagnose;
+mod error;
+mod grants;
+mod health;
+mod insert;
+mod inspect;
+mod line;
+mod listen;
+mod migrate;
+mod node;
+mod open;
+mod plan;
+mod purge;
+mod route;
+mod row;
+mod run;
+mod settle;
+mod time;
+mod transaction;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
+use sqlx::{Postgres, Row};
+
+pub use open::PostgresOptions;
+
+use super::{
+    Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, NewRow, Node,
+    NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store, StoreError, TableName,
+    TransactionalStore, WaitsFor, WakeUps,
+};
+use crate::event::{EventId, Fence, OwnerId, Route};
+use crate::time::Timestamp;
+
+/// A transaction that the store began.
+pub type PostgresTransaction = sqlx::Transaction<'static, Postgres>;
+
+/// The outbox in a PostgreSQL database.
+#[derive(Clone)]
+pub struct PostgresStore {
+    /// For what the host does by itself.
+    host: PgPool,
+    /// For transactions that the application begins.
+    callers: PgPool,
+    /// For connections outside the pools.
+    connect: PgConnectOptions,
+    table: TableName,
+    /// The database, for messages.
+    database: Arc<str>,
+}
+
+impl PostgresStore {
+    /// The text of every step of the schema, for a database that is not open: as [`Store::migration_sql`].
+    #[must_use]
+    pub fn schema_sql(table: &TableName) -> String {
+        migrate::text(table)
+    }
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").field("database", &self.database).field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn kind(&self) -> &'static str {
+        "postgres"
+    }
+
+    async fn check_schema(&self) -> Result<(), StoreError> {
+        migrate::check(self).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        let action = "read the server's clock";
+        let row = self.one(action, sqlx::query("SELECT clock_timestamp()")).await?;
+        row.try_get::<time::Moment, _>(0).map(|now| now.0).map_err(|error| self.failed(action, error))
+    }
+
+    async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
+        migrate::list(self).await
+    }
+
+    async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
+        migrate::up(self).await
+    }
+
+    async fn migrate_down(&self) -> Result<Option<Migration>, StoreError> {
+        migrate::down(self).await
+    }
+
+    fn migration_sql(&self) -> String {
+        migrate::text(&self.table)
+    }
+
+    async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
+        if insert::is_one_chunk(rows) {
+            // A single statement is its own transaction.
+            let mut connection = self.connection("insert events").await?;
+            return insert::insert(self, &mut connection, rows, ownership).await;
+        }
+        let mut transaction = transaction::begin(&self.host).await?;
+        let sequences = insert::insert(self, &mut transaction, rows, ownership).await?;
+        transaction::commit(transaction).await?;
+        Ok(sequences)
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        claim::claim(self, request).await
+    }
+
+    async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
+        settle::settle(self, settled).await
+    }
+
+    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
+        claim::renew(self, held, lease).await
+    }
+
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        claim::next_due(self).await
+    }
+
+    async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
+        route::unpark(self, routes, limit).await
+    }
+
+    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        route::list(self).await
+    }
+
+    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        route::count(self).await
+    }
+
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        route::pause(self, route, audit).await
+    }
+
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        route::resume(self, route, audit).await
+    }
+
+    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
+        route::remember(self, routes).await
+    }
+
+    async fn beat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        node::beat(self, node, lease).await
+    }
+
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
+        node::leave(self, owner).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        node::nodes(self).await
+    }
+
+    async fn keep_lanes(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+        line::keep(self, owner, lease, most, of).await
+    }
+
+    async fn release_lanes(&self, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError> {
+        line::release(self, owner, lanes).await
+    }
+
+    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
+        line::blockers(self, lanes).await
+    }
+
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError> {
+        line::unblock(self, blockers, waits_for, limit).await
+    }
+
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        line::blocked_keys(self, limit).await
+    }
+
+    async fn notify(&self) -> Result<(), StoreError> {
+        listen::notify(self).await
+    }
+
+    async fn listen(&self) -> Result<Option<Box<dyn WakeUps>>, StoreError> {
+        listen::listen(self).await.map(Some)
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        inspect::stats(self).await
+    }
+
+    async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
+        inspect::list(self, filter, limit).await
+    }
+
+    async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
+        inspect::get(self, id).await
+    }
+
+    async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
+        dead::count(self, filter).await
+    }
+
+    async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        dead::replay(self, id, audit).await
+    }
+
+    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        dead::replay_batch(self, filter, limit, audit).await
+    }
+
+    async fn hasten(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        dead::hasten(self, max_attempts, limit, audit).await
+    }
+
+    async fn discard(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        dead::discard(self, id, audit).await
+    }
+
+    async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        dead::skip(self, id, audit).await
+    }
+
+    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
+        audit::note(self, audit, action, selector, count).await
+    }
+
+    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        audit::list(self, limit).await
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
+        purge::purge(self, request).await
+    }
+
+    async fn count_purgeable(&self, request: PurgeRequest) -> Result<u64, StoreError> {
+        purge::count(self, request).await
+    }
+
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+        diagnose::diagnose(self, expectations).await
+    }
+
+    async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
+        plan::plans(self).await
+    }
+
+    fn grants_sql(&self) -> String {
+        grants::text(&self.table)
+    }
+
+    async fn close(&self) {
+        self.callers.close().await;
+        self.host.close().await;
+    }
+}
+
+impl TransactionalStore for PostgresStore {
+    type Connection = PgConnection;
+    type Transaction = PostgresTransaction;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        transaction::begin(&self.callers).await
+    }
+
+    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
+        transaction::commit(transaction).await
+    }
+
+    async fn rollback(transaction: Self::Transaction) -> Result<(), StoreError> {
+        transaction::rollback(transaction).await
+    }
+
+    fn is_in_transaction(connection: &mut Self::Connection) -> bool {
+        sqlx::Connection::is_in_transaction(connection)
+    }
+
+    async fn insert(
+        &self,
+        connection: &mut Self::Connection,
+        rows: &[NewRow<'_>],
+        ownership: &Ownership,
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        insert::insert(self, connection, rows, ownership).await
+    }
+
+    async fn take_back(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {
+        insert::take_back(self, connection, sequences).await
+    }
+}

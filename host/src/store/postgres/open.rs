@@ -1,0 +1,202 @@
+//! Opening connections to the server.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, Executor};
+
+use super::PostgresStore;
+use super::error::unreachable;
+use crate::store::{StoreError, TableName};
+
+/// A connection that idled for longer is asked whether it still lives before it is used; a shorter rest is not worth the wait.
+const TRUSTED_FOR: Duration = Duration::from_secs(1);
+
+/// What the host's own connections are set to. $1 the longest statement, $2 the longest wait for a lock, in milliseconds.
+///
+/// Every statement of the host lives on an index. Plans are made anew for each execution, since one that was made for an empty
+/// table would stay in use while it fills; and a planner whose statistics are old, as those of a queue always are, must not read
+/// or sort all that is due (measured without statistics, 100,000 due: 250 ms for one claim, 10 ms by its index).
+const SETTINGS: &str = "
+SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', $2, false),
+       set_config('plan_cache_mode', 'force_custom_plan', false), set_config('jit', 'off', false),
+       set_config('enable_seqscan', 'off', false), set_config('enable_bitmapscan', 'off', false),
+       set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false)";
+
+/// How to reach a server.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// Host, port or socket, user, password, database, TLS.
+    connect: PgConnectOptions,
+    /// The table. Default `outbox_event`, in the first schema of the user's `search_path`.
+    pub table: TableName,
+    /// Most connections for what the host does by itself: claims, outcomes, leases, what people ask. Default 8; at least 1.
+    pub connections: u32,
+    /// Most connections for transactions that the application begins through the store. Default 10; at least 1. None is opened
+    /// before it is needed. One more is opened for each call of [`Store::listen`](crate::Store::listen).
+    pub transactions: u32,
+    /// How long a call waits for a connection of its pool. Default 30 s.
+    pub acquire_timeout: Duration,
+    /// How long one statement of the host may take before the server ends it. Default 30 s; zero for any time. The
+    /// application's own transactions and the steps of the schema are not bound by it.
+    pub statement_timeout: Duration,
+    /// How long one statement of the host waits for a lock before the server ends it. Default 10 s; zero for any time.
+    pub lock_timeout: Duration,
+}
+
+impl PostgresOptions {
+    /// The server of an address: `postgres://user:password@host:5432/database`, with the parameters of PostgreSQL's own
+    /// programs after `?`: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`, `host`, `options`, … What the address does not say is
+    /// taken from the driver's usual places, `PGHOST` and its like and `~/.pgpass`.
+    ///
+    /// # Errors
+    /// When the address is no PostgreSQL address; the error does not show its password.
+    pub fn from_url(url: &str) -> Result<Self, StoreError> {
+        let wrong = |hint: String| StoreError::Url { url: without_password(url), hint };
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(wrong("write it like postgres://user:password@host:5432/database".to_owned()));
+        }
+        let connect = PgConnectOptions::from_str(url).map_err(|error| wrong(error.to_string()))?;
+        Ok(Self::new(connect))
+    }
+
+    /// A server, with the defaults.
+    fn new(connect: PgConnectOptions) -> Self {
+        // Not sent: poolers refuse it, and no number is read as text here.
+        let connect = connect.extra_float_digits(None).disable_statement_logging();
+        let connect = if connect.get_application_name().is_none() { connect.application_name("outbox") } else { connect };
+        Self {
+            connect,
+            table: TableName::default(),
+            connections: 8,
+            transactions: 10,
+            acquire_timeout: Duration::from_secs(30),
+            statement_timeout: Duration::from_secs(30),
+            lock_timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Another table.
+    #[must_use]
+    pub fn table(mut self, table: TableName) -> Self {
+        self.table = table;
+        self
+    }
+
+    /// Another number of connections for what the host does by itself.
+    #[must_use]
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Which server and database, for messages: never with a password.
+    fn database(&self) -> String {
+        let place = match self.connect.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            None => self.connect.get_host().to_owned(),
+        };
+        let user = self.connect.get_username();
+        let database = self.connect.get_database().unwrap_or(user);
+        format!("postgres://{user}@{place}:{}/{database}", self.connect.get_port())
+    }
+}
+
+impl std::fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("database", &self.database())
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Connects to the server of an address; see [`PostgresOptions::from_url`].
+    ///
+    /// # Errors
+    /// See [`PostgresStore::connect_with`].
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(PostgresOptions::from_url(url)?).await
+    }
+
+    /// Connects once, so that what is wrong shows at once; further connections are opened when they are needed, and again by
+    /// themselves when they are lost.
+    ///
+    /// # Errors
+    /// When the server does not answer, refuses the user, or has no such database.
+    pub async fn connect_with(options: PostgresOptions) -> Result<Self, StoreError> {
+        let database: Arc<str> = options.database().into();
+        // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
+        let first = options.connect.connect().await.map_err(|error| unreachable(database.to_string(), error))?;
+        // That it can be closed politely or not changes nothing.
+        let _ = first.close().await;
+        let host = host_pool(&options);
+        let callers = PgPoolOptions::new()
+            .max_connections(options.transactions.max(1))
+            .acquire_timeout(options.acquire_timeout)
+            .connect_lazy_with(options.connect.clone());
+        Ok(Self { host, callers, connect: options.connect, table: options.table, database })
+    }
+}
+
+fn host_pool(options: &PostgresOptions) -> PgPool {
+    let settings = [options.statement_timeout, options.lock_timeout].map(|span| span.as_millis().to_string());
+    PgPoolOptions::new()
+        .max_connections(options.connections.max(1))
+        .acquire_timeout(options.acquire_timeout)
+        .test_before_acquire(false)
+        .before_acquire(|connection, rest| {
+            Box::pin(async move {
+                if rest.idle_for > TRUSTED_FOR {
+                    connection.ping().await?;
+                }
+                Ok(true)
+            })
+        })
+        .after_connect(move |connection, _| {
+            let [statement, lock] = settings.clone();
+            Box::pin(async move {
+                connection.execute(sqlx::query(SETTINGS).bind(statement).bind(lock)).await?;
+                Ok(())
+            })
+        })
+        .connect_lazy_with(options.connect.clone())
+}
+
+/// An address as it may be shown.
+fn without_password(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let place = match place.rsplit_once('@') {
+        Some((user, server)) => format!("{}@{server}", user.split(':').next().unwrap_or("")),
+        None => place.to_owned(),
+    };
+    let query: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("password=")).collect();
+    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
+    let mark = if query.is_empty() { "" } else { "?" };
+    format!("{scheme}{place}{mark}{}", query.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for url in [
+            "mysql://joe:s3cret@db/shop",
+            "postgres://joe:s3cret@db:x/shop",
+            "postgres://joe:s3@cret@db:5432x/shop?password=s3cret&sslmode=nonsense",
+            "postgres://joe@db/shop?password=s3cret&sslmode=nonsense",
+        ] {
+            let error = format!("{:?}", PostgresOptions::from_url(url).expect_err(url));
+            assert!(!error.contains("cret"), "{error}");
+        }
+        let options = PostgresOptions::from_url("postgresql://joe:s3cret@db/shop?sslmode=require").expect("good");
+        assert_eq!(options.database(), "postgres://joe@db:5432/shop");
+        assert!(!format!("{options:?}").contains("s3cret"));
+    }
+}

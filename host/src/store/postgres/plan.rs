@@ -1,0 +1,78 @@
+//! How PostgreSQL would run the statements that must stay fast.
+
+use sqlx::{AssertSqlSafe, Row};
+
+use super::run::Statement;
+use super::{PostgresStore, claim, dead, line, purge, route, settle};
+use crate::store::{Plan, StoreError};
+
+/// Each with its index.
+const STATEMENTS: [(&str, &str, &str); 9] = [
+    ("claim", claim::CLAIM, "outbox_event_due"),
+    ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
+    ("next due", claim::NEXT_DUE, "outbox_event_due"),
+    ("settle", settle::DONE, "outbox_event_pkey"),
+    ("renew", claim::RENEW, "outbox_event_pkey"),
+    ("purge", purge::PURGE, "outbox_event_done"),
+    ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
+    ("unpark", route::UNPARK, "outbox_event_parked"),
+    ("unblock", line::UNBLOCK, "outbox_event_behind"),
+];
+
+/// As many rows as the host takes at a time.
+const BATCH: i64 = 500;
+
+pub(super) async fn plans(store: &PostgresStore) -> Result<Vec<Plan>, StoreError> {
+    let action = "explain a statement";
+    let mut plans = Vec::with_capacity(STATEMENTS.len());
+    for (name, sql, index) in STATEMENTS {
+        // Safe: a statement of this store with a word before it.
+        let explain = AssertSqlSafe(format!("EXPLAIN {}", store.text(sql).as_str()));
+        let rows = store.all(action, bound(name, sqlx::query(explain))).await?;
+        let lines = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();
+        let lines = lines.map_err(|error| store.failed(action, error))?;
+        plans.push(judged(store, name, index, &lines));
+    }
+    Ok(plans)
+}
+
+/// Values as the host would bind them: the planner looks at them.
+fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
+    const LEASE: i64 = 30_000_000;
+    const NAME: &str = "outbox";
+    let numbers: Vec<i64> = (1..=BATCH).collect();
+    match name {
+        "claim" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64),
+        "claim in line" => statement
+            .bind(NAME)
+            .bind(LEASE)
+            .bind(BATCH)
+            .bind(i64::MAX)
+            .bind(0_i64)
+            .bind((0..256).collect::<Vec<i16>>())
+            .bind(line::waited_for(crate::store::WaitsFor::Unresolved)),
+        "settle" => statement.bind(numbers.clone()).bind(numbers),
+        "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
+        "purge" => statement.bind(1_i16).bind(LEASE).bind(BATCH),
+        "dead" => {
+            let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<&str>).bind(None::<&str>);
+            let statement = statement.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>).bind(None::<i32>);
+            statement.bind(None::<super::time::Moment>).bind(None::<super::time::Moment>).bind(BATCH)
+        }
+        "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH),
+        "unblock" => statement.bind(numbers).bind(BATCH),
+        _ => statement,
+    }
+}
+
+fn judged(store: &PostgresStore, statement: &'static str, index: &str, lines: &[String]) -> Plan {
+    // Names are not quoted in statements, so the server knows them in lower case.
+    let table = store.table.as_str().to_ascii_lowercase();
+    let index = store.table.unqualified(index).to_ascii_lowercase();
+    let whole = format!("Seq Scan on {table}");
+    let reads_whole =
+        lines.iter().filter_map(|line| line.split_once(&whole)).any(|(_, rest)| rest.is_empty() || rest.starts_with(' '));
+    // A bitmap would mean that all matching rows are read before the first is taken.
+    let uses_index = lines.iter().any(|line| line.contains(&format!("using {index} on ")));
+    Plan { statement, good: uses_index && !reads_whole, index, text: lines.join("\n") }
+}

@@ -1,0 +1,149 @@
+//! Routes that had a listener or are paused, and the events that wait for theirs.
+
+use serde_json::json;
+use sqlx::Row;
+use sqlx::postgres::{PgBindIterExt, PgRow};
+
+use super::PostgresStore;
+use super::audit::noted;
+use super::row::{count as number, optional_time};
+use super::run::Statement;
+use crate::event::Route;
+use crate::store::{Audit, RouteRecord, StoreError};
+
+/// Route by route, each from the index on parked routes; what another node is just unparking is stepped over.
+/// $1 aggregate types, $2 event types, $3 most rows.
+pub(super) const UNPARK: &str = "
+UPDATE outbox_event SET parked = NULL, due_at = available_at
+WHERE ctid = ANY (ARRAY (
+  SELECT waiting.place FROM unnest($1::text[], $2::text[]) AS route (aggregate_type, event_type)
+  CROSS JOIN LATERAL (
+    SELECT ctid AS place FROM outbox_event
+    WHERE outbox_event.aggregate_type = route.aggregate_type AND outbox_event.event_type = route.event_type
+      AND parked IS NOT NULL
+    ORDER BY outbox_event.aggregate_type, outbox_event.event_type, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
+  LIMIT $3::bigint))";
+
+/// $1 aggregate types, $2 event types.
+const REMEMBER: &str = "
+INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at)
+SELECT aggregate_type, event_type, now() FROM unnest($1::text[], $2::text[]) AS route (aggregate_type, event_type)
+ORDER BY aggregate_type, event_type
+ON CONFLICT DO NOTHING";
+
+/// Without counts: the routes themselves are few.
+const ROUTES: &str = "
+SELECT aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason,
+       0::bigint AS waiting, 0::bigint AS parked, 0::bigint AS blocked, 0::bigint AS dead
+FROM outbox_event_route FULL JOIN outbox_event_pause USING (aggregate_type, event_type)
+ORDER BY aggregate_type, event_type";
+
+/// Each number from the index that holds just those rows.
+const COUNT: &str = "
+SELECT aggregate_type, event_type, first_seen_at, paused_at, paused_by, reason, waiting, parked, blocked, dead
+FROM (
+  SELECT aggregate_type, event_type, sum(waiting)::bigint AS waiting, sum(parked)::bigint AS parked,
+         sum(blocked)::bigint AS blocked, sum(dead)::bigint AS dead
+  FROM (
+    SELECT aggregate_type, event_type, count(*) AS waiting, 0 AS parked, 0 AS blocked, 0 AS dead FROM outbox_event
+    WHERE due_at IS NOT NULL GROUP BY 1, 2
+    UNION ALL SELECT aggregate_type, event_type, 0, count(*), 0, 0 FROM outbox_event WHERE parked IS NOT NULL GROUP BY 1, 2
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, count(*), 0 FROM outbox_event WHERE behind IS NOT NULL GROUP BY 1, 2
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, count(*) FROM outbox_event WHERE status = 3 GROUP BY 1, 2
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_route
+    UNION ALL SELECT aggregate_type, event_type, 0, 0, 0, 0 FROM outbox_event_pause) AS part
+  GROUP BY aggregate_type, event_type) AS name
+LEFT JOIN outbox_event_route USING (aggregate_type, event_type)
+LEFT JOIN outbox_event_pause USING (aggregate_type, event_type)
+ORDER BY aggregate_type, event_type";
+
+/// $1 to $3 actor, reason and selector, $4 aggregate type, $5 event type.
+const PAUSE: &str = "
+WITH changed AS (
+  INSERT INTO outbox_event_pause (aggregate_type, event_type, paused_at, paused_by, reason)
+  VALUES ($4::text, $5::text, now(), $1::text, $2::text) ON CONFLICT DO NOTHING RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'pause', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+/// $1 to $3 actor, reason and selector, $4 aggregate type, $5 event type.
+const RESUME: &str = "
+WITH changed AS (
+  DELETE FROM outbox_event_pause WHERE aggregate_type = $4::text AND event_type = $5::text RETURNING 1),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'resume', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
+pub(super) async fn unpark(store: &PostgresStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
+    if routes.is_empty() {
+        return Ok(0);
+    }
+    store.execute("unpark events", names(store.statement(UNPARK), routes).bind(i64::from(limit))).await
+}
+
+pub(super) async fn remember(store: &PostgresStore, routes: &[Route]) -> Result<(), StoreError> {
+    if !routes.is_empty() {
+        store.execute("note routes", names(store.statement(REMEMBER), routes)).await?;
+    }
+    Ok(())
+}
+
+fn names<'q>(statement: Statement<'q>, routes: &'q [Route]) -> Statement<'q> {
+    statement
+        .bind(routes.iter().map(|route| route.aggregate_type.as_str()).bind_iter())
+        .bind(routes.iter().map(|route| route.event_type.as_str()).bind_iter())
+}
+
+pub(super) async fn list(store: &PostgresStore) -> Result<Vec<RouteRecord>, StoreError> {
+    read(store, ROUTES).await
+}
+
+pub(super) async fn count(store: &PostgresStore) -> Result<Vec<RouteRecord>, StoreError> {
+    read(store, COUNT).await
+}
+
+async fn read(store: &PostgresStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
+    let action = "read the routes";
+    let rows = store.all(action, store.statement(statement)).await?;
+    // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
+    rows.iter().filter_map(|row| record(row).transpose()).collect::<Result<_, _>>().map_err(|error| store.failed(action, error))
+}
+
+fn record(row: &PgRow) -> Result<Option<RouteRecord>, sqlx::Error> {
+    let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
+        return Ok(None);
+    };
+    Ok(Some(RouteRecord {
+        route,
+        first_seen_at: optional_time(row, "first_seen_at")?,
+        paused_at: optional_time(row, "paused_at")?,
+        paused_by: row.try_get("paused_by")?,
+        pause_reason: row.try_get("reason")?,
+        waiting: number(row, "waiting")?,
+        parked: number(row, "parked")?,
+        blocked: number(row, "blocked")?,
+        dead: number(row, "dead")?,
+    }))
+}
+
+pub(super) async fn pause(store: &PostgresStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    change(store, "pause a route", PAUSE, route, audit).await
+}
+
+pub(super) async fn resume(store: &PostgresStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    change(store, "resume a route", RESUME, route, audit).await
+}
+
+async fn change(
+    store: &PostgresStore,
+    action: &'static str,
+    sql: &'static str,
+    route: &Route,
+    audit: &Audit,
+) -> Result<bool, StoreError> {
+    let bind =
+        |statement: Statement<'static>| statement.bind(route.aggregate_type.to_string()).bind(route.event_type.to_string());
+    Ok(noted(store, action, sql, audit, &json!(route), bind).await? == 1)
+}

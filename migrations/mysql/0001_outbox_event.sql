@@ -1,0 +1,120 @@
+-- The outbox, for MySQL (8.0.16 or later) and MariaDB (10.6 or later). Any program may write to it with a plain INSERT inside its
+-- own transaction:
+--
+--   INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload) VALUES ('OrderPlaced', 'Order', '42', '{"total":9.5}');
+--
+-- event_type and payload are required, everything else has a default. To put a delivery off, set available_at.
+-- All times are UTC, whatever the time zone of the session: write UTC_TIMESTAMP(6), never NOW(6).
+-- Every statement may be repeated, because this database commits each one by itself: a migration that was cut off goes on.
+
+CREATE TABLE IF NOT EXISTS outbox_event (
+  seq            BIGINT       NOT NULL AUTO_INCREMENT,             -- the order of insertion; never reused
+  event_id       VARCHAR(36)  NOT NULL DEFAULT (UUID()),
+  event_type     VARCHAR(128) NOT NULL,
+  aggregate_type VARCHAR(64)  NOT NULL DEFAULT '__GLOBAL__',
+  aggregate_id   VARCHAR(255),
+  tenant_id      VARCHAR(255),
+  headers        MEDIUMTEXT,                                       -- a JSON object of strings, or NULL
+  content_type   VARCHAR(255) NOT NULL DEFAULT 'application/json',
+  payload        LONGBLOB     NOT NULL,                            -- the bytes written are the bytes delivered
+  status         TINYINT      NOT NULL DEFAULT 0,                  -- 0 NEW, 1 DONE, 2 RETRY, 3 DEAD
+  attempts       INT          NOT NULL DEFAULT 0,                  -- counted failures
+  deferrals      INT          NOT NULL DEFAULT 0,                  -- times the listener asked for later, not counted as attempts
+  claims         INT          NOT NULL DEFAULT 0,                  -- claims since the last outcome: many mean that it kills its host
+  claim_seq      BIGINT       NOT NULL DEFAULT 0,                  -- claims in all: the fence, under which every outcome is written
+  replays        INT          NOT NULL DEFAULT 0,                  -- times it was brought back from DEAD
+  occurred_at    DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  created_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  available_at   DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  -- Ready time while waiting, end of the lease while claimed, NULL when finished, parked or behind another.
+  due_at         DATETIME(6)           DEFAULT (UTC_TIMESTAMP(6)),
+  expires_at     DATETIME(6),                                      -- given up, DEAD, if not done by then
+  done_at        DATETIME(6),                                      -- when it became DONE or DEAD
+  parked         TEXT,                                             -- why a due event waits for something that is not time
+  behind         BIGINT,                                           -- the seq of the earlier event of its aggregate that it waits behind
+  blocks         TINYINT      NOT NULL DEFAULT 0,                  -- 1: DEAD, and later events of its aggregate wait for it
+  locked_by      VARCHAR(128),
+  locked_at      DATETIME(6),
+  last_error     TEXT,
+  -- Which of 256 lanes an event belongs to; a lane is worked on by one node at a time. All events of an aggregate are in the same
+  -- lane, those without one are spread.
+  lane           SMALLINT     GENERATED ALWAYS AS (CRC32(COALESCE(NULLIF(aggregate_id, ''), event_id)) % 256) STORED,
+  -- The indexes of this database hold every row. These columns are NULL for the rows that an index is not for, so that those lie
+  -- apart and are never read; and they are hashes, so that the entries are small. Whoever looks by them compares the names too.
+  line           INT UNSIGNED GENERATED ALWAYS AS (
+    CASE WHEN status IN (0, 2) OR blocks = 1 THEN CRC32(CONCAT(aggregate_type, '/', aggregate_id)) END) STORED,
+  dead_route     INT UNSIGNED GENERATED ALWAYS AS (
+    CASE WHEN status = 3 THEN CRC32(CONCAT(aggregate_type, '/', event_type)) END) STORED,
+  parked_route   INT UNSIGNED GENERATED ALWAYS AS (
+    CASE WHEN parked IS NOT NULL THEN CRC32(CONCAT(aggregate_type, '/', event_type)) END) STORED,
+  PRIMARY KEY (seq),
+  UNIQUE KEY outbox_id (event_id),
+  KEY outbox_due (due_at, seq),              -- what is due: finished and parked rows have no due_at
+  KEY outbox_done (status, done_at),         -- what is old enough to purge
+  KEY outbox_dead (dead_route, seq),         -- what is dead, by route
+  KEY outbox_parked (parked_route, seq),     -- what is parked, by route
+  KEY outbox_line (line, seq),               -- the line of an aggregate: what its later events may have to wait for
+  KEY outbox_behind (behind, seq),           -- what waits behind which event
+  -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
+  CONSTRAINT outbox_event_id_length CHECK (CHAR_LENGTH(event_id) BETWEEN 1 AND 36),
+  CONSTRAINT outbox_event_fence CHECK (claim_seq >= 0),
+  CONSTRAINT outbox_event_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL))
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Routes that have had a listener: their events are parked, never killed, while it is away.
+CREATE TABLE IF NOT EXISTS outbox_event_route (
+  aggregate_type VARCHAR(64)  NOT NULL,
+  event_type     VARCHAR(128) NOT NULL,
+  first_seen_at  DATETIME(6)  NOT NULL,
+  PRIMARY KEY (aggregate_type, event_type)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Routes whose events are parked until somebody resumes them.
+CREATE TABLE IF NOT EXISTS outbox_event_pause (
+  aggregate_type VARCHAR(64)  NOT NULL,
+  event_type     VARCHAR(128) NOT NULL,
+  paused_at      DATETIME(6)  NOT NULL,
+  paused_by      VARCHAR(200) NOT NULL,
+  reason         TEXT,
+  PRIMARY KEY (aggregate_type, event_type)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- The hosts that work on this table.
+CREATE TABLE IF NOT EXISTS outbox_event_node (
+  owner       VARCHAR(128) NOT NULL PRIMARY KEY,                   -- what stands in locked_by; another one at every start
+  label       VARCHAR(255) NOT NULL,                               -- host name and process number
+  mode        VARCHAR(64)  NOT NULL,
+  version     VARCHAR(64)  NOT NULL,
+  started_at  DATETIME(6)  NOT NULL,
+  alive_until DATETIME(6)  NOT NULL
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Who works on which lane, and until when unless renewed.
+CREATE TABLE IF NOT EXISTS outbox_event_lane (
+  lane      SMALLINT     NOT NULL PRIMARY KEY,
+  owner     VARCHAR(128),
+  lease_end DATETIME(6)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+INSERT INTO outbox_event_lane (lane)
+WITH RECURSIVE lanes (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM lanes WHERE number < 255)
+SELECT number FROM lanes WHERE NOT EXISTS (SELECT 1 FROM outbox_event_lane AS there WHERE there.lane = number);
+
+-- What was done by hand: who, what, to what, to how many, why.
+CREATE TABLE IF NOT EXISTS outbox_event_audit (
+  id       BIGINT       NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  at       DATETIME(6)  NOT NULL,
+  actor    VARCHAR(200) NOT NULL,
+  action   VARCHAR(64)  NOT NULL,
+  selector MEDIUMTEXT   NOT NULL,                                  -- JSON: an event's id, a route, or a filter
+  count    BIGINT       NOT NULL,
+  reason   TEXT
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- For people: names of states, and payloads as text.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW outbox_event_readable AS
+SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
+       CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
+       attempts, deferrals, claims, replays, parked, behind, blocks, last_error, headers, content_type,
+       CASE WHEN content_type LIKE 'application/json%' THEN CONVERT(payload USING utf8mb4) END AS payload,
+       created_at, available_at, due_at, done_at, locked_by
+FROM outbox_event;

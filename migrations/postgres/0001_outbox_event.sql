@@ -1,0 +1,129 @@
+-- The outbox. Any program may write to it with a plain INSERT inside its own transaction:
+--
+--   INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload)
+--   VALUES ('OrderPlaced', 'Order', '42', convert_to('{"total":9.5}', 'UTF8'));
+--
+-- event_type and payload are required, everything else has a default. To put a delivery off, set available_at. The payload is
+-- bytes: convert_to gives those of a text; a bare literal would have its backslashes read as escapes.
+
+CREATE TABLE outbox_event (
+  seq            bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,  -- the order of insertion; never reused
+  event_id       text        COLLATE "C" NOT NULL UNIQUE DEFAULT gen_random_uuid()::text,
+  event_type     text        COLLATE "C" NOT NULL,
+  aggregate_type text        COLLATE "C" NOT NULL DEFAULT '__GLOBAL__',
+  aggregate_id   text        COLLATE "C",
+  tenant_id      text        COLLATE "C",
+  headers        text        COLLATE "C",               -- a JSON object of strings, or NULL
+  content_type   text        COLLATE "C" NOT NULL DEFAULT 'application/json',
+  payload        bytea       NOT NULL,                  -- the bytes written are the bytes delivered
+  status         smallint    NOT NULL DEFAULT 0,        -- 0 NEW, 1 DONE, 2 RETRY, 3 DEAD
+  attempts       integer     NOT NULL DEFAULT 0,        -- counted failures
+  deferrals      integer     NOT NULL DEFAULT 0,        -- times the listener asked for later, not counted as attempts
+  claims         integer     NOT NULL DEFAULT 0,        -- claims since the last outcome: many of them mean that it kills its host
+  claim_seq      bigint      NOT NULL DEFAULT 0,        -- claims in all: the fence, under which every outcome is written
+  replays        integer     NOT NULL DEFAULT 0,        -- times it was brought back from DEAD
+  occurred_at    timestamptz NOT NULL DEFAULT now(),
+  created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  available_at   timestamptz NOT NULL DEFAULT now(),
+  -- Ready time while waiting, end of the lease while claimed, NULL when finished, parked or behind another.
+  due_at         timestamptz          DEFAULT now(),
+  expires_at     timestamptz,                           -- given up, DEAD, if not done by then
+  done_at        timestamptz,                           -- when it became DONE or DEAD
+  parked         text,                                  -- why a due event waits for something that is not time
+  -- The seq of the earlier event of its aggregate that an event waits behind; it has no due_at then.
+  behind         bigint,
+  -- 1: DEAD, and later events of its aggregate wait until it is replayed, skipped or discarded.
+  blocks         smallint    NOT NULL DEFAULT 0,
+  locked_by      text        COLLATE "C",
+  locked_at      timestamptz,
+  last_error     text,
+  -- Which of 256 lanes an event belongs to; a lane is worked on by one node at a time. All events of an aggregate are in the
+  -- same lane, those without one are spread.
+  lane           smallint    NOT NULL GENERATED ALWAYS AS
+                   ((hashtextextended(coalesce(nullif(aggregate_id, ''), event_id), 0) & 255)::smallint) STORED,
+  -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
+  CONSTRAINT event_id_has_1_to_36_characters CHECK (char_length(event_id) BETWEEN 1 AND 36),
+  CONSTRAINT claim_seq_is_not_negative CHECK (claim_seq >= 0),
+  CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL))
+) WITH (
+  -- Every event is updated twice soon after it was inserted: the room for that is kept beside it.
+  fillfactor = 80,
+  -- Dead row versions are what slows a queue down: they are cleaned by number, not by the share of a table that may be large.
+  autovacuum_vacuum_scale_factor = 0,
+  autovacuum_vacuum_threshold = 10000,
+  autovacuum_vacuum_insert_scale_factor = 0,
+  autovacuum_vacuum_insert_threshold = 100000,
+  autovacuum_analyze_scale_factor = 0,
+  autovacuum_analyze_threshold = 50000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+-- What is due. Finished and parked rows have no due_at, so they cost the claim nothing.
+CREATE INDEX outbox_event_due ON outbox_event (due_at, seq) WHERE due_at IS NOT NULL;
+-- What is old enough to purge.
+CREATE INDEX outbox_event_done ON outbox_event (status, done_at) WHERE done_at IS NOT NULL;
+-- What is dead, by route.
+CREATE INDEX outbox_event_dead ON outbox_event (aggregate_type, event_type, seq) WHERE status = 3;
+-- What is parked, by route.
+CREATE INDEX outbox_event_parked ON outbox_event (aggregate_type, event_type, seq) WHERE parked IS NOT NULL;
+-- The line of an aggregate: what its later events may have to wait for.
+CREATE INDEX outbox_event_line ON outbox_event (aggregate_type, aggregate_id, seq)
+WHERE aggregate_id IS NOT NULL AND (status IN (0, 2) OR blocks = 1);
+-- What waits behind which event.
+CREATE INDEX outbox_event_behind ON outbox_event (behind, seq) WHERE behind IS NOT NULL;
+
+-- Routes that have had a listener: their events are parked, never killed, while it is away.
+CREATE TABLE outbox_event_route (
+  aggregate_type text        COLLATE "C" NOT NULL,
+  event_type     text        COLLATE "C" NOT NULL,
+  first_seen_at  timestamptz NOT NULL,
+  PRIMARY KEY (aggregate_type, event_type)
+);
+
+-- Routes whose events are parked until somebody resumes them.
+CREATE TABLE outbox_event_pause (
+  aggregate_type text        COLLATE "C" NOT NULL,
+  event_type     text        COLLATE "C" NOT NULL,
+  paused_at      timestamptz NOT NULL,
+  paused_by      text        NOT NULL,
+  reason         text,
+  PRIMARY KEY (aggregate_type, event_type)
+);
+
+-- The hosts that work on this table.
+CREATE TABLE outbox_event_node (
+  owner       text        COLLATE "C" NOT NULL PRIMARY KEY,  -- what stands in locked_by; another one at every start
+  label       text        NOT NULL,                          -- host name and process number
+  mode        text        COLLATE "C" NOT NULL,
+  version     text        NOT NULL,
+  started_at  timestamptz NOT NULL,
+  alive_until timestamptz NOT NULL
+);
+
+-- Who works on which lane, and until when unless renewed.
+CREATE TABLE outbox_event_lane (
+  lane      smallint    NOT NULL PRIMARY KEY,
+  owner     text        COLLATE "C",
+  lease_end timestamptz
+) WITH (fillfactor = 50);
+INSERT INTO outbox_event_lane (lane) SELECT number FROM generate_series(0, 255) AS number;
+
+-- What was done by hand: who, what, to what, to how many, why.
+CREATE TABLE outbox_event_audit (
+  id       bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at       timestamptz NOT NULL,
+  actor    text        NOT NULL,
+  action   text        NOT NULL,
+  selector text        NOT NULL,                       -- JSON: an event's id, a route, or a filter
+  count    bigint      NOT NULL,
+  reason   text
+);
+
+-- For people: readable states and payloads. Bytes beyond ASCII are shown escaped, since not every payload is valid text.
+CREATE VIEW outbox_event_readable AS
+SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
+       CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
+       attempts, deferrals, claims, replays, parked, behind, blocks, last_error, headers, content_type,
+       CASE WHEN content_type LIKE 'application/json%' THEN encode(payload, 'escape') END AS payload,
+       created_at, available_at, due_at, done_at, locked_by
+FROM outbox_event;

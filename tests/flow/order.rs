@@ -1,0 +1,310 @@
+//! Order: one event of an aggregate after the other, over workers and nodes, whatever fails.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox::dispatcher::DispatcherConfig;
+use outbox::listener::Fixed;
+use outbox::order::{OnDead, OrderConfig};
+use outbox::purge::{OnDone, PurgeConfig};
+use outbox::store::{Audit, SharedStore};
+use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, OutboxBuilder, Route, Status, Store};
+use support::{Database, Recorder, eventually, in_time};
+
+use crate::common::{ROUTE, at_rest, commit, done, eager, order, outbox as unordered, reaches, row, rows};
+
+const MOMENT: Duration = Duration::from_millis(5);
+
+/// A host that keeps the order of aggregates, on the system's clock, and tries failed events again after a moment.
+fn ordered<S: SharedStore>(store: S) -> OutboxBuilder<S> {
+    Outbox::ordered_by_aggregate(store).poller(eager()).retry(Fixed(MOMENT)).dispatcher(quick())
+}
+
+/// Nodes that notice each other soon.
+fn quick() -> DispatcherConfig {
+    DispatcherConfig {
+        lease: Duration::from_secs(1),
+        deadline: Duration::from_millis(900),
+        max_attempts: 3,
+        ..DispatcherConfig::default()
+    }
+}
+
+/// `rounds` events for each of `aggregates` aggregates, in turns.
+fn lines(aggregates: u32, rounds: u32) -> Vec<Envelope> {
+    (0..rounds).flat_map(|_| (0..aggregates).map(order)).collect()
+}
+
+/// What was delivered of each aggregate, by `seq`, repeats included.
+fn by_aggregate(calls: &[Arc<Event>]) -> BTreeMap<String, Vec<u64>> {
+    let mut lines: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for event in calls {
+        lines.entry(event.aggregate_id().expect("it has one").to_owned()).or_default().push(event.sequence());
+    }
+    lines
+}
+
+/// A listener that fails now and then, by the event and its attempt alone, so that every run fails alike.
+fn moody() -> Recorder {
+    Recorder::answering(|event| {
+        if event.attempt() == 1 && event.sequence() % 7 == 0 {
+            Err(Failure::retryable("moody"))
+        } else {
+            Ok(DispatchResult::Done)
+        }
+    })
+}
+
+pub(crate) async fn events_of_one_aggregate_are_delivered_in_order_though_some_fail<D: Database>(db: &D) {
+    let store = db.another().await;
+    let recorder = moody();
+    let host = ordered(store).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    commit(&host, lines(20, 30)).await;
+
+    done(db, 600).await;
+    for (aggregate, seqs) in by_aggregate(&recorder.calls()) {
+        assert!(seqs.is_sorted(), "a failed one is tried again before the next: {aggregate}: {seqs:?}");
+        assert_eq!(seqs.iter().collect::<BTreeSet<_>>().len(), 30);
+    }
+    host.shutdown().await;
+}
+
+pub(crate) async fn two_events_of_one_aggregate_are_never_with_a_listener_at_once<D: Database>(db: &D) {
+    let store = db.another().await;
+    let at_work: Arc<Mutex<HashMap<String, u32>>> = Arc::default();
+    let crowd = Arc::new(Mutex::new(0));
+    let (seen, most) = (at_work.clone(), crowd.clone());
+    let listener = move |event: Arc<Event>| {
+        let (seen, most) = (seen.clone(), most.clone());
+        async move {
+            let aggregate = event.aggregate_id().expect("it has one").to_owned();
+            *seen.lock().expect("whole").entry(aggregate.clone()).or_default() += 1;
+            tokio::task::yield_now().await;
+            let now = seen.lock().expect("whole").insert(aggregate, 0).expect("it was there");
+            let mut most = most.lock().expect("whole");
+            *most = now.max(*most);
+            Ok(DispatchResult::Done)
+        }
+    };
+    let host = ordered(store).workers(8).listener(ROUTE, listener).start().await.expect("starts");
+
+    commit(&host, lines(3, 100)).await;
+
+    done(db, 300).await;
+    assert_eq!(*crowd.lock().expect("whole"), 1);
+    host.shutdown().await;
+}
+
+pub(crate) async fn one_busy_aggregate_does_not_keep_the_others_waiting<D: Database>(db: &D) {
+    let store = db.another().await;
+    let (slow, recorder) = (Recorder::held(), Recorder::done());
+    let host = ordered(store).listener(ROUTE, slow.listener()).listener(("Order", "Other"), recorder.listener());
+    let host = host.start().await.expect("starts");
+    commit(&host, (0..2_000).map(|_| order(1)).collect()).await;
+    slow.started().await;
+
+    let other = Envelope::new("Other").aggregate("Order", "2").json(&1).expect("good");
+    let id = commit(&host, vec![other]).await[0];
+
+    reaches(db, id, Status::Done).await;
+    assert_eq!(slow.count(), 1, "one at a time");
+    slow.finish(2_000);
+    done(db, 2_001).await;
+    assert!(by_aggregate(&slow.calls())["1"].is_sorted());
+    host.shutdown().await;
+}
+
+pub(crate) async fn a_dead_event_blocks_its_aggregate_until_it_is_skipped_or_replayed<D: Database>(db: &D) {
+    let store = db.another().await;
+    let cured = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let switch = cured.clone();
+    let recorder = Recorder::answering(move |event| {
+        let ill = event.payload::<u32>().expect("a number") == 1 && !switch.load(std::sync::atomic::Ordering::SeqCst);
+        if ill { Err(Failure::unrecoverable("ill")) } else { Ok(DispatchResult::Done) }
+    });
+    let host = ordered(store.clone()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let numbered =
+        |aggregate: &str, number: u32| Envelope::new("OrderPlaced").aggregate("Order", aggregate).json(&number).expect("good");
+    let first = commit(&host, vec![numbered("a", 1), numbered("a", 2), numbered("a", 3), numbered("free", 0)]).await;
+    let second = commit(&host, vec![numbered("b", 1), numbered("b", 2)]).await;
+
+    reaches(db, first[0], Status::Dead).await;
+    reaches(db, first[3], Status::Done).await;
+    reaches(db, second[0], Status::Dead).await;
+    eventually("three wait behind", async || store.stats().await.expect("counts").blocked == 3).await;
+    assert!(row(db, first[0]).await.blocks);
+
+    assert!(host.dead().skip(first[0], &Audit::by("tester")).await.expect("skips"));
+    reaches(db, first[2], Status::Done).await;
+    assert_eq!(row(db, first[0]).await.status, Status::Dead);
+    assert_eq!(row(db, second[1]).await.status, Status::New, "the other aggregate waits on");
+
+    cured.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert!(host.dead().replay(second[0], &Audit::by("tester")).await.expect("replays"));
+    reaches(db, second[1], Status::Done).await;
+    assert!(by_aggregate(&recorder.calls())["b"].is_sorted(), "the replayed one first");
+    host.shutdown().await;
+}
+
+pub(crate) async fn a_dead_event_is_passed_by_when_that_is_asked_for<D: Database>(db: &D) {
+    let store = db.another().await;
+    let recorder = Recorder::answering(|event| match event.payload::<u32>().expect("a number") {
+        1 => Err(Failure::retryable("ill")),
+        _ => Ok(DispatchResult::Done),
+    });
+    let skip = OrderConfig { on_dead: OnDead::Skip, ..OrderConfig::default() };
+    let host = ordered(store).order(skip).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let numbered = |number: u32| Envelope::new("OrderPlaced").aggregate("Order", "a").json(&number).expect("good");
+
+    let ids = commit(&host, vec![numbered(1), numbered(2)]).await;
+
+    reaches(db, ids[1], Status::Done).await;
+    let died = row(db, ids[0]).await;
+    assert_eq!((died.status, died.blocks, died.attempts), (Status::Dead, false, 3));
+    assert!(by_aggregate(&recorder.calls())["a"].is_sorted(), "not before it was given up");
+    host.shutdown().await;
+}
+
+pub(crate) async fn a_failed_event_is_overtaken_when_that_is_asked_for<D: Database>(db: &D) {
+    let store = db.another().await;
+    let recorder = Recorder::answering(|event| match event.payload::<u32>().expect("a number") {
+        1 => Err(Failure::retryable_after(Duration::from_secs(3_600), "later")),
+        _ => Ok(DispatchResult::Done),
+    });
+    let overtake = OrderConfig { stop_on_first_failure: false, ..OrderConfig::default() };
+    let host = ordered(store).order(overtake).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let numbered = |number: u32| Envelope::new("OrderPlaced").aggregate("Order", "a").json(&number).expect("good");
+
+    let ids = commit(&host, vec![numbered(1), numbered(2), numbered(3)]).await;
+
+    reaches(db, ids[2], Status::Done).await;
+    assert_eq!(row(db, ids[0]).await.status, Status::Retry);
+    host.shutdown().await;
+}
+
+pub(crate) async fn nodes_share_the_aggregates_and_take_over_from_one_that_leaves<D: Database>(db: &D) {
+    let store = db.another().await;
+    let recorder = moody();
+    let mut hosts = Vec::new();
+    for _ in 0..3 {
+        let store = db.another().await;
+        hosts.push(ordered(store).listener(ROUTE, recorder.listener()).start().await.expect("starts"));
+    }
+    eventually("each has its share of the lanes", async || {
+        let nodes = store.nodes().await.expect("lists");
+        nodes.len() == 3 && nodes.iter().all(|node| (80..=90).contains(&node.lanes))
+    })
+    .await;
+
+    commit(&hosts[0], lines(30, 10)).await;
+    let leaving = hosts.pop().expect("three hosts");
+    leaving.shutdown().await;
+    commit(&hosts[0], lines(30, 10)).await;
+
+    done(db, 600).await;
+    for (aggregate, seqs) in by_aggregate(&recorder.calls()) {
+        assert!(seqs.is_sorted(), "{aggregate}: {seqs:?}");
+    }
+    assert_eq!(store.nodes().await.expect("lists").len(), 2);
+    for host in hosts {
+        assert_eq!(host.metrics().counts().fenced_outcomes, 0);
+        host.shutdown().await;
+    }
+}
+
+pub(crate) async fn in_total_order_one_node_works_and_another_takes_over<D: Database>(db: &D) {
+    let store = db.another().await;
+    let (one, two) = (Recorder::done(), Recorder::done());
+    let host = |store, recorder: &Recorder| {
+        Outbox::ordered(store).poller(eager()).dispatcher(quick()).listener(ROUTE, recorder.listener())
+    };
+    let first = host(store.clone(), &one).start().await.expect("starts");
+    commit(&first, lines(5, 5)).await;
+    done(db, 25).await;
+    let second = host(db.another().await, &two).start().await.expect("starts");
+    commit(&second, lines(5, 5)).await;
+    done(db, 50).await;
+    assert_eq!((one.count(), two.count()), (50, 0), "only one of them works");
+
+    first.shutdown().await;
+    commit(&second, lines(5, 5)).await;
+
+    done(db, 75).await;
+    assert_eq!(two.count(), 25);
+    assert!(one.calls().iter().map(|event| event.sequence()).is_sorted());
+    second.shutdown().await;
+}
+
+pub(crate) async fn what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for<D: Database>(db: &D) {
+    let store = db.another().await;
+    let ill = Recorder::answering(|_| Err(Failure::unrecoverable("ill")));
+    let host = ordered(store.clone()).listener(ROUTE, ill.listener()).start().await.expect("starts");
+    let ids = commit(&host, vec![order(1), order(1)]).await;
+    eventually("one waits behind", async || store.stats().await.expect("counts").blocked == 1).await;
+    host.shutdown().await;
+
+    let recorder = Recorder::done();
+    let host = Outbox::multi_node(store).poller(eager()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    reaches(db, ids[1], Status::Done).await;
+    host.shutdown().await;
+}
+
+pub(crate) async fn a_stop_gives_back_what_waits_in_lines<D: Database>(db: &D) {
+    let store = db.another().await;
+    let recorder = Recorder::held();
+    let host = ordered(store.clone()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    commit(&host, lines(1, 50)).await;
+    recorder.started().await;
+    eventually("the others are in hand", async || host.in_flight() == 50).await;
+
+    let stopping = tokio::spawn(host.shutdown());
+    recorder.finish(1);
+    in_time("it stops", stopping).await.expect("well");
+
+    let stats = store.stats().await.expect("counts");
+    assert_eq!((stats.done, stats.in_flight), (1, 0));
+    let next = Recorder::done();
+    let host = ordered(store).listener(ROUTE, next.listener()).start().await.expect("starts");
+    done(db, 50).await;
+    assert!(next.calls().iter().map(|event| event.sequence()).is_sorted());
+    host.shutdown().await;
+}
+
+pub(crate) async fn events_of_a_paused_route_wait_until_it_is_resumed<D: Database>(db: &D) {
+    let store = db.typed();
+    let route = Route::try_from(ROUTE).expect("good");
+    let recorder = Recorder::done();
+    store.pause(&route, &Audit { actor: "me".to_owned(), reason: Some("repairs".to_owned()) }).await.expect("pauses");
+    let host = unordered(db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    let id = commit(&host, vec![order(1)]).await[0];
+
+    eventually("it is parked", async || row(db, id).await.parked.is_some()).await;
+    let parked = row(db, id).await.parked.expect("parked");
+    assert_eq!(parked, "the route Order/OrderPlaced is paused by me: repairs");
+    at_rest(&host).await;
+    assert_eq!(recorder.count(), 0);
+    store.resume(&route, &Audit::by("me")).await.expect("resumes");
+    reaches(db, id, Status::Done).await;
+    store.pause(&route, &Audit::by("me")).await.expect("pauses again");
+    eventually("the host has heard of it", async || host.listeners().paused(&route).is_some()).await;
+    let id = commit(&host, vec![order(2)]).await[0];
+    eventually("it is parked", async || row(db, id).await.parked.is_some()).await;
+    assert_eq!(recorder.count(), 1);
+    host.shutdown().await;
+}
+
+pub(crate) async fn a_done_event_leaves_no_row_when_that_is_asked_for<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let delete = PurgeConfig { on_done: OnDone::Delete, ..PurgeConfig::default() };
+    let host = unordered(db).purge(delete).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    commit(&host, lines(10, 2)).await;
+
+    eventually("all rows are gone", async || rows(db).await == 0).await;
+    assert_eq!(recorder.count(), 20);
+    host.shutdown().await;
+}

@@ -1,0 +1,55 @@
+//! Private database servers: started in a directory of their own, reachable from this machine alone, gone with their owner.
+//!
+//! `cargo xtask test` starts one of each for all tests. A test that wants to stop, break or restart a server starts its own:
+//! nobody else is connected to it. Nothing here knows the outbox, nor a database driver.
+
+mod directory;
+mod fault;
+mod mariadb;
+mod postgres;
+mod process;
+mod program;
+mod server;
+
+pub use fault::Fault;
+pub use server::{Server, Stop};
+
+/// A kind of server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// PostgreSQL.
+    PostgreSql,
+    /// MariaDB, which speaks MySQL's protocol.
+    MariaDb,
+}
+
+impl Database {
+    /// As people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PostgreSql => "PostgreSQL",
+            Self::MariaDb => "MariaDB",
+        }
+    }
+
+    /// Debian's package of the server.
+    #[must_use]
+    pub fn package(self) -> &'static str {
+        match self {
+            Self::PostgreSql => "postgresql",
+            Self::MariaDb => "mariadb-server",
+        }
+    }
+
+    /// Whether this machine has the programs that [`Server::start`] needs.
+    #[must_use]
+    pub fn is_installed(self) -> bool {
+        match self {
+            Self::PostgreSql => postgres::PROGRAMS,
+            Self::MariaDb => mariadb::PROGRAMS,
+        }
+        .iter()
+        .all(|name| program::find(name).is_some())
+    }
+}

@@ -1,0 +1,92 @@
+//! How a PostgreSQL is made, started, and known to be ready.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use crate::directory::Directory;
+use crate::process::{self, Signal};
+use crate::program::Account;
+use crate::server::Access;
+use crate::{Database, Fault};
+
+pub(crate) const PROGRAMS: &[&str] = &["initdb", "postgres"];
+
+/// The account that the package makes.
+pub(crate) const ACCOUNT: &str = "postgres";
+
+/// The superuser.
+pub(crate) const USER: &str = "postgres";
+
+/// Makes the files, and the database in them.
+pub(crate) fn prepare(directory: &Directory, account: Account, access: &Access) -> Result<(), Fault> {
+    let log = log(directory.path());
+    let password = directory.write("password", &access.password, account)?;
+    let mut initdb = command(account, "initdb", directory.path())?;
+    // Flushing every file of an empty database takes longer than all the rest, and protects nothing yet.
+    initdb.args(["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER]);
+    initdb.arg("--pgdata").arg(data(directory.path())).arg("--pwfile").arg(&password);
+    process::run(initdb, "", &log)?;
+    fs::remove_file(&password).map_err(|error| Fault::file("remove", &password, &error))?;
+
+    // Without a client program, and before anybody can connect.
+    let mut single = command(account, "postgres", directory.path())?;
+    single.arg("--single").arg("-D").arg(data(directory.path())).arg("postgres");
+    process::run(single, &format!("CREATE DATABASE {}\n", access.database), &log)
+}
+
+/// Starts it; returns once it takes connections.
+///
+/// Durable, as users run theirs: a test that kills it must find again what was committed.
+pub(crate) fn start(directory: &Path, account: Account, access: &Access) -> Result<Child, Fault> {
+    let log = log(directory);
+    let mut postgres = command(account, "postgres", directory)?;
+    postgres.arg("-D").arg(data(directory)).args(["-p", &access.port.to_string()]);
+    for setting in
+        ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=300", "timezone=UTC", "log_timezone=UTC"]
+    {
+        postgres.args(["-c", setting]);
+    }
+    // What is left of an earlier run would be taken for this one's.
+    let status = data(directory).join("postmaster.pid");
+    fs::remove_file(&status).ok();
+    let child = process::start(postgres, &log, Signal::Quit)?;
+    let ready = || fs::read_to_string(&status).is_ok_and(|status| is_ready(&status));
+    process::wait_until(ready, child, Database::PostgreSql.name(), &log)
+}
+
+/// What `pg_ctl` looks at: the eighth line says how far the server is.
+fn is_ready(status: &str) -> bool {
+    status.lines().nth(7).is_some_and(|line| line.trim() == "ready")
+}
+
+/// A developer's own settings for other servers have no place here.
+fn command(account: Account, name: &str, folder: &Path) -> Result<Command, Fault> {
+    let mut command = account.command(name, folder)?;
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("PG")) {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
+}
+
+fn data(directory: &Path) -> std::path::PathBuf {
+    directory.join("data")
+}
+
+fn log(directory: &Path) -> std::path::PathBuf {
+    directory.join("log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_ready_when_its_eighth_line_says_so() {
+        assert!(is_ready("41\n/data\n1700000000\n5432\n\n127.0.0.1\n  5 6\nready   \n"));
+        assert!(!is_ready("41\n/data\n1700000000\n5432\n\n127.0.0.1\n  5 6\nstarting\n"));
+        assert!(!is_ready("41\n/data\n"));
+    }
+}

@@ -1,0 +1,42 @@
+//! Real servers, from start to end.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpStream};
+
+use servers::{Database, Server, Stop};
+
+fn answers(server: &Server) -> bool {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_ok()
+}
+
+/// How many directories of this process there are.
+fn directories() -> usize {
+    let ours = format!("outbox-test-servers-{}-", std::process::id());
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&ours)).count()
+}
+
+/// One after the other: they count the same directories.
+#[test]
+fn a_server_comes_back_on_its_port_after_every_kind_of_stop_and_leaves_nothing_behind() {
+    for database in [Database::PostgreSql, Database::MariaDb] {
+        assert!(database.is_installed(), "{} is missing; `cargo xtask test` installs it", database.name());
+        let mut server = Server::start(database).unwrap();
+        let url = server.url();
+        assert!(answers(&server), "{server:?} runs");
+
+        for how in [Stop::Clean, Stop::Crash] {
+            server.stop(how);
+            assert!(!answers(&server), "{server:?} is stopped: {how:?}");
+            server.resume().unwrap();
+            assert!(answers(&server), "{server:?} runs again after {how:?}");
+        }
+        assert_eq!(server.url(), url);
+
+        assert_eq!(directories(), 1);
+        let port = server.port();
+        drop(server);
+        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err(), "nobody listens any more");
+        assert_eq!(directories(), 0);
+    }
+}

@@ -1,0 +1,321 @@
+//! What only a MySQL or MariaDB server has: other sessions, cut connections, accounts, a planner.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use outbox::event::Fence;
+use outbox::store::mysql::MySqlOptions;
+use outbox::store::{Expectations, NewRow, Settled, Settlement, Severity};
+use outbox::{MySqlStore, Store, StoreError, TransactionalStore};
+use sqlx::{AssertSqlSafe, Executor};
+use support::{Database, Harness, MySql};
+use tokio::task::JoinSet;
+
+use crate::common::{LEASE, claim, event, ownership, plain, plains, request, write, write_one};
+
+async fn with_one_connection(db: &MySql) -> MySqlStore {
+    let options = MySqlOptions::from_url(&db.url()).expect("an address of ours").max_connections(1);
+    MySqlStore::connect_with(options).await.expect("the server answers")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_insert_of_the_command_line_client_is_delivered_whatever_its_time_zone() {
+    let db = MySql::fresh().await;
+    let url = db.url();
+    let (_, rest) = url.split_once("://").expect("a scheme");
+    let (account, host) = rest.rsplit_once('@').expect("an account");
+    let (user, password) = account.split_once(':').unwrap_or((account, ""));
+    let (address, _) = host.split_once('/').expect("a database");
+    let (host, port) = address.split_once(':').unwrap_or((address, "3306"));
+    let insert = "SET time_zone = '+05:30';
+        INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload) VALUES ('OrderPlaced', 'Order', '42', '{\"total\":9.5}')";
+
+    let inserted = Command::new("mariadb")
+        .args(["--host", host, "--port", port, "--user", user, "--protocol", "tcp", db.name(), "--execute", insert])
+        .env("MYSQL_PWD", password)
+        .stdin(Stdio::null())
+        .status()
+        .expect("the client `mariadb` is installed");
+
+    assert!(inserted.success());
+    let claimed = claim(&db, 10).await;
+    assert_eq!(claimed.len(), 1, "due at once");
+    let event = claimed[0].event.as_ref().expect("readable");
+    assert_eq!((event.aggregate_id(), &event.payload_bytes()[..]), (Some("42"), &b"{\"total\":9.5}"[..]));
+    let age = db.now().await.since(event.occurred_at());
+    assert!(age < Duration::from_secs(600), "UTC, not the session's time zone: {age:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claimers_settlers_and_renewers_at_once_never_see_a_deadlock() {
+    let db = MySql::fresh().await;
+    write(&db, &plains(&db, 3_000).await).await;
+    let mut tasks = JoinSet::new();
+    for number in 0..4_usize {
+        let store = db.store();
+        tasks.spawn(async move {
+            let mut finished = 0;
+            loop {
+                let claimed = store.claim(&request(50)).await.expect("no deadlock reaches the caller");
+                if claimed.is_empty() {
+                    return finished;
+                }
+                // Backwards, so that nobody could rely on a common order of the callers.
+                let fences: Vec<Fence> = claimed.iter().rev().map(|one| one.fence).collect();
+                assert_eq!(store.renew(&fences, LEASE).await.expect("renews").len(), fences.len());
+                let settled: Vec<Settled> = fences
+                    .iter()
+                    .enumerate()
+                    .map(|(index, fence)| {
+                        // Each is given back at most once, so that there is an end.
+                        let settlement = match (index + number) % 3 {
+                            0 if fence.claim == 1 => Settlement::Released { after: Duration::ZERO },
+                            1 => Settlement::Erased,
+                            _ => Settlement::Done,
+                        };
+                        finished += u64::from(settlement != Settlement::Released { after: Duration::ZERO });
+                        Settled { fence: *fence, settlement }
+                    })
+                    .collect();
+                assert_eq!(store.settle(&settled).await.expect("settles"), 0, "nobody else had them");
+            }
+        });
+    }
+
+    let finished: u64 = tasks.join_all().await.into_iter().sum();
+
+    let left = db.number("SELECT COUNT(*) FROM outbox_event WHERE status = 0").await;
+    assert_eq!(i64::try_from(finished).expect("small") + left, 3_000, "each event was finished once");
+    assert_eq!(left, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duplicate_leaves_the_callers_transaction_as_it_was() {
+    let db = MySql::fresh().await;
+    let store = db.mysql();
+    let (first, second) = (plain(&db).await, plain(&db).await);
+    write(&db, std::slice::from_ref(&first)).await;
+    let mut transaction = store.begin().await.expect("begins");
+    transaction.execute("CREATE TEMPORARY TABLE business (id INT)").await.expect("made");
+    transaction.execute("INSERT INTO business VALUES (1)").await.expect("written");
+
+    let rows = [&first, &second].map(|envelope| NewRow { envelope, claimed: false });
+    let one = store.insert(transaction.as_mut(), &rows[..1], &ownership()).await.expect("no error");
+    let both = store.insert(transaction.as_mut(), &rows, &ownership()).await.expect("no error");
+    let kept = transaction.fetch_all("SELECT id FROM business").await.expect("the transaction goes on").len();
+    MySqlStore::commit(transaction).await.expect("commits");
+
+    assert_eq!((one, both[0], both[1].is_some(), kept), (vec![None], None, true, 1));
+    assert_eq!(db.number("SELECT COUNT(*) FROM outbox_event").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_of_the_auto_increment_does_not_mix_up_the_rows() {
+    let db = MySql::fresh().await;
+    let store = db.mysql();
+    let envelopes = plains(&db, 50).await;
+    let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    let mut transaction = store.begin().await.expect("begins");
+    transaction.execute("SET auto_increment_increment = 7").await.expect("set");
+
+    let sequences = store.insert(transaction.as_mut(), &rows, &ownership()).await.expect("inserts");
+    let single =
+        store.insert(transaction.as_mut(), &[NewRow { envelope: &plain(&db).await, claimed: false }], &ownership()).await;
+    transaction.execute("SET auto_increment_increment = 1").await.expect("set back");
+    MySqlStore::commit(transaction).await.expect("commits");
+
+    for (envelope, sequence) in envelopes.iter().zip(&sequences) {
+        assert_eq!(Some(crate::common::row(&db, envelope.id()).await.seq), *sequence);
+    }
+    let last = single.expect("inserts")[0].expect("new");
+    assert_eq!(db.number("SELECT MAX(seq) FROM outbox_event").await, i64::try_from(last).expect("small"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
+    let db = MySql::fresh().await;
+    let store = db.another().await;
+    write_one(&db).await;
+    // Several connections are open and idle.
+    let (first, second) = (store.begin().await.expect("begins"), store.begin().await.expect("begins"));
+    MySqlStore::rollback(first).await.expect("rolls back");
+    MySqlStore::rollback(second).await.expect("rolls back");
+    db.execute(&format!(
+        "BEGIN NOT ATOMIC
+           DECLARE finished INT DEFAULT 0; DECLARE victim BIGINT;
+           DECLARE victims CURSOR FOR SELECT id FROM information_schema.processlist
+             WHERE db = '{}' AND id <> CONNECTION_ID();
+           DECLARE CONTINUE HANDLER FOR NOT FOUND SET finished = 1;
+           OPEN victims;
+           killing: LOOP
+             FETCH victims INTO victim;
+             IF finished = 1 THEN LEAVE killing; END IF;
+             KILL victim;
+           END LOOP;
+         END",
+        db.name()
+    ))
+    .await;
+
+    let error = Store::claim(&store, &request(1)).await.expect_err("the first one finds out");
+
+    assert!(matches!(error, StoreError::Disconnected { .. }) && error.is_transient(), "{error:?}");
+    assert_eq!(Store::claim(&store, &request(1)).await.expect("works again").len(), 1);
+    Store::settle(&store, &[]).await.expect("works");
+    assert!(
+        Store::renew(&store, &[Fence { sequence: 1, claim: 1 }], LEASE).await.expect("on its own connection too").len() <= 1
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_became_read_only_says_so_and_is_thrown_away() {
+    let db = MySql::fresh().await;
+    write_one(&db).await;
+    let store = with_one_connection(&db).await;
+    // What a failover makes of a session, here by hand.
+    let mut transaction = store.begin().await.expect("begins");
+    transaction.execute("SET SESSION TRANSACTION READ ONLY").await.expect("set");
+    MySqlStore::commit(transaction).await.expect("commits");
+
+    let error = Store::claim(&store, &request(1)).await.expect_err("read-only");
+
+    assert!(matches!(error, StoreError::Standby { .. }) && error.is_transient(), "{error:?}");
+    assert!(error.to_string().contains("point the address at the primary"), "{error}");
+    assert_eq!(Store::claim(&store, &request(1)).await.expect("on another connection").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_reached_says_why_and_never_the_password() {
+    let db = MySql::fresh().await;
+    let url = db.url();
+    let (_, host) = url.rsplit_once('@').expect("an account");
+    for (address, hint) in [
+        (format!("mysql://nobody:secret@{host}"), "refuses this user"),
+        (url.replace(db.name(), "no_such_database"), "does not know this database"),
+        ("mysql://nobody:secret@127.0.0.1:1/shop".to_owned(), "check host and port"),
+    ] {
+        let mut options = MySqlOptions::from_url(&address).expect("an address of ours");
+        options.acquire_timeout = Duration::from_secs(3);
+
+        let error = MySqlStore::connect_with(options).await.expect_err("cannot be reached");
+
+        let text = outbox::chain(&error);
+        assert!(text.contains(hint) && !text.contains("secret"), "{text}");
+        assert!(matches!(error, StoreError::Unreachable { .. }));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_of_somebody_else_is_left_alone() {
+    let db = MySql::fresh().await;
+    db.execute("CREATE TABLE theirs (id INT)").await;
+    let store = db.other_table("theirs").await;
+
+    for error in [store.check_schema().await.expect_err("not ours"), store.migrate_up().await.expect_err("not ours")] {
+        assert!(matches!(&error, StoreError::NotOurs { table } if table == "theirs"), "{error:?}");
+    }
+
+    assert_eq!(db.number("SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'theirs_migration'").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_migration_that_was_cut_in_the_middle_goes_on() {
+    let db = MySql::fresh().await;
+    let store = db.other_table("cut").await;
+    let whole = store.migration_sql();
+    let middle = whole.find("CREATE TABLE IF NOT EXISTS cut_node").expect("a later table");
+    db.execute(&whole[..middle]).await;
+
+    let applied = store.migrate_up().await.expect("goes on");
+
+    assert_eq!(applied.len(), 1);
+    store.check_schema().await.expect("the schema is whole");
+    assert_eq!(db.number("SELECT COUNT(*) FROM cut_lane").await, 256);
+}
+
+fn expectations() -> Expectations {
+    Expectations { lease: LEASE, deadline: Duration::from_secs(10), max_payload: 1 << 20, connections: 11 }
+}
+
+/// An account for a role, of this test alone: names have at most 32 characters.
+fn account_of(db: &MySql, role: &str) -> String {
+    db.name().replacen("outbox_test", role.trim_start_matches("outbox_"), 1)
+}
+
+/// Makes an account of a role, and opens a store as it.
+async fn as_role(db: &MySql, role: &str) -> MySqlStore {
+    let account = account_of(db, role);
+    let default = if db.number("SELECT VERSION() LIKE '%MariaDB%'").await == 1 { "FOR" } else { "TO" };
+    db.execute(&format!(
+        "CREATE USER '{account}'@'%' IDENTIFIED BY 'a-password'; GRANT {role} TO '{account}'@'%';
+         SET DEFAULT ROLE {role} {default} '{account}'@'%'"
+    ))
+    .await;
+    let url = db.url();
+    let (_, host) = url.rsplit_once('@').expect("an account");
+    MySqlStore::connect(&format!("mysql://{account}:a-password@{host}")).await.expect("the account may use the database")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_role_may_do_its_work_and_nothing_else() {
+    let db = MySql::fresh().await;
+    db.execute(&db.store().grants_sql()).await;
+    let [writer, dispatcher, viewer, migrator] = [
+        as_role(&db, "outbox_writer").await,
+        as_role(&db, "outbox_dispatcher").await,
+        as_role(&db, "outbox_viewer").await,
+        as_role(&db, "outbox_migrator").await,
+    ];
+    let denied = |result: Result<(), StoreError>| {
+        let text = outbox::chain(&result.expect_err("denied"));
+        assert!(text.contains("denied"), "{text}");
+    };
+
+    let envelope = plain(&db).await;
+    let row = NewRow { envelope: &envelope, claimed: false };
+    assert!(Store::write(&writer, &[row], &ownership()).await.expect("a writer writes")[0].is_some());
+    denied(writer.routes().await.map(drop));
+
+    let claimed = Store::claim(&dispatcher, &request(1)).await.expect("a dispatcher claims");
+    let done = Settled { fence: claimed[0].fence, settlement: Settlement::Done };
+    assert_eq!(Store::settle(&dispatcher, &[done]).await.expect("and settles"), 0);
+    let findings = dispatcher.diagnose(&expectations()).await.expect("looks");
+    assert!(findings.iter().all(|finding| finding.severity != Severity::Fault), "{findings:#?}");
+
+    assert_eq!(viewer.stats().await.expect("a viewer looks").done, 1);
+    denied(Store::write(&viewer, &[row], &ownership()).await.map(drop));
+    let findings = viewer.diagnose(&expectations()).await.expect("looks");
+    let lacking = findings.iter().find(|finding| finding.check == "grants").expect("looked at");
+    assert!(lacking.severity == Severity::Fault && lacking.found.contains("UPDATE on outbox_event"), "{lacking:?}");
+
+    denied(dispatcher.migrate_down().await.map(drop));
+    migrator.migrate_down().await.expect("a migrator takes the schema back");
+    migrator.migrate_up().await.expect("and makes it anew");
+    for role in ["outbox_writer", "outbox_dispatcher", "outbox_viewer", "outbox_migrator"] {
+        let account = account_of(&db, role);
+        db.execute(&format!("DROP USER '{account}'@'%'; DROP ROLE {role}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_million_finished_rows_are_never_read_by_what_must_be_fast() {
+    let db = MySql::fresh().await;
+    for (rows, columns, values) in [
+        (1_000, "status, done_at, due_at", "1, UTC_TIMESTAMP(6), NULL"),
+        (100, "status, done_at, due_at", "0, NULL, UTC_TIMESTAMP(6) - INTERVAL 1 HOUR"),
+    ] {
+        let mut other = db.other_program().acquire().await.expect("a connection");
+        let insert = format!(
+            "INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload, {columns})
+             WITH RECURSIVE n (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM n WHERE number < 999)
+             SELECT 'OrderPlaced', 'Order', a.number, '{{}}', {values} FROM n AS a CROSS JOIN n AS b WHERE b.number < {rows}"
+        );
+        other.execute(AssertSqlSafe(insert)).await.expect("inserted");
+    }
+    write(&db, &[event(&db, "Other").await.json(&1).expect("good")]).await;
+
+    let plans = db.store().plans().await.expect("explains");
+
+    let bad: Vec<_> = plans.iter().filter(|plan| !plan.good).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+}

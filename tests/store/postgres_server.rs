@@ -1,0 +1,238 @@
+//! What a server can do to the host. Only PostgreSQL has roles, plans that change with the table, and standbys.
+
+use std::process::Command;
+use std::time::Duration;
+
+use outbox::store::postgres::PostgresOptions;
+use outbox::store::{Filter, NewRow, Settled, Settlement, TableName};
+use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use support::{Harness, Postgres, eventually};
+
+use crate::common::{by_hand, claim, ids, ownership, plain, plains, request, write, write_one};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_insert_of_another_program_is_delivered() {
+    let db = Postgres::fresh().await;
+    let insert = "INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload)
+                  VALUES ('OrderPlaced', 'Order', '42', convert_to('{\"text\":\"a\\nb \\\\ ü\"}', 'UTF8'))";
+
+    let psql = Command::new("psql").args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", insert, db.url()]).status();
+
+    assert!(psql.expect("psql is there").success());
+    let claimed = claim(&db, 10).await;
+    let event = claimed[0].event.as_ref().expect("readable");
+    assert_eq!(&event.payload_bytes()[..], "{\"text\":\"a\\nb \\\\ ü\"}".as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_in_a_named_schema_needs_no_search_path() {
+    let db = Postgres::empty().await;
+    let table = |schema: &str| TableName::new("shop_Events").expect("good").in_schema(schema).expect("good");
+    let (server, _) = db.url().split_once("options=").expect("the harness sets the schema by options");
+    let options = |schema: &str| PostgresOptions::from_url(server).expect("good").table(table(schema));
+    let store = PostgresStore::connect_with(options(db.schema())).await.expect("connects");
+
+    store.migrate_up().await.expect("migrates");
+
+    store.check_schema().await.expect("is there");
+    let envelope = plain(&db).await;
+    store.write(&[NewRow { envelope: &envelope, claimed: false }], &ownership()).await.expect("writes");
+    assert_eq!(ids(&store.claim(&request(10)).await.expect("claims")), [envelope.id()]);
+    assert_eq!(db.number("SELECT count(*) FROM shop_events").await, 1);
+    assert!(store.plans().await.expect("explains").iter().all(|plan| plan.index.starts_with("shop_events_")));
+    store.migrate_down().await.expect("takes it back");
+    db.execute(&store.migration_sql()).await;
+    store.check_schema().await.expect("what was printed is a schema");
+    let nowhere = PostgresStore::connect_with(options("no_such_schema")).await.expect("connects");
+    let error = nowhere.migrate_up().await.expect_err("a DBA makes schemas");
+    assert!(matches!(&error, StoreError::NoNamespace { schema } if schema == "no_such_schema"), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_meets_no_plan_of_an_emptier_table() {
+    let db = Postgres::fresh().await;
+    db.execute("ALTER TABLE outbox_event SET (autovacuum_enabled = off)").await;
+    // Prepared and planned many times while the table is empty.
+    for _ in 0..10 {
+        write_one(&db).await;
+        let settled: Vec<Settled> =
+            claim(&db, 10).await.iter().map(|one| Settled { fence: one.fence, settlement: Settlement::Done }).collect();
+        db.store().settle(&settled).await.expect("settles");
+    }
+    db.execute(
+        "INSERT INTO outbox_event (event_type, payload, status, due_at, done_at)
+         SELECT 'X', 'x', 1, NULL, now() FROM generate_series(1, 1000000);
+         INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload)
+         SELECT 'X', 'Order', n % 5000, 'x' FROM generate_series(1, 100000) AS n",
+    )
+    .await;
+
+    let fresh = db.store().plans().await.expect("explains");
+    db.execute("ANALYZE outbox_event").await;
+    let analysed = db.store().plans().await.expect("explains");
+
+    for plan in fresh.iter().chain(&analysed) {
+        assert!(plan.good, "{}: {}", plan.statement, plan.text);
+    }
+    assert_eq!(claim(&db, 500).await.len(), 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ended_all_connections_is_used_again_without_help() {
+    let db = Postgres::fresh().await;
+    write(&db, &plains(&db, 5).await).await;
+    let name = format!("{}_heals", db.schema());
+    let store = PostgresStore::connect(&format!("{}&application_name={name}", db.url())).await.expect("connects");
+    let mut wake_ups = store.listen().await.expect("listens").expect("PostgreSQL tells");
+    let mut transaction = store.begin().await.expect("begins");
+    transaction.execute("SELECT count(*) FROM outbox_event").await.expect("reads");
+
+    // What a server that stops does to every session.
+    db.execute(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'")).await;
+
+    let error = PostgresStore::commit(transaction).await.expect_err("its connection is gone");
+    assert!(error.is_transient(), "{error:?}");
+    let error = support::in_time("the listener knows", wake_ups.next()).await.expect_err("its connection is gone");
+    assert!(error.is_transient(), "{error:?}");
+    eventually("the host claims again", async || match store.claim(&request(10)).await {
+        Ok(claimed) => claimed.len() == 5,
+        Err(error) => {
+            assert!(error.is_transient(), "{error:?}");
+            false
+        }
+    })
+    .await;
+    let transaction = store.begin().await.expect("begins again");
+    PostgresStore::rollback(transaction).await.expect("rolls back");
+    store.listen().await.expect("listens again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_takes_no_writes_is_not_used_for_ever() {
+    let db = Postgres::fresh().await;
+    let id = write_one(&db).await;
+    let user = db.schema().replace("outbox_test", "outbox_reader");
+    db.execute(&format!("CREATE ROLE {user} SUPERUSER LOGIN; ALTER ROLE {user} SET default_transaction_read_only = on")).await;
+    let options = PostgresOptions::from_url(&as_user(db.url(), &user)).expect("good").connections(1);
+    let store = PostgresStore::connect_with(options).await.expect("connects");
+    // Like a session on a server that became a standby: new ones may write, this one never will.
+    assert!(store.get(id).await.expect("it reads").is_some());
+    db.execute(&format!("ALTER ROLE {user} SET default_transaction_read_only = off")).await;
+
+    let error = store.claim(&request(1)).await.expect_err("takes no writes");
+    let claimed = store.claim(&request(1)).await;
+
+    store.close().await;
+    db.execute(&format!("DROP ROLE {user}")).await;
+    assert!(matches!(error, StoreError::Standby { .. }) && error.is_transient(), "{error:?}");
+    assert_eq!(ids(&claimed.expect("by another session")), [id]);
+}
+
+/// The same server, for another user without a password.
+fn as_user(url: &str, user: &str) -> String {
+    let (scheme, rest) = url.split_once("://").expect("an address");
+    let place = rest.split_once('@').map_or(rest, |(_, place)| place);
+    format!("{scheme}://{place}&user={user}")
+}
+
+/// What a statement comes to for one role: `Ok`, or the SQLSTATE.
+async fn by_role(db: &Postgres, role: &str, sql: &str) -> Result<(), String> {
+    let mut connection = PgConnection::connect(db.url()).await.expect("connects");
+    connection.execute(AssertSqlSafe(format!("SET ROLE {role}"))).await.expect("a superuser may be anybody");
+    let result = connection.execute(AssertSqlSafe(sql.to_owned())).await;
+    connection.close().await.expect("closes");
+    result.map(drop).map_err(|error| error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned())
+}
+
+const FORBIDDEN: &str = "42501";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_role_may_do_its_part_and_no_more() {
+    let db = Postgres::fresh().await;
+    db.execute(&db.store().grants_sql()).await;
+    db.execute(&db.store().grants_sql()).await;
+    let store_as = async |role: &str| {
+        let url = db.url().replace("options=", &format!("options=-crole%3D{role}%20"));
+        PostgresStore::connect(&url).await.expect("connects")
+    };
+
+    let writer = store_as("outbox_writer").await;
+    let envelope = plain(&db).await;
+    let rows = [NewRow { envelope: &envelope, claimed: true }];
+    let mut transaction = writer.begin().await.expect("begins");
+    let written = writer.insert(transaction.as_mut(), &rows, &ownership()).await.expect("writes");
+    PostgresStore::commit(transaction).await.expect("commits");
+    assert!(written[0].is_some());
+    assert_eq!(writer.write(&rows, &ownership()).await.expect("looks"), [None], "a duplicate is told too");
+    by_role(&db, "outbox_writer", "INSERT INTO outbox_event (event_type, payload) VALUES ('X', 'x')").await.expect("may");
+    for sql in ["SELECT payload FROM outbox_event", "UPDATE outbox_event SET status = 1", "DELETE FROM outbox_event"] {
+        assert_eq!(by_role(&db, "outbox_writer", sql).await, Err(FORBIDDEN.to_owned()), "{sql}");
+    }
+
+    let dispatcher = store_as("outbox_dispatcher").await;
+    let claimed = dispatcher.claim(&request(10)).await.expect("claims");
+    let settled: Vec<Settled> = claimed
+        .iter()
+        .map(|one| Settled {
+            fence: one.fence,
+            settlement: Settlement::Dead { error: "no".to_owned(), counted: true, blocks: false },
+        })
+        .collect();
+    assert_eq!(dispatcher.settle(&settled).await.expect("settles"), 0);
+    assert!(dispatcher.replay(ids(&claimed)[0], &by_hand()).await.expect("replays"));
+    dispatcher.check_schema().await.expect("reads the version");
+    assert!(by_role(&db, "outbox_dispatcher", "DROP TABLE outbox_event").await.is_err());
+
+    let viewer = store_as("outbox_viewer").await;
+    assert_eq!(viewer.list(&Filter::default(), 10).await.expect("lists").len(), 2);
+    assert!(matches!(viewer.claim(&request(1)).await, Err(StoreError::Forbidden { .. })));
+    by_role(&db, "outbox_viewer", "SELECT * FROM outbox_event_readable").await.expect("may look");
+    for sql in ["INSERT INTO outbox_event (event_type, payload) VALUES ('X', 'x')", "DELETE FROM outbox_event_route"] {
+        assert_eq!(by_role(&db, "outbox_viewer", sql).await, Err(FORBIDDEN.to_owned()), "{sql}");
+    }
+    by_role(&db, "outbox_migrator", "ALTER TABLE outbox_event ADD COLUMN later integer").await.expect("owns it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_wakes_those_who_listen_to_this_table() {
+    let db = Postgres::fresh().await;
+    let mut wake_ups = db.store().listen().await.expect("listens").expect("PostgreSQL tells");
+
+    db.store().notify().await.expect("tells");
+
+    support::in_time("the notice is heard", wake_ups.next()).await.expect("heard");
+    let other = db.other_table("other").await;
+    other.migrate_up().await.expect("migrates");
+    other.notify().await.expect("tells");
+    let heard = tokio::time::timeout(Duration::from_millis(50), wake_ups.next()).await;
+    assert!(heard.is_err(), "another table's notices are not ours");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_named_without_its_password() {
+    let error = PostgresStore::connect("postgres://joe:s3cret@127.0.0.1:1/shop").await.expect_err("nobody listens there");
+
+    let text = format!("{error} {error:?}");
+    assert!(text.contains("postgres://joe@127.0.0.1:1/shop") && text.contains("no server answers"), "{text}");
+    assert!(!text.contains("s3cret") && error.is_transient(), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_somebody_else_made_is_found() {
+    let db = Postgres::empty().await;
+    db.execute("CREATE TABLE outbox_event (id integer)").await;
+    let expectations = outbox::store::Expectations {
+        lease: Duration::from_secs(30),
+        deadline: Duration::from_secs(10),
+        max_payload: 1 << 20,
+        connections: 5,
+    };
+
+    let findings = db.store().diagnose(&expectations).await.expect("looks");
+
+    let columns = findings.iter().find(|finding| finding.check == "columns").expect("was looked at");
+    assert!(columns.found.contains("claim_seq") && columns.fix.is_some(), "{columns:?}");
+    let row = sqlx::query("SELECT count(*) FROM outbox_event").fetch_one(db.other_program()).await.expect("reads");
+    assert_eq!(row.get::<i64, _>(0), 0, "looking changes nothing");
+}

@@ -1,0 +1,118 @@
+//! Programs that write, and leave a record of it.
+
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use outbox::{Envelope, Outbox, SqliteStore, TransactionalStore};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::history::{Aggregate, Journal, Step, Written};
+
+/// Writers that work at the same time, each on aggregates of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Writers {
+    /// How many of them.
+    pub writers: usize,
+    /// How many events they commit together, at least.
+    pub events: usize,
+    /// How long each rests after a transaction.
+    pub rest: Duration,
+    /// How long a listener shall take for each event.
+    pub takes: Duration,
+}
+
+/// How many aggregates a writer has.
+const AGGREGATES: usize = 10;
+
+/// Every so many transactions one is rolled back, and one is let go without a word, which must come to the same.
+const ROLLED_BACK: usize = 4;
+const DROPPED: usize = 9;
+
+/// Every so many events one fails at first.
+const FAILING: usize = 10;
+
+impl Writers {
+    /// Starts writing events for the plugin `recorder`; each writer keeps a journal `writer-N.jsonl` in the directory.
+    ///
+    /// # Panics
+    /// On a thread of its own, which ends when all is written: when the database cannot be opened, or refuses to begin or to
+    /// write.
+    #[must_use]
+    pub fn start(self, url: &str, directory: &Path) -> JoinHandle<()> {
+        let (url, directory) = (url.to_owned(), directory.to_owned());
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().expect("threads can be made");
+            runtime.block_on(async {
+                if url.starts_with("sqlite:") {
+                    self.write(SqliteStore::open(&url).await.expect("the database is there"), &directory).await;
+                } else {
+                    panic!("no store for {url}");
+                }
+            });
+        })
+    }
+
+    async fn write<S: TransactionalStore + Clone + 'static>(self, store: S, directory: &Path) {
+        let mut tasks = JoinSet::new();
+        for writer in 0..self.writers {
+            let name = format!("writer-{writer}");
+            let journal = Journal::open(&directory.join(&name).with_extension("jsonl"), &name);
+            let outbox = Outbox::writer_only(store.clone()).start().await.expect("the schema is there");
+            tasks.spawn(async move {
+                self.write_one(&outbox, &name, &journal).await;
+                outbox.shutdown().await;
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.expect("the writer wrote all");
+        }
+    }
+
+    async fn write_one<S: TransactionalStore + Clone>(self, outbox: &Outbox<S>, name: &str, journal: &Journal) {
+        let mut committed = 0;
+        for number in 1.. {
+            if committed >= self.events.div_ceil(self.writers) {
+                return;
+            }
+            let transaction = format!("{name}/{number}");
+            let envelopes: Vec<Envelope> = (0..1 + number % 5).map(|part| self.envelope(name, number, part)).collect();
+            let events = envelopes.iter().map(written).collect();
+            journal.record(Step::Intent { transaction: transaction.clone(), events });
+
+            let mut open = outbox.begin().await.expect("begins");
+            let ids = open.write_all(envelopes).await.expect("writes");
+            if number % DROPPED == 0 {
+                journal.record(Step::RolledBack { transaction });
+                drop(open);
+            } else if number % ROLLED_BACK == 0 {
+                journal.record(Step::RolledBack { transaction });
+                open.rollback().await.expect("rolls back");
+            } else {
+                journal.record(match open.commit().await {
+                    Ok(()) => Step::Committed { transaction, sequences: Vec::new() },
+                    Err(_) => Step::Unknown { transaction },
+                });
+                committed += ids.len();
+            }
+            tokio::time::sleep(self.rest).await;
+        }
+    }
+
+    /// Event `part` of transaction `number`; the aggregates take turns.
+    fn envelope(self, writer: &str, number: usize, part: usize) -> Envelope {
+        let succeeds_on = if (number + part).is_multiple_of(FAILING) { 2 } else { 1 };
+        let payload = json!({ "succeeds_on": succeeds_on, "takes_ms": self.takes.as_millis() });
+        Envelope::new("Changed")
+            .aggregate("Account", format!("{writer}.{}", (number + part) % AGGREGATES))
+            .json(&payload)
+            .expect("a good envelope")
+    }
+}
+
+fn written(envelope: &Envelope) -> Written {
+    let kind = envelope.aggregate_type().as_str().to_owned();
+    let aggregate = envelope.aggregate_id().map(|id| Aggregate { kind, id: id.to_owned() });
+    Written { event_id: envelope.id(), aggregate, delayed: envelope.is_delayed() }
+}
