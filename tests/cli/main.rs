@@ -3,5 +3,10 @@
 
 mod commands;
 mod crowd;
+mod dead;
+mod doctor;
 mod host;
 mod program;
+mod route;
+mod schema;
+mod why;

@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use support::sample_plugins;
 use tempfile::TempDir;
 
@@ -76,6 +78,25 @@ impl Place {
     pub(crate) fn json(&self, arguments: &[&str]) -> serde_json::Value {
         let text = self.ok(arguments);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("outbox {arguments:?}: {error}: {text}"))
+    }
+
+    /// Writes one order, by its id.
+    pub(crate) fn order(&self, id: &str, aggregate_id: &str) {
+        let of = ["--aggregate-type", "Order", "--aggregate-id", aggregate_id];
+        let what = ["event", "emit", "--type", "OrderPlaced", "--payload", "{}", "--id", id];
+        self.ok(&[&what[..], &of[..]].concat());
+    }
+
+    /// Changes rows as another program would, or as a host did.
+    pub(crate) fn sql(&self, statement: &str) {
+        let file = self.path().join("outbox.db");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("threads can be started");
+        runtime.block_on(async {
+            let options = SqliteConnectOptions::new().filename(file).busy_timeout(PATIENCE);
+            let mut connection = options.connect().await.expect("the file is there");
+            sqlx::query(AssertSqlSafe(statement)).execute(&mut connection).await.expect("the statement is valid");
+            connection.close().await.expect("it closes");
+        });
     }
 
     /// One number of `outbox stats`.

@@ -14,13 +14,13 @@ use outbox::order::OrderConfig;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
 use outbox::store::TableName;
-use outbox::store::sqlite::SqliteOptions;
 use outbox::units::duration;
 use serde::{Deserialize, Serialize};
 
+use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::plugins::{self, PluginsConfig};
-use layers::{Layers, Origin};
+use layers::Layers;
 
 /// The file that is read when it is there and no other is named.
 const FILE: &str = "outbox.toml";
@@ -63,13 +63,25 @@ impl Default for Config {
 pub(crate) struct DatabaseConfig {
     pub(crate) url: String,
     pub(crate) table: TableName,
+    /// The schema that holds the table, where the database has schemas; `None` for the user's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) schema: Option<String>,
+    /// Most connections of a host; `None` for the driver's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_connections: Option<u32>,
     #[serde(with = "duration")]
     pub(crate) busy_timeout: Duration,
 }
 
 impl Default for DatabaseConfig {
     fn default() -> Self {
-        Self { url: "sqlite:outbox.db".to_owned(), table: TableName::default(), busy_timeout: Duration::from_secs(5) }
+        Self {
+            url: "sqlite:outbox.db".to_owned(),
+            table: TableName::default(),
+            schema: None,
+            max_connections: None,
+            busy_timeout: Duration::from_secs(5),
+        }
     }
 }
 
@@ -183,7 +195,7 @@ impl Settings {
 
     /// Whether somebody set this key.
     pub(crate) fn is_set(&self, key: &str) -> bool {
-        self.layers.origin(key).is_some_and(|origin| *origin != Origin::Default)
+        self.layers.is_set(key)
     }
 }
 
@@ -249,16 +261,17 @@ fn compose(
         layers.flag(one);
     }
     let config = layers.finish::<Config>(reference)?;
-    let faults: Vec<String> = cross_checks(&config).into_iter().map(|fault| layers.placed(fault)).collect();
+    let faults = cross_checks(&config, &|key| layers.is_set(key));
+    let faults: Vec<String> = faults.into_iter().map(|fault| layers.placed(fault)).collect();
     if faults.is_empty() { Ok((config, layers)) } else { Err(faults) }
 }
 
-fn cross_checks(config: &Config) -> Vec<String> {
+fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut faults = config.dispatcher.faults("dispatcher");
     faults.extend(config.poller.faults("poller"));
     faults.extend(config.purge.faults("purge"));
     faults.extend(plugins::faults(&config.plugins));
-    faults.extend(database_fault(&config.database.url));
+    faults.extend(database::faults(&config.database, is_set));
     if config.retry.max < config.retry.base {
         faults.push("retry.max is below retry.base; it is the longest rest, so make it at least as long".to_owned());
     }
@@ -269,31 +282,29 @@ fn cross_checks(config: &Config) -> Vec<String> {
     faults
 }
 
-fn database_fault(url: &str) -> Option<String> {
-    let shown = hide_password(url);
-    match url.split_once(':').map(|(scheme, _)| scheme) {
-        Some("sqlite") => SqliteOptions::from_url(url).err().map(|error| format!("database.url: {error}")),
-        Some(scheme @ ("postgres" | "postgresql" | "mysql" | "mariadb")) => {
-            Some(format!("database.url is `{shown}`; this build supports sqlite (like sqlite:outbox.db), and not {scheme}"))
-        }
-        _ => Some(format!(
-            "database.url is `{shown}`, which is no database address; this build supports sqlite, like sqlite:outbox.db"
-        )),
-    }
-}
-
-/// An address without its password: `postgres://app:***@db/shop`.
+/// An address without its passwords: `postgres://app:***@db/shop?sslpassword=***`.
 pub(crate) fn hide_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    // A password may hold an `@`; the last one ends it.
-    match rest[..end].rsplit_once('@') {
-        Some((user, host)) => {
-            let user = user.split_once(':').map_or_else(|| user.to_owned(), |(user, _)| format!("{user}:***"));
-            format!("{scheme}://{user}@{host}{}", &rest[end..])
+    let (place, query) = url.split_once('?').unwrap_or((url, ""));
+    let mut shown =
+        match place.split_once("://").map(|(scheme, rest)| (scheme, rest.split_at(rest.find('/').unwrap_or(rest.len())))) {
+            // A password may hold an `@`; the last one ends it.
+            Some((scheme, (authority, path))) => match authority.rsplit_once('@') {
+                Some((user, host)) => {
+                    let user = user.split_once(':').map_or_else(|| user.to_owned(), |(user, _)| format!("{user}:***"));
+                    format!("{scheme}://{user}@{host}{path}")
+                }
+                None => place.to_owned(),
+            },
+            None => place.to_owned(),
+        };
+    for (number, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
+        shown.push(if number == 0 { '?' } else { '&' });
+        match pair.split_once('=') {
+            Some((name, _)) if name.contains("password") => shown.push_str(&format!("{name}=***")),
+            _ => shown.push_str(pair),
         }
-        None => url.to_owned(),
     }
+    shown
 }
 
 #[cfg(test)]

@@ -1,12 +1,61 @@
-//! Opening the database of the configuration.
+//! Opening the database of the configuration: the one file of the program that tells kinds of databases apart.
 
 use std::sync::Arc;
 
+use clap::ValueEnum;
+use outbox::store::TableName;
+use outbox::store::mysql::MySqlOptions;
+use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::{SqliteStore, Store};
+use outbox::{MySqlStore, PostgresStore, SqliteStore, Store, StoreError};
 
-use crate::config::Config;
-use crate::failure::Failure;
+use crate::config::{Config, DatabaseConfig, hide_password};
+use crate::failure::{Exit, Failure};
+
+/// Connections that a host needs beside its workers, which hold none while a listener runs: poller, outcomes, leases, questions.
+const LEAST_CONNECTIONS: u32 = 4;
+
+/// A kind of database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// A file
+    #[default]
+    Sqlite,
+    /// A PostgreSQL server
+    Postgres,
+    /// A MySQL or MariaDB server
+    Mysql,
+}
+
+impl Kind {
+    /// The kind that an address asks for; `None` when it is the address of none.
+    pub(crate) fn of(url: &str) -> Option<Self> {
+        match url.split_once(':')?.0 {
+            "sqlite" => Some(Self::Sqlite),
+            "postgres" | "postgresql" => Some(Self::Postgres),
+            "mysql" | "mariadb" => Some(Self::Mysql),
+            _ => None,
+        }
+    }
+
+    /// Its name, as its makers write it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+            Self::Mysql => "MySQL",
+        }
+    }
+
+    /// What an address of it looks like.
+    const fn example(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite:outbox.db",
+            Self::Postgres => "postgres://user:password@host:5432/database",
+            Self::Mysql => "mysql://user:password@host:3306/database",
+        }
+    }
+}
 
 /// Whether the file may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +69,52 @@ pub(crate) enum Missing {
 /// Opens the database.
 pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn Store>, Failure> {
     let database = &config.database;
-    let mut options = SqliteOptions::from_url(&database.url)?.table(database.table.clone());
-    options.busy_timeout = database.busy_timeout;
-    options.create = missing == Missing::Create;
-    Ok(Arc::new(SqliteStore::open_with(options).await?))
+    match kind(&database.url)? {
+        Kind::Sqlite => {
+            let mut options = SqliteOptions::from_url(&database.url)?.table(database.table.clone());
+            options.busy_timeout = database.busy_timeout;
+            options.create = missing == Missing::Create;
+            Ok(Arc::new(SqliteStore::open_with(options).await?))
+        }
+        Kind::Postgres => {
+            let mut options = PostgresOptions::from_url(&with_schema(database))?.table(database.table.clone());
+            options.connections = database.max_connections.unwrap_or(options.connections);
+            Ok(Arc::new(PostgresStore::connect_with(options).await?))
+        }
+        Kind::Mysql => {
+            let mut options = MySqlOptions::from_url(&database.url)?.table(database.table.clone());
+            options.max_connections = database.max_connections.unwrap_or(options.max_connections);
+            Ok(Arc::new(MySqlStore::connect_with(options).await?))
+        }
+    }
+}
+
+/// The address of a PostgreSQL server, with the schema as the first place where every connection looks for the table. The name
+/// was checked when the configuration was read.
+fn with_schema(database: &DatabaseConfig) -> String {
+    let url = &database.url;
+    match &database.schema {
+        None => url.clone(),
+        Some(schema) => format!("{url}{}options[search_path]={schema}", if url.contains('?') { '&' } else { '?' }),
+    }
+}
+
+/// The schema as SQL, without a connection.
+pub(crate) fn schema_sql(kind: Kind, table: &TableName) -> String {
+    match kind {
+        Kind::Sqlite => SqliteStore::schema_sql(table),
+        Kind::Postgres => PostgresStore::schema_sql(table),
+        Kind::Mysql => MySqlStore::schema_sql(table),
+    }
+}
+
+/// What the driver says of an address of its kind.
+fn checked(kind: Kind, url: &str) -> Result<(), StoreError> {
+    match kind {
+        Kind::Sqlite => SqliteOptions::from_url(url).map(drop),
+        Kind::Postgres => PostgresOptions::from_url(url).map(drop),
+        Kind::Mysql => MySqlOptions::from_url(url).map(drop),
+    }
 }
 
 /// Opens the database, whose schema must be ours.
@@ -31,4 +122,101 @@ pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     let store = open(config, Missing::Refuse).await?;
     store.check_schema().await?;
     Ok(store)
+}
+
+/// Tells the hosts that there is something to do. A hint: what was done is done, and their polls find it.
+pub(crate) async fn tell_hosts(store: &dyn Store) {
+    if let Err(error) = store.notify().await {
+        tracing::warn!(error = %outbox::chain(&error), "the hosts could not be told; they see it at their next poll");
+    }
+}
+
+/// The kind of the configuration's database. An address of none was refused when the configuration was read.
+pub(crate) fn kind(url: &str) -> Result<Kind, Failure> {
+    Kind::of(url).ok_or_else(|| Failure::new(Exit::Config, no_address(url)))
+}
+
+fn no_address(url: &str) -> String {
+    let examples: Vec<&str> = Kind::value_variants().iter().map(|kind| kind.example()).collect();
+    format!("database.url is `{}`, which is no database address; write it like {}", hide_password(url), examples.join(" or "))
+}
+
+/// Everything that is wrong with these values; `is_set` tells which keys somebody set.
+pub(crate) fn faults(database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let url = &database.url;
+    let Some(kind) = Kind::of(url) else { return vec![no_address(url)] };
+    let mut faults: Vec<String> = checked(kind, url).err().map(|error| format!("database.url: {error}")).into_iter().collect();
+    faults.extend(misfits(kind, database, is_set));
+    faults
+}
+
+/// Settings that mean nothing for this kind: somebody expects something of them that does not happen.
+fn misfits(kind: Kind, database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let mut faults = Vec::new();
+    match (kind, &database.schema) {
+        (_, None) => {}
+        (Kind::Postgres, Some(schema)) => {
+            faults.extend(
+                TableName::new(schema).err().map(|why| format!("database.schema: {}", why.replace("a table", "a schema"))),
+            );
+        }
+        (Kind::Sqlite, Some(_)) => {
+            faults.push("database.schema is set, but SQLite has no schemas; take it out, or name another file".to_owned());
+        }
+        (Kind::Mysql, Some(_)) => faults
+            .push("database.schema is set, but MySQL's schemas are databases; name one at the end of database.url".to_owned()),
+    }
+    match (kind, database.max_connections) {
+        (_, None) => {}
+        (Kind::Sqlite, Some(_)) => faults.push(
+            "database.max_connections is set, but a SQLite file has one writer and a few readers, whatever is set; take it out"
+                .to_owned(),
+        ),
+        (_, Some(most)) if most < LEAST_CONNECTIONS => faults.push(format!(
+            "database.max_connections is {most}; poller, outcomes, leases and questions need {LEAST_CONNECTIONS} beside each other"
+        )),
+        (_, Some(_)) => {}
+    }
+    if kind != Kind::Sqlite && is_set("database.busy_timeout") {
+        let name = kind.name();
+        faults.push(format!("database.busy_timeout is set, which is SQLite's; take it out, {name} has its own lock timeout"));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scheme_of_an_address_tells_the_kind() {
+        assert_eq!(Kind::of("sqlite:outbox.db"), Some(Kind::Sqlite));
+        assert_eq!(Kind::of("postgresql://db/shop"), Some(Kind::Postgres));
+        assert_eq!(Kind::of("mariadb://db/shop"), Some(Kind::Mysql));
+        assert_eq!((Kind::of("outbox.db"), Kind::of("oracle://db")), (None, None));
+    }
+
+    #[test]
+    fn a_schema_is_where_every_connection_looks_first() {
+        let schema = Some("app".to_owned());
+        let database = |url: &str| DatabaseConfig { url: url.to_owned(), schema: schema.clone(), ..DatabaseConfig::default() };
+        assert_eq!(with_schema(&database("postgres://db/shop")), "postgres://db/shop?options[search_path]=app");
+        let url = with_schema(&database("postgres://db/shop?sslmode=require"));
+        assert_eq!(url, "postgres://db/shop?sslmode=require&options[search_path]=app");
+        assert!(checked(Kind::Postgres, &url).is_ok());
+        let bad = DatabaseConfig { schema: Some("app; DROP".to_owned()), ..DatabaseConfig::default() };
+        assert!(misfits(Kind::Postgres, &bad, &|_| false)[0].contains("is not a schema name"));
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_the_kind_are_told() {
+        let database = DatabaseConfig { schema: Some("app".to_owned()), max_connections: Some(2), ..DatabaseConfig::default() };
+        let said = |kind, is_set: &dyn Fn(&str) -> bool| misfits(kind, &database, is_set).join("\n");
+        let sqlite = said(Kind::Sqlite, &|_| true);
+        assert!(sqlite.contains("SQLite has no schemas") && sqlite.contains("one writer"), "{sqlite}");
+        let postgres = said(Kind::Postgres, &|_| true);
+        assert!(postgres.contains("database.max_connections is 2") && postgres.contains("busy_timeout"), "{postgres}");
+        assert!(!postgres.contains("database.schema") && !said(Kind::Postgres, &|_| false).contains("busy_timeout"));
+        assert!(said(Kind::Mysql, &|_| false).contains("at the end of database.url"));
+    }
 }

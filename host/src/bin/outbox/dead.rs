@@ -1,17 +1,22 @@
 //! `outbox dead`: events that were given up.
 
+mod filter;
+
+use std::sync::Arc;
+
 use clap::{Args, Subcommand};
-use outbox::EventId;
-use outbox::dead::{DeadEvents, ReplayLimits};
+use outbox::dead::DeadEvents;
 use outbox::event::Status;
-use outbox::store::{Audit, DeadFilter};
+use outbox::{EventId, Store};
 use serde::Serialize;
 
+use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::event::{self, Fields, Paging};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, count};
+use filter::{DeadArgs, Limits};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum DeadCommand {
@@ -34,7 +39,7 @@ pub(crate) enum DeadCommand {
         output: Output,
     },
     /// Count dead events
-    #[command(after_help = "Example:\n  outbox dead count --type OrderPlaced")]
+    #[command(after_help = "Example:\n  outbox dead count --type OrderPlaced --since 2h")]
     Count {
         #[command(flatten)]
         filter: DeadArgs,
@@ -43,8 +48,20 @@ pub(crate) enum DeadCommand {
     },
     /// Set dead events back to new, so that they are delivered again
     #[command(after_help = "Examples:\n  outbox dead replay 01JD8Q4T9W3Z6M1N5B7C2V8X0K\n  \
-                            outbox dead replay --all --error timeout --dry-run")]
-    Replay(Replay),
+                            outbox dead replay --all --error timeout --dry-run\n  \
+                            outbox dead replay --all --since 2h --rate 50/s --reason 'the mail server is back'")]
+    Replay(Box<Replay>),
+    /// Let later events of their aggregates go on; the events stay dead
+    #[command(after_help = "Example:\n  outbox dead skip 01JD8Q4T9W3Z6M1N5B7C2V8X0K --reason 'sent by hand'")]
+    Skip {
+        /// The events' ids
+        #[arg(required = true)]
+        ids: Vec<EventId>,
+        #[command(flatten)]
+        reason: Reason,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Delete dead events for good
     #[command(after_help = "Example:\n  outbox dead discard 01JD8Q4T9W3Z6M1N5B7C2V8X0K --yes")]
     Discard {
@@ -55,6 +72,8 @@ pub(crate) enum DeadCommand {
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
+        reason: Reason,
+        #[command(flatten)]
         output: Output,
     },
 }
@@ -62,13 +81,15 @@ pub(crate) enum DeadCommand {
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
     /// The events' ids
-    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "event_type", "aggregate_type", "tenant", "error"])]
+    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "filter", "limit", "time_limit", "rate"])]
     ids: Vec<EventId>,
     /// All that match, and are dead by now
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     filter: DeadArgs,
+    #[command(flatten)]
+    limits: Limits,
     /// Only say how many it would be
     #[arg(long)]
     dry_run: bool,
@@ -76,36 +97,9 @@ pub(crate) struct Replay {
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
+    reason: Reason,
+    #[command(flatten)]
     output: Output,
-}
-
-/// Which dead events.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct DeadArgs {
-    /// Only of this event type
-    #[arg(long = "type", value_name = "TYPE")]
-    event_type: Option<String>,
-    /// Only of this aggregate type
-    #[arg(long, value_name = "TYPE")]
-    aggregate_type: Option<String>,
-    /// Only of this tenant
-    #[arg(long, value_name = "TENANT")]
-    tenant: Option<String>,
-    /// Only with this text in the last error
-    #[arg(long, value_name = "TEXT")]
-    error: Option<String>,
-}
-
-impl DeadArgs {
-    fn filter(&self) -> DeadFilter {
-        DeadFilter {
-            event_type: self.event_type.clone(),
-            aggregate_type: self.aggregate_type.clone(),
-            tenant_id: self.tenant.clone(),
-            error: self.error.clone(),
-            ..DeadFilter::default()
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -117,7 +111,7 @@ struct Counted {
 #[derive(Serialize)]
 struct Done {
     count: u64,
-    /// Not there, or not dead.
+    /// Not there, or not in a state for it.
     missing: Vec<EventId>,
     dry_run: bool,
 }
@@ -130,42 +124,55 @@ impl DeadCommand {
             }
             Self::Show { id, output } => event::show(id, Some(Status::Dead), output.output, config).await,
             Self::Count { filter, output } => {
-                let counted = Counted { count: dead(config).await?.count(&filter.filter()).await? };
+                let store = database::ready(config).await?;
+                let counted = Counted { count: store.count_dead(&filter.filter(store.now().await?)).await? };
                 output::one(&counted, output.output, |counted| format!("{}\n", counted.count))
             }
-            Self::Replay(replay) if replay.all => replay_all(replay, config).await,
-            Self::Replay(Replay { ids, dry_run, output, .. }) => {
-                let dead = dead(config).await?;
-                let step = async |id| if dry_run { is_dead(config, id).await } else { Ok(dead.replay(id, &by_hand()).await?) };
-                each("replayed", ids, dry_run, output, step).await
+            Self::Replay(replay) if replay.all => replay_all(*replay, config).await,
+            Self::Replay(replay) => {
+                let Replay { ids, dry_run, reason, output, .. } = *replay;
+                let store = database::ready(config).await?;
+                let audit = reason.audit();
+                let dead = DeadEvents::new(store.clone());
+                let step = async |id| if dry_run { is_dead(&store, id).await } else { Ok(dead.replay(id, &audit).await?) };
+                let done = each("replayed", "not there, or not dead", ids, dry_run, output, step).await;
+                // Those that went go, whatever became of the others.
+                database::tell_hosts(&*store).await;
+                done
             }
-            Self::Discard { ids, yes, output } => {
-                let dead = dead(config).await?;
+            Self::Skip { ids, reason, output } => {
+                let store = database::ready(config).await?;
+                let audit = reason.audit();
+                let dead = DeadEvents::new(store.clone());
+                let fault = "not there, or no later event has to wait for it";
+                let done = each("skipped", fault, ids, false, output, async |id| Ok(dead.skip(id, &audit).await?)).await;
+                database::tell_hosts(&*store).await;
+                done
+            }
+            Self::Discard { ids, yes, reason, output } => {
+                let store = database::ready(config).await?;
                 let many = u64::try_from(ids.len()).unwrap_or(u64::MAX);
                 output::confirm(&format!("delete {} for good", count(many, "dead event")), yes)?;
-                each("discarded", ids, false, output, async |id| Ok(dead.discard(id, &by_hand()).await?)).await
+                let audit = reason.audit();
+                let dead = DeadEvents::new(store.clone());
+                let step = async |id| Ok(dead.discard(id, &audit).await?);
+                let done = each("discarded", "not there, or not dead", ids, false, output, step).await;
+                // What waited behind them goes on.
+                database::tell_hosts(&*store).await;
+                done
             }
         }
     }
 }
 
-/// Who sits at this terminal, as far as the environment tells.
-pub(crate) fn by_hand() -> Audit {
-    Audit::by(crate::config::user_name())
+async fn is_dead(store: &Arc<dyn Store>, id: EventId) -> Result<bool, Failure> {
+    Ok(store.get(id).await?.is_some_and(|row| row.status == Status::Dead))
 }
 
-async fn dead(config: &Config) -> Result<DeadEvents, Failure> {
-    Ok(DeadEvents::new(database::ready(config).await?))
-}
-
-async fn is_dead(config: &Config, id: EventId) -> Result<bool, Failure> {
-    let row = database::ready(config).await?.get(id).await?;
-    Ok(row.is_some_and(|row| row.status == Status::Dead))
-}
-
-/// Does something to each event, and tells which were not there.
+/// Does something to each event, and tells which were not in a state for it.
 async fn each(
     verb: &str,
+    fault: &str,
     ids: Vec<EventId>,
     dry_run: bool,
     output: Output,
@@ -185,7 +192,7 @@ async fn each(
     }
     let ids: Vec<String> = done.missing.iter().map(EventId::to_string).collect();
     let exit = if done.count == 0 { Exit::NotFound } else { Exit::Partly };
-    Err(Failure::new(exit, format!("not there, or not dead: {}", ids.join(", "))))
+    Err(Failure::new(exit, format!("{fault}: {}", ids.join(", "))))
 }
 
 fn told(verb: &str, events: u64, dry_run: bool) -> String {
@@ -194,20 +201,27 @@ fn told(verb: &str, events: u64, dry_run: bool) -> String {
 }
 
 async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
-    let Replay { filter, dry_run, yes, output, .. } = replay;
-    let filter = filter.filter();
-    let dead = dead(config).await?;
-    let matching = dead.count(&filter).await?;
+    let Replay { filter, limits, dry_run, yes, reason, output, .. } = replay;
+    let store = database::ready(config).await?;
+    let filter = filter.filter(store.now().await?);
+    let dead = DeadEvents::new(store.clone());
+    let wanted = limits.of(dead.count(&filter).await?);
     let show = |events: u64| {
         let done = Done { count: events, missing: Vec::new(), dry_run };
         output::one(&done, output.output, |done| told("replayed", done.count, dry_run))
     };
-    if dry_run || matching == 0 {
-        return show(matching);
+    if dry_run || wanted == 0 {
+        return show(wanted);
     }
-    output::confirm(&format!("set {} back to new and deliver them again", count(matching, "dead event")), yes)?;
-    let bar = output::progress("replaying", Some(matching));
-    let replayed = dead.replay_all(&filter, &ReplayLimits::default(), &by_hand(), |so_far| bar.set_position(so_far)).await;
+    output::confirm(&format!("set {} back to new and deliver them again", count(wanted, "dead event")), yes)?;
+    let bar = output::progress("replaying", Some(wanted));
+    let replayed = dead.replay_all(&filter, &limits.replay(), &reason.audit(), |so_far| bar.set_position(so_far)).await;
     bar.finish_and_clear();
-    show(replayed?)
+    let replayed = replayed?;
+    database::tell_hosts(&*store).await;
+    show(replayed)?;
+    if replayed < wanted {
+        eprintln!("{} still dead; run it again for the rest", count(wanted - replayed, "matching event"));
+    }
+    Ok(())
 }

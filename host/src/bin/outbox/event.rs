@@ -14,6 +14,7 @@ use crate::database;
 use crate::emit::Emit;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, Output, or_dash, relative, short, shown};
+use crate::why::why;
 
 /// How many rows one statement brings while following.
 const PAGE: u32 = 500;
@@ -32,6 +33,14 @@ pub(crate) enum EventCommand {
     /// Show one event whole, with its payload
     #[command(after_help = "Example:\n  outbox event show 01JD8Q4T9W3Z6M1N5B7C2V8X0K --output json")]
     Show {
+        /// The event's id
+        id: EventId,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Tell why an event is where it is: what happened to it, who has it, and what happens next
+    #[command(after_help = "Example:\n  outbox event why 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
+    Why {
         /// The event's id
         id: EventId,
         #[command(flatten)]
@@ -155,6 +164,7 @@ impl EventCommand {
                 list(filter.matching.fields.filter(status)?, &filter.paging, output.output, config).await
             }
             Self::Show { id, output } => show(id, None, output.output, config).await,
+            Self::Why { id, output } => why(id, output.output, config).await,
             Self::Tail(args) => tail(args, config).await,
         }
     }
@@ -189,7 +199,11 @@ fn cells(row: &Record, time: String) -> [String; 8] {
     [
         row.seq.to_string(),
         row.event_id.to_string(),
-        if row.parked.is_some() { format!("{} (parked)", row.status) } else { row.status.to_string() },
+        match (row.parked.is_some(), row.behind.is_some()) {
+            (true, _) => format!("{} (parked)", row.status),
+            (false, true) => format!("{} (blocked)", row.status),
+            (false, false) => row.status.to_string(),
+        },
         route(row),
         short(row.aggregate_id.as_deref().unwrap_or("-"), 24),
         row.attempts.to_string(),
@@ -270,6 +284,8 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("expires_at", time(row.expires_at)),
             ("done_at", time(row.done_at)),
             ("parked", or_dash(row.parked.as_deref())),
+            ("behind", row.behind.map_or_else(|| "-".to_owned(), |seq| format!("seq {seq}"))),
+            ("blocks", if row.blocks { "later events of its aggregate" } else { "-" }.to_owned()),
             ("locked_by", or_dash(row.locked_by.as_deref())),
             ("last_error", or_dash(row.last_error.as_deref())),
         ];

@@ -62,6 +62,11 @@ impl Failure {
         self
     }
 
+    /// What went wrong, without its causes.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// With another message.
     pub(crate) fn named(mut self, message: String) -> Self {
         self.message = message;

@@ -3,20 +3,24 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
+use crate::database::Kind;
 use crate::failure::{Exit, Failure};
 
 /// Every setting with its default, commented out. A test holds it against the defaults.
 const TEMPLATE: &str = include_str!("init.toml");
 
+/// What is different for each database stands here in the template.
+const DATABASE: &str = "{database}\n";
+
 /// Write a commented outbox.toml
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  outbox init && outbox migrate up")]
+#[command(after_help = "Examples:\n  outbox init && outbox migrate up\n  outbox init --db postgres /etc/outbox.toml")]
 pub(crate) struct InitCommand {
     /// For which database
     #[arg(long, value_enum, default_value_t)]
-    db: Database,
+    db: Kind,
     /// Where to write it
     #[arg(default_value = "outbox.toml", value_name = "FILE")]
     file: PathBuf,
@@ -25,15 +29,21 @@ pub(crate) struct InitCommand {
     force: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Database {
-    #[default]
-    Sqlite,
+/// The file for a kind of database.
+pub(crate) fn template(kind: Kind) -> String {
+    TEMPLATE.replace(
+        DATABASE,
+        match kind {
+            Kind::Sqlite => include_str!("init/sqlite.toml"),
+            Kind::Postgres => include_str!("init/postgres.toml"),
+            Kind::Mysql => include_str!("init/mysql.toml"),
+        },
+    )
 }
 
 impl InitCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Self { db: Database::Sqlite, file, force } = self;
+        let Self { db, file, force } = self;
         let mut options = std::fs::OpenOptions::new();
         options.write(true).truncate(true);
         // Looking first and writing then could meet a file that came between.
@@ -43,15 +53,25 @@ impl InitCommand {
             options.create_new(true)
         };
         let name = file.display();
-        let written = options.open(&file).and_then(|mut file| file.write_all(TEMPLATE.as_bytes()));
+        let written = options.open(&file).and_then(|mut file| file.write_all(template(db).as_bytes()));
         written.map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
                 Failure::new(Exit::Conflict, format!("{name} is there already; edit it, or replace it with --force"))
             }
             _ => Failure::new(Exit::Failed, format!("{name} cannot be written")).because(error),
         })?;
-        eprintln!("wrote {name}; every line of it is a default, so change what you need");
-        eprintln!("next: `outbox migrate up` makes the database, `outbox run` starts the host");
+        match db {
+            Kind::Sqlite => {
+                eprintln!("wrote {name}; every line of it is a default, so change what you need");
+                eprintln!("next: `outbox migrate up` makes the database, `outbox run` starts the host");
+            }
+            Kind::Postgres | Kind::Mysql => {
+                eprintln!("wrote {name}; set database.url in it, everything else is a default");
+                eprintln!(
+                    "next: `outbox migrate up` makes the tables, `outbox doctor` looks at the server, `outbox run` starts the host"
+                );
+            }
+        }
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
 //! The `outbox` program: the host, and what an operator needs beside it. Uses the library's public API only.
 #![expect(clippy::print_stderr, reason = "messages for people go to stderr; data goes through output.rs")]
 
+mod audit;
 mod bench;
 mod config;
 mod database;
 mod dead;
 mod dev;
+mod doctor;
 mod emit;
 mod event;
 mod failure;
@@ -13,13 +15,17 @@ mod host;
 mod init;
 mod logging;
 mod migrate;
+mod node;
 mod output;
 mod plugin;
 mod plugins;
 mod purge;
+mod replay;
+mod route;
 mod run;
 mod settings;
 mod stats;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,7 +61,7 @@ struct Global {
     /// The configuration file; default outbox.toml when it is there [env: OUTBOX_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The database, like sqlite:outbox.db [env: OUTBOX_DATABASE_URL]
+    /// The database: sqlite:outbox.db, postgres://user@host/database, mysql://user@host/database [env: OUTBOX_DATABASE_URL]
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
     /// The directory of the plugins
@@ -105,15 +111,26 @@ enum Command {
     /// Bring the schema up to date, take it back, or look at it
     #[command(subcommand)]
     Migrate(migrate::MigrateCommand),
+    Doctor(doctor::DoctorCommand),
     /// Write and look at events
     #[command(subcommand)]
     Event(event::EventCommand),
-    /// Look at dead events, bring them back, throw them away
+    /// Look at dead events, bring them back, let others pass them, throw them away
     #[command(subcommand)]
     Dead(dead::DeadCommand),
+    Replay(replay::ReplayCommand),
+    /// Look at routes, hold their events back, let them go
+    #[command(subcommand)]
+    Route(route::RouteCommand),
     /// Look at plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
+    /// Look at the hosts that work on the table
+    #[command(subcommand)]
+    Node(node::NodeCommand),
+    /// Look at what was done by hand
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     Stats(stats::StatsCommand),
     Purge(purge::PurgeCommand),
     Bench(bench::BenchCommand),
@@ -179,9 +196,14 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
     match command {
         Command::Config(command) => command.run(settings),
         Command::Migrate(command) => command.run(config).await,
+        Command::Doctor(command) => command.run(settings).await,
         Command::Event(command) => command.run(config).await,
         Command::Dead(command) => command.run(config).await,
+        Command::Replay(command) => command.run(config).await,
+        Command::Route(command) => command.run(config).await,
         Command::Plugin(command) => command.run(config).await,
+        Command::Node(command) => command.run(config).await,
+        Command::Audit(command) => command.run(config).await,
         Command::Stats(command) => command.run(config).await,
         Command::Purge(command) => command.run(config).await,
         Command::Bench(command) => command.run(config).await,

@@ -1,18 +1,19 @@
 //! `outbox migrate`: the schema, step by step.
 
 use clap::Subcommand;
-use outbox::SqliteStore;
 use outbox::store::Migration;
 
 use crate::config::{Config, hide_password};
-use crate::database::{self, Missing};
+use crate::database::{self, Kind, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MigrateCommand {
-    /// Bring the schema up to date; makes the SQLite file when it is not there
-    #[command(after_help = "Example:\n  outbox migrate up --database-url sqlite:shop.db")]
+    /// Bring the schema up to date; makes a SQLite file that is not there
+    #[command(
+        after_help = "Examples:\n  outbox migrate up --database-url sqlite:shop.db\n  outbox migrate up --database-url postgres://migrator@db/shop"
+    )]
     Up {
         #[command(flatten)]
         output: Output,
@@ -33,8 +34,12 @@ pub(crate) enum MigrateCommand {
         output: Output,
     },
     /// Print the schema as SQL, for a database administrator; touches no database
-    #[command(after_help = "Example:\n  outbox migrate sql > outbox.sql")]
-    Sql,
+    #[command(after_help = "Examples:\n  outbox migrate sql > outbox.sql\n  outbox migrate sql --db postgres")]
+    Sql {
+        /// For which database; default: that of the configuration
+        #[arg(long, value_enum)]
+        db: Option<Kind>,
+    },
 }
 
 impl MigrateCommand {
@@ -69,7 +74,10 @@ impl MigrateCommand {
                 }
                 Ok(())
             }
-            Self::Sql => output::print(&SqliteStore::schema_sql(&config.database.table)),
+            Self::Sql { db } => {
+                let kind = db.map_or_else(|| database::kind(&config.database.url), Ok)?;
+                output::print(&database::schema_sql(kind, &config.database.table))
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use outbox::time::{Clock, SystemClock, Timestamp};
 use serde::Serialize;
 
+use crate::config::no_color;
 use crate::failure::{Exit, Failure};
 
 /// How data is written.
@@ -80,6 +81,33 @@ pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl 
         }
     }
     lines(&table.to_string())
+}
+
+/// What a colour means; people who cannot see it lose nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    /// Good.
+    Green,
+    /// It will hurt.
+    Yellow,
+    /// It hurts.
+    Red,
+    /// Less important than what stands beside it.
+    Faint,
+}
+
+/// A text in a colour where a person looks at it on a terminal that has colours; as it is elsewhere.
+pub(crate) fn paint(text: &str, colour: Colour) -> Cow<'_, str> {
+    if no_color() || !std::io::stdout().is_terminal() {
+        return Cow::Borrowed(text);
+    }
+    let code = match colour {
+        Colour::Green => 32,
+        Colour::Yellow => 33,
+        Colour::Red => 31,
+        Colour::Faint => 2,
+    };
+    Cow::Owned(format!("\u{1b}[{code}m{text}\u{1b}[0m"))
 }
 
 /// Names and values, one a line.

@@ -9,7 +9,9 @@ use outbox::metrics::Metrics;
 use outbox::purge::{Purge, PurgeLimits};
 use outbox::store::{PurgeRequest, Purged};
 use serde::Serialize;
+use serde_json::json;
 
+use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::failure::Failure;
@@ -40,6 +42,8 @@ pub(crate) struct PurgeCommand {
     /// Do it without a question
     #[arg(long, short)]
     yes: bool,
+    #[command(flatten)]
+    reason: Reason,
     #[command(flatten)]
     output: Output,
 }
@@ -76,8 +80,13 @@ impl PurgeCommand {
         }
         let what = format!("{} finished {} ago or earlier", count(wanted, &format!("{status} event")), span(older_than));
         output::confirm(&format!("delete {what} for good"), self.yes)?;
-        let purge = Purge::new(store, config.purge.clone(), Arc::new(Metrics::default()));
-        let purged = self.purge(&purge, status, older_than, wanted).await?;
+        let purge = Purge::new(store.clone(), config.purge.clone(), Arc::new(Metrics::default()));
+        let mut purged = Purged::default();
+        let ended = self.purge(&purge, status, older_than, wanted, &mut purged).await;
+        // What was deleted is noted, also when the purge did not come to its end.
+        let selector = json!({ "status": status, "older_than": humantime::format_duration(older_than).to_string() });
+        store.note(&self.reason.audit(), "purge", &selector, purged.count).await?;
+        ended?;
         show(purged, false)?;
         if purged.count < wanted {
             eprintln!("the time is over; run it again for the rest");
@@ -85,10 +94,17 @@ impl PurgeCommand {
         Ok(())
     }
 
-    async fn purge(&self, purge: &Purge, status: Status, older_than: Duration, wanted: u64) -> Result<Purged, Failure> {
+    /// Adds to `purged` after every step, so that it is known how far an error let it come.
+    async fn purge(
+        &self,
+        purge: &Purge,
+        status: Status,
+        older_than: Duration,
+        wanted: u64,
+        purged: &mut Purged,
+    ) -> Result<(), Failure> {
         let started = Instant::now();
         let bar = output::progress("deleting", Some(wanted));
-        let mut purged = Purged::default();
         while purged.count < wanted {
             let time = self.time_limit.map(|limit| limit.saturating_sub(started.elapsed()));
             if time.is_some_and(|time| time.is_zero()) {
@@ -103,6 +119,6 @@ impl PurgeCommand {
             }
         }
         bar.finish_and_clear();
-        Ok(purged)
+        Ok(())
     }
 }

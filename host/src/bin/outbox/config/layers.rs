@@ -55,7 +55,7 @@ pub(crate) struct Layers {
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
-const WITHOUT_DEFAULT: [&str; 2] = ["purge.dead_retention", "plugins.cache_dir"];
+const WITHOUT_DEFAULT: [&str; 4] = ["database.schema", "database.max_connections", "purge.dead_retention", "plugins.cache_dir"];
 
 impl Layers {
     /// The lowest layer.
@@ -145,6 +145,11 @@ impl Layers {
     /// What set this key.
     pub(crate) fn origin(&self, key: &str) -> Option<&Origin> {
         self.leaves.get(&key.split('.').map(str::to_owned).collect::<Key>()).map(|leaf| &leaf.origin)
+    }
+
+    /// Whether somebody set this key.
+    pub(crate) fn is_set(&self, key: &str) -> bool {
+        self.origin(key).is_some_and(|origin| *origin != Origin::Default)
     }
 
     /// A fault with the place of the first key that it names.
@@ -291,7 +296,7 @@ fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
 }
 
 /// How many letters must change: Levenshtein's.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
         let mut corner = std::mem::replace(&mut row[0], i + 1);

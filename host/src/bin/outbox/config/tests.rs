@@ -1,9 +1,11 @@
+use super::layers::Origin;
 use super::*;
+use crate::database::Kind;
 
 fn composed(file: &str, environment: &[(&str, &str)], flags: &[Override]) -> Result<(Config, Layers), Vec<String>> {
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     compose(Some(("outbox.toml", file)), environment, flags, &|source, name| match (source, name) {
-        ("env", "TOKEN") => Ok("hunter2".to_owned()),
+        ("env", "TOKEN" | "OUTBOX_DATABASE_PASSWORD") => Ok("hunter2".to_owned()),
         _ => Err(format!("${{{source}:{name}}} is not there")),
     })
 }
@@ -58,9 +60,9 @@ fn text_that_is_no_toml_is_told_with_its_line() {
 }
 
 #[test]
-fn a_database_that_this_build_does_not_speak_is_refused_without_its_password() {
+fn an_address_of_no_database_is_refused_without_its_password() {
     for (url, part) in [
-        ("postgres://app:s3cret@db/shop", "this build supports sqlite"),
+        ("oracle://app:s3cret@db/shop", "no database address"),
         ("outbox.db", "no database address"),
         ("sqlite::memory:", "would lose its events"),
     ] {
@@ -108,6 +110,10 @@ fn one_underscore_too_few_is_told_and_names_that_others_set_are_left_alone() {
 #[test]
 fn passwords_are_hidden_in_addresses() {
     assert_eq!(hide_password("postgres://app:p@ss@db:5432/shop?x=1"), "postgres://app:***@db:5432/shop?x=1");
+    assert_eq!(
+        hide_password("postgres://db/shop?password=p&sslmode=require"),
+        "postgres://db/shop?password=***&sslmode=require"
+    );
     for same in ["sqlite:outbox.db", "sqlite:///var/lib/outbox.db", "mysql://app@db/shop"] {
         assert_eq!(hide_password(same), same);
     }
@@ -115,8 +121,8 @@ fn passwords_are_hidden_in_addresses() {
 
 #[test]
 fn what_init_writes_is_every_default() {
-    let template = include_str!("../init.toml");
-    let (_, untouched) = composed(template, &[], &[]).unwrap();
+    let template = crate::init::template(Kind::Sqlite);
+    let (_, untouched) = composed(&template, &[], &[]).unwrap();
     assert!(untouched.leaves.values().all(|leaf| leaf.origin == Origin::Default), "nothing is set before somebody sets it");
     let setting = |line: &str| line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', '#'])).map(str::to_owned);
     let file: String = template.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned()) + "\n").collect();
@@ -125,4 +131,17 @@ fn what_init_writes_is_every_default() {
     assert!(unset.is_empty(), "not in the template: {unset:?}");
     let written = |config: &Config| toml::to_string(config).unwrap();
     assert_eq!(written(&config), written(&Config::default()));
+}
+
+#[test]
+fn what_init_writes_for_a_server_sets_its_address_alone() {
+    for (kind, scheme) in [(Kind::Postgres, "postgres://"), (Kind::Mysql, "mysql://")] {
+        let file: toml::Table = crate::init::template(kind).parse().unwrap();
+        let database = file["database"].as_table().unwrap();
+        assert_eq!(database.len(), 1, "{database:?}");
+        assert!(database["url"].as_str().is_some_and(|url| url.starts_with(scheme) && url.contains("${env:")), "{database:?}");
+        assert!(file.iter().all(|(name, value)| name == "database" || value.as_table().is_some_and(toml::Table::is_empty)));
+        let (config, _) = composed(&crate::init::template(kind), &[], &[]).unwrap();
+        assert!(config.database.url.contains("hunter2"));
+    }
 }

@@ -1,0 +1,139 @@
+//! Which dead events are meant, how far and how fast they go.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use outbox::dead::ReplayLimits;
+use outbox::store::DeadFilter;
+use outbox::time::Timestamp;
+
+/// Which dead events.
+#[derive(Args, Clone, Debug)]
+#[group(id = "filter", multiple = true)]
+pub(crate) struct DeadArgs {
+    /// Only of this event type
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Only of this aggregate type
+    #[arg(long, value_name = "TYPE")]
+    aggregate_type: Option<String>,
+    /// Only of this aggregate
+    #[arg(long, value_name = "ID")]
+    aggregate_id: Option<String>,
+    /// Only of this tenant
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+    /// Only with this text in the last error
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// Only those that failed no more often than this
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<u32>,
+    /// Only those that died since then: `2h` ago, or a time like 2026-11-21T08:30:00Z
+    #[arg(long, value_name = "WHEN")]
+    since: Option<When>,
+    /// Only those that died until then
+    #[arg(long, value_name = "WHEN")]
+    until: Option<When>,
+}
+
+impl DeadArgs {
+    /// As the store wants it; spans count back from `now`, the time of the database.
+    pub(crate) fn filter(&self, now: Timestamp) -> DeadFilter {
+        DeadFilter {
+            event_type: self.event_type.clone(),
+            aggregate_type: self.aggregate_type.clone(),
+            aggregate_id: self.aggregate_id.clone(),
+            tenant_id: self.tenant.clone(),
+            error: self.error.clone(),
+            max_attempts: self.max_attempts,
+            dead_after: self.since.map(|since| since.from(now)),
+            dead_before: self.until.map(|until| until.from(now)),
+        }
+    }
+}
+
+/// A time, or how long ago it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl When {
+    fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(time) => time,
+            Self::Ago(span) => now.minus(span),
+        }
+    }
+}
+
+impl FromStr for When {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(span) = humantime::parse_duration(text) {
+            return Ok(Self::Ago(span));
+        }
+        text.parse().map(Self::At).map_err(|_| "write a span like 2h, or a time like 2026-11-21T08:30:00Z".to_owned())
+    }
+}
+
+/// How far and how fast.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// At most so many events
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Stop after so long; what is left then stays dead
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    time_limit: Option<Duration>,
+    /// No faster than this, like 50/s, so that a receiver that has just recovered is not run over
+    #[arg(long, value_name = "RATE", value_parser = per_second)]
+    rate: Option<u32>,
+    /// Most events brought back by one statement
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    batch_size: u32,
+}
+
+impl Limits {
+    /// As the library wants it.
+    pub(crate) fn replay(self) -> ReplayLimits {
+        ReplayLimits { batch_size: self.batch_size, per_second: self.rate, time: self.time_limit, events: self.limit }
+    }
+
+    /// How many of those that match would go if time were no matter.
+    pub(crate) fn of(self, matching: u64) -> u64 {
+        matching.min(self.limit.unwrap_or(u64::MAX))
+    }
+}
+
+/// `50/s`, or `50`.
+fn per_second(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text).trim();
+    match number.parse() {
+        Ok(0) | Err(_) => Err("write it like 50/s; at least 1/s".to_owned()),
+        Ok(rate) => Ok(rate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_given_as_such_or_as_how_long_ago() {
+        let now = Timestamp::from_micros(10_000_000_000);
+        assert_eq!("2h".parse::<When>().unwrap().from(now), now.minus(Duration::from_secs(7_200)));
+        assert_eq!("1970-01-01T00:00:01Z".parse::<When>().unwrap().from(now), Timestamp::from_micros(1_000_000));
+        assert!("yesterday".parse::<When>().unwrap_err().contains("2h"));
+    }
+
+    #[test]
+    fn a_rate_is_events_a_second() {
+        assert_eq!((per_second("50/s"), per_second("7")), (Ok(50), Ok(7)));
+        assert!(per_second("0/s").is_err() && per_second("fast").is_err());
+    }
+}

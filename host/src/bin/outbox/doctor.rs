@@ -1,0 +1,142 @@
+//! `outbox doctor`: what is wrong, and what to do about it.
+
+mod look;
+
+use clap::Args;
+use outbox::Store;
+use outbox::event::MAX_PAYLOAD_BYTES;
+use outbox::store::{Expectations, Finding, Plan, Severity};
+
+use crate::config::{Config, Settings, hide_password};
+use crate::database::{self, Missing};
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Colour, Output, count, paint, shown};
+
+/// Connections that the drivers open unless `database.max_connections` says otherwise.
+const USUAL_CONNECTIONS: u32 = 10;
+
+/// Look at everything: settings, plugins, the database, hosts, routes, events; each finding with its fix
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  outbox doctor\n  outbox doctor --output json\n  outbox doctor --grants > grants.sql\n\n\
+                        Changes nothing. Exit code 8 when something was found, 5 when the database cannot be reached, 4 when\n\
+                        the configuration is not valid.")]
+pub(crate) struct DoctorCommand {
+    /// Print the SQL that gives each role the least rights, and nothing else
+    #[arg(long, conflicts_with = "explain")]
+    grants: bool,
+    /// Print how the database would run each statement of the hot walk, and the index that it lives on
+    #[arg(long)]
+    explain: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl DoctorCommand {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<(), Failure> {
+        let config = &settings.config;
+        if self.grants {
+            return output::print(&database::open(config, Missing::Refuse).await?.grants_sql());
+        }
+        if self.explain {
+            return explain(&database::ready(config).await?.plans().await?, self.output);
+        }
+        let mut findings = vec![look::settings(settings)];
+        let plugins = look::plugins(config).await;
+        findings.extend(plugins.findings);
+        let looked = match database::open(config, Missing::Refuse).await {
+            Ok(store) => database(&*store, config, plugins.routes.as_deref(), &mut findings).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = &looked {
+            let url = hide_password(&config.database.url);
+            let fix = "start the database or correct database.url; the rest of the examination needs it";
+            let found = format!("the database {url} could not be looked at: {}", failure.message());
+            findings.push(Finding::fault("connection", found, fix));
+        }
+        show(&findings, self.output)?;
+        looked?;
+        if findings.iter().all(|finding| finding.severity == Severity::Good) {
+            Ok(())
+        } else {
+            Err(Failure::silent(Exit::Findings))
+        }
+    }
+}
+
+/// What needs the database. What was found before an error is kept.
+async fn database(
+    store: &dyn Store,
+    config: &Config,
+    answered: Option<&[outbox::Route]>,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Failure> {
+    let expectations = Expectations {
+        lease: config.dispatcher.lease,
+        deadline: config.dispatcher.deadline,
+        max_payload: MAX_PAYLOAD_BYTES,
+        connections: config.database.max_connections.unwrap_or(USUAL_CONNECTIONS),
+    };
+    findings.extend(store.diagnose(&expectations).await?);
+    // The examination has said what is wrong with the schema; without it there is nothing more to look at.
+    if store.check_schema().await.is_err() {
+        return Ok(());
+    }
+    let nodes = store.nodes().await?;
+    let stats = store.stats().await?;
+    findings.extend(look::nodes(&nodes));
+    findings.extend(look::routes(&store.count_routes().await?, answered, store.now().await?));
+    findings.extend(look::events(&stats, nodes.iter().any(|node| node.alive)));
+    Ok(())
+}
+
+fn show(findings: &[Finding], output: Output) -> Result<(), Failure> {
+    output::many(findings, output.output, text)?;
+    let number = |severity| u64::try_from(findings.iter().filter(|one| one.severity == severity).count()).unwrap_or(u64::MAX);
+    let (warnings, faults) = (number(Severity::Warning), number(Severity::Fault));
+    let all = count(u64::try_from(findings.len()).unwrap_or(u64::MAX), "check");
+    if warnings + faults == 0 {
+        eprintln!("{all}, all good");
+    } else {
+        eprintln!("{all}: {}, {}", count(faults, "fault"), count(warnings, "warning"));
+    }
+    Ok(())
+}
+
+/// One line a finding, and its fix below it.
+fn text(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for finding in findings {
+        let (mark, colour) = match finding.severity {
+            Severity::Good => ("✓", Colour::Green),
+            Severity::Warning => ("!", Colour::Yellow),
+            Severity::Fault => ("✗", Colour::Red),
+        };
+        text.push_str(&format!("{} {:width$}  {}\n", paint(mark, colour), finding.check, shown(&finding.found)));
+        if let Some(fix) = &finding.fix {
+            for line in fix.lines() {
+                text.push_str(&format!("  {:width$}  {} {}\n", "", paint("→", Colour::Faint), shown(line)));
+            }
+        }
+    }
+    text
+}
+
+fn explain(plans: &[Plan], output: Output) -> Result<(), Failure> {
+    output::many(plans, output.output, |plans| {
+        let mut text = String::new();
+        for plan in plans {
+            let (mark, colour) = if plan.good { ("✓", Colour::Green) } else { ("✗", Colour::Red) };
+            text.push_str(&format!("{} {}  on {}\n", paint(mark, colour), plan.statement, plan.index));
+            for line in plan.text.lines() {
+                text.push_str(&format!("    {}\n", paint(line, Colour::Faint)));
+            }
+        }
+        text
+    })?;
+    if plans.iter().all(|plan| plan.good) {
+        return Ok(());
+    }
+    eprintln!("a statement that does not use its index reads the whole table; `outbox doctor` looks for missing ones");
+    Err(Failure::silent(Exit::Findings))
+}

@@ -1,0 +1,183 @@
+//! What only the program looks at: settings, plugins, other hosts, routes, events. Pure, but for the plugins.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use outbox::store::{Finding, NodeRecord, RouteRecord, Stats};
+use outbox::time::Timestamp;
+use outbox::{Mode, Route};
+
+use crate::config::{Config, Settings};
+use crate::output::{count, short, span};
+use crate::plugin::routes as names;
+use crate::plugins::{self, PluginState, PluginStatus};
+
+/// A due event that has waited for so long is a sign that nobody delivers, or too slowly.
+const LONG: Duration = Duration::from_secs(5 * 60);
+
+/// The mode in which a host takes the table to be its own.
+const ALONE: &str = "single_node";
+/// Modes that keep an order, as long as every host on the table runs in the same one.
+const IN_ORDER: [&str; 2] = ["ordered", "ordered_by_aggregate"];
+
+/// Whoever gets here has a valid configuration.
+pub(super) fn settings(settings: &Settings) -> Finding {
+    let from = settings.file.as_ref().map_or_else(
+        || "defaults, environment and flags are valid; no outbox.toml here".to_owned(),
+        |file| format!("{}, environment and flags are valid", file.display()),
+    );
+    Finding::good("configuration", from)
+}
+
+/// What was found in the plugins directory, and what its plugins answer.
+pub(super) struct Plugins {
+    pub(super) findings: Vec<Finding>,
+    /// `None` when that is not known: no directory, or hosts whose listeners are code.
+    pub(super) routes: Option<Vec<Route>>,
+}
+
+/// Loads every plugin, without serving it.
+pub(super) async fn plugins(config: &Config) -> Plugins {
+    if config.mode == Mode::WriterOnly {
+        let finding = Finding::good("plugins", "mode is writer_only: this host delivers nothing");
+        return Plugins { findings: vec![finding], routes: None };
+    }
+    let dir = config.plugins.dir.display();
+    match plugins::inspect(config).await {
+        Err(error) => {
+            let fix = format!("correct {dir}, or name another directory with plugins.dir");
+            let finding = Finding::fault("plugins", outbox::chain(&error), fix);
+            Plugins { findings: vec![finding], routes: None }
+        }
+        Ok(found) => {
+            let sections = config.plugins.manifests.keys().map(String::as_str).collect();
+            let routes = found.iter().flat_map(|plugin| plugin.routes.clone()).collect();
+            Plugins { findings: of_plugins(&dir.to_string(), &found, &sections), routes: Some(routes) }
+        }
+    }
+}
+
+fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (failed, serving): (Vec<_>, Vec<_>) = found.iter().partition(|plugin| plugin.state == PluginState::Failed);
+    for plugin in failed {
+        let (name, why) = (&plugin.name, plugin.error.as_deref().unwrap_or("it could not be loaded"));
+        let fix = format!("replace or repair it; try with: outbox plugin check {}", plugin.file.display());
+        findings.push(Finding::fault("plugins", format!("{name} cannot serve: {why}"), fix));
+    }
+    for name in sections.iter().filter(|name| !found.iter().any(|plugin| plugin.name == **name)) {
+        let what = format!("the configuration has a section [plugins.{name}], but {dir} holds no {name}.wasm");
+        findings.push(Finding::warning(
+            "plugins",
+            what,
+            format!("copy the component to {dir}/{name}.wasm, or delete the section"),
+        ));
+    }
+    if found.is_empty() {
+        let what = format!("{dir} holds no plugins, so nobody answers");
+        findings.push(Finding::warning("plugins", what, format!("copy a component there as {dir}/NAME.wasm")));
+    }
+    for plugin in serving {
+        let version = plugin.version.as_deref().unwrap_or("without a version");
+        let routes = short(&names(&plugin.routes), 100);
+        findings.push(Finding::good("plugins", format!("{} {version} answers {routes}", plugin.name)));
+    }
+    findings
+}
+
+/// Who else works on the table, and whether they go together.
+pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
+    let live: Vec<&NodeRecord> = nodes.iter().filter(|node| node.alive).collect();
+    let named = |nodes: &[&NodeRecord]| {
+        let names: Vec<String> = nodes.iter().map(|node| format!("{} ({})", node.label, node.mode)).collect();
+        names.join(", ")
+    };
+    if live.is_empty() {
+        return vec![Finding::good("nodes", "no host says that it works on this table now")];
+    }
+    let mut findings = Vec::new();
+    let hosts: Vec<&NodeRecord> = live.iter().copied().filter(|node| node.mode != "writer_only").collect();
+    if hosts.len() > 1
+        && let Some(alone) = hosts.iter().find(|node| node.mode == ALONE)
+    {
+        let what = format!("{} runs as {ALONE}, but others work on the table, too: {}", alone.label, named(&hosts));
+        findings.push(Finding::warning("nodes", what, "stop all but one, or set mode = \"multi_node\" for all of them"));
+    }
+    if let Some(ordered) = hosts.iter().find(|node| IN_ORDER.contains(&node.mode.as_str()))
+        && hosts.iter().any(|node| node.mode != ordered.mode)
+    {
+        let mode = &ordered.mode;
+        let what = format!("{} keeps an order ({mode}) that other hosts do not: {}", ordered.label, named(&hosts));
+        findings.push(Finding::fault("nodes", what, format!("set mode = \"{mode}\" for all of them, or for none")));
+    }
+    let versions: BTreeSet<&str> = live.iter().map(|node| node.version.as_str()).collect();
+    let version = versions.into_iter().collect::<Vec<_>>().join(" and ");
+    if findings.is_empty() {
+        let many = count(u64::try_from(live.len()).unwrap_or(u64::MAX), "live host");
+        findings.push(Finding::good("nodes", format!("{many}, version {version}: {}", named(&live))));
+    }
+    findings
+}
+
+/// Routes whose events wait for something that somebody has to do. `answered` is what the plugins here answer, if known.
+pub(super) fn routes(routes: &[RouteRecord], answered: Option<&[Route]>, now: Timestamp) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for known in routes {
+        let (route, parked) = (&known.route, count(known.parked, "event"));
+        if let Some(since) = known.paused_at {
+            let by = known.paused_by.as_deref().unwrap_or("somebody");
+            let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
+            let held = if known.parked > 0 { format!("; {parked} held back") } else { String::new() };
+            let what = format!("{route} has been paused by {by} for {}{why}{held}", span(now.since(since)));
+            findings.push(Finding::warning("routes", what, format!("when that is over: outbox route resume {route}")));
+        } else if known.parked > 0 {
+            let here = answered.is_some_and(|answered| answered.contains(route));
+            let fix = if here {
+                "a plugin here answers it: start a host with `outbox run`, which lets them go on".to_owned()
+            } else {
+                format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`")
+            };
+            findings.push(Finding::warning("routes", format!("{route} has {parked} waiting without a listener"), fix));
+        }
+    }
+    if findings.is_empty() {
+        let many = count(u64::try_from(routes.len()).unwrap_or(u64::MAX), "route");
+        findings.push(Finding::good("routes", format!("{many}, none paused, none without its listener")));
+    }
+    findings
+}
+
+/// How the events stand, on the whole.
+pub(super) fn events(stats: &Stats, is_anybody_alive: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if stats.dead > 0 {
+        let what = format!("{} given up", count(stats.dead, "event"));
+        let fix = "outbox dead list; then outbox dead replay|discard ID, or outbox dead replay --all";
+        findings.push(Finding::warning("dead", what, fix));
+    } else {
+        findings.push(Finding::good("dead", "no event was given up"));
+    }
+    if stats.blocked > 0 {
+        let what = format!("{} behind an earlier one of their aggregate", count(stats.blocked, "event"));
+        findings.push(Finding::warning("blocked", what, "outbox route blocked; then outbox event why ID"));
+    } else {
+        findings.push(Finding::good("blocked", "no event waits behind another"));
+    }
+    let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    findings.push(match oldest {
+        None => Finding::good("pending", "no event is due"),
+        Some(age) if age < LONG => Finding::good("pending", format!("the oldest due event has waited for {}", span(age))),
+        Some(age) => {
+            let fix = if is_anybody_alive {
+                "see what holds it: outbox event list --status new --limit 1, then outbox event why ID; more workers or hosts help when all are busy"
+            } else {
+                "no host says that it is alive: start one with `outbox run`"
+            };
+            Finding::warning("pending", format!("the oldest due event has waited for {}", span(age)), fix)
+        }
+    });
+    findings
+}
+
+#[cfg(test)]
+mod tests;

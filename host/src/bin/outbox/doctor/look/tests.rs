@@ -1,0 +1,111 @@
+use outbox::store::Severity;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
+
+fn node(label: &str, mode: &str, alive: bool) -> NodeRecord {
+    NodeRecord {
+        owner: format!("{label}-1"),
+        label: label.to_owned(),
+        mode: mode.to_owned(),
+        version: "1.0.0".to_owned(),
+        started_at: NOW,
+        alive_until: NOW,
+        alive,
+        lanes: 0,
+    }
+}
+
+fn route(event_type: &str, parked: u64) -> RouteRecord {
+    RouteRecord {
+        route: Route::new("Order", event_type).unwrap(),
+        first_seen_at: None,
+        paused_at: None,
+        paused_by: None,
+        pause_reason: None,
+        waiting: 0,
+        parked,
+        blocked: 0,
+        dead: 0,
+    }
+}
+
+fn worst(findings: &[Finding]) -> Severity {
+    findings.iter().map(|finding| finding.severity).max().unwrap()
+}
+
+#[test]
+fn hosts_that_share_a_table_must_know_it() {
+    use Severity::{Fault, Good, Warning};
+    for (modes, severity) in [
+        (vec![], Good),
+        (vec!["single_node"], Good),
+        (vec!["single_node", "writer_only"], Good),
+        (vec!["multi_node", "multi_node"], Good),
+        (vec!["ordered_by_aggregate", "ordered_by_aggregate"], Good),
+        (vec!["single_node", "multi_node"], Warning),
+        (vec!["single_node", "single_node"], Warning),
+        (vec!["ordered", "ordered"], Good),
+        (vec!["ordered", "multi_node"], Fault),
+        (vec!["ordered_by_aggregate", "single_node"], Fault),
+    ] {
+        // Two hosts of one name are two machines whose names are the same: that hurts nobody.
+        let live: Vec<NodeRecord> = modes.iter().map(|mode| node("same", mode, true)).collect();
+        assert_eq!(worst(&nodes(&live)), severity, "{modes:?}: {:?}", nodes(&live));
+    }
+    let gone = [node("a", "single_node", true), node("b", "multi_node", false)];
+    assert_eq!(worst(&nodes(&gone)), Good, "one that is gone disturbs nobody");
+}
+
+#[test]
+fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
+    assert_eq!(worst(&routes(&[route("A", 0)], None, NOW)), Severity::Good);
+
+    let parked = routes(&[route("A", 2), route("B", 0)], Some(&[]), NOW);
+    assert_eq!((parked.len(), worst(&parked)), (1, Severity::Warning));
+    assert!(parked[0].fix.as_deref().is_some_and(|fix| fix.contains("answers Order/A")), "{parked:?}");
+    let here = routes(&[route("A", 2)], Some(&[Route::new("Order", "A").unwrap()]), NOW);
+    assert!(here[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run")), "{here:?}");
+
+    let paused = RouteRecord { paused_at: Some(NOW.minus(LONG)), paused_by: Some("anna".to_owned()), ..route("A", 2) };
+    let paused = routes(&[paused], None, NOW);
+    assert_eq!(paused.len(), 1);
+    assert_eq!(paused[0].found, "Order/A has been paused by anna for 5m; 2 events held back");
+    assert!(paused[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume Order/A")), "{paused:?}");
+}
+
+#[test]
+fn events_that_need_somebody_are_told() {
+    assert_eq!(worst(&events(&Stats::default(), false)), Severity::Good);
+    let bad = Stats { dead: 1, blocked: 2, oldest_pending_seconds: Some(600.0), ..Stats::default() };
+    let findings = events(&bad, false);
+    assert!(findings.iter().all(|finding| finding.severity == Severity::Warning && finding.fix.is_some()), "{findings:?}");
+    assert!(findings[2].fix.as_deref().is_some_and(|fix| fix.contains("start one")), "{findings:?}");
+    assert!(events(&bad, true)[2].fix.as_deref().is_some_and(|fix| fix.contains("event why")));
+}
+
+#[test]
+fn every_plugin_is_told_of_and_a_section_without_one_too() {
+    let plugin = |name: &str, state, error: Option<&str>| PluginStatus {
+        name: name.to_owned(),
+        version: Some("1.2.3".to_owned()),
+        digest: None,
+        state,
+        routes: vec![Route::new("Order", "OrderPlaced").unwrap()],
+        error: error.map(str::to_owned),
+        file: format!("plugins/{name}.wasm").into(),
+    };
+    let found = [plugin("good", PluginState::Serving, None), plugin("bad", PluginState::Failed, Some("it is no component"))];
+    let findings = of_plugins("plugins", &found, &BTreeSet::from(["good", "absent"]));
+    let said: Vec<&str> = findings.iter().map(|finding| finding.found.as_str()).collect();
+    assert_eq!(
+        said,
+        [
+            "bad cannot serve: it is no component",
+            "the configuration has a section [plugins.absent], but plugins holds no absent.wasm",
+            "good 1.2.3 answers Order/OrderPlaced"
+        ]
+    );
+    assert_eq!(worst(&of_plugins("plugins", &[], &BTreeSet::new())), Severity::Warning);
+}

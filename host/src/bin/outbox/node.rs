@@ -1,0 +1,47 @@
+//! `outbox node`: the hosts that work on the table.
+
+use clap::Subcommand;
+use outbox::store::NodeRecord;
+
+use crate::config::Config;
+use crate::database;
+use crate::failure::Failure;
+use crate::output::{self, Format, Output, relative, short};
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum NodeCommand {
+    /// Show the hosts that work on the table, and those that were gone for less than a day
+    #[command(after_help = "Example:\n  outbox node list --output json")]
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+impl NodeCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let Self::List { output } = self;
+        let nodes = database::ready(config).await?.nodes().await?;
+        output::many(&nodes, output.output, |nodes| if nodes.is_empty() { String::new() } else { table(nodes) })?;
+        if nodes.is_empty() && output.output == Format::Table {
+            eprintln!("no host has worked on this table within a day; start one with `outbox run`");
+        }
+        Ok(())
+    }
+}
+
+fn table(nodes: &[NodeRecord]) -> String {
+    let rows = nodes.iter().map(|node| {
+        [
+            short(&node.label, 40),
+            if node.alive { "alive" } else { "gone" }.to_owned(),
+            node.mode.clone(),
+            node.version.clone(),
+            relative(node.started_at),
+            relative(node.alive_until),
+            node.lanes.to_string(),
+            node.owner.clone(),
+        ]
+    });
+    output::table(&["host", "state", "mode", "version", "started", "alive until", ">lanes", "locked_by"], rows)
+}

@@ -1,0 +1,103 @@
+//! `outbox replay`: everything that failed goes again, now.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use outbox::dead::{DeadEvents, ReplayLimits};
+use outbox::store::DeadFilter;
+use serde::Serialize;
+
+use crate::audit::Reason;
+use crate::config::Config;
+use crate::database;
+use crate::failure::Failure;
+use crate::output::{self, Output, count};
+
+/// Let everything that failed be delivered again now: what waits for another attempt, and what is dead
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  outbox replay --retry-count-threshold 20 --event-limit 10000 --time-limit 1h --yes\n  \
+                        outbox replay --dry-run\n\n\
+                        For a choice of dead events: `outbox dead replay --all --type …`.")]
+pub(crate) struct ReplayCommand {
+    /// Leave alone what failed more often than this
+    #[arg(long, value_name = "N")]
+    retry_count_threshold: Option<u32>,
+    /// Stop after so long
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    time_limit: Option<Duration>,
+    /// At most so many events, those that wait first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    event_limit: Option<u64>,
+    /// Only say how many it would be
+    #[arg(long)]
+    dry_run: bool,
+    /// Do it without a question
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    reason: Reason,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What became of the events that failed.
+#[derive(Serialize)]
+struct Report {
+    /// Waited for another attempt, and are due now.
+    hastened: u64,
+    /// Were dead, and are new again.
+    replayed: u64,
+    /// Are dead still: they failed too often, or a limit was reached.
+    left_dead: u64,
+    dry_run: bool,
+}
+
+impl ReplayCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let store = database::ready(config).await?;
+        let dead = DeadEvents::new(store.clone());
+        let filter = DeadFilter { max_attempts: self.retry_count_threshold, ..DeadFilter::default() };
+        let retry = store.stats().await?.retry;
+        let all = dead.count(&DeadFilter::default()).await?;
+        let matching = dead.count(&filter).await?;
+        if self.dry_run {
+            let most = self.event_limit.unwrap_or(u64::MAX);
+            let hastened = retry.min(most);
+            let replayed = matching.min(most - hastened);
+            return self.show(&Report { hastened, replayed, left_dead: all.saturating_sub(replayed), dry_run: true });
+        }
+        let what = format!("deliver {} that wait and {} again", count(retry, "failed event"), count(matching, "dead event"));
+        if retry + matching > 0 {
+            output::confirm(&what, self.yes)?;
+        }
+        let started = Instant::now();
+        let limits = |gone: u64| ReplayLimits {
+            time: self.time_limit.map(|limit| limit.saturating_sub(started.elapsed())),
+            events: self.event_limit.map(|most| most.saturating_sub(gone)),
+            ..ReplayLimits::default()
+        };
+        let audit = self.reason.audit();
+        let bar = output::progress("replaying", None);
+        let hastened =
+            dead.hasten_all(self.retry_count_threshold, &limits(0), &audit, |so_far| bar.set_position(so_far)).await?;
+        let replayed =
+            dead.replay_all(&filter, &limits(hastened), &audit, |so_far| bar.set_position(hastened + so_far)).await?;
+        bar.finish_and_clear();
+        database::tell_hosts(&*store).await;
+        self.show(&Report { hastened, replayed, left_dead: all.saturating_sub(replayed), dry_run: false })
+    }
+
+    fn show(&self, report: &Report) -> Result<(), Failure> {
+        output::one(report, self.output.output, |report| {
+            let Report { hastened, replayed, left_dead, dry_run } = report;
+            if *dry_run {
+                // Which of those that wait are with a host now is known only when they are asked for.
+                format!(
+                    "at most {hastened} that wait would be due now\n{replayed} dead would be new again\n{left_dead} would stay dead\n"
+                )
+            } else {
+                format!("{hastened} that waited are due now\n{replayed} dead are new again\n{left_dead} stay dead\n")
+            }
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! What happened to an event, as far as its row and the record of what is done by hand tell.
+
+use outbox::event::Status;
+use outbox::store::{AuditRecord, Record};
+use outbox::time::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::state::Known;
+use crate::audit::selector;
+use crate::output::{shown, span};
+
+/// One thing that happened.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Step {
+    pub(super) at: Timestamp,
+    pub(super) what: String,
+}
+
+/// What happened, oldest first. The row keeps the last claim only: earlier ones are told by its counters.
+pub(super) fn history(known: &Known, audit: &[AuditRecord]) -> Vec<Step> {
+    let record = &known.record;
+    let mut steps = vec![
+        Step { at: record.occurred_at, what: "it happened, by its writer's clock".to_owned() },
+        Step { at: record.created_at, what: inserted(record) },
+    ];
+    let mut add = |at: Option<Timestamp>, what: String| steps.extend(at.map(|at| Step { at, what }));
+    if record.available_at > record.created_at {
+        add(Some(record.available_at), "its writer wants it no sooner than this".to_owned());
+    }
+    add(record.expires_at, "to be done by then, or given up".to_owned());
+    let holder = record.locked_by.as_deref().unwrap_or_default();
+    let label = known.nodes.iter().find(|node| node.owner == holder).map_or(holder, |node| &node.label);
+    add(record.locked_at, format!("claimed by {}, its claim number {}", shown(label), record.claim_seq));
+    let finished = match record.status {
+        Status::Dead if record.blocks => "given up; later events of its aggregate wait",
+        Status::Dead => "given up",
+        _ => "its listener was done with it",
+    };
+    add(record.done_at, finished.to_owned());
+    for entry in audit.iter().filter(|entry| entry.at >= record.created_at) {
+        if let Some(what) = by_hand(record, entry) {
+            steps.push(Step { at: entry.at, what });
+        }
+    }
+    steps.sort_by_key(|step| step.at);
+    steps
+}
+
+fn inserted(record: &Record) -> String {
+    let by_database = "it was inserted, by the database's clock";
+    let apart = record.created_at.since(record.occurred_at).max(record.occurred_at.since(record.created_at));
+    if apart.as_millis() < 1_000 { by_database.to_owned() } else { format!("{by_database}, {} apart", span(apart)) }
+}
+
+/// What somebody did that touches this event; `None` when it does not.
+fn by_hand(record: &Record, entry: &AuditRecord) -> Option<String> {
+    let field = |name: &str| entry.selector.get(name).and_then(Value::as_str);
+    let why = entry.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", shown(reason)));
+    let who = shown(&entry.actor);
+    if let Some(id) = field("event_id") {
+        return (id == record.event_id.as_str()).then(|| format!("{} by {who}{why}", entry.action));
+    }
+    let fits = |name: &str, own: Option<&str>| field(name).is_none_or(|wanted| own == Some(wanted));
+    let matches = fits("event_type", Some(&record.event_type))
+        && fits("aggregate_type", Some(&record.aggregate_type))
+        && fits("aggregate_id", record.aggregate_id.as_deref())
+        && fits("tenant_id", record.tenant_id.as_deref());
+    match entry.action.as_str() {
+        "pause" | "resume" => matches.then(|| format!("{} of its route by {who}{why}", entry.action)),
+        // Which events a filter met is not kept.
+        "replay" if matches && record.replays > 0 => {
+            let (count, which) = (entry.count, selector(&entry.selector));
+            Some(format!("replay of {count} dead events ({}) by {who}, maybe this one{why}", shown(&which)))
+        }
+        "hasten" if record.attempts > 0 => {
+            Some(format!("hasten of {} failed events by {who}, maybe this one{why}", entry.count))
+        }
+        _ => None,
+    }
+}

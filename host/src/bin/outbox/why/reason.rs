@@ -1,0 +1,229 @@
+//! Why an event is where it is, and what happens next. Pure: rows in, sentences out, so that every state is a plain test.
+
+use outbox::store::Record;
+use outbox::time::Timestamp;
+
+use super::state::{Known, State, paused_route, state_of};
+use crate::output::{count, shown, span};
+
+/// Why it is where it is, in one sentence or two, and what can be done.
+#[derive(Debug)]
+pub(super) struct Reason {
+    pub(super) state: State,
+    pub(super) next: String,
+    /// Commands, each with what it does.
+    pub(super) commands: Vec<(String, &'static str)>,
+}
+
+/// Why the event is where it is, and what happens next.
+pub(super) fn reason(known: &Known) -> Reason {
+    let Known { record, waiting, line, .. } = known;
+    let state = state_of(known, record);
+    let mut next = sentence(known, record, state);
+    let mut commands = Vec::new();
+    let mut blocking = (state == State::DeadBlocking).then_some(record);
+    match state {
+        State::DeadBlocking => next.push_str(&match waiting {
+            0 => format!(" Later events of {} wait until it is replayed, skipped or discarded.", aggregate(record)),
+            waiting => {
+                let (events, wait) = (count(*waiting, "later event"), if *waiting == 1 { "waits" } else { "wait" });
+                format!(" {events} of {} {wait} until it is replayed, skipped or discarded.", aggregate(record))
+            }
+        }),
+        State::Behind => match line.last() {
+            None => next.push_str(" That event is gone, so a host lets this one go on at its next look."),
+            Some(head) => {
+                let of_head = state_of(known, head);
+                let said = sentence(known, head, of_head);
+                let place =
+                    if line.len() == 1 { "That one".to_owned() } else { format!("The first of the line, {}", name(head)) };
+                next.push_str(&format!(" {place} is {}: {said}", head.status));
+                blocking = (of_head == State::DeadBlocking).then_some(head);
+                if blocking.is_none() && matches!(of_head, State::Dead | State::Done) {
+                    next.push_str(" Nobody has to wait for it, so a host lets this one go on at its next look.");
+                }
+                commands.push((format!("outbox event why {}", head.event_id), "all about the event that it waits for"));
+            }
+        },
+        State::Paused => {
+            commands.push((format!("outbox route resume {}", route_name(record)), "let the events of its route go on"));
+        }
+        State::Parked => commands.push(("outbox plugin list".to_owned(), "which plugin should answer it")),
+        State::Stranded => commands.push(("outbox doctor".to_owned(), "look at the database")),
+        _ => {}
+    }
+    if let Some(dead) = blocking {
+        let id = dead.event_id;
+        commands.push((format!("outbox dead replay {id}"), "deliver it again; the others wait until it is done"));
+        commands.push((format!("outbox dead skip {id}"), "let the others go on; it stays dead"));
+        commands.push((format!("outbox dead discard {id}"), "delete it for good; the others go on"));
+    } else if state == State::Dead {
+        let id = record.event_id;
+        commands.push((format!("outbox dead replay {id}"), "deliver it again"));
+        commands.push((format!("outbox dead discard {id}"), "delete it for good"));
+    }
+    Reason { state, next, commands }
+}
+
+/// What holds of one event alone, its line aside.
+fn sentence(known: &Known, record: &Record, state: State) -> String {
+    let now = known.now;
+    let (failed, before) = (failures(record), failed_before(record));
+    match state {
+        State::Done => format!("Its listener was done with it {}{failed}.", when(record.done_at, now)),
+        State::Dead | State::DeadBlocking => {
+            format!("It was given up {}{failed}: {}.", when(record.done_at, now), error(record))
+        }
+        State::Claimed => {
+            let due = record.due_at.unwrap_or(now);
+            let holder = holder(known, record);
+            format!("{before}{holder} has it until {due} ({}) and may renew that; after that any host takes it.", at(due, now))
+        }
+        State::LeaseOver => {
+            let holder = holder(known, record);
+            format!(
+                "{holder} took it and said nothing until its lease ended {}. {}",
+                when(record.due_at, now),
+                next_host(known)
+            )
+        }
+        State::Due => format!("{before}It has been due {}. {}", since(record, now), next_host(known)),
+        State::Delayed => {
+            let ready = record.available_at.max(record.due_at.unwrap_or(record.available_at));
+            format!("Its writer wants it no sooner than {ready}: it is due {}. {}", at(ready, now), then(known))
+        }
+        State::Retrying => format!("{before}It is due {}. {}", at(record.due_at.unwrap_or(now), now), then(known)),
+        State::Deferred => {
+            let due = record.due_at.unwrap_or(now);
+            let asked = if record.deferrals > 0 {
+                format!("Its listener asked for later ({})", times(record.deferrals))
+            } else {
+                "It was given back because its listener had no place for it".to_owned()
+            };
+            format!("{before}{asked}: it is due {}. {}", at(due, now), then(known))
+        }
+        State::Parked => {
+            let why = record.parked.as_deref().unwrap_or_default();
+            format!(
+                "It waits without a time: {}. It goes on by itself when a host has a listener for {}.",
+                shown(why),
+                route_name(record)
+            )
+        }
+        State::Paused => {
+            let pause = pause(known, record).unwrap_or_default();
+            format!("Its route {} is paused{pause}. It goes on when the route is resumed.", route_name(record))
+        }
+        State::Behind => {
+            let first = known.line.first().map_or_else(|| format!("seq {}", record.behind.unwrap_or(0)), name);
+            format!("It waits behind an earlier event of {}, {first}.", aggregate(record))
+        }
+        State::Expired => {
+            let end = record.expires_at.unwrap_or(now);
+            format!("It was to be done by {end} ({}); the next host that takes it gives it up as DEAD.", at(end, now))
+        }
+        State::Stranded => {
+            "It is not finished, and its due_at is empty although it waits for nothing: no host will ever take it. \
+             Set due_at to the present time by SQL, and find out who emptied it."
+                .to_owned()
+        }
+    }
+}
+
+/// Who holds it, as people know that host.
+fn holder(known: &Known, record: &Record) -> String {
+    let owner = record.locked_by.as_deref().unwrap_or_default();
+    match known.nodes.iter().find(|node| node.owner == owner) {
+        Some(node) if node.alive => format!("The host {} (alive)", shown(&node.label)),
+        Some(node) => format!("The host {} (gone since {})", shown(&node.label), at(node.alive_until, known.now)),
+        None => format!("The host {} (not among those that tell of themselves)", shown(owner)),
+    }
+}
+
+/// Who takes what is due.
+fn next_host(known: &Known) -> String {
+    match known.nodes.iter().filter(|node| node.alive).count() {
+        0 => format!("The next host takes it, {NOBODY}."),
+        _ if is_in_lanes(known) => "The host that works on its lane takes it when it has room.".to_owned(),
+        1 => "The one live host takes it when it has room.".to_owned(),
+        live => format!("Any of the {live} live hosts takes it when it has room."),
+    }
+}
+
+/// Who takes what will be due.
+fn then(known: &Known) -> String {
+    if !known.nodes.iter().any(|node| node.alive) {
+        format!("Then any host takes it, {NOBODY}.")
+    } else if is_in_lanes(known) {
+        "Then the host that works on its lane takes it.".to_owned()
+    } else {
+        "Then any host takes it.".to_owned()
+    }
+}
+
+const NOBODY: &str = "but none says that it is alive: start one with `outbox run`";
+
+/// Whether live hosts share the aggregates among them.
+fn is_in_lanes(known: &Known) -> bool {
+    known.nodes.iter().any(|node| node.alive && node.mode == "ordered_by_aggregate")
+}
+
+/// ` by anna@shop since … (2h ago): the mail server moves`, when its route is paused.
+fn pause(known: &Known, record: &Record) -> Option<String> {
+    let route = paused_route(known, record)?;
+    let since = route.paused_at?;
+    let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", shown(by)));
+    let why = route.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));
+    Some(format!("{by} since {since} ({}){why}", at(since, known.now)))
+}
+
+/// Since when it could have been taken.
+fn since(record: &Record, now: Timestamp) -> String {
+    record.due_at.map_or_else(String::new, |due| format!("for {}", span(now.since(due))))
+}
+
+fn failures(record: &Record) -> String {
+    if record.attempts == 0 { String::new() } else { format!(", after {}", count(record.attempts.into(), "failed attempt")) }
+}
+
+/// What went wrong so far, as a sentence in front of another.
+fn failed_before(record: &Record) -> String {
+    match record.attempts {
+        0 => String::new(),
+        attempts => format!("It failed {}, last with: {}. ", times(attempts), error(record)),
+    }
+}
+
+fn times(count: u32) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+fn error(record: &Record) -> String {
+    let text = record.last_error.as_deref().unwrap_or("no reason was kept");
+    shown(text.trim_end_matches('.')).into_owned()
+}
+
+/// `in 3s`, `3s ago`, by the database's clock.
+pub(super) fn at(time: Timestamp, now: Timestamp) -> String {
+    if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
+}
+
+fn when(time: Option<Timestamp>, now: Timestamp) -> String {
+    time.map_or_else(|| "at a time that was not kept".to_owned(), |time| format!("at {time} ({})", at(time, now)))
+}
+
+/// How an event of a line is called.
+fn name(record: &Record) -> String {
+    format!("{} (seq {}, {})", record.event_id, record.seq, shown(&record.event_type))
+}
+
+fn aggregate(record: &Record) -> String {
+    shown(&format!("{}/{}", record.aggregate_type, record.aggregate_id.as_deref().unwrap_or("-"))).into_owned()
+}
+
+fn route_name(record: &Record) -> String {
+    shown(&format!("{}/{}", record.aggregate_type, record.event_type)).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+use std::time::Duration;
+
+use outbox::Route;
+use outbox::event::{Headers, Status};
+use outbox::store::{NodeRecord, RouteRecord};
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
+
+fn ago(seconds: u64) -> Timestamp {
+    NOW.minus(Duration::from_secs(seconds))
+}
+
+fn soon(seconds: u64) -> Timestamp {
+    NOW.plus(Duration::from_secs(seconds))
+}
+
+fn record(seq: u64) -> Record {
+    Record {
+        seq,
+        event_id: format!("event-{seq}").parse().unwrap(),
+        event_type: "OrderPlaced".to_owned(),
+        aggregate_type: "Order".to_owned(),
+        aggregate_id: Some("42".to_owned()),
+        tenant_id: None,
+        headers: Headers::default(),
+        content_type: "application/json".to_owned(),
+        payload_bytes: 2,
+        payload: None,
+        status: Status::New,
+        attempts: 0,
+        deferrals: 0,
+        claims: 0,
+        claim_seq: 0,
+        replays: 0,
+        occurred_at: ago(60),
+        created_at: ago(60),
+        available_at: ago(60),
+        due_at: Some(ago(60)),
+        expires_at: None,
+        done_at: None,
+        parked: None,
+        behind: None,
+        blocks: false,
+        locked_by: None,
+        locked_at: None,
+        last_error: None,
+    }
+}
+
+fn dead(seq: u64, blocks: bool) -> Record {
+    let last_error = Some("no such customer".to_owned());
+    Record { status: Status::Dead, due_at: None, done_at: Some(ago(5)), attempts: 3, blocks, last_error, ..record(seq) }
+}
+
+fn node(owner: &str, alive: bool) -> NodeRecord {
+    NodeRecord {
+        owner: owner.to_owned(),
+        label: format!("machine of {owner}"),
+        mode: "multi_node".to_owned(),
+        version: "1.0.0".to_owned(),
+        started_at: ago(600),
+        alive_until: if alive { soon(20) } else { ago(40) },
+        alive,
+        lanes: 0,
+    }
+}
+
+fn known(record: Record) -> Known {
+    Known { record, now: NOW, nodes: vec![node("one", true)], routes: Vec::new(), line: Vec::new(), waiting: 0 }
+}
+
+fn paused() -> RouteRecord {
+    RouteRecord {
+        route: Route::new("Order", "OrderPlaced").unwrap(),
+        first_seen_at: Some(ago(600)),
+        paused_at: Some(ago(120)),
+        paused_by: Some("anna@shop".to_owned()),
+        pause_reason: Some("the mail server moves".to_owned()),
+        waiting: 0,
+        parked: 0,
+        blocked: 0,
+        dead: 0,
+    }
+}
+
+/// The state, the sentence, and the commands one a line.
+fn told(known: &Known) -> (State, String, String) {
+    let Reason { state, next, commands } = reason(known);
+    (state, next, commands.into_iter().map(|(command, _)| command).collect::<Vec<_>>().join("\n"))
+}
+
+#[test]
+fn an_event_that_is_due_is_taken_by_whoever_lives() {
+    let mut known = known(record(1));
+    let said = |known: &Known| told(known).1;
+    assert_eq!(told(&known).0, State::Due);
+    assert_eq!(said(&known), "It has been due for 1m. The one live host takes it when it has room.");
+    known.nodes.push(node("two", true));
+    assert!(said(&known).contains("Any of the 2 live hosts"), "{}", said(&known));
+    known.nodes[1].mode = "ordered_by_aggregate".to_owned();
+    assert!(said(&known).contains("The host that works on its lane"), "{}", said(&known));
+    known.nodes.clear();
+    assert!(said(&known).contains("none says that it is alive: start one with `outbox run`"), "{}", said(&known));
+}
+
+#[test]
+fn an_event_that_waits_for_its_time_says_when_and_why() {
+    let delayed = Record { available_at: soon(3), due_at: Some(soon(3)), ..record(1) };
+    let (state, next, _) = told(&known(delayed));
+    assert!(state == State::Delayed && next.contains("it is due in 3s. Then any host takes it."), "{next}");
+
+    // A plain INSERT that set available_at alone is due at once, and then again at its time.
+    let plain = Record { available_at: soon(3), ..record(1) };
+    assert_eq!(told(&known(plain)).0, State::Delayed);
+
+    let last_error = Some("timeout.".to_owned());
+    let failed = Record { status: Status::Retry, attempts: 2, due_at: Some(soon(3)), last_error, ..record(1) };
+    let (state, next, _) = told(&known(failed));
+    assert_eq!(state, State::Retrying);
+    assert_eq!(next, "It failed 2 times, last with: timeout. It is due in 3s. Then any host takes it.");
+
+    let deferred = Record { deferrals: 1, due_at: Some(soon(3)), ..record(1) };
+    let (state, next, _) = told(&known(deferred));
+    assert!(state == State::Deferred && next.starts_with("Its listener asked for later (once)"), "{next}");
+
+    let no_place = Record { due_at: Some(soon(1)), ..record(1) };
+    assert!(told(&known(no_place)).1.starts_with("It was given back because its listener had no place for it"));
+}
+
+#[test]
+fn an_event_that_is_held_names_its_holder() {
+    let held = |due: Timestamp, owner: &str| Record {
+        locked_by: Some(owner.to_owned()),
+        locked_at: Some(ago(5)),
+        claim_seq: 1,
+        claims: 1,
+        due_at: Some(due),
+        ..record(1)
+    };
+    let (state, next, _) = told(&known(held(soon(25), "one")));
+    assert_eq!(state, State::Claimed);
+    assert!(next.starts_with("The host machine of one (alive) has it until ") && next.contains("(in 25s)"), "{next}");
+
+    let mut gone = known(held(soon(25), "two"));
+    gone.nodes.push(node("two", false));
+    assert!(told(&gone).1.contains("machine of two (gone since 40s ago)"), "{}", told(&gone).1);
+
+    let again = Record { attempts: 1, last_error: Some("timeout".to_owned()), ..held(soon(25), "one") };
+    assert!(told(&known(again)).1.starts_with("It failed once, last with: timeout. The host machine of one"));
+
+    let (state, next, _) = told(&known(held(ago(2), "three")));
+    assert_eq!(state, State::LeaseOver);
+    assert!(next.contains("three (not among those that tell of themselves) took it and said nothing"), "{next}");
+}
+
+#[test]
+fn a_finished_event_says_when() {
+    let done = Record { status: Status::Done, due_at: None, done_at: Some(ago(5)), ..record(1) };
+    let (state, next, commands) = told(&known(done));
+    assert!(state == State::Done && next.contains("(5s ago)") && commands.is_empty(), "{next}");
+}
+
+#[test]
+fn a_dead_event_says_why_and_what_can_be_done() {
+    let (state, next, commands) = told(&known(dead(1, false)));
+    assert_eq!(state, State::Dead);
+    assert!(next.contains("(5s ago), after 3 failed attempts: no such customer."), "{next}");
+    assert_eq!(commands, "outbox dead replay event-1\noutbox dead discard event-1");
+
+    let blocking = Known { waiting: 7, ..known(dead(1, true)) };
+    let (state, next, commands) = told(&blocking);
+    assert_eq!(state, State::DeadBlocking);
+    assert!(next.ends_with("7 later events of Order/42 wait until it is replayed, skipped or discarded."), "{next}");
+    assert_eq!(commands, "outbox dead replay event-1\noutbox dead skip event-1\noutbox dead discard event-1");
+}
+
+#[test]
+fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
+    let waits = Record { behind: Some(2), due_at: None, ..record(3) };
+    let middle = Record { behind: Some(1), due_at: None, ..record(2) };
+    let line = vec![middle, dead(1, true)];
+    let (state, next, commands) = told(&Known { line, ..known(waits.clone()) });
+    assert_eq!(state, State::Behind);
+    assert!(next.starts_with("It waits behind an earlier event of Order/42, event-2 (seq 2, OrderPlaced)."), "{next}");
+    assert!(next.contains("The first of the line, event-1 (seq 1, OrderPlaced) is DEAD: It was given up"), "{next}");
+    assert!(commands.starts_with("outbox event why event-1\noutbox dead replay event-1\noutbox dead skip"), "{commands}");
+
+    let failing = Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(2) };
+    let (_, next, commands) = told(&Known { line: vec![failing], ..known(waits.clone()) });
+    assert!(next.contains("That one is RETRY: It failed once") && next.contains("due in 9s"), "{next}");
+    assert_eq!(commands, "outbox event why event-2");
+
+    let (_, next, _) = told(&Known { line: vec![dead(2, false)], ..known(waits.clone()) });
+    assert!(next.ends_with("Nobody has to wait for it, so a host lets this one go on at its next look."), "{next}");
+
+    let (_, next, commands) = told(&known(waits));
+    assert!(next.contains("seq 2") && next.contains("That event is gone") && commands.is_empty(), "{next}");
+}
+
+#[test]
+fn a_parked_event_says_what_ends_its_wait() {
+    let parked = Record { parked: Some("no listener answers Order/OrderPlaced".to_owned()), due_at: None, ..record(1) };
+    let (state, next, commands) = told(&known(parked.clone()));
+    assert_eq!((state, commands.as_str()), (State::Parked, "outbox plugin list"));
+    assert!(next.contains("no listener answers Order/OrderPlaced. It goes on by itself when a host has a listener"), "{next}");
+
+    // Parked by the pause, or not parked yet: the pause is what holds it.
+    for record in [parked, record(1)] {
+        let (state, next, commands) = told(&Known { routes: vec![paused()], ..known(record) });
+        assert_eq!((state, commands.as_str()), (State::Paused, "outbox route resume Order/OrderPlaced"));
+        assert!(next.contains("paused by anna@shop since ") && next.contains("(2m ago): the mail server moves"), "{next}");
+    }
+}
+
+#[test]
+fn what_will_never_be_done_is_told() {
+    let expired = Record { expires_at: Some(ago(1)), ..record(1) };
+    assert_eq!(told(&known(expired)).0, State::Expired);
+    let (state, next, _) = told(&known(Record { due_at: None, ..record(1) }));
+    assert!(state == State::Stranded && next.contains("no host will ever take it"), "{next}");
+}
+
+#[test]
+fn nothing_that_a_guest_wrote_can_steer_the_terminal() {
+    let last_error = Some("\u{1b}[2J".to_owned());
+    let (_, next, _) = told(&known(Record { last_error, ..dead(1, false) }));
+    assert!(!next.contains('\u{1b}'), "{next}");
+}

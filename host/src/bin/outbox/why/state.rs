@@ -1,0 +1,84 @@
+//! Where an event stands, as one word that its row, the hosts and the routes decide.
+
+use outbox::event::Status;
+use outbox::store::{NodeRecord, Record, RouteRecord};
+use outbox::time::Timestamp;
+use serde::Serialize;
+
+/// Everything that the table knows of one event.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) record: Record,
+    /// The time by the database's clock, which decides what is due.
+    pub(super) now: Timestamp,
+    pub(super) nodes: Vec<NodeRecord>,
+    pub(super) routes: Vec<RouteRecord>,
+    /// What it waits behind, what that waits behind, and so on: the head of the line comes last.
+    pub(super) line: Vec<Record>,
+    /// How many later events of its aggregate wait behind it.
+    pub(super) waiting: u64,
+}
+
+/// Where an event stands, finer than its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum State {
+    Done,
+    Dead,
+    /// Dead, and later events of its aggregate wait for it.
+    DeadBlocking,
+    /// A host has it now.
+    Claimed,
+    /// A host had it, and said nothing until its lease was over.
+    LeaseOver,
+    /// Any host may take it now.
+    Due,
+    /// Its writer wants it later.
+    Delayed,
+    /// It failed, and is tried again.
+    Retrying,
+    /// Its listener asked for later, or had no place for it.
+    Deferred,
+    /// No listener is there for it.
+    Parked,
+    /// Its route is paused.
+    Paused,
+    /// An earlier event of its aggregate is not resolved.
+    Behind,
+    /// Its time to be done is over; whoever takes it next gives it up.
+    Expired,
+    /// Nothing will ever take it: somebody emptied `due_at`.
+    Stranded,
+}
+
+/// Where an event stands. Pure: what a host would do next with these rows.
+pub(super) fn state_of(known: &Known, record: &Record) -> State {
+    let is_paused = paused_route(known, record).is_some();
+    match (record.status, record.due_at) {
+        (Status::Done, _) => State::Done,
+        (Status::Dead, _) if record.blocks => State::DeadBlocking,
+        (Status::Dead, _) => State::Dead,
+        (_, Some(due)) if due > known.now && record.locked_by.is_some() => State::Claimed,
+        _ if record.behind.is_some() => State::Behind,
+        _ if record.parked.is_some() && is_paused => State::Paused,
+        _ if record.parked.is_some() => State::Parked,
+        (_, None) => State::Stranded,
+        (_, Some(_)) if record.expires_at.is_some_and(|end| end <= known.now) => State::Expired,
+        _ if is_paused => State::Paused,
+        (_, Some(due)) if due <= known.now && record.locked_by.is_some() => State::LeaseOver,
+        (_, Some(due)) if due <= known.now && record.available_at <= known.now => State::Due,
+        (Status::Retry, _) => State::Retrying,
+        _ if record.available_at > known.now => State::Delayed,
+        _ => State::Deferred,
+    }
+}
+
+/// The pause that holds its route; `None` when it is not paused.
+pub(super) fn paused_route<'a>(known: &'a Known, record: &Record) -> Option<&'a RouteRecord> {
+    known.routes.iter().find(|known| {
+        let route = &known.route;
+        known.paused_at.is_some()
+            && route.aggregate_type.as_str() == record.aggregate_type
+            && route.event_type.as_str() == record.event_type
+    })
+}

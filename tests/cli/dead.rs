@@ -1,0 +1,117 @@
+//! `outbox dead`, `outbox replay`, `outbox purge`: what failed, and what is finished.
+
+use crate::program::Place;
+
+/// A microsecond of the year 2001.
+const PAST: &str = "1000000000000000";
+
+/// A place with so many dead orders, `dead-1` first; the first failed once, the second twice, …; each of an aggregate of its own.
+fn place(count: usize) -> Place {
+    let place = Place::migrated();
+    for number in 1..=count {
+        place.order(&format!("dead-{number}"), &number.to_string());
+    }
+    place
+        .sql("UPDATE outbox_event SET status = 3, due_at = NULL, attempts = seq, last_error = 'timeout', done_at = created_at");
+    place
+}
+
+fn count(place: &Place, filter: &[&str]) -> u64 {
+    let counted = place.json(&[&["dead", "count", "--output", "json"], filter].concat());
+    counted["count"].as_u64().unwrap_or_else(|| panic!("no count: {counted}"))
+}
+
+#[test]
+fn dead_events_are_chosen_by_everything_that_the_table_knows() {
+    let place = place(3);
+    place.sql(&format!("UPDATE outbox_event SET done_at = {PAST} WHERE event_id = 'dead-1'"));
+
+    for (filter, wanted) in [
+        (vec![], 3),
+        (vec!["--type", "OrderPlaced", "--aggregate-type", "Order"], 3),
+        (vec!["--aggregate-id", "2"], 1),
+        (vec!["--max-attempts", "2"], 2),
+        (vec!["--since", "2h"], 2),
+        (vec!["--until", "2h"], 1),
+        (vec!["--since", "2001-01-01T00:00:00Z", "--until", "2002-01-01T00:00:00Z"], 1),
+        (vec!["--error", "refused"], 0),
+    ] {
+        assert_eq!(count(&place, &filter), wanted, "{filter:?}");
+    }
+    let bad = place.run(&["dead", "count", "--since", "yesterday"]);
+    assert_eq!(bad.code, Some(2), "{}", bad.stderr);
+    assert!(bad.stderr.contains("2h"), "{}", bad.stderr);
+}
+
+#[test]
+fn a_replay_of_many_keeps_to_its_limits_and_is_noted_with_its_reason() {
+    let place = place(5);
+
+    let dry = place.json(&["dead", "replay", "--all", "--limit", "3", "--dry-run", "--output", "json"]);
+    assert_eq!((dry["count"].as_u64(), dry["dry_run"].as_bool(), place.stat("dead")), (Some(3), Some(true), 5));
+    let refused = place.run(&["dead", "replay", "--all"]);
+    assert_eq!((refused.code, place.stat("dead")), (Some(2), 5), "{}", refused.stderr);
+    let limits = ["--limit", "3", "--rate", "1000/s", "--batch-size", "2", "--time-limit", "10m"];
+    let by_hand = ["--yes", "--reason", "the mail server is back", "--output", "json"];
+    let replayed = place.json(&[&["dead", "replay", "--all"], &limits[..], &by_hand[..]].concat());
+
+    assert_eq!((replayed["count"].as_u64(), place.stat("dead"), place.stat("new")), (Some(3), 2, 3));
+    let audit = place.json(&["audit", "list", "--output", "json"]);
+    assert_eq!((audit[0]["action"].as_str(), audit[0]["reason"].as_str()), (Some("replay"), Some("the mail server is back")));
+    assert_eq!(place.run(&["dead", "replay", "dead-5", "--limit", "3"]).code, Some(2), "limits are for many");
+}
+
+#[test]
+fn a_skipped_event_stays_dead_and_holds_nobody_up() {
+    let place = place(2);
+    place.sql("UPDATE outbox_event SET blocks = 1 WHERE event_id = 'dead-1'");
+
+    let ended = place.run(&["dead", "skip", "dead-1", "dead-2", "--reason", "sent by hand", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(6), "the second blocks nothing: {}", ended.stderr);
+    let done: serde_json::Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert_eq!((done["count"].as_u64(), done["missing"][0].as_str()), (Some(1), Some("dead-2")));
+    assert_eq!(place.stat("dead"), 2);
+    assert_eq!(place.json(&["event", "why", "dead-1", "--output", "json"])["state"], "dead");
+    assert_eq!(place.run(&["dead", "skip", "nobody"]).code, Some(3));
+}
+
+#[test]
+fn replay_takes_what_waits_and_what_is_dead_but_not_what_failed_too_often() {
+    let place = place(3);
+    for id in ["soon", "often"] {
+        place.order(id, id);
+    }
+    place.sql("UPDATE outbox_event SET status = 2, attempts = 1, due_at = 9000000000000000 WHERE event_id = 'soon'");
+    place.sql("UPDATE outbox_event SET status = 2, attempts = 9, due_at = 9000000000000000 WHERE event_id = 'often'");
+
+    let report = place.json(&["replay", "--retry-count-threshold", "2", "--yes", "--output", "json"]);
+
+    let number = |name: &str| report[name].as_u64();
+    assert_eq!((number("hastened"), number("replayed"), number("left_dead")), (Some(1), Some(2), Some(1)), "{report}");
+    let state = |id: &str| place.json(&["event", "why", id, "--output", "json"])["state"].clone();
+    assert_eq!((state("soon"), state("often"), state("dead-3")), ("due".into(), "retrying".into(), "dead".into()));
+    let rest = place.json(&["replay", "--event-limit", "1", "--yes", "--output", "json"]);
+    assert_eq!((rest["hastened"].as_u64(), rest["replayed"].as_u64(), rest["left_dead"].as_u64()), (Some(1), Some(0), Some(1)));
+}
+
+#[test]
+fn a_purge_by_hand_keeps_to_its_limit_and_is_noted() {
+    let place = place(3);
+    place.sql(&format!("UPDATE outbox_event SET done_at = {PAST}"));
+
+    let purge = ["purge", "--dead", "--older-than", "30d", "--limit", "2", "--time-limit", "1m", "--reason", "spring"];
+    place.ok(&[&purge[..], &["--yes"]].concat());
+
+    assert_eq!(place.stat("dead"), 1);
+    let audit = place.json(&["audit", "list", "--output", "json"]);
+    let entry = &audit[0];
+    assert_eq!(
+        (entry["action"].as_str(), entry["count"].as_u64(), entry["reason"].as_str()),
+        (Some("purge"), Some(2), Some("spring"))
+    );
+    assert_eq!(
+        (entry["selector"]["status"].as_str(), entry["selector"]["older_than"].as_str()),
+        (Some("DEAD"), Some("30days"))
+    );
+}

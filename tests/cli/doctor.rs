@@ -1,0 +1,118 @@
+//! `outbox doctor`: what it finds, and how it ends.
+
+use std::fs;
+
+use support::sample_plugins;
+
+use crate::program::{Ended, Place};
+
+/// A place with one good plugin.
+fn place() -> Place {
+    let place = Place::migrated();
+    fs::create_dir(place.path().join("plugins")).expect("can be made");
+    fs::copy(sample_plugins().join("order-mailer.wasm"), place.path().join("plugins/order-mailer.wasm"))
+        .expect("can be copied");
+    place
+}
+
+fn findings(ended: &Ended) -> Vec<serde_json::Value> {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", ended.stdout, ended.stderr))
+}
+
+/// The findings of one check, as `severity: what was found`.
+fn found(ended: &Ended, check: &str) -> String {
+    let findings = findings(ended);
+    let of_check = findings.iter().filter(|finding| finding["check"] == check);
+    of_check.map(|finding| format!("{}: {}\n", finding["severity"], finding["found"])).collect()
+}
+
+#[test]
+fn a_good_place_has_only_good_findings_and_ends_with_0() {
+    let place = place();
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    for check in ["configuration", "plugins", "connection", "schema", "indexes", "nodes", "routes", "dead", "pending"] {
+        assert!(found(&ended, check).starts_with("\"good\": "), "{check}: {}", ended.stdout);
+    }
+    assert!(findings(&ended).iter().all(|finding| finding["fix"].is_null()), "{}", ended.stdout);
+    let people = place.run(&["doctor"]);
+    assert_eq!(people.code, Some(0));
+    assert!(people.stdout.lines().all(|line| line.starts_with('✓')), "{}", people.stdout);
+    assert!(!people.stdout.contains('\u{1b}'), "no colour where nobody sees it");
+}
+
+#[test]
+fn what_needs_somebody_is_found_with_its_fix_and_ends_with_8() {
+    let place = place();
+    fs::write(place.path().join("plugins/broken.wasm"), "no component").expect("written");
+    for id in ["dead", "parked", "old"] {
+        place.order(id, id);
+    }
+    place.ok(&["route", "pause", "Order/OrderPaid", "--reason", "the mail server moves"]);
+    place.sql("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = 1 WHERE event_id = 'dead'");
+    place.sql("UPDATE outbox_event SET parked = 'no listener', due_at = NULL WHERE event_id = 'parked'");
+    place.sql("UPDATE outbox_event SET available_at = 1, due_at = 1 WHERE event_id = 'old'");
+    place.sql(
+        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
+         VALUES ('a', 'shop 1', 'single_node', '0.1.0', 1, 9000000000000000),
+                ('b', 'shop 2', 'multi_node', '0.1.0', 1, 9000000000000000)",
+    );
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(8), "{}", ended.stderr);
+    for (check, part) in [
+        ("plugins", "broken cannot serve"),
+        ("nodes", "shop 1 runs as single_node, but others work on the table"),
+        ("routes", "Order/OrderPaid has been paused by"),
+        ("routes", "Order/OrderPlaced has 1 event waiting without a listener"),
+        ("dead", "1 event given up"),
+        ("pending", "the oldest due event has waited for"),
+    ] {
+        let found = found(&ended, check);
+        assert!(found.contains(part), "{check} does not say `{part}`: {found}");
+    }
+    let bad = findings(&ended).into_iter().filter(|finding| finding["severity"] != "good");
+    assert!(bad.into_iter().all(|finding| finding["fix"].is_string()), "{}", ended.stdout);
+    assert!(place.run(&["doctor"]).stdout.contains("→ when that is over: outbox route resume Order/OrderPaid"));
+}
+
+#[test]
+fn a_database_that_cannot_be_reached_ends_with_5_after_what_can_be_looked_at_without_it() {
+    let place = place();
+
+    let ended = place.run(&["doctor", "--database-url", "sqlite:elsewhere.db", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    assert!(found(&ended, "plugins").starts_with("\"good\": "), "{}", ended.stdout);
+    assert!(found(&ended, "connection").starts_with("\"fault\": "), "{}", ended.stdout);
+    assert!(ended.stderr.contains("elsewhere.db"), "{}", ended.stderr);
+    assert!(!place.path().join("elsewhere.db").exists(), "looking makes no file");
+}
+
+#[test]
+fn a_schema_that_is_not_there_is_a_finding() {
+    let place = place();
+    place.ok(&["migrate", "down", "--yes"]);
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(8), "{}", ended.stderr);
+    assert!(found(&ended, "schema").starts_with("\"fault\": "), "{}", ended.stdout);
+}
+
+#[test]
+fn the_plans_and_the_grants_are_printed_alone() {
+    let place = place();
+
+    let plans = place.json(&["doctor", "--explain", "--output", "json"]);
+    let grants = place.ok(&["doctor", "--grants"]);
+
+    let plans = plans.as_array().expect("an array");
+    let index = |statement: &str| plans.iter().find(|plan| plan["statement"] == statement).map(|plan| plan["index"].clone());
+    assert_eq!(index("claim"), Some("outbox_event_due".into()));
+    assert!(plans.iter().all(|plan| plan["good"] == true), "{plans:?}");
+    assert!(grants.starts_with("--"), "{grants}");
+}

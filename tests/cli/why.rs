@@ -1,0 +1,120 @@
+//! `outbox event why`: every state that an event can be in, and what the program says of it.
+
+use crate::program::Place;
+
+/// What a host writes into `locked_by`, and what it tells the others of itself.
+const NODE: &str = "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
+                    VALUES ('host-1', 'shop 4711', 'multi_node', '0.1.0', 1, 9000000000000000)";
+
+/// A time that is over, and one that is not for a long while; microseconds.
+const PAST: &str = "1000000000000000";
+const FUTURE: &str = "9000000000000000";
+
+/// A place with one order, whose row then got these columns.
+fn place(columns: &str) -> Place {
+    let place = Place::migrated();
+    place.order("one", "42");
+    if !columns.is_empty() {
+        place.sql(&format!("UPDATE outbox_event SET {columns} WHERE event_id = 'one'"));
+    }
+    place
+}
+
+/// The state and the sentence.
+fn why(place: &Place, id: &str) -> (String, String) {
+    let page = place.json(&["event", "why", id, "--output", "json"]);
+    let text = |name: &str| page[name].as_str().unwrap_or_else(|| panic!("no {name}: {page}")).to_owned();
+    (text("state"), text("next"))
+}
+
+#[test]
+fn each_state_has_its_sentence() {
+    for (columns, state, part) in [
+        (String::new(), "due", "It has been due for"),
+        (format!("available_at = {FUTURE}, due_at = {FUTURE}"), "delayed", "Its writer wants it no sooner than 2255-"),
+        (
+            format!("status = 2, attempts = 2, due_at = {FUTURE}, last_error = 'timeout'"),
+            "retrying",
+            "It failed 2 times, last with: timeout. It is due in",
+        ),
+        (format!("deferrals = 3, due_at = {FUTURE}"), "deferred", "Its listener asked for later (3 times)"),
+        (
+            format!("locked_by = 'host-1', locked_at = {PAST}, claim_seq = 1, claims = 1, due_at = {FUTURE}"),
+            "claimed",
+            "The host shop 4711 (alive) has it until 2255-",
+        ),
+        (
+            format!("locked_by = 'gone-1', locked_at = {PAST}, claim_seq = 1, claims = 1, due_at = {PAST}"),
+            "lease_over",
+            "The host gone-1 (not among those that tell of themselves) took it",
+        ),
+        (format!("status = 1, due_at = NULL, done_at = {PAST}"), "done", "Its listener was done with it at 2001-"),
+        (
+            format!("status = 3, due_at = NULL, done_at = {PAST}, attempts = 3, last_error = 'no'"),
+            "dead",
+            "after 3 failed attempts: no.",
+        ),
+        ("parked = 'no listener answers it', due_at = NULL".to_owned(), "parked", "no listener answers it."),
+        (format!("expires_at = {PAST}"), "expired", "gives it up as DEAD"),
+        ("due_at = NULL".to_owned(), "stranded", "no host will ever take it"),
+        ("behind = 77, due_at = NULL".to_owned(), "behind", "That event is gone"),
+    ] {
+        let place = place(&columns);
+        place.sql(NODE);
+
+        let (said, next) = why(&place, "one");
+
+        assert_eq!(said, state, "{columns}: {next}");
+        assert!(next.contains(part), "{columns}: {next}");
+        let page = place.ok(&["event", "why", "one"]);
+        assert!(page.contains(part) && page.contains("Order/OrderPlaced of 42"), "{page}");
+    }
+}
+
+#[test]
+fn a_line_is_followed_to_its_head_and_says_how_to_release_it() {
+    let place = place("");
+    place.order("two", "42");
+    place.order("three", "42");
+    place.sql(&format!(
+        "UPDATE outbox_event SET status = 3, due_at = NULL, done_at = {PAST}, blocks = 1, last_error = 'no such customer'
+         WHERE event_id = 'one'"
+    ));
+    place.sql("UPDATE outbox_event SET due_at = NULL, behind = seq - 1 WHERE event_id IN ('two', 'three')");
+
+    let (state, next) = why(&place, "three");
+
+    assert_eq!(state, "behind");
+    assert!(
+        next.contains("The first of the line, one (seq 1, OrderPlaced) is DEAD") && next.contains("no such customer"),
+        "{next}"
+    );
+    let page = place.json(&["event", "why", "three", "--output", "json"]);
+    assert_eq!(page["head"]["event_id"], "one");
+    assert!(page["commands"].as_array().is_some_and(|commands| commands.contains(&"outbox dead skip one".into())), "{page}");
+    let (state, next) = why(&place, "one");
+    assert_eq!(state, "dead_blocking");
+    assert!(next.contains("1 later event of Order/42 waits until it is replayed, skipped or discarded"), "{next}");
+}
+
+#[test]
+fn a_pause_and_what_was_done_by_hand_are_told() {
+    let place = place(&format!("status = 3, due_at = NULL, done_at = {PAST}, last_error = 'no'"));
+    place.ok(&["dead", "replay", "one", "--reason", "it is back"]);
+    place.ok(&["route", "pause", "Order/OrderPlaced", "--reason", "the mail server moves"]);
+
+    let (state, next) = why(&place, "one");
+
+    assert_eq!(state, "paused");
+    assert!(next.contains("the mail server moves"), "{next}");
+    let page = place.ok(&["event", "why", "one"]);
+    assert!(page.contains(": it is back") && page.contains("pause of its route by"), "{page}");
+    assert!(page.contains("outbox route resume Order/OrderPlaced"), "{page}");
+}
+
+#[test]
+fn an_event_that_is_not_there_ends_with_3() {
+    let ended = Place::migrated().run(&["event", "why", "nobody"]);
+
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+}
