@@ -1,6 +1,8 @@
 //! Wires the rooms together, starts and stops them.
 
 mod builder;
+mod mode;
+mod parts;
 mod routes;
 
 use std::sync::Arc;
@@ -9,7 +11,8 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use builder::{Mode, OutboxBuilder, StartError};
+pub use builder::{OutboxBuilder, StartError};
+pub use mode::Mode;
 
 use crate::dead::DeadEvents;
 use crate::dispatcher::Dispatcher;

@@ -1,63 +1,22 @@
 //! What an outbox is made of, checked before anything starts.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::{Outbox, Running, routes};
-use crate::bell::{self, Bell};
+use super::parts::Parts;
+use super::{Mode, Outbox, Running, routes};
+use crate::bell;
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared};
-use crate::event::{NameError, OwnerId, Route};
+use crate::event::{NameError, Route};
 use crate::health::Health;
 use crate::listener::{Exponential, Listener, Listeners, Registration, RetryPolicy, RouteConflict};
-use crate::metrics::Metrics;
-use crate::node::Heart;
 use crate::order::{Lanes, Order, OrderConfig};
-use crate::poller::{Poller, PollerConfig};
+use crate::poller::PollerConfig;
 use crate::purge::{OnDone, Purge, PurgeConfig};
-use crate::queue::{Batches, InFlight, Queue};
-use crate::settler::{Keeps, SettlerHandle};
-use crate::store::{Node, Ownership, SharedStore, Store, StoreError};
-use crate::wake::Wake;
-use crate::writer::{HotPath, Writer, WriterHook};
-
-/// What an outbox does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Hot path and poller; this process has the database for itself.
-    #[default]
-    SingleNode,
-    /// Hot path and poller; several processes share the database.
-    MultiNode,
-    /// Poller only, one worker, one attempt; one node at a time.
-    Ordered,
-    /// Poller only; the events of one aggregate one after the other, over any number of workers and nodes.
-    OrderedByAggregate,
-    /// No delivery.
-    WriterOnly,
-}
-
-impl Mode {
-    /// The name in configuration files, logs and the table of nodes.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::SingleNode => "single_node",
-            Self::MultiNode => "multi_node",
-            Self::Ordered => "ordered",
-            Self::OrderedByAggregate => "ordered_by_aggregate",
-            Self::WriterOnly => "writer_only",
-        }
-    }
-
-    /// Whether events go from their commit straight to a worker.
-    const fn is_hot(self) -> bool {
-        matches!(self, Self::SingleNode | Self::MultiNode)
-    }
-}
+use crate::settler::Keeps;
+use crate::store::{Ownership, SharedStore, StoreError};
+use crate::writer::{Writer, WriterHook};
 
 /// Why an outbox did not start. Nothing is left running.
 #[derive(Debug, thiserror::Error)]
@@ -323,94 +282,5 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 health,
             },
         })
-    }
-}
-
-/// What the rooms share.
-struct Parts {
-    queue: Arc<Queue>,
-    in_flight: Arc<InFlight>,
-    wake: Arc<Wake>,
-    bell: Arc<Bell>,
-    batches: Arc<Batches>,
-    metrics: Arc<Metrics>,
-    owner: OwnerId,
-}
-
-impl Parts {
-    fn new(config: &DispatcherConfig, label: &str) -> Self {
-        Self {
-            queue: Arc::new(Queue::new(config.queue_limits())),
-            in_flight: Arc::default(),
-            wake: Arc::default(),
-            bell: Arc::default(),
-            batches: Arc::default(),
-            metrics: Arc::default(),
-            owner: OwnerId::generate(label),
-        }
-    }
-
-    fn hot_path(&self, hot: bool) -> Arc<HotPath> {
-        Arc::new(HotPath {
-            queue: hot.then(|| self.queue.clone()),
-            in_flight: self.in_flight.clone(),
-            wake: self.wake.clone(),
-            bell: self.bell.clone(),
-            batches: self.batches.clone(),
-            metrics: self.metrics.clone(),
-            settler: OnceLock::new(),
-            stopped: AtomicBool::new(false),
-        })
-    }
-
-    fn heart(
-        &self,
-        store: Arc<dyn Store>,
-        mode: Mode,
-        dispatcher: &DispatcherConfig,
-        label: &str,
-        lanes: Option<Arc<Lanes>>,
-    ) -> Heart {
-        Heart {
-            store,
-            node: Node {
-                owner: self.owner.clone(),
-                label: format!("{label} {}", std::process::id()),
-                mode: mode.as_str(),
-                version: env!("CARGO_PKG_VERSION"),
-            },
-            lease: dispatcher.lease,
-            lanes,
-            in_flight: self.in_flight.clone(),
-            wake: self.wake.clone(),
-            metrics: self.metrics.clone(),
-        }
-    }
-
-    fn poller(
-        &self,
-        store: Arc<dyn Store>,
-        listeners: Arc<Listeners>,
-        settler: &SettlerHandle,
-        dispatcher: &DispatcherConfig,
-        config: PollerConfig,
-    ) -> Poller {
-        Poller {
-            store,
-            queue: self.queue.clone(),
-            in_flight: self.in_flight.clone(),
-            listeners,
-            settler: settler.clone(),
-            wake: self.wake.clone(),
-            batches: self.batches.clone(),
-            metrics: self.metrics.clone(),
-            owner: self.owner.clone(),
-            lease: dispatcher.lease,
-            max_claims: dispatcher.max_claims,
-            config,
-            order: None,
-            lanes: None,
-            swept_at: None,
-        }
     }
 }

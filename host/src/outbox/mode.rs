@@ -1,0 +1,39 @@
+//! What an outbox does.
+
+use serde::{Deserialize, Serialize};
+
+/// What an outbox does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Hot path and poller; this process has the database for itself.
+    #[default]
+    SingleNode,
+    /// Hot path and poller; several processes share the database.
+    MultiNode,
+    /// Poller only, one worker, one attempt; one node at a time.
+    Ordered,
+    /// Poller only; the events of one aggregate one after the other, over any number of workers and nodes.
+    OrderedByAggregate,
+    /// No delivery.
+    WriterOnly,
+}
+
+impl Mode {
+    /// The name in configuration files, logs and the table of nodes.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SingleNode => "single_node",
+            Self::MultiNode => "multi_node",
+            Self::Ordered => "ordered",
+            Self::OrderedByAggregate => "ordered_by_aggregate",
+            Self::WriterOnly => "writer_only",
+        }
+    }
+
+    /// Whether events go from their commit straight to a worker.
+    pub(super) const fn is_hot(self) -> bool {
+        matches!(self, Self::SingleNode | Self::MultiNode)
+    }
+}

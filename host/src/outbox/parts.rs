@@ -1,0 +1,108 @@
+//! What the rooms of one outbox share, made once.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use super::Mode;
+use crate::bell::Bell;
+use crate::dispatcher::DispatcherConfig;
+use crate::event::OwnerId;
+use crate::listener::Listeners;
+use crate::metrics::Metrics;
+use crate::node::Heart;
+use crate::order::Lanes;
+use crate::poller::{Poller, PollerConfig};
+use crate::queue::{Batches, InFlight, Queue};
+use crate::settler::SettlerHandle;
+use crate::store::{Node, Store};
+use crate::wake::Wake;
+use crate::writer::HotPath;
+
+/// What the rooms share.
+pub(super) struct Parts {
+    pub(super) queue: Arc<Queue>,
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) wake: Arc<Wake>,
+    pub(super) bell: Arc<Bell>,
+    pub(super) batches: Arc<Batches>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) owner: OwnerId,
+}
+
+impl Parts {
+    pub(super) fn new(config: &DispatcherConfig, label: &str) -> Self {
+        Self {
+            queue: Arc::new(Queue::new(config.queue_limits())),
+            in_flight: Arc::default(),
+            wake: Arc::default(),
+            bell: Arc::default(),
+            batches: Arc::default(),
+            metrics: Arc::default(),
+            owner: OwnerId::generate(label),
+        }
+    }
+
+    pub(super) fn hot_path(&self, hot: bool) -> Arc<HotPath> {
+        Arc::new(HotPath {
+            queue: hot.then(|| self.queue.clone()),
+            in_flight: self.in_flight.clone(),
+            wake: self.wake.clone(),
+            bell: self.bell.clone(),
+            batches: self.batches.clone(),
+            metrics: self.metrics.clone(),
+            settler: OnceLock::new(),
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn heart(
+        &self,
+        store: Arc<dyn Store>,
+        mode: Mode,
+        dispatcher: &DispatcherConfig,
+        label: &str,
+        lanes: Option<Arc<Lanes>>,
+    ) -> Heart {
+        Heart {
+            store,
+            node: Node {
+                owner: self.owner.clone(),
+                label: format!("{label} {}", std::process::id()),
+                mode: mode.as_str(),
+                version: env!("CARGO_PKG_VERSION"),
+            },
+            lease: dispatcher.lease,
+            lanes,
+            in_flight: self.in_flight.clone(),
+            wake: self.wake.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    pub(super) fn poller(
+        &self,
+        store: Arc<dyn Store>,
+        listeners: Arc<Listeners>,
+        settler: &SettlerHandle,
+        dispatcher: &DispatcherConfig,
+        config: PollerConfig,
+    ) -> Poller {
+        Poller {
+            store,
+            queue: self.queue.clone(),
+            in_flight: self.in_flight.clone(),
+            listeners,
+            settler: settler.clone(),
+            wake: self.wake.clone(),
+            batches: self.batches.clone(),
+            metrics: self.metrics.clone(),
+            owner: self.owner.clone(),
+            lease: dispatcher.lease,
+            max_claims: dispatcher.max_claims,
+            config,
+            order: None,
+            lanes: None,
+            swept_at: None,
+        }
+    }
+}
