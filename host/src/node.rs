@@ -11,8 +11,10 @@ use crate::queue::InFlight;
 use crate::store::{Node, Store, StoreError};
 use crate::wake::Wake;
 
-/// So many times in a lease a node says that it is alive: others notice soon that it came, and it survives some failures.
-const BEATS: u32 = 10;
+/// So many times in a lease a node says that it is alive: one failure is no loss.
+const BEATS: u32 = 3;
+/// And so many times where nodes share lanes, so that a node that comes soon has its part of them.
+const BEATS_WITH_LANES: u32 = 10;
 
 /// Says that this node is alive, until it stops.
 pub(crate) struct Heart {
@@ -48,7 +50,8 @@ impl Heart {
                     }
                 }
             }
-            if tokio::time::timeout(self.lease / BEATS, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
+            let beats = if self.lanes.is_some() { BEATS_WITH_LANES } else { BEATS };
+            if tokio::time::timeout(self.lease / beats, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
                 break;
             }
         }
