@@ -3,6 +3,7 @@
 mod acceptance;
 mod common;
 mod dispatch;
+mod languages;
 mod lifecycle;
 mod order;
 mod purge;
