@@ -8,6 +8,7 @@ mod lifecycle;
 mod order;
 mod purge;
 mod routes;
+mod two_databases;
 mod writer;
 
 /// One test for each fact, on one database.
