@@ -9,6 +9,7 @@ mod order;
 mod purge;
 mod routes;
 mod two_databases;
+mod wake;
 mod writer;
 
 /// One test for each fact, on one database.
