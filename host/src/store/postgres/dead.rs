@@ -142,6 +142,6 @@ fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'
 }
 
 /// A bound as the column counts; above what it can hold means any.
-fn most(attempts: u32) -> i32 {
+pub(super) fn most(attempts: u32) -> i32 {
     i32::try_from(attempts).unwrap_or(i32::MAX)
 }
