@@ -128,7 +128,7 @@ async fn rights(store: &MySqlStore, connection: &mut MySqlConnection) -> Finding
         Finding::fault(
             "grants",
             format!("this account lacks {}", missing.join(", ")),
-            "run what `outbox migrate grants` prints, then: GRANT outbox_dispatcher TO this account",
+            "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this account",
         )
     }
 }
