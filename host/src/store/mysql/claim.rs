@@ -17,8 +17,8 @@ use crate::store::{Behind, ClaimRequest, Claimed, LineRequest, StoreError};
 /// settlers wait for no more than this short transaction. A large payload is left out here: the byte limit may leave its event
 /// to the next claim, and would have been moved for nothing. In order of binding: the microseconds to leave alone, most rows.
 pub(super) const CLAIM: &str = "
-SELECT seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
+SELECT seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 FROM outbox_event FORCE INDEX (outbox_due)
@@ -27,7 +27,8 @@ ORDER BY due_at, seq LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
 /// What is due in lanes that the owner holds, without a lock: nodes that share the table must not pass by each other's rows.
-/// In order of binding: the microseconds to leave alone, the owner, the lanes as 256 letters of which 1 means asked for, most rows.
+/// In order of binding: the microseconds to leave alone, the owner, the lanes as 256 letters of which 1 means asked for, most
+/// rows.
 pub(super) const CHOOSE_IN_LINE: &str = "
 SELECT outbox_event.seq
 FROM outbox_event FORCE INDEX (outbox_due)

@@ -12,9 +12,9 @@ use crate::event::Envelope;
 use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
-/// One row, and its number comes back with the answer. A duplicate key fails this statement alone: this database takes back what
-/// the statement did and leaves the transaction open. Bound: the columns in order, times in microseconds; the lease and the time
-/// of which one becomes `due_at`.
+/// One row, and its number comes back with the answer. A duplicate key fails this statement alone: this database takes back
+/// what the statement did and leaves the transaction open. Bound: the columns in order, times in microseconds; the lease and
+/// the time of which one becomes `due_at`.
 const INSERT_ONE: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
                           occurred_at, available_at, expires_at, created_at, due_at, claims, claim_seq, locked_by, locked_at)

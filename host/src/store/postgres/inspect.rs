@@ -25,11 +25,14 @@ FROM outbox_event WHERE due_at IS NOT NULL";
 
 /// A JSON object of strings, and nothing that its reader could stumble over: a row whose headers are something else must not
 /// spoil the list of those that are well.
-const HEADERS: &str = r#"^\s*\{\s*("([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*:\s*"([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*(,\s*(?=")|(?=\})))*\}\s*$"#;
+const HEADERS: &str = concat!(
+    r#"^\s*\{\s*("([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*:\s*"#,
+    r#""([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*(,\s*(?=")|(?=\})))*\}\s*$"#,
+);
 
 /// Nothing bound means any. $1 status, $2 event type, $3 aggregate type, $4 aggregate id, $5 tenant, $6 header key, $7 header
-/// value, $8 text of the last error, $9 after, $10 before, $11 limit, $12 what headers look like, $13 most failures, $14 earliest and $15 latest time
-/// of the end.
+/// value, $8 text of the last error, $9 after, $10 before, $11 limit, $12 what headers look like, $13 most failures,
+/// $14 earliest and $15 latest time of the end.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
