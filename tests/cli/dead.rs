@@ -37,6 +37,8 @@ fn dead_events_are_chosen_by_everything_that_the_table_knows() {
         (vec!["--error", "refused"], 0),
     ] {
         assert_eq!(count(&place, &filter), wanted, "{filter:?}");
+        let listed = place.json(&[&["dead", "list", "--output", "json"], &filter[..]].concat());
+        assert_eq!(listed.as_array().map(Vec::len), usize::try_from(wanted).ok(), "{filter:?}");
     }
     let bad = place.run(&["dead", "count", "--since", "yesterday"]);
     assert_eq!(bad.code, Some(2), "{}", bad.stderr);
@@ -58,7 +60,9 @@ fn a_replay_of_many_keeps_to_its_limits_and_is_noted_with_its_reason() {
     assert_eq!((replayed["count"].as_u64(), place.stat("dead"), place.stat("new")), (Some(3), 2, 3));
     let audit = place.json(&["audit", "list", "--output", "json"]);
     assert_eq!((audit[0]["action"].as_str(), audit[0]["reason"].as_str()), (Some("replay"), Some("the mail server is back")));
-    assert_eq!(place.run(&["dead", "replay", "dead-5", "--limit", "3"]).code, Some(2), "limits are for many");
+    for many in [["--limit", "3"], ["--since", "2h"], ["--error", "timeout"]] {
+        assert_eq!(place.run(&[&["dead", "replay", "dead-5"], &many[..]].concat()).code, Some(2), "{many:?} is for many");
+    }
 }
 
 #[test]

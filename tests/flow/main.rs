@@ -3,10 +3,13 @@
 mod acceptance;
 mod common;
 mod dispatch;
+mod languages;
 mod lifecycle;
 mod order;
 mod purge;
 mod routes;
+mod two_databases;
+mod wake;
 mod writer;
 
 /// One test for each fact, on one database.

@@ -6,7 +6,7 @@ use outbox::store::{Filter, Settlement, Stats};
 use outbox::{EventId, Status};
 use support::Harness;
 
-use crate::common::{claim, claim_one, dead, event, finished, plains, retry, settle, write, write_one};
+use crate::common::{claim, claim_one, dead, event, finished, plains, retry, row, settle, write, write_one};
 
 pub(crate) async fn statistics_count_every_state(db: &dyn Harness) {
     for settlement in [
@@ -52,6 +52,8 @@ pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
     let other = event(db, "orderplaced").await.aggregate("order", "43").header("channel", "shop").json(&1).expect("good");
     write(db, &[other]).await;
 
+    let died = row(db, wanted.id()).await.done_at.expect("dead");
+    let second = Duration::from_secs(1);
     let some = |text: &str| Some(text.to_owned());
     let filters = [
         Filter { status: Some(Status::Dead), ..Filter::default() },
@@ -61,6 +63,8 @@ pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
         Filter { tenant_id: some("acme"), ..Filter::default() },
         Filter { header: some("channel").zip(some("web")), ..Filter::default() },
         Filter { error: some("100% full_"), ..Filter::default() },
+        Filter { finished_after: Some(died), ..Filter::default() },
+        Filter { finished_before: Some(died), ..Filter::default() },
         Filter { before: Some(fence.sequence + 1), ..Filter::default() },
     ];
     for filter in filters {
@@ -70,13 +74,18 @@ pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
     }
     let nothing = [
         Filter { error: some("100_ full"), ..Filter::default() },
+        Filter { finished_after: Some(died.plus(second)), ..Filter::default() },
+        Filter { finished_before: Some(died.minus(second)), ..Filter::default() },
+        Filter { max_attempts: Some(0), status: Some(Status::Dead), ..Filter::default() },
         Filter { header: some("channel").zip(some("WEB")), ..Filter::default() },
         Filter { status: Some(Status::Dead), tenant_id: some("other"), ..Filter::default() },
     ];
     for filter in nothing {
         assert!(db.store().list(&filter, 10).await.expect("lists").is_empty(), "{filter:?}");
     }
-    assert_eq!(db.store().list(&Filter::default(), 10).await.expect("lists").len(), 2);
+    for all in [Filter::default(), Filter { max_attempts: Some(1), ..Filter::default() }] {
+        assert_eq!(db.store().list(&all, 10).await.expect("lists").len(), 2);
+    }
 }
 
 pub(crate) async fn pages_follow_each_other_without_gap_or_overlap(db: &dyn Harness) {

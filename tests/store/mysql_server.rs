@@ -8,7 +8,7 @@ use outbox::store::mysql::MySqlOptions;
 use outbox::store::{Expectations, NewRow, Settled, Settlement, Severity};
 use outbox::{MySqlStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
-use support::{Database, Harness, MySql};
+use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, documented_insert};
 use tokio::task::JoinSet;
 
 use crate::common::{LEASE, claim, event, ownership, plain, plains, request, write, write_one};
@@ -27,11 +27,10 @@ async fn an_insert_of_the_command_line_client_is_delivered_whatever_its_time_zon
     let (user, password) = account.split_once(':').unwrap_or((account, ""));
     let (address, _) = host.split_once('/').expect("a database");
     let (host, port) = address.split_once(':').unwrap_or((address, "3306"));
-    let insert = "SET time_zone = '+05:30';
-        INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload) VALUES ('OrderPlaced', 'Order', '42', '{\"total\":9.5}')";
+    let insert = format!("SET time_zone = '+05:30'; {}", documented_insert("MySQL"));
 
     let inserted = Command::new("mariadb")
-        .args(["--host", host, "--port", port, "--user", user, "--protocol", "tcp", db.name(), "--execute", insert])
+        .args(["--host", host, "--port", port, "--user", user, "--protocol", "tcp", db.name(), "--execute", &insert])
         .env("MYSQL_PWD", password)
         .stdin(Stdio::null())
         .status()
@@ -41,7 +40,7 @@ async fn an_insert_of_the_command_line_client_is_delivered_whatever_its_time_zon
     let claimed = claim(&db, 10).await;
     assert_eq!(claimed.len(), 1, "due at once");
     let event = claimed[0].event.as_ref().expect("readable");
-    assert_eq!((event.aggregate_id(), &event.payload_bytes()[..]), (Some("42"), &b"{\"total\":9.5}"[..]));
+    assert_eq!((event.aggregate_id(), &event.payload_bytes()[..]), (Some("42"), DOCUMENTED_PAYLOAD.as_bytes()));
     let age = db.now().await.since(event.occurred_at());
     assert!(age < Duration::from_secs(600), "UTC, not the session's time zone: {age:?}");
 }

@@ -7,22 +7,24 @@ use outbox::store::postgres::PostgresOptions;
 use outbox::store::{Filter, NewRow, Settled, Settlement, TableName};
 use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
-use support::{Harness, Postgres, eventually};
+use support::{DOCUMENTED_PAYLOAD, Harness, Postgres, documented_insert, eventually};
 
 use crate::common::{by_hand, claim, ids, ownership, plain, plains, request, write, write_one};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_insert_of_another_program_is_delivered() {
     let db = Postgres::fresh().await;
-    let insert = "INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload)
-                  VALUES ('OrderPlaced', 'Order', '42', convert_to('{\"text\":\"a\\nb \\\\ ü\"}', 'UTF8'))";
+    let documented = documented_insert("PostgreSQL");
+    let quoted = documented.replace(DOCUMENTED_PAYLOAD, "{\"text\":\"a\\nb \\\\ ü\"}");
 
-    let psql = Command::new("psql").args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", insert, db.url()]).status();
+    for insert in [documented, &quoted] {
+        let psql = Command::new("psql").args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", insert, db.url()]).status();
+        assert!(psql.expect("psql is there").success());
+    }
 
-    assert!(psql.expect("psql is there").success());
     let claimed = claim(&db, 10).await;
-    let event = claimed[0].event.as_ref().expect("readable");
-    assert_eq!(&event.payload_bytes()[..], "{\"text\":\"a\\nb \\\\ ü\"}".as_bytes());
+    let payloads = claimed.iter().map(|one| one.event.as_ref().expect("readable").payload_bytes().clone());
+    assert_eq!(payloads.collect::<Vec<_>>(), [DOCUMENTED_PAYLOAD, "{\"text\":\"a\\nb \\\\ ü\"}"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@
 mod database;
 mod eventually;
 pub mod history;
+mod languages;
 mod ledger;
 mod mysql;
 mod plugins;
@@ -16,6 +17,7 @@ mod writers;
 pub use database::{Database, Harness};
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use history::Report;
+pub use languages::{DOCUMENTED_PAYLOAD, documented_insert, first_documented_insert, python};
 pub use ledger::Ledger;
 pub use mysql::MySql;
 pub use plugins::sample_plugins;

@@ -86,6 +86,12 @@ pub struct Filter {
     pub header: Option<(String, String)>,
     /// Whose last error holds this text.
     pub error: Option<String>,
+    /// That failed no more often than this.
+    pub max_attempts: Option<u32>,
+    /// Finished, DONE or DEAD, no earlier than this.
+    pub finished_after: Option<Timestamp>,
+    /// Finished, DONE or DEAD, no later than this.
+    pub finished_before: Option<Timestamp>,
     /// Inserted after this row.
     pub after: Option<u64>,
     /// Inserted before this row.

@@ -25,7 +25,7 @@ impl TableName {
         Ok(Self { name, schema: None })
     }
 
-    /// This table in a schema (MySQL calls it a database). Only where the database has such a thing.
+    /// This table in a schema. For PostgreSQL alone: on MySQL a schema is the database that the address names, SQLite has none.
     ///
     /// # Errors
     /// As [`TableName::new`].

@@ -11,6 +11,7 @@ mod fault;
 mod host;
 mod install;
 mod plugins;
+mod python;
 mod servers;
 mod test;
 mod wasm_target;
@@ -30,13 +31,14 @@ cargo xtask COMMAND [ARGUMENTS]
                        while it runs, a plugin whose source changes is rebuilt and reloaded
   test [ARGUMENTS]     builds the sample plugins, starts a PostgreSQL and a MariaDB of its own, then runs every
                        test: `cargo test --workspace ARGUMENTS`; where OUTBOX_TEST_POSTGRES_URL or
-                       OUTBOX_TEST_MYSQL_URL names a server, that one is used
-  servers              starts the two servers, prints their URLs for a shell, and runs until Ctrl-C
+                       OUTBOX_TEST_MYSQL_URL names a server, or OUTBOX_TEST_PYTHON a Python with drivers for
+                       both, that one is used
+  servers              starts the two servers, prints for a shell what tells the tests of them, and runs until Ctrl-C
   plugins              builds the sample plugins into target/plugins/NAME.wasm
   bench [ARGUMENTS]    builds the host for release and the plugin noop, then runs `outbox bench ARGUMENTS`
 
 What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the database servers by apt-get, if you
-are root.
+are root; Python's drivers for them by pip, into target/python.
 ";
 
 fn main() -> ExitCode {
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
     let done = match command.to_str() {
         Some("dev") => Workspace::find().and_then(|workspace| dev::run(&workspace, &rest)),
         Some("test") => Workspace::find().and_then(|workspace| test::run(&workspace, &rest)),
-        Some("servers") if rest.is_empty() => servers::run(),
+        Some("servers") if rest.is_empty() => Workspace::find().and_then(|workspace| servers::run(&workspace)),
         Some("plugins") if rest.is_empty() => Workspace::find().and_then(|workspace| print_plugins(&workspace)),
         Some("bench") => Workspace::find().and_then(|workspace| bench::run(&workspace, &rest)),
         Some("help" | "--help" | "-h") => {

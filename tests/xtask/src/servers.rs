@@ -6,7 +6,8 @@ use servers::{Database, Server};
 
 use crate::fault::Fault;
 use crate::install;
-use crate::workspace::environment;
+use crate::python;
+use crate::workspace::{Workspace, environment};
 
 /// Where the tests look for each server.
 const VARIABLES: [(Database, &str); 2] =
@@ -39,12 +40,14 @@ impl Servers {
 }
 
 /// `cargo xtask servers`: one of each, until somebody has had enough.
-pub(crate) fn run() -> Result<ExitCode, Fault> {
+pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, Fault> {
+    let python = python::ensure(workspace)?;
     let servers = Servers::start(VARIABLES.iter())?;
     for (variable, server) in &servers.0 {
         println!("export {variable}='{}'", server.url());
     }
-    eprintln!("xtask: in a shell with these two lines, `cargo test` finds the servers. Ctrl-C stops them.");
+    println!("export {}='{}'", python::VARIABLE, python.display());
+    eprintln!("xtask: in a shell with these lines, `cargo test` finds the servers. Ctrl-C stops them.");
     crate::child::wait_for_a_signal();
     Ok(ExitCode::SUCCESS)
 }

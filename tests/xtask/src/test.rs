@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::child;
 use crate::fault::Fault;
 use crate::plugins;
+use crate::python;
 use crate::servers::Servers;
 use crate::workspace::Workspace;
 
@@ -13,10 +14,11 @@ use crate::workspace::Workspace;
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
     eprintln!("xtask: building the plugins");
     plugins::build_all(workspace)?;
+    let python = python::ensure(workspace)?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
 
     let mut cargo = workspace.cargo();
-    cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace));
+    cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
     servers.tell(&mut cargo);
     cargo.arg("test");
     if !names_packages(arguments) {

@@ -66,7 +66,7 @@ pub(crate) struct DatabaseConfig {
     /// The schema that holds the table, where the database has schemas; `None` for the user's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) schema: Option<String>,
-    /// Most connections of a host; `None` for the driver's default.
+    /// Most connections for what a host does by itself; `None` for the store's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_connections: Option<u32>,
     #[serde(with = "duration")]

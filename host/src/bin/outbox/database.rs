@@ -71,22 +71,41 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
     let database = &config.database;
     match kind(&database.url)? {
         Kind::Sqlite => {
-            let mut options = SqliteOptions::from_url(&database.url)?.table(database.table.clone());
-            options.busy_timeout = database.busy_timeout;
+            let mut options = sqlite(database)?;
             options.create = missing == Missing::Create;
             Ok(Arc::new(SqliteStore::open_with(options).await?))
         }
-        Kind::Postgres => {
-            let mut options = PostgresOptions::from_url(&with_schema(database))?.table(database.table.clone());
-            options.connections = database.max_connections.unwrap_or(options.connections);
-            Ok(Arc::new(PostgresStore::connect_with(options).await?))
-        }
-        Kind::Mysql => {
-            let mut options = MySqlOptions::from_url(&database.url)?.table(database.table.clone());
-            options.max_connections = database.max_connections.unwrap_or(options.max_connections);
-            Ok(Arc::new(MySqlStore::connect_with(options).await?))
-        }
+        Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database)?).await?)),
+        Kind::Mysql => Ok(Arc::new(MySqlStore::connect_with(mysql(database)?).await?)),
     }
+}
+
+/// How many connections a host of this configuration may open in all.
+pub(crate) fn most_connections(config: &Config) -> Result<u32, Failure> {
+    let database = &config.database;
+    Ok(match kind(&database.url)? {
+        Kind::Sqlite => sqlite(database)?.most_connections(),
+        Kind::Postgres => postgres(database)?.most_connections(),
+        Kind::Mysql => mysql(database)?.most_connections(),
+    })
+}
+
+fn sqlite(database: &DatabaseConfig) -> Result<SqliteOptions, StoreError> {
+    let mut options = SqliteOptions::from_url(&database.url)?.table(database.table.clone());
+    options.busy_timeout = database.busy_timeout;
+    Ok(options)
+}
+
+fn postgres(database: &DatabaseConfig) -> Result<PostgresOptions, StoreError> {
+    let mut options = PostgresOptions::from_url(&with_schema(database))?.table(database.table.clone());
+    options.connections = database.max_connections.unwrap_or(options.connections);
+    Ok(options)
+}
+
+fn mysql(database: &DatabaseConfig) -> Result<MySqlOptions, StoreError> {
+    let mut options = MySqlOptions::from_url(&database.url)?.table(database.table.clone());
+    options.max_connections = database.max_connections.unwrap_or(options.max_connections);
+    Ok(options)
 }
 
 /// The address of a PostgreSQL server, with the schema as the first place where every connection looks for the table. The name

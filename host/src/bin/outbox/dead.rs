@@ -16,15 +16,17 @@ use crate::database;
 use crate::event::{self, Fields, Paging};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, count};
-use filter::{DeadArgs, Limits};
+use filter::{DeadArgs, Death, Limits};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum DeadCommand {
     /// Show dead events, oldest first
-    #[command(after_help = "Example:\n  outbox dead list --error timeout --newest-first")]
+    #[command(after_help = "Example:\n  outbox dead list --error timeout --since 2h --newest-first")]
     List {
         #[command(flatten)]
         fields: Fields,
+        #[command(flatten)]
+        death: Death,
         #[command(flatten)]
         paging: Paging,
         #[command(flatten)]
@@ -43,6 +45,8 @@ pub(crate) enum DeadCommand {
     Count {
         #[command(flatten)]
         filter: DeadArgs,
+        #[command(flatten)]
+        death: Death,
         #[command(flatten)]
         output: Output,
     },
@@ -81,13 +85,15 @@ pub(crate) enum DeadCommand {
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
     /// The events' ids
-    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "filter", "limit", "time_limit", "rate"])]
+    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "filter", "death", "limit", "time_limit", "rate"])]
     ids: Vec<EventId>,
     /// All that match, and are dead by now
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     filter: DeadArgs,
+    #[command(flatten)]
+    death: Death,
     #[command(flatten)]
     limits: Limits,
     /// Only say how many it would be
@@ -119,13 +125,15 @@ struct Done {
 impl DeadCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         match self {
-            Self::List { fields, paging, output } => {
-                event::list(fields.filter(Some(Status::Dead))?, &paging, output.output, config).await
+            Self::List { fields, death, paging, output } => {
+                let filter = fields.filter(Some(Status::Dead))?;
+                let store = database::ready(config).await?;
+                event::list(&*store, death.narrow(filter, store.now().await?), &paging, output.output).await
             }
             Self::Show { id, output } => event::show(id, Some(Status::Dead), output.output, config).await,
-            Self::Count { filter, output } => {
+            Self::Count { filter, death, output } => {
                 let store = database::ready(config).await?;
-                let counted = Counted { count: store.count_dead(&filter.filter(store.now().await?)).await? };
+                let counted = Counted { count: store.count_dead(&filter.filter(death, store.now().await?)).await? };
                 output::one(&counted, output.output, |counted| format!("{}\n", counted.count))
             }
             Self::Replay(replay) if replay.all => replay_all(*replay, config).await,
@@ -201,9 +209,9 @@ fn told(verb: &str, events: u64, dry_run: bool) -> String {
 }
 
 async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
-    let Replay { filter, limits, dry_run, yes, reason, output, .. } = replay;
+    let Replay { filter, death, limits, dry_run, yes, reason, output, .. } = replay;
     let store = database::ready(config).await?;
-    let filter = filter.filter(store.now().await?);
+    let filter = filter.filter(death, store.now().await?);
     let dead = DeadEvents::new(store.clone());
     let wanted = limits.of(dead.count(&filter).await?);
     let show = |events: u64| {

@@ -12,9 +12,6 @@ use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Output, count, paint, shown};
 
-/// Connections that the drivers open unless `database.max_connections` says otherwise.
-const USUAL_CONNECTIONS: u32 = 10;
-
 /// Look at everything: settings, plugins, the database, hosts, routes, events; each finding with its fix
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox doctor\n  outbox doctor --output json\n  outbox doctor --grants > grants.sql\n\n\
@@ -74,7 +71,7 @@ async fn database(
         lease: config.dispatcher.lease,
         deadline: config.dispatcher.deadline,
         max_payload: MAX_PAYLOAD_BYTES,
-        connections: config.database.max_connections.unwrap_or(USUAL_CONNECTIONS),
+        connections: database::most_connections(config)?,
     };
     findings.extend(store.diagnose(&expectations).await?);
     // The examination has said what is wrong with the schema; without it there is nothing more to look at.

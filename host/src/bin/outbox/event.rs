@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use outbox::EventId;
 use outbox::event::Status;
 use outbox::store::{Filter, Record};
+use outbox::{EventId, Store};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -161,7 +161,9 @@ impl EventCommand {
             Self::Emit(emit) => emit.run(config).await,
             Self::List { filter, output } => {
                 let status = filter.matching.status.map(Status::from);
-                list(filter.matching.fields.filter(status)?, &filter.paging, output.output, config).await
+                let paging = filter.paging;
+                let filter = filter.matching.fields.filter(status)?;
+                list(&*database::ready(config).await?, filter, &paging, output.output).await
             }
             Self::Show { id, output } => show(id, None, output.output, config).await,
             Self::Why { id, output } => why(id, output.output, config).await,
@@ -171,10 +173,9 @@ impl EventCommand {
 }
 
 /// Prints a page of rows, and says when there is another.
-pub(crate) async fn list(filter: Filter, paging: &Paging, format: Format, config: &Config) -> Result<(), Failure> {
+pub(crate) async fn list(store: &dyn Store, filter: Filter, paging: &Paging, format: Format) -> Result<(), Failure> {
     let (after, before) = if paging.newest_first { (None, paging.after) } else { (paging.after, None) };
     let filter = Filter { after, before, newest_first: paging.newest_first, ..filter };
-    let store = database::ready(config).await?;
     let mut rows = store.list(&filter, paging.limit.saturating_add(1)).await?;
     let more = rows.len() > usize::try_from(paging.limit).unwrap_or(usize::MAX);
     if more {

@@ -128,7 +128,7 @@ async fn rights(store: &MySqlStore, connection: &mut MySqlConnection) -> Finding
         Finding::fault(
             "grants",
             format!("this account lacks {}", missing.join(", ")),
-            "run what `outbox migrate grants` prints, then: GRANT outbox_dispatcher TO this account",
+            "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this account",
         )
     }
 }
@@ -139,7 +139,8 @@ async fn history(connection: &mut MySqlConnection) -> Finding {
         Some(length) if length > LONG_HISTORY => Finding::warning(
             "history",
             format!("{length} old versions of rows are kept for a transaction that is open for long"),
-            "find it: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 1; then end it: KILL its trx_mysql_thread_id",
+            "find it: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 1; then end it: KILL its \
+             trx_mysql_thread_id",
         ),
         Some(length) => Finding::good("history", format!("{length} old versions of rows are kept for open transactions")),
         None => Finding::good("history", "not looked at: this account lacks the right PROCESS"),

@@ -1,4 +1,4 @@
-//! Claiming, renewing, and when to look again.
+//! Claiming, and when to look again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,6 @@ use super::MySqlStore;
 use super::line::{self, numbers};
 use super::row::{claimed, left_out, payload_bytes, sequence};
 use super::transaction::{self, Patience};
-use crate::event::Fence;
 use crate::store::settlement::delay_micros;
 use crate::store::{Behind, ClaimRequest, Claimed, LineRequest, StoreError};
 
@@ -18,8 +17,8 @@ use crate::store::{Behind, ClaimRequest, Claimed, LineRequest, StoreError};
 /// settlers wait for no more than this short transaction. A large payload is left out here: the byte limit may leave its event
 /// to the next claim, and would have been moved for nothing. In order of binding: the microseconds to leave alone, most rows.
 pub(super) const CLAIM: &str = "
-SELECT seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
-       content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
+SELECT seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
+       headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 FROM outbox_event FORCE INDEX (outbox_due)
@@ -28,7 +27,8 @@ ORDER BY due_at, seq LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
 /// What is due in lanes that the owner holds, without a lock: nodes that share the table must not pass by each other's rows.
-/// In order of binding: the microseconds to leave alone, the owner, the lanes as 256 letters of which 1 means asked for, most rows.
+/// In order of binding: the microseconds to leave alone, the owner, the lanes as 256 letters of which 1 means asked for, most
+/// rows.
 pub(super) const CHOOSE_IN_LINE: &str = "
 SELECT outbox_event.seq
 FROM outbox_event FORCE INDEX (outbox_due)
@@ -76,19 +76,6 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, locked_by = ?, locked_at = UTC_TIMESTAMP(6),
     claim_seq = claim_seq + 1, claims = claims + 1";
-
-/// In order of binding: rows of [seq, fence], the lease in microseconds.
-pub(super) const RENEW: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = held.seq
-SET due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-WHERE claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
-
-const STILL_HELD: &str = "
-SELECT outbox_event.seq
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = held.seq
-WHERE claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 pub(super) const NEXT_DUE: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(due_at)) FROM outbox_event";
 
@@ -216,45 +203,9 @@ async fn behind(
     Ok(behind)
 }
 
-pub(super) async fn renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
-    if held.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut patience = Patience::new();
-    loop {
-        match try_renew(store, held, lease).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
-        }
-    }
-}
-
-async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
-    let failed = |error| store.failed("renew leases", error);
-    let fences = fences(held);
-    let result = sqlx::query(store.table.sql(RENEW))
-        .bind(&fences)
-        .bind(delay_micros(lease))
-        .execute(&store.keeper)
-        .await
-        .map_err(failed)?;
-    if usize::try_from(result.rows_affected()) == Ok(held.len()) {
-        return Ok(held.iter().map(|fence| fence.sequence).collect());
-    }
-    let rows = sqlx::query(store.table.sql(STILL_HELD)).bind(fences).fetch_all(&store.keeper).await.map_err(failed)?;
-    rows.iter().map(sequence).collect()
-}
-
 pub(super) async fn next_due(store: &MySqlStore) -> Result<Option<Duration>, StoreError> {
     let row = sqlx::query(store.table.sql(NEXT_DUE)).fetch_one(&store.pool).await;
     let rest: Option<i64> =
         row.and_then(|row| row.try_get(0)).map_err(|error| store.failed("look for the next due event", error))?;
     Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
-}
-
-/// `[[seq,fence],…]`, in the order in which everybody locks rows.
-pub(super) fn fences(fences: &[Fence]) -> String {
-    let mut sorted: Vec<[u64; 2]> = fences.iter().map(|fence| [fence.sequence, fence.claim]).collect();
-    sorted.sort_unstable();
-    serde_json::to_string(&sorted).expect("a list of numbers is JSON")
 }

@@ -13,8 +13,8 @@ use super::transaction::{self, Patience};
 use crate::event::EventId;
 use crate::store::{Audit, DeadFilter, StoreError};
 
-/// NULL means any. Bound: aggregate type and event type twice, for the bounds of the route's hash; then event type, aggregate type,
-/// aggregate id, tenant, text of the error, most failures, earliest and latest time of death, each twice.
+/// NULL means any. Bound: aggregate type and event type twice, for the bounds of the route's hash; then event type, aggregate
+/// type, aggregate id, tenant, text of the error, most failures, earliest and latest time of death, each twice.
 const COUNT: &str = "
 SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_dead)
 WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC32(CONCAT(?, '/', ?)), 4294967295)

@@ -3,7 +3,7 @@
 use sqlx::Row;
 
 use super::MySqlStore;
-use super::row::{column, record};
+use super::row::{bound, column, record};
 use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, Stats, StoreError};
 
@@ -21,8 +21,9 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
                   THEN available_at END), UTC_TIMESTAMP(6)) AS oldest
 FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
 
-/// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header key
-/// twice, header value once; text of the last error; after, before and limit once.
+/// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
+/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end; after, before and
+/// limit once.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays,
@@ -37,7 +38,9 @@ FROM outbox_event
 WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
   AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
   AND (? IS NULL OR CASE WHEN JSON_VALID(headers) THEN JSON_CONTAINS(headers, JSON_OBJECT(COALESCE(?, ''), ?)) ELSE 0 END)
-  AND (? IS NULL OR INSTR(last_error, ?) > 0) AND seq > ? AND seq < ?
+  AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
+  AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND) AND seq > ? AND seq < ?
 ORDER BY seq LIMIT ?";
 
 const LIST_NEWEST_FIRST: &str = "
@@ -54,7 +57,9 @@ FROM outbox_event
 WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
   AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
   AND (? IS NULL OR CASE WHEN JSON_VALID(headers) THEN JSON_CONTAINS(headers, JSON_OBJECT(COALESCE(?, ''), ?)) ELSE 0 END)
-  AND (? IS NULL OR INSTR(last_error, ?) > 0) AND seq > ? AND seq < ?
+  AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
+  AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND) AND seq > ? AND seq < ?
 ORDER BY seq DESC LIMIT ?";
 
 const GET: &str = "
@@ -98,12 +103,11 @@ pub(super) async fn list(store: &MySqlStore, filter: &Filter, limit: u32) -> Res
     for text in [&filter.event_type, &filter.aggregate_type, &filter.aggregate_id, &filter.tenant_id] {
         query = query.bind(text).bind(text);
     }
+    query = query.bind(key).bind(key).bind(value).bind(&filter.error).bind(&filter.error);
+    for number in [filter.max_attempts.map(i64::from), filter.finished_after.map(bound), filter.finished_before.map(bound)] {
+        query = query.bind(number).bind(number);
+    }
     let rows = query
-        .bind(key)
-        .bind(key)
-        .bind(value)
-        .bind(&filter.error)
-        .bind(&filter.error)
         .bind(filter.after.map_or(-1, position))
         .bind(filter.before.map_or(i64::MAX, position))
         .bind(i64::from(limit))

@@ -38,7 +38,8 @@ const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_a
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?";
 const FORGET_ALL: &str = "DROP TABLE outbox_event_migration";
 
-/// Such locks belong to the whole server, and their names have at most 64 characters. It ends with the connection at the latest.
+/// Such locks belong to the whole server, and their names have at most 64 characters. It ends with the connection at the
+/// latest.
 const LOCK: &str = "SELECT GET_LOCK(MD5(CONCAT(DATABASE(), '.', ?)), 60)";
 const UNLOCK: &str = "DO RELEASE_LOCK(MD5(CONCAT(DATABASE(), '.', ?)))";
 

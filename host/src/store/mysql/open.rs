@@ -14,22 +14,23 @@ use crate::store::{StoreError, TableName};
 /// How to reach a server.
 #[derive(Clone)]
 pub struct MySqlOptions {
+    /// Host, port or socket, user, password, database, TLS.
     connect: MySqlConnectOptions,
-    /// The table. Default `outbox_event`.
+    /// The table. Default `outbox_event`, in the database of the address.
     pub table: TableName,
-    /// Most connections for claims, outcomes, writers and questions; one more is kept for leases. Default 10; at least 1.
+    /// Most connections for claims, outcomes, transactions and questions; one more is kept for leases. Default 10; at least 1.
     pub max_connections: u32,
-    /// How long a call waits for a free connection. Default 30 s.
+    /// How long a call waits for a free connection of its pool. Default 30 s.
     pub acquire_timeout: Duration,
-    /// How long a statement waits for a lock that somebody else holds; whole seconds, at least 1. Default 5 s.
+    /// How long a statement waits for a lock that somebody else holds. Default 5 s; cut to whole seconds, at least one.
     pub lock_timeout: Duration,
     /// How long the server works on one statement (MySQL: on one that reads); zero for any time. Default 60 s.
     pub statement_timeout: Duration,
 }
 
 impl MySqlOptions {
-    /// The server and the database of an address: `mysql://user:password@host:3306/shop`, or `mariadb://…`. After `?` the driver's
-    /// own parameters, such as `ssl-mode=VERIFY_IDENTITY`, `ssl-ca=FILE` or `socket=FILE`.
+    /// The server and the database of an address: `mysql://user:password@host:3306/shop`, or `mariadb://…`. After `?` the
+    /// driver's own parameters, such as `ssl-mode=VERIFY_IDENTITY`, `ssl-ca=FILE` or `socket=FILE`.
     ///
     /// # Errors
     /// When the address is none of these, or names no database. The password is never shown.
@@ -63,11 +64,17 @@ impl MySqlOptions {
         self
     }
 
-    /// So many connections.
+    /// Another number of connections, beside the one for leases; 0 is taken as 1.
     #[must_use]
     pub fn max_connections(mut self, most: u32) -> Self {
-        self.max_connections = most.max(1);
+        self.max_connections = most;
         self
+    }
+
+    /// How many connections a host may open in all: these, and the one for leases.
+    #[must_use]
+    pub fn most_connections(&self) -> u32 {
+        self.max_connections.max(1).saturating_add(1)
     }
 }
 
@@ -145,8 +152,8 @@ impl Session {
         }
     }
 
-    /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait. Strict: what does not fit a column is an
-    /// error, not cut. UTC, so that times in a transaction of the caller mean what they mean in the table.
+    /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait. Strict: what does not fit a column is
+    /// an error, not cut. UTC, so that times in a transaction of the caller mean what they mean in the table.
     async fn begin(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
         let Self { lock_timeout_s: seconds, statement_timeout_ms: milliseconds } = self;
         let version: String = sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut *connection).await?.try_get(0)?;
@@ -189,7 +196,7 @@ fn without_password(url: &str) -> String {
 fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
     let why = match number(&source) {
         Some(1045 | 1698) => "the server refuses this user or its password; check both, or create the user".to_owned(),
-        Some(1044) => "this user may not use this database; see `outbox migrate grants`".to_owned(),
+        Some(1044) => "this user may not use this database; see `outbox doctor --grants`".to_owned(),
         Some(1049) => "the server does not know this database; run: CREATE DATABASE … CHARACTER SET utf8mb4".to_owned(),
         Some(1040 | 1203 | 1226) => "the server has no connection left; raise max_connections, or take fewer here".to_owned(),
         Some(1130) => "the server lets nobody in from this host; create the user for it".to_owned(),

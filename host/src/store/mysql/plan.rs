@@ -3,7 +3,7 @@
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{MySqlStore, claim, dead, line, purge, route, settle};
+use super::{MySqlStore, claim, dead, lease, line, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
@@ -27,7 +27,7 @@ const STATEMENTS: [Explained; 10] = [
     Explained { statement: "place in line", sql: claim::BEHIND, index: "outbox_line", values: &["0", "0", "'[1,2]'"] },
     Explained { statement: "next due", sql: claim::NEXT_DUE, index: "outbox_due", values: &[] },
     Explained { statement: "settle", sql: settle::DONE, index: "PRIMARY", values: &["'[[1,1],[2,1]]'"] },
-    Explained { statement: "renew", sql: claim::RENEW, index: "PRIMARY", values: &["'[[1,1],[2,1]]'", "30000000"] },
+    Explained { statement: "renew", sql: lease::RENEW, index: "PRIMARY", values: &["'[[1,1],[2,1]]'", "30000000"] },
     Explained { statement: "purge", sql: purge::CHOOSE, index: "outbox_done", values: &["1", "0", "500"] },
     Explained { statement: "dead", sql: dead::CHOOSE_DEAD, index: "outbox_dead", values: &ANY_DEAD },
     Explained {

@@ -2,8 +2,8 @@
 //!
 //! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
 //! changes nothing, and neither does the same one a second time. The driver asks the server to count the rows that a statement
-//! matched, changed or not, so what is missing from the count is what was fenced off. Each statement reads its rows as JSON: one
-//! shape for any number of them, so it is prepared once, and its join goes row by row to the primary key.
+//! matched, changed or not, so what is missing from the count is what was fenced off. Each statement reads its rows as JSON:
+//! one shape for any number of them, so it is prepared once, and its join goes row by row to the primary key.
 //! Text says its character set, which is the database's otherwise.
 
 use serde_json::{Value, json};

@@ -43,7 +43,8 @@ WITH changed AS (
     WHERE status = 3 AND ($4::text IS NULL OR event_type = $4::text) AND ($5::text IS NULL OR aggregate_type = $5::text)
       AND ($6::text IS NULL OR aggregate_id = $6::text) AND ($7::text IS NULL OR tenant_id = $7::text)
       AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($9::integer IS NULL OR attempts <= $9::integer)
-      AND ($10::timestamptz IS NULL OR done_at >= $10::timestamptz) AND ($11::timestamptz IS NULL OR done_at <= $11::timestamptz)
+      AND ($10::timestamptz IS NULL OR done_at >= $10::timestamptz)
+      AND ($11::timestamptz IS NULL OR done_at <= $11::timestamptz)
     ORDER BY seq + 0 LIMIT $12::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1),
 noted AS (
   INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
@@ -142,6 +143,6 @@ fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'
 }
 
 /// A bound as the column counts; above what it can hold means any.
-fn most(attempts: u32) -> i32 {
+pub(super) fn most(attempts: u32) -> i32 {
     i32::try_from(attempts).unwrap_or(i32::MAX)
 }

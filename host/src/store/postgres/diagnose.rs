@@ -212,8 +212,8 @@ async fn pooler(store: &PostgresStore) -> Result<Finding, StoreError> {
     } else {
         Finding::fault(
             "pooler",
-            "statements of one connection meet different backends: a pooler in transaction mode is between, which loses prepared \
-             statements, settings and LISTEN",
+            "statements of one connection meet different backends: a pooler in transaction mode is between, which loses \
+             prepared statements, settings and LISTEN",
             "let the host connect to the server itself, or set pool_mode = session for it in PgBouncer",
         )
     })

@@ -35,8 +35,8 @@ GRANT INSERT ON outbox_event TO outbox_writer;
 GRANT SELECT (seq, event_id) ON outbox_event TO outbox_writer;
 
 -- Delivers events: a host.
-GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event, outbox_event_route, outbox_event_pause, outbox_event_node, outbox_event_lane
-  TO outbox_dispatcher;
+GRANT SELECT, INSERT, UPDATE, DELETE
+  ON outbox_event, outbox_event_route, outbox_event_pause, outbox_event_node, outbox_event_lane TO outbox_dispatcher;
 GRANT SELECT, INSERT ON outbox_event_audit TO outbox_dispatcher;
 GRANT SELECT ON outbox_event_migration, outbox_event_readable TO outbox_dispatcher;
 

@@ -4,7 +4,9 @@ use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::claim::signed;
+use super::dead::most;
 use super::row::{count, optional_time, record, time};
+use super::time::Moment;
 use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, Stats, StoreError};
 
@@ -23,10 +25,14 @@ FROM outbox_event WHERE due_at IS NOT NULL";
 
 /// A JSON object of strings, and nothing that its reader could stumble over: a row whose headers are something else must not
 /// spoil the list of those that are well.
-const HEADERS: &str = r#"^\s*\{\s*("([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*:\s*"([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*(,\s*(?=")|(?=\})))*\}\s*$"#;
+const HEADERS: &str = concat!(
+    r#"^\s*\{\s*("([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*:\s*"#,
+    r#""([^"\\[:cntrl:]]|\\["\\/bfnrt]|\\u(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4})*"\s*(,\s*(?=")|(?=\})))*\}\s*$"#,
+);
 
 /// Nothing bound means any. $1 status, $2 event type, $3 aggregate type, $4 aggregate id, $5 tenant, $6 header key, $7 header
-/// value, $8 text of the last error, $9 after, $10 before, $11 limit, $12 what headers look like.
+/// value, $8 text of the last error, $9 after, $10 before, $11 limit, $12 what headers look like, $13 most failures,
+/// $14 earliest and $15 latest time of the end.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
@@ -36,7 +42,9 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
   AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
   AND ($5::text IS NULL OR tenant_id = $5::text)
   AND ($6::text IS NULL OR CASE WHEN headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
-  AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND seq > $9::bigint AND seq < $10::bigint
+  AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($13::integer IS NULL OR attempts <= $13::integer)
+  AND ($14::timestamptz IS NULL OR done_at >= $14::timestamptz) AND ($15::timestamptz IS NULL OR done_at <= $15::timestamptz)
+  AND seq > $9::bigint AND seq < $10::bigint
 ORDER BY seq LIMIT $11::bigint";
 
 /// As above.
@@ -49,7 +57,9 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
   AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
   AND ($5::text IS NULL OR tenant_id = $5::text)
   AND ($6::text IS NULL OR CASE WHEN headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
-  AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND seq > $9::bigint AND seq < $10::bigint
+  AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($13::integer IS NULL OR attempts <= $13::integer)
+  AND ($14::timestamptz IS NULL OR done_at >= $14::timestamptz) AND ($15::timestamptz IS NULL OR done_at <= $15::timestamptz)
+  AND seq > $9::bigint AND seq < $10::bigint
 ORDER BY seq DESC LIMIT $11::bigint";
 
 /// $1 the id.
@@ -95,7 +105,10 @@ pub(super) async fn list(store: &PostgresStore, filter: &Filter, limit: u32) -> 
         .bind(filter.after.map_or(i64::MIN, signed))
         .bind(filter.before.map_or(i64::MAX, signed))
         .bind(i64::from(limit))
-        .bind(HEADERS);
+        .bind(HEADERS)
+        .bind(filter.max_attempts.map(most))
+        .bind(filter.finished_after.map(Moment))
+        .bind(filter.finished_before.map(Moment));
     store.all("list events", statement).await?.iter().map(record).collect()
 }
 

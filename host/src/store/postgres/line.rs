@@ -13,7 +13,8 @@ use crate::store::settlement::delay_micros;
 use crate::store::{BlockedKey, StoreError, WaitsFor};
 
 /// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A lane that another node
-/// is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number of lanes.
+/// is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number of
+/// lanes.
 const KEEP: &str = "
 WITH kept AS (
   UPDATE outbox_event_lane SET lease_end = now() + $2::bigint * interval '1 microsecond'
@@ -57,7 +58,8 @@ WHERE NOT EXISTS (SELECT 1 FROM outbox_event WHERE behind = asked.sequence)";
 const BLOCKED_KEYS: &str = "
 SELECT line.behind, line.aggregate_type, line.aggregate_id, line.waiting, event_id, event_type, status, due_at, last_error
 FROM (SELECT behind, aggregate_type, coalesce(aggregate_id, '') AS aggregate_id, count(*) AS waiting FROM outbox_event
-      WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id ORDER BY waiting DESC, behind LIMIT $1::bigint) AS line
+      WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id
+      ORDER BY waiting DESC, behind LIMIT $1::bigint) AS line
 LEFT JOIN outbox_event ON outbox_event.seq = line.behind
 ORDER BY line.waiting DESC, line.behind";
 

@@ -1,8 +1,8 @@
 //! PostgreSQL, from version 13 on.
 //!
-//! The server's clock decides what is due. Nodes share the work by locking rows and stepping over those that others have locked;
-//! they tell each other of new events by NOTIFY. The host's statements run on a pool of their own, so that transactions of the
-//! application, however many and however long, never keep a lease from being renewed.
+//! The server's clock decides what is due. Nodes share the work by locking rows and stepping over those that others have
+//! locked; they tell each other of new events by NOTIFY. The host's statements run on a pool of their own, so that transactions
+//! of the application, however many and however long, never keep a lease from being renewed.
 
 mod audit;
 mod claim;

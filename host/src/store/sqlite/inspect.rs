@@ -8,6 +8,7 @@ use super::open::failed;
 use super::row::record;
 use crate::event::EventId;
 use crate::store::{Filter, Record, Stats, StoreError};
+use crate::time::Timestamp;
 
 /// Each number from the index that holds just those rows. ?1 now.
 const STATS: &str = "
@@ -23,7 +24,7 @@ SELECT coalesce(sum(status = 0), 0) AS new,
 FROM outbox_event WHERE due_at IS NOT NULL";
 
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
-/// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit.
+/// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of the end.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
@@ -33,7 +34,8 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
   AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(headers), headers, NULL)) AS header
                              WHERE header.key = ?6 AND header.value = ?7))
-  AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND seq > ?9 AND seq < ?10
+  AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
+  AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14) AND seq > ?9 AND seq < ?10
 ORDER BY seq LIMIT ?11";
 
 const LIST_NEWEST_FIRST: &str = "
@@ -45,7 +47,8 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
   AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(headers), headers, NULL)) AS header
                              WHERE header.key = ?6 AND header.value = ?7))
-  AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND seq > ?9 AND seq < ?10
+  AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
+  AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14) AND seq > ?9 AND seq < ?10
 ORDER BY seq DESC LIMIT ?11";
 
 const GET: &str = "
@@ -70,7 +73,7 @@ pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {
         blocked: count("blocked")?,
         in_flight: count("in_flight")?,
         oldest_pending_seconds: oldest.map(|oldest| {
-            let age = crate::time::Timestamp::from_micros(now).since(crate::time::Timestamp::from_micros(oldest));
+            let age = Timestamp::from_micros(now).since(Timestamp::from_micros(oldest));
             (age.as_secs_f64() * 1_000.0).round() / 1_000.0
         }),
     })
@@ -92,6 +95,9 @@ pub(super) async fn list(store: &SqliteStore, filter: &Filter, limit: u32) -> Re
         .bind(filter.after.map_or(-1, position))
         .bind(filter.before.map_or(i64::MAX, position))
         .bind(i64::from(limit))
+        .bind(filter.max_attempts)
+        .bind(filter.finished_after.map(Timestamp::as_micros))
+        .bind(filter.finished_before.map(Timestamp::as_micros))
         .fetch_all(&store.readers)
         .await
         .map_err(|error| failed("list events", error))?;

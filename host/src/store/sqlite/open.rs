@@ -42,6 +42,12 @@ impl SqliteOptions {
         }
     }
 
+    /// How many connections a store may open in all: the one that writes, and those that read.
+    #[must_use]
+    pub fn most_connections(&self) -> u32 {
+        1 + READERS
+    }
+
     /// The file of an address: `sqlite:outbox.db`, `sqlite:///var/lib/outbox.db`, with `?mode=rwc` to make it.
     ///
     /// # Errors

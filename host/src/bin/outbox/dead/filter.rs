@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use outbox::dead::ReplayLimits;
-use outbox::store::DeadFilter;
+use outbox::store::{DeadFilter, Filter};
 use outbox::time::Timestamp;
 
 /// Which dead events.
@@ -27,6 +27,13 @@ pub(crate) struct DeadArgs {
     /// Only with this text in the last error
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
+}
+
+/// When they died and how often they failed. Apart from [`DeadArgs`]: a list has fields of its own, and an argument that came in
+/// with another struct would be in no group.
+#[derive(Args, Clone, Copy, Debug)]
+#[group(id = "death", multiple = true)]
+pub(crate) struct Death {
     /// Only those that failed no more often than this
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
@@ -38,18 +45,30 @@ pub(crate) struct DeadArgs {
     until: Option<When>,
 }
 
+impl Death {
+    /// What a list shows, and of that only these; spans count back from `now`, the time of the database.
+    pub(crate) fn narrow(self, filter: Filter, now: Timestamp) -> Filter {
+        Filter {
+            max_attempts: self.max_attempts,
+            finished_after: self.since.map(|since| since.from(now)),
+            finished_before: self.until.map(|until| until.from(now)),
+            ..filter
+        }
+    }
+}
+
 impl DeadArgs {
     /// As the store wants it; spans count back from `now`, the time of the database.
-    pub(crate) fn filter(&self, now: Timestamp) -> DeadFilter {
+    pub(crate) fn filter(&self, death: Death, now: Timestamp) -> DeadFilter {
         DeadFilter {
             event_type: self.event_type.clone(),
             aggregate_type: self.aggregate_type.clone(),
             aggregate_id: self.aggregate_id.clone(),
             tenant_id: self.tenant.clone(),
             error: self.error.clone(),
-            max_attempts: self.max_attempts,
-            dead_after: self.since.map(|since| since.from(now)),
-            dead_before: self.until.map(|until| until.from(now)),
+            max_attempts: death.max_attempts,
+            dead_after: death.since.map(|since| since.from(now)),
+            dead_before: death.until.map(|until| until.from(now)),
         }
     }
 }

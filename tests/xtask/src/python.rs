@@ -1,0 +1,63 @@
+//! A Python of our own, with drivers for the databases: the tests write events from another language by it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::fault::Fault;
+use crate::workspace::{Workspace, environment, run};
+
+/// Where the tests look for it.
+pub(crate) const VARIABLE: &str = "OUTBOX_TEST_PYTHON";
+
+/// As pip names them. SQLite's driver is a part of Python.
+const DRIVERS: [&str; 2] = ["psycopg[binary]==3.3.9", "PyMySQL==1.2.4"];
+
+/// The interpreter of the environment, made now when it is not there with these drivers; the one that the environment variable
+/// names already is left as it is.
+pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf, Fault> {
+    if let Some(given) = environment(VARIABLE) {
+        return Ok(given);
+    }
+    let folder = workspace.target.join("python");
+    let python = interpreter(&folder);
+    // Written last, so what it says is there in full.
+    let stamp = folder.join("drivers.txt");
+    if python.is_file() && fs::read_to_string(&stamp).is_ok_and(|text| text == DRIVERS.join("\n")) {
+        return Ok(python);
+    }
+    has_venv()?;
+    eprintln!("xtask: making a Python with {}", DRIVERS.join(" and "));
+    run(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(&folder))?;
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
+    run(install.args(DRIVERS))?;
+    fs::write(&stamp, DRIVERS.join("\n")).map_err(|error| Fault::file("write", &stamp, &error))?;
+    Ok(python)
+}
+
+#[cfg(unix)]
+const PYTHON: &str = "python3";
+#[cfg(not(unix))]
+const PYTHON: &str = "python";
+
+#[cfg(unix)]
+fn interpreter(folder: &Path) -> PathBuf {
+    folder.join("bin/python")
+}
+
+#[cfg(not(unix))]
+fn interpreter(folder: &Path) -> PathBuf {
+    folder.join("Scripts/python.exe")
+}
+
+/// Debian has Python without the parts by which it makes environments.
+fn has_venv() -> Result<(), Fault> {
+    let there = Command::new(PYTHON).args(["-c", "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))"]).output();
+    if there.is_ok_and(|output| output.status.success()) {
+        return Ok(());
+    }
+    Err(Fault::new(
+        "the tests need Python 3.10 or later with its modules venv and ensurepip; type: sudo apt-get install python3-venv",
+    ))
+}
