@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use outbox::{Envelope, Outbox, SqliteStore, TransactionalStore};
+use outbox::{Envelope, MySqlStore, Outbox, PostgresStore, SqliteStore, TransactionalStore};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -45,10 +45,12 @@ impl Writers {
         thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("threads can be made");
             runtime.block_on(async {
-                if url.starts_with("sqlite:") {
-                    self.write(SqliteStore::open(&url).await.expect("the database is there"), &directory).await;
-                } else {
-                    panic!("no store for {url}");
+                let there = "the database is there";
+                match url.split(':').next().unwrap_or_default() {
+                    "sqlite" => self.write(SqliteStore::open(&url).await.expect(there), &directory).await,
+                    "postgres" => self.write(PostgresStore::connect(&url).await.expect(there), &directory).await,
+                    "mysql" => self.write(MySqlStore::connect(&url).await.expect(there), &directory).await,
+                    scheme => panic!("no store for {scheme}"),
                 }
             });
         })
