@@ -1,6 +1,6 @@
 //! MySQL (8.0.16 or later) and MariaDB (10.6 or later): one store, one schema, no statement that only one of them understands.
 //!
-//! A pool of connections does the work, one more renews leases. The server's clock decides what is due. Every session is set to
+//! A pool of connections does the work, one more renews leases, and the application's transactions have others. The server's clock decides what is due. Every session is set to
 //! READ COMMITTED, UTC and strict mode, those in which a caller writes as well.
 
 mod audit;
@@ -44,6 +44,8 @@ use crate::time::Timestamp;
 #[derive(Clone)]
 pub struct MySqlStore {
     pool: MySqlPool,
+    /// For transactions of the application, which may stand still for as long as it likes.
+    callers: MySqlPool,
     /// One connection, for what keeps our claims ours.
     keeper: MySqlPool,
     table: TableName,
@@ -258,6 +260,7 @@ impl Store for MySqlStore {
 
     async fn close(&self) {
         self.keeper.close().await;
+        self.callers.close().await;
         self.pool.close().await;
     }
 }
@@ -267,7 +270,7 @@ impl TransactionalStore for MySqlStore {
     type Transaction = MySqlTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        transaction::begin(self).await
+        transaction::begin_on(self, &self.callers).await
     }
 
     async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
