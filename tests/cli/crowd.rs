@@ -1,14 +1,13 @@
 //! Three hosts on one database while programs write: left alone, and with one of them killed every second.
 
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use support::history::{Order, Report};
-use support::{Writers, sample_plugins};
+use support::{Faults, Writers, sample_plugins};
 
 use crate::home::Home;
-use crate::node::{Node, Settings, history};
-use crate::program::{PATIENCE, Place};
+use crate::node::{Mode, Node, Settings, history, say, wait_until_all_is_delivered};
+use crate::program::Place;
 
 const HOSTS: usize = 3;
 
@@ -43,29 +42,6 @@ const LEFT_ALONE: Settings<'_> = &[
     ("OUTBOX_RETRY__POLICY", "fixed"),
     ("OUTBOX_RETRY__BASE", "100ms"),
 ];
-
-/// How the hosts work together.
-#[derive(Clone, Copy, Debug)]
-enum Mode {
-    Any,
-    ByAggregate,
-}
-
-impl Mode {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Any => "multi_node",
-            Self::ByAggregate => "ordered_by_aggregate",
-        }
-    }
-
-    const fn order(self) -> Order {
-        match self {
-            Self::Any => Order::Any,
-            Self::ByAggregate => Order::Strict,
-        }
-    }
-}
 
 #[test]
 fn three_hosts_killed_in_turn_lose_nothing_and_repeat_only_what_was_in_flight_on_sqlite() {
@@ -118,7 +94,8 @@ fn three_hosts_killed_in_turn(database: &str, place: &Place, mode: Mode) {
     let (events, order) = (events(), mode.order());
     let settings = &[KILLED, &[("OUTBOX_MODE", mode.name())]].concat()[..];
     let mut nodes: Vec<Node> = (0..HOSTS).map(|number| Node::start(place, number, settings)).collect();
-    let writers = Writers { writers: 4, events, rest: REST, takes: TAKES }.start(place.url(), place.path());
+    let writers =
+        Writers { writers: 4, events, rest: REST, takes: TAKES, faults: Faults::None }.start(place.url(), place.path());
 
     let (mut kills, mut in_flight) = (0, 0);
     while kills < KILLS || !writers.is_finished() {
@@ -130,7 +107,7 @@ fn three_hosts_killed_in_turn(database: &str, place: &Place, mode: Mode) {
         kills += 1;
     }
     writers.join().expect("everything is written");
-    let waited = wait_until_all_is_delivered(place);
+    let waited = wait_until_all_is_delivered(place, events);
     for node in &mut nodes {
         assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well");
     }
@@ -158,9 +135,10 @@ fn three_hosts_left_alone(database: &str, place: &Place) {
     let events = events();
     let mut nodes: Vec<Node> = (0..HOSTS).map(|number| Node::start(place, number, LEFT_ALONE)).collect();
     let started = Instant::now();
-    let writers = Writers { writers: 4, events, rest: Duration::ZERO, takes: Duration::ZERO }.start(place.url(), place.path());
+    let writers = Writers { writers: 4, events, rest: Duration::ZERO, takes: Duration::ZERO, faults: Faults::None }
+        .start(place.url(), place.path());
     writers.join().expect("everything is written");
-    wait_until_all_is_delivered(place);
+    wait_until_all_is_delivered(place, events);
     let took = started.elapsed();
     for node in &mut nodes {
         assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well");
@@ -180,26 +158,7 @@ fn three_hosts_left_alone(database: &str, place: &Place) {
     assert_eq!((place.stat("dead"), place.stat("parked")), (0, 0));
 }
 
-/// Waits until nothing is left to do; returns how long it took. Some hundred events a second are delivered at the least.
-fn wait_until_all_is_delivered(place: &Place) -> Duration {
-    let patience = PATIENCE + Duration::from_millis(10) * u32::try_from(events()).expect("small");
-    let started = Instant::now();
-    loop {
-        let stats = place.json(&["stats", "--output", "json"]);
-        if ["new", "retry", "in_flight"].iter().all(|name| stats[name].as_u64() == Some(0)) {
-            return started.elapsed();
-        }
-        assert!(started.elapsed() < patience, "expected within {patience:?}: every event is delivered: {stats}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-}
-
 #[expect(clippy::disallowed_methods, reason = "a longer run is asked for through the environment")]
 fn events() -> usize {
     std::env::var("OUTBOX_TEST_EVENTS").ok().map_or(EVENTS, |events| events.parse().expect("OUTBOX_TEST_EVENTS is a number"))
-}
-
-/// Shown in any case: what a test prints is shown only when it fails.
-pub(crate) fn say(figure: &str) {
-    let _ = std::io::stderr().write_all(figure.as_bytes());
 }

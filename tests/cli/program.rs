@@ -45,6 +45,11 @@ impl Place {
         Self { url: home.url().to_owned(), _home: Some(home), ..Self::empty() }
     }
 
+    /// With the database of this address, whatever is in it.
+    pub(crate) fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), ..Self::empty() }
+    }
+
     /// With nothing in it.
     pub(crate) fn empty() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
