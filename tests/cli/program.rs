@@ -12,6 +12,8 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use support::sample_plugins;
 use tempfile::TempDir;
 
+use crate::home::Home;
+
 /// How long a test waits for what must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -19,6 +21,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Place {
     directory: TempDir,
     url: String,
+    /// What keeps a database that is no file in the directory; `None` as well when the test keeps the server itself.
+    _home: Option<Home>,
 }
 
 /// What a command came to.
@@ -36,11 +40,21 @@ impl Place {
         place
     }
 
+    /// With a migrated database on a server.
+    pub(crate) fn on(home: Home) -> Self {
+        Self { url: home.url().to_owned(), _home: Some(home), ..Self::empty() }
+    }
+
+    /// With the database of this address, whatever is in it.
+    pub(crate) fn at(url: &str) -> Self {
+        Self { url: url.to_owned(), ..Self::empty() }
+    }
+
     /// With nothing in it.
     pub(crate) fn empty() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let url = format!("sqlite:{}", directory.path().join("outbox.db").display());
-        Self { directory, url }
+        Self { directory, url, _home: None }
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -25,4 +25,4 @@ pub use postgres::Postgres;
 pub use proxy::{Network, Proxy};
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;
-pub use writers::Writers;
+pub use writers::{Faults, Writers};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use outbox::{Envelope, Outbox, SqliteStore, TransactionalStore};
+use outbox::{Envelope, MySqlStore, Outbox, PostgresStore, SqliteStore, TransactionalStore};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -21,6 +21,17 @@ pub struct Writers {
     pub rest: Duration,
     /// How long a listener shall take for each event.
     pub takes: Duration,
+    /// Whether the database may fail them.
+    pub faults: Faults,
+}
+
+/// Whether the database may fail somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Faults {
+    /// What cannot be written is a fault of the test.
+    None,
+    /// What cannot be written is rolled back, and the next transaction is tried.
+    Expected,
 }
 
 /// How many aggregates a writer has.
@@ -37,18 +48,20 @@ impl Writers {
     /// Starts writing events for the plugin `recorder`; each writer keeps a journal `writer-N.jsonl` in the directory.
     ///
     /// # Panics
-    /// On a thread of its own, which ends when all is written: when the database cannot be opened, or refuses to begin or to
-    /// write.
+    /// On a thread of its own, which ends when all is written: when the database cannot be opened, or fails them without being
+    /// expected to.
     #[must_use]
     pub fn start(self, url: &str, directory: &Path) -> JoinHandle<()> {
         let (url, directory) = (url.to_owned(), directory.to_owned());
         thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("threads can be made");
             runtime.block_on(async {
-                if url.starts_with("sqlite:") {
-                    self.write(SqliteStore::open(&url).await.expect("the database is there"), &directory).await;
-                } else {
-                    panic!("no store for {url}");
+                let there = "the database is there";
+                match url.split(':').next().unwrap_or_default() {
+                    "sqlite" => self.write(SqliteStore::open(&url).await.expect(there), &directory).await,
+                    "postgres" => self.write(PostgresStore::connect(&url).await.expect(there), &directory).await,
+                    "mysql" => self.write(MySqlStore::connect(&url).await.expect(there), &directory).await,
+                    scheme => panic!("no store for {scheme}"),
                 }
             });
         })
@@ -81,20 +94,30 @@ impl Writers {
             let events = envelopes.iter().map(written).collect();
             journal.record(Step::Intent { transaction: transaction.clone(), events });
 
-            let mut open = outbox.begin().await.expect("begins");
-            let ids = open.write_all(envelopes).await.expect("writes");
-            if number % DROPPED == 0 {
-                journal.record(Step::RolledBack { transaction });
-                drop(open);
-            } else if number % ROLLED_BACK == 0 {
-                journal.record(Step::RolledBack { transaction });
-                open.rollback().await.expect("rolls back");
-            } else {
-                journal.record(match open.commit().await {
-                    Ok(()) => Step::Committed { transaction, sequences: Vec::new() },
-                    Err(_) => Step::Unknown { transaction },
-                });
-                committed += ids.len();
+            let begun = match outbox.begin().await {
+                Ok(mut open) => open.write_all(envelopes).await.map(|ids| (open, ids.len())),
+                Err(error) => Err(error),
+            };
+            match begun {
+                // Nobody asked for a commit.
+                Err(_) if self.faults == Faults::Expected => journal.record(Step::RolledBack { transaction }),
+                Err(error) => panic!("{transaction} is not written: {error:?}"),
+                Ok((open, _)) if number % DROPPED == 0 => {
+                    journal.record(Step::RolledBack { transaction });
+                    drop(open);
+                }
+                Ok((open, _)) if number % ROLLED_BACK == 0 => {
+                    journal.record(Step::RolledBack { transaction });
+                    let ended = open.rollback().await;
+                    assert!(ended.is_ok() || self.faults == Faults::Expected, "{ended:?}");
+                }
+                Ok((open, count)) => {
+                    journal.record(match open.commit().await {
+                        Ok(()) => Step::Committed { transaction, sequences: Vec::new() },
+                        Err(_) => Step::Unknown { transaction },
+                    });
+                    committed += count;
+                }
             }
             tokio::time::sleep(self.rest).await;
         }

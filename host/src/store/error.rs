@@ -195,10 +195,11 @@ impl StoreError {
 fn may_be_back(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => true,
-        // PostgreSQL is starting or full; MySQL is full, or shutting down; SQLite's file is locked.
-        sqlx::Error::Database(error) => {
-            matches!(error.code().as_deref(), Some("57P03" | "53300" | "08004" | "08S01" | "5" | "261" | "517"))
-        }
+        // PostgreSQL is starting, stopping or full; MySQL is full, or shutting down; SQLite's file is locked.
+        sqlx::Error::Database(error) => matches!(
+            error.code().as_deref(),
+            Some("57P01" | "57P02" | "57P03" | "53300" | "08004" | "08S01" | "5" | "261" | "517")
+        ),
         _ => false,
     }
 }

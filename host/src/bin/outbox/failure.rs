@@ -38,11 +38,18 @@ pub(crate) struct Failure {
     source: Option<Box<dyn Error + Send + Sync>>,
     /// The reader of our output went away: nobody is left to tell.
     unheard: bool,
+    /// The same may succeed later without anybody changing the program or its configuration.
+    passing: bool,
 }
 
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), details: Vec::new(), source: None, unheard: false }
+        Self { exit, message: message.into(), details: Vec::new(), source: None, unheard: false, passing: false }
+    }
+
+    /// Whether the same may succeed later without anybody changing the program or its configuration.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.passing
     }
 
     /// Only the code: all was said already.
@@ -125,7 +132,8 @@ impl From<StoreError> for Failure {
             error if error.is_transient() => Exit::Unreachable,
             _ => Exit::Failed,
         };
-        Self { source: Some(Box::new(Cause::of(&error))), ..Self::new(exit, error.to_string()) }
+        let (passing, source) = (error.is_transient(), Some(Box::new(Cause::of(&error)) as _));
+        Self { passing, source, ..Self::new(exit, error.to_string()) }
     }
 }
 

@@ -11,9 +11,10 @@ pub(crate) fn start(settings: &Settings, host: bool) {
     let log = &settings.config.log;
     let level = if host || settings.is_set("log.level") { log.level.as_str() } else { "warn" };
     let plain = !level.contains(['=', ',']);
-    // A bare level is meant for the host: at `debug` the compiler alone would say thousands of lines.
+    // A bare level is meant for the host: at `debug` the compiler alone would say thousands of lines. The driver warns of each
+    // connection that a restart cuts, and of each call that waits for another; the host says once what failed and what it does.
     let directives = if plain && level != "off" {
-        format!("{level},sqlx=warn,wasmtime=warn,cranelift_codegen=warn")
+        format!("{level},sqlx=error,wasmtime=warn,cranelift_codegen=warn")
     } else {
         level.to_owned()
     };

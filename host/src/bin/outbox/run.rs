@@ -1,18 +1,26 @@
 //! `outbox run`: the host.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use clap::Args;
-use outbox::Mode;
+use outbox::{Mode, Outbox, Store};
 
 use crate::config::{Config, LogFormat, hide_password};
-use crate::database::{self, Missing};
+use crate::database::{self, Kind, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
+
+/// How soon a server that is not there is asked again, at first and in the end.
+const FIRST_REST: Duration = Duration::from_millis(100);
+const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// Run the host: deliver events to the plugins of a directory
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox run --database-url sqlite:shop.db --plugins plugins --migrate\n\n\
-                        Prints `ready` on stderr once it delivers. SIGINT or SIGTERM stops it: what is queued is finished, claims\n\
-                        are given back. A second signal ends it at once (exit code 130).")]
+                        Prints `ready` on stderr once it delivers; a database server that is not there yet is waited for.\n\
+                        SIGINT or SIGTERM stops it: what is queued is finished, claims are given back. A second signal ends it\n\
+                        at once (exit code 130).")]
 pub(crate) struct RunCommand {
     /// Bring the schema up to date first; makes the SQLite file when it is not there
     #[arg(long)]
@@ -28,10 +36,8 @@ impl RunCommand {
             return Err(Failure::new(Exit::Config, what));
         }
         let mut stop = Stop::listen()?;
-        let store = database::open(config, if self.migrate { Missing::Create } else { Missing::Refuse }).await?;
-        let starting = host::builder(store, config).migrate(self.migrate).start();
         let outbox = tokio::select! {
-            outbox = starting => outbox?,
+            outbox = self.start(config) => outbox?,
             () = stop.wait() => return Err(Failure::new(Exit::Interrupted, "stopped before it was ready")),
         };
         tracing::info!(
@@ -59,5 +65,35 @@ impl RunCommand {
                 Err(Failure::new(Exit::Failed, format!("the {part} of the host broke; no event is lost, start it again")))
             }
         }
+    }
+
+    /// Starts the host; waits for a server that is not there yet, since machines come up in any order. A file is there or not.
+    async fn start(&self, config: &Config) -> Result<Outbox<Arc<dyn Store>>, Failure> {
+        let is_a_server = database::kind(&config.database.url)? != Kind::Sqlite;
+        let mut waiting: Option<Instant> = None;
+        let mut rest = FIRST_REST;
+        loop {
+            match self.try_to_start(config).await {
+                Err(failure) if is_a_server && failure.is_passing() => {
+                    if waiting.is_none() {
+                        waiting = Some(Instant::now());
+                        tracing::warn!(reason = failure.message(), "the database cannot be used yet; waiting until it can");
+                    }
+                }
+                started => {
+                    if let (Some(since), Ok(_)) = (waiting, &started) {
+                        tracing::info!("the database can be used, after {:.1?} of waiting", since.elapsed());
+                    }
+                    return started;
+                }
+            }
+            tokio::time::sleep(rest).await;
+            rest = (rest * 2).min(LONGEST_REST);
+        }
+    }
+
+    async fn try_to_start(&self, config: &Config) -> Result<Outbox<Arc<dyn Store>>, Failure> {
+        let store = database::open(config, if self.migrate { Missing::Create } else { Missing::Refuse }).await?;
+        Ok(host::builder(store, config).migrate(self.migrate).start().await?)
     }
 }

@@ -203,6 +203,7 @@ impl Store for MySqlStore {
 
     async fn close(&self) {
         self.keeper.close().await;
+        self.callers.close().await;
         self.pool.close().await;
     }
 }
@@ -212,7 +213,7 @@ impl TransactionalStore for MySqlStore {
     type Transaction = MySqlTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        transaction::begin(self).await
+        transaction::begin_on(self, &self.callers).await
     }
 
     async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! MySQL (8.0.16 or later) and MariaDB (10.6 or later): one store, one schema, no statement that only one of them understands.
 //!
-//! A pool of connections does the work, one more renews leases. The server's clock decides what is due. Every session is set to
-//! READ COMMITTED, UTC and strict mode, those in which a caller writes as well.
+//! A pool of connections does the work, one more renews leases, and the application's transactions have others. The server's clock
+//! decides what is due. Every session is set to READ COMMITTED, UTC and strict mode, those in which a caller writes as well.
 
 mod audit;
 mod check_table;
@@ -38,6 +38,8 @@ use super::{StoreError, TableName};
 #[derive(Clone)]
 pub struct MySqlStore {
     pool: MySqlPool,
+    /// For transactions of the application, which may stand still for as long as it likes.
+    callers: MySqlPool,
     /// One connection, for what keeps our claims ours.
     keeper: MySqlPool,
     table: TableName,

@@ -5,11 +5,19 @@ use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
 use sqlx::pool::PoolConnectionMetadata;
-use sqlx::{AssertSqlSafe, Connection, Executor, Row};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
 use super::MySqlStore;
 use super::fault::{Trust, number};
 use crate::store::{StoreError, TableName};
+
+/// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or cut
+/// off in the middle of a claim must not keep its rows from the others, which pass them by for as long as they are locked.
+const STANDSTILL_S: u64 = 5;
+/// On MySQL, which knows no such thing, how long a session of the host may stand still.
+const SESSION_STANDSTILL_S: u64 = 30;
+/// A connection that was idle for so long is asked whether it still lives before it is used.
+const TRUSTED_FOR: Duration = Duration::from_secs(10);
 
 /// How to reach a server.
 #[derive(Clone)]
@@ -18,7 +26,8 @@ pub struct MySqlOptions {
     connect: MySqlConnectOptions,
     /// The table. Default `outbox_event`, in the database of the address.
     pub table: TableName,
-    /// Most connections for claims, outcomes, transactions and questions; one more is kept for leases. Default 10; at least 1.
+    /// Most connections for claims, outcomes, writers and questions; one more is kept for leases, and as many for transactions
+    /// that the application begins through the store. None is opened before it is needed. Default 10; at least 1.
     pub max_connections: u32,
     /// How long a call waits for a free connection of its pool. Default 30 s.
     pub acquire_timeout: Duration,
@@ -71,10 +80,10 @@ impl MySqlOptions {
         self
     }
 
-    /// How many connections a host may open in all: these, and the one for leases.
+    /// How many connections a host may open in all: its own, as many for transactions of the application, and the one for leases.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
-        self.max_connections.max(1).saturating_add(1)
+        self.max_connections.max(1).saturating_mul(2).saturating_add(1)
     }
 }
 
@@ -97,24 +106,36 @@ impl MySqlStore {
         Self::connect_with(MySqlOptions::from_url(url)?).await
     }
 
-    /// Opens one connection, so that what is wrong with the address shows at once; the others follow as they are needed.
+    /// Connects once, so that what is wrong with the address shows at once; further connections are opened when they are needed.
     ///
     /// # Errors
     /// When the server cannot be reached, refuses the user, or does not know the database.
     pub async fn connect_with(options: MySqlOptions) -> Result<Self, StoreError> {
         let database: Arc<str> = label(&options.connect).into();
+        // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
+        let first = options.connect.connect().await.map_err(|error| unreachable(&database, error))?;
+        // That it can be closed politely or not changes nothing.
+        let _ = first.close().await;
         let trust = Arc::new(Trust::new());
-        let pool = pool(&options, options.max_connections.max(1), &trust);
+        let pool = pool(&options, options.max_connections.max(1), Whose::Host, &trust);
+        let callers = self::pool(&options, options.max_connections.max(1), Whose::Callers, &trust);
         // Leases are renewed on a connection of their own: when all others are busy, it matters most.
-        let keeper = self::pool(&options, 1, &trust);
-        let first = pool.acquire().await.map_err(|error| unreachable(&database, error))?;
-        drop(first);
-        Ok(Self { pool, keeper, table: options.table, database, trust })
+        let keeper = self::pool(&options, 1, Whose::Host, &trust);
+        Ok(Self { pool, callers, keeper, table: options.table, database, trust })
     }
 }
 
-fn pool(options: &MySqlOptions, most: u32, trust: &Arc<Trust>) -> MySqlPool {
-    let (trust, session) = (trust.clone(), Session::of(options));
+/// Whose statements a session runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// The host's own, which follow each other without a pause.
+    Host,
+    /// Those of the application, between which it may do what it likes.
+    Callers,
+}
+
+fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> MySqlPool {
+    let (trust, session) = (trust.clone(), Session::of(options, whose));
     MySqlPoolOptions::new()
         .max_connections(most)
         .acquire_timeout(options.acquire_timeout)
@@ -134,19 +155,21 @@ fn pool(options: &MySqlOptions, most: u32, trust: &Arc<Trust>) -> MySqlPool {
 
 /// A connection that was idle for long may have been cut by something between us and the server, which nobody told us of.
 async fn answers(connection: &mut MySqlConnection, met: PoolConnectionMetadata) -> bool {
-    met.idle_for < Duration::from_secs(30) || connection.ping().await.is_ok()
+    met.idle_for < TRUSTED_FOR || connection.ping().await.is_ok()
 }
 
 /// What every session is told first.
 #[derive(Clone)]
 struct Session {
+    whose: Whose,
     lock_timeout_s: u64,
     statement_timeout_ms: u128,
 }
 
 impl Session {
-    fn of(options: &MySqlOptions) -> Self {
+    fn of(options: &MySqlOptions, whose: Whose) -> Self {
         Self {
+            whose,
             lock_timeout_s: options.lock_timeout.as_secs().max(1),
             statement_timeout_ms: options.statement_timeout.as_millis(),
         }
@@ -155,17 +178,23 @@ impl Session {
     /// READ COMMITTED: without it, claims lock the gaps between rows, and writers wait. Strict: what does not fit a column is
     /// an error, not cut. UTC, so that times in a transaction of the caller mean what they mean in the table.
     async fn begin(&self, connection: &mut MySqlConnection) -> Result<(), sqlx::Error> {
-        let Self { lock_timeout_s: seconds, statement_timeout_ms: milliseconds } = self;
+        let Self { whose, lock_timeout_s: seconds, statement_timeout_ms: milliseconds } = self;
         let version: String = sqlx::raw_sql("SELECT VERSION()").fetch_one(&mut *connection).await?.try_get(0)?;
         // The two servers have different names for it, in different units.
-        let statement_timeout = if version.contains("MariaDB") {
+        let is_mariadb = version.contains("MariaDB");
+        let statement_timeout = if is_mariadb {
             format!("max_statement_time = {}.{:03}", milliseconds / 1_000, milliseconds % 1_000)
         } else {
             format!("max_execution_time = {milliseconds}")
         };
+        let standstill = match (whose, is_mariadb) {
+            (Whose::Callers, _) => String::new(),
+            (Whose::Host, true) => format!(", idle_transaction_timeout = {STANDSTILL_S}"),
+            (Whose::Host, false) => format!(", wait_timeout = {SESSION_STANDSTILL_S}"),
+        };
         let text = format!(
             "SET time_zone = '+00:00', innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds},
-                 sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'), {statement_timeout};
+                 sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'), {statement_timeout}{standstill};
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
         );
         // Safe: nothing but numbers is put in.

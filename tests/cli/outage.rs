@@ -1,0 +1,190 @@
+//! A database server that comes late, restarts, or takes no writes for a while.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use servers::{Database, Server, Stop};
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
+use support::history::Order;
+use support::{Faults, Writers, sample_plugins};
+
+use crate::node::{Node, Settings, conclude, say};
+use crate::program::Place;
+
+const EVENTS: usize = 600;
+
+/// How long the trouble lasts: a plan, not a wait for something.
+const TROUBLE: Duration = Duration::from_secs(2);
+
+const SETTINGS: Settings<'_> = &[
+    ("OUTBOX_DISPATCHER__MAX_CLAIMS", "100"),
+    ("OUTBOX_POLLER__INTERVAL", "100ms"),
+    ("OUTBOX_RETRY__POLICY", "fixed"),
+    ("OUTBOX_RETRY__BASE", "100ms"),
+];
+
+const WAITS: &str = "the database cannot be used yet; waiting until it can";
+const CAN_BE_USED: &str = "the database can be used";
+
+/// A server of a test's own, with a migrated database.
+struct Ground {
+    place: Place,
+    server: Server,
+}
+
+impl Ground {
+    fn with(database: Database) -> Self {
+        let server = Server::start(database).expect("`cargo xtask test` installs the servers");
+        let place = Place::at(&server.url());
+        place.ok(&["migrate", "up"]);
+        Self { place, server }
+    }
+
+    fn writers(&self) -> std::thread::JoinHandle<()> {
+        let (rest, takes) = (Duration::from_millis(20), Duration::from_millis(5));
+        let writers = Writers { writers: 2, events: EVENTS, rest, takes, faults: Faults::Expected };
+        writers.start(self.place.url(), self.place.path())
+    }
+}
+
+#[test]
+fn a_host_waits_for_a_server_that_comes_later_on_postgres() {
+    a_host_waits_for_a_server_that_comes_later(Database::PostgreSql);
+}
+
+#[test]
+fn a_host_waits_for_a_server_that_comes_later_on_mariadb() {
+    a_host_waits_for_a_server_that_comes_later(Database::MariaDb);
+}
+
+fn a_host_waits_for_a_server_that_comes_later(database: Database) {
+    let mut ground = Ground::with(database);
+    ground.server.stop(Stop::Clean);
+
+    let mut impatient = Node::start(&ground.place, 0, SETTINGS);
+    impatient.wait_for(WAITS, 1);
+    assert_eq!(impatient.stop(), Some(130), "a host that waits can be stopped");
+    let mut node = Node::start(&ground.place, 1, SETTINGS);
+    node.wait_for(WAITS, 1);
+    ground.server.resume().expect("it starts again");
+    node.wait_for("ready", 1);
+
+    assert_eq!((node.said(WAITS).len(), node.said(CAN_BE_USED).len()), (1, 1), "it says it once");
+    let url = ground.place.url().replacen('@', "x@", 1);
+    let refused = ground.place.run(&["run", "--plugins", "plugins", "--database-url", &url]);
+    assert_eq!(refused.code, Some(5), "a wrong password will not become right: {}", refused.stderr);
+    ground.place.ok(&["migrate", "down", "--yes"]);
+    let bare = ground.place.run(&["run", "--plugins", "plugins"]);
+    assert_eq!(bare.code, Some(5), "nor does a schema come by itself: {}", bare.stderr);
+}
+
+#[test]
+fn nothing_is_lost_while_the_server_restarts_on_postgres() {
+    nothing_is_lost_while_the_server_restarts(Database::PostgreSql);
+}
+
+#[test]
+fn nothing_is_lost_while_the_server_restarts_on_mariadb() {
+    nothing_is_lost_while_the_server_restarts(Database::MariaDb);
+}
+
+fn nothing_is_lost_while_the_server_restarts(database: Database) {
+    sample_plugins();
+    let mut ground = Ground::with(database);
+    let mut node = Node::start(&ground.place, 0, SETTINGS);
+    node.wait_for("ready", 1);
+    let writers = ground.writers();
+
+    for how in [Stop::Clean, Stop::Crash] {
+        node.wait_for_deliveries(20);
+        ground.server.stop(how);
+        std::thread::sleep(TROUBLE);
+        let started = Instant::now();
+        ground.server.resume().expect("it starts again");
+        let up = started.elapsed();
+        let recovered = node.wait_for_deliveries(20);
+        say(&format!("{}, {how:?} restart: up after {up:.1?}, delivers again {recovered:.1?} later\n", database.name()));
+    }
+    writers.join().expect("everything is written");
+
+    assert_said_once_per_outage(&node, 2);
+    conclude(&format!("{}, two restarts", database.name()), &ground.place, &mut [node], EVENTS, Order::Any);
+}
+
+#[test]
+fn a_server_that_takes_no_writes_for_a_while_is_waited_for_on_postgres() {
+    let ground = Ground::with(Database::PostgreSql);
+    let url = ground.place.url().to_owned();
+    let read_only = ["ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"];
+    let writable = [
+        "SET default_transaction_read_only = off",
+        "ALTER SYSTEM RESET default_transaction_read_only",
+        "SELECT pg_reload_conf()",
+    ];
+    a_server_that_takes_no_writes_for_a_while_is_waited_for("PostgreSQL", &ground, |on| {
+        run(async {
+            let mut admin = PgConnection::connect(&url).await.expect("it answers");
+            for statement in if on { &read_only[..] } else { &writable[..] } {
+                admin.execute(*statement).await.expect("the account is a superuser's");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_server_that_takes_no_writes_for_a_while_is_waited_for_on_mariadb() {
+    let mut ground = Ground::with(Database::MariaDb);
+    let admin_url = ground.place.url().to_owned();
+    let admin = |statements: &[&'static str]| {
+        run(async {
+            let mut admin = MySqlConnection::connect(&admin_url).await.expect("it answers");
+            for statement in statements {
+                admin.execute(sqlx::raw_sql(AssertSqlSafe(*statement))).await.expect("the account may do everything");
+            }
+        });
+    };
+    // Whoever may do everything may write even now: the host has no more rights than it needs.
+    admin(&[
+        "CREATE USER host@'127.0.0.1' IDENTIFIED BY 'secret'",
+        "GRANT ALL PRIVILEGES ON outbox_test.* TO host@'127.0.0.1'",
+    ]);
+    let port = ground.server.port();
+    ground.place = Place::at(&format!("mysql://host:secret@127.0.0.1:{port}/outbox_test"));
+    a_server_that_takes_no_writes_for_a_while_is_waited_for("MariaDB", &ground, |on| {
+        admin(&[if on { "SET GLOBAL read_only = 1" } else { "SET GLOBAL read_only = 0" }]);
+    });
+}
+
+fn a_server_that_takes_no_writes_for_a_while_is_waited_for(name: &str, ground: &Ground, read_only: impl Fn(bool)) {
+    sample_plugins();
+    let mut node = Node::start(&ground.place, 0, SETTINGS);
+    node.wait_for("ready", 1);
+    let writers = ground.writers();
+    node.wait_for_deliveries(20);
+
+    read_only(true);
+    std::thread::sleep(TROUBLE);
+    read_only(false);
+    let recovered = node.wait_for_deliveries(20);
+    say(&format!("{name}, writable again: delivers {recovered:.1?} later\n"));
+    writers.join().expect("everything is written");
+
+    let claims = node.said("the poller cannot claim events").len();
+    assert_eq!(claims, 1, "the poller says it once: {:?}", node.complaints());
+    assert_said_once_per_outage(&node, 1);
+    conclude(&format!("{name}, read-only for a while"), &ground.place, &mut [node], EVENTS, Order::Any);
+}
+
+/// Each part of the host says once per change that it cannot go on, however often it tries.
+fn assert_said_once_per_outage(node: &Node, outages: usize) {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for complaint in node.complaints() {
+        *counts.entry(complaint).or_default() += 1;
+    }
+    say(&format!("  it complained: {counts:?}\n"));
+    assert!(counts.values().all(|times| *times <= outages), "{counts:?}");
+}
+
+fn run(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(future);
+}

@@ -1,0 +1,166 @@
+//! Somebody who stands still: a host that is stopped while it holds events, rows that somebody has locked, a pool that is small.
+
+use std::time::Duration;
+
+use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
+use support::history::Order;
+use support::{Faults, Writers, sample_plugins};
+
+use crate::home::Home;
+use crate::node::{Mode, Node, Settings, conclude, say, wait_until_all_is_delivered};
+use crate::program::Place;
+
+const EVENTS: usize = 500;
+
+const SETTINGS: Settings<'_> = &[
+    ("OUTBOX_DISPATCHER__LEASE", "2s"),
+    ("OUTBOX_DISPATCHER__DEADLINE", "1s"),
+    ("OUTBOX_DISPATCHER__MAX_CLAIMS", "100"),
+    ("OUTBOX_POLLER__INTERVAL", "100ms"),
+    ("OUTBOX_RETRY__POLICY", "fixed"),
+    ("OUTBOX_RETRY__BASE", "100ms"),
+];
+
+/// Four connections, the fewest that the program takes, for sixteen workers.
+const SMALL_POOL: Settings<'_> = &[
+    ("OUTBOX_DATABASE__MAX_CONNECTIONS", "4"),
+    ("OUTBOX_DISPATCHER__WORKERS", "16"),
+    ("OUTBOX_POLLER__INTERVAL", "100ms"),
+    ("OUTBOX_RETRY__POLICY", "fixed"),
+    ("OUTBOX_RETRY__BASE", "100ms"),
+];
+
+/// How long rows are locked: longer than a lease, and longer than MySQL waits for a lock. A plan, not a wait for something.
+const LOCKED: Duration = Duration::from_secs(6);
+
+fn write(place: &Place, takes: Duration) -> std::thread::JoinHandle<()> {
+    sample_plugins();
+    let writers = Writers { writers: 4, events: EVENTS, rest: Duration::from_millis(5), takes, faults: Faults::None };
+    writers.start(place.url(), place.path())
+}
+
+#[test]
+fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_on_postgres() {
+    a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(
+        "PostgreSQL",
+        &Place::on(Home::on_postgres()),
+        Mode::Any,
+    );
+}
+
+#[test]
+fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_in_order_on_postgres() {
+    a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(
+        "PostgreSQL",
+        &Place::on(Home::on_postgres()),
+        Mode::ByAggregate,
+    );
+}
+
+#[test]
+fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_on_mysql() {
+    a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes("MySQL", &Place::on(Home::on_mysql()), Mode::Any);
+}
+
+#[test]
+fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_in_order_on_mysql() {
+    a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(
+        "MySQL",
+        &Place::on(Home::on_mysql()),
+        Mode::ByAggregate,
+    );
+}
+
+fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(name: &str, place: &Place, mode: Mode) {
+    let settings = &[SETTINGS, &[("OUTBOX_MODE", mode.name())]].concat()[..];
+    let writers = write(place, Duration::from_millis(50));
+    let mut sleeper = Node::start(place, 0, settings);
+    sleeper.wait_for_deliveries(20);
+
+    sleeper.signal("STOP");
+    let mut other = Node::start(place, 1, settings);
+    writers.join().expect("everything is written");
+    let taken_over = wait_until_all_is_delivered(place, EVENTS);
+    sleeper.signal("CONT");
+    sleeper.wait_for("outcomes were dropped", 1);
+
+    say(&format!("{name}, a host asleep: all delivered by another {taken_over:.1?} after the last write\n"));
+    assert!(other.runs() && other.fenced() == 0, "the other host was not disturbed");
+    conclude(
+        &format!("{name}, {}, a host that woke after its leases", mode.name()),
+        place,
+        &mut [sleeper, other],
+        EVENTS,
+        mode.order(),
+    );
+}
+
+#[test]
+fn rows_that_somebody_locks_for_long_are_delivered_afterwards_on_postgres() {
+    let place = Place::on(Home::on_postgres());
+    let url = place.url().to_owned();
+    rows_that_somebody_locks_for_long_are_delivered_afterwards("PostgreSQL", &place, || {
+        run(async {
+            let mut other = PgConnection::connect(&url).await.expect("it answers");
+            let mut held = other.begin().await.expect("begins");
+            held.execute("SELECT seq FROM outbox_event FOR UPDATE").await.expect("the rows can be locked");
+            tokio::time::sleep(LOCKED).await;
+            held.rollback().await.expect("rolls back");
+        });
+    });
+}
+
+#[test]
+fn rows_that_somebody_locks_for_long_are_delivered_afterwards_on_mysql() {
+    let place = Place::on(Home::on_mysql());
+    let url = place.url().to_owned();
+    rows_that_somebody_locks_for_long_are_delivered_afterwards("MySQL", &place, || {
+        run(async {
+            let mut other = MySqlConnection::connect(&url).await.expect("it answers");
+            // Otherwise it locks the room between the rows as well, and nobody could write.
+            let rows_alone = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+            other.execute(rows_alone).await.expect("anybody may");
+            let mut held = other.begin().await.expect("begins");
+            held.execute("SELECT seq FROM outbox_event FOR UPDATE").await.expect("the rows can be locked");
+            tokio::time::sleep(LOCKED).await;
+            held.rollback().await.expect("rolls back");
+        });
+    });
+}
+
+fn rows_that_somebody_locks_for_long_are_delivered_afterwards(name: &str, place: &Place, lock: impl FnOnce()) {
+    let writers = write(place, Duration::from_millis(20));
+    let mut node = Node::start(place, 0, SETTINGS);
+    node.wait_for_deliveries(20);
+
+    lock();
+    let recovered = node.wait_for_deliveries(1);
+    writers.join().expect("everything is written");
+
+    say(&format!("{name}, rows locked for {LOCKED:?}: delivers {recovered:.1?} later; it said {:?}\n", node.complaints()));
+    conclude(&format!("{name}, rows locked for a while"), place, &mut [node], EVENTS, Order::Any);
+}
+
+#[test]
+fn sixteen_workers_share_the_smallest_pool_on_postgres() {
+    sixteen_workers_share_the_smallest_pool("PostgreSQL", &Place::on(Home::on_postgres()));
+}
+
+#[test]
+fn sixteen_workers_share_the_smallest_pool_on_mysql() {
+    sixteen_workers_share_the_smallest_pool("MySQL", &Place::on(Home::on_mysql()));
+}
+
+fn sixteen_workers_share_the_smallest_pool(name: &str, place: &Place) {
+    let writers = write(place, Duration::ZERO);
+    let mut node = Node::start(place, 0, SMALL_POOL);
+    writers.join().expect("everything is written");
+    wait_until_all_is_delivered(place, EVENTS);
+
+    assert!(node.runs() && node.complaints().is_empty(), "{:?}", node.complaints());
+    conclude(&format!("{name}, sixteen workers, four connections"), place, &mut [node], EVENTS, Order::Any);
+}
+
+fn run(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made").block_on(future);
+}
