@@ -13,11 +13,6 @@ use tokio::task::JoinSet;
 
 use crate::common::{LEASE, claim, event, ownership, plain, plains, request, write, write_one};
 
-async fn with_one_connection(db: &MySql) -> MySqlStore {
-    let options = MySqlOptions::from_url(&db.url()).expect("an address of ours").max_connections(1);
-    MySqlStore::connect_with(options).await.expect("the server answers")
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_insert_of_the_command_line_client_is_delivered_whatever_its_time_zone() {
     let db = MySql::fresh().await;
@@ -136,9 +131,8 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     let store = db.another().await;
     write_one(&db).await;
     // Several connections are open and idle.
-    let (first, second) = (store.begin().await.expect("begins"), store.begin().await.expect("begins"));
-    MySqlStore::rollback(first).await.expect("rolls back");
-    MySqlStore::rollback(second).await.expect("rolls back");
+    let (first, second) = tokio::join!(Store::now(&store), Store::now(&store));
+    assert!(first.is_ok() && second.is_ok());
     db.execute(&format!(
         "BEGIN NOT ATOMIC
            DECLARE finished INT DEFAULT 0; DECLARE victim BIGINT;
@@ -164,23 +158,6 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     assert!(
         Store::renew(&store, &[Fence { sequence: 1, claim: 1 }], LEASE).await.expect("on its own connection too").len() <= 1
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_became_read_only_says_so_and_is_thrown_away() {
-    let db = MySql::fresh().await;
-    write_one(&db).await;
-    let store = with_one_connection(&db).await;
-    // What a failover makes of a session, here by hand.
-    let mut transaction = store.begin().await.expect("begins");
-    transaction.execute("SET SESSION TRANSACTION READ ONLY").await.expect("set");
-    MySqlStore::commit(transaction).await.expect("commits");
-
-    let error = Store::claim(&store, &request(1)).await.expect_err("read-only");
-
-    assert!(matches!(error, StoreError::Standby { .. }) && error.is_transient(), "{error:?}");
-    assert!(error.to_string().contains("let the address lead there"), "{error}");
-    assert_eq!(Store::claim(&store, &request(1)).await.expect("on another connection").len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
