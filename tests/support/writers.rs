@@ -1,5 +1,6 @@
 //! Programs that write, and leave a record of it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -41,8 +42,8 @@ const AGGREGATES: usize = 10;
 const ROLLED_BACK: usize = 4;
 const DROPPED: usize = 9;
 
-/// Every so many events one fails at first.
-const FAILING: usize = 10;
+/// One in so many events fails at first, and one in so many of those a second time: which ones is chance.
+const FAILING: u64 = 8;
 
 impl Writers {
     /// Starts writing events for the plugin `recorder`; each writer keeps a journal `writer-N.jsonl` in the directory.
@@ -85,12 +86,13 @@ impl Writers {
 
     async fn write_one<S: TransactionalStore + Clone>(self, outbox: &Outbox<S>, name: &str, journal: &Journal) {
         let mut committed = 0;
+        let chance = RandomState::new();
         for number in 1.. {
             if committed >= self.events.div_ceil(self.writers) {
                 return;
             }
             let transaction = format!("{name}/{number}");
-            let envelopes: Vec<Envelope> = (0..1 + number % 5).map(|part| self.envelope(name, number, part)).collect();
+            let envelopes: Vec<Envelope> = (0..1 + number % 5).map(|part| self.envelope(name, number, part, &chance)).collect();
             let events = envelopes.iter().map(written).collect();
             journal.record(Step::Intent { transaction: transaction.clone(), events });
 
@@ -124,8 +126,13 @@ impl Writers {
     }
 
     /// Event `part` of transaction `number`; the aggregates take turns.
-    fn envelope(self, writer: &str, number: usize, part: usize) -> Envelope {
-        let succeeds_on = if (number + part).is_multiple_of(FAILING) { 2 } else { 1 };
+    fn envelope(self, writer: &str, number: usize, part: usize, chance: &RandomState) -> Envelope {
+        let drawn = chance.hash_one((number, part));
+        let succeeds_on = match (drawn.is_multiple_of(FAILING), (drawn / FAILING).is_multiple_of(FAILING)) {
+            (true, true) => 3,
+            (true, false) => 2,
+            (false, _) => 1,
+        };
         let payload = json!({ "succeeds_on": succeeds_on, "takes_ms": self.takes.as_millis() });
         Envelope::new("Changed")
             .aggregate("Account", format!("{writer}.{}", (number + part) % AGGREGATES))
