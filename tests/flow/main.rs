@@ -43,6 +43,7 @@ on_every_database! {
     order::a_failed_event_is_overtaken_when_that_is_asked_for,
     order::nodes_share_the_aggregates_and_take_over_from_one_that_leaves,
     order::in_total_order_one_node_works_and_another_takes_over,
+    order::what_a_host_set_aside_before_it_died_is_found_by_the_others,
     order::what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for,
     order::a_stop_gives_back_what_waits_in_lines,
     order::events_of_a_paused_route_wait_until_it_is_resumed,

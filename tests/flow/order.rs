@@ -233,6 +233,26 @@ pub(crate) async fn in_total_order_one_node_works_and_another_takes_over<D: Data
     second.shutdown().await;
 }
 
+pub(crate) async fn what_a_host_set_aside_before_it_died_is_found_by_the_others<D: Database>(db: &D) {
+    let store = db.another().await;
+    let recorder = Recorder::done();
+    let short =
+        DispatcherConfig { lease: Duration::from_secs(1), deadline: Duration::from_millis(900), ..DispatcherConfig::default() };
+    let host = ordered(store).dispatcher(short).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let first = commit(&host, vec![order(1)]).await[0];
+    let blocker = reaches(db, first, Status::Done).await.seq;
+
+    // As by a host that still had it in hand when its lane had gone to ours, and that never came to let it go.
+    db.execute(&format!(
+        "INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload, due_at, behind)
+         VALUES ('OrderPlaced', 'Order', '1', '1', NULL, {blocker})"
+    ))
+    .await;
+
+    done(db, 2).await;
+    host.shutdown().await;
+}
+
 pub(crate) async fn what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for<D: Database>(db: &D) {
     let store = db.another().await;
     let ill = Recorder::answering(|_| Err(Failure::unrecoverable("ill")));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Order;
 use crate::event::{EventId, Fence, OwnerId};
@@ -27,6 +27,8 @@ struct State {
     leaving: Vec<u16>,
     /// Whether nobody else has events in hand any more that were claimed before these lanes were ours.
     settled: bool,
+    /// When the table was last asked for all events of our lanes that others wait behind.
+    learned_at: Option<Instant>,
     /// What was in this process's hands when the leaving began.
     unsettled: HashSet<(EventId, Fence)>,
 }
@@ -73,9 +75,8 @@ impl Lanes {
         let before: HashSet<u16> = self.lock().open.iter().copied().collect();
         let (open, leaving) = held.split_at(held.len().min(usize::from(share)));
         let new: Vec<u16> = open.iter().filter(|lane| !before.contains(lane)).copied().collect();
-        if let Some(order) = self.order.as_ref().filter(|_| !new.is_empty()) {
-            // Its last owner knew who waits behind whom: we learn it from the table.
-            order.learn(store.blockers(&new).await?);
+        if let Some(order) = &self.order {
+            self.learn(order, store, open, &new, lease).await?;
         }
         let given_back = self.update(open, leaving, in_flight);
         if !given_back.is_empty() {
@@ -84,6 +85,27 @@ impl Lanes {
         if !new.is_empty() {
             tracing::debug!(lanes = open.len(), nodes = live, "this node works on other lanes than before");
             wake.now();
+        }
+        Ok(())
+    }
+
+    /// The last owner of a lane knew who waits behind whom: we learn it from the table. Now and then for all lanes, since a host
+    /// may still set events aside that it claimed before it lost their lane, and die before it lets them go.
+    async fn learn(
+        &self,
+        order: &Order,
+        store: &dyn Store,
+        open: &[u16],
+        new: &[u16],
+        every: Duration,
+    ) -> Result<(), StoreError> {
+        let all = self.lock().learned_at.is_none_or(|at| at.elapsed() >= every);
+        let lanes = if all { open } else { new };
+        if !lanes.is_empty() {
+            order.learn(store.blockers(lanes).await?);
+        }
+        if all {
+            self.lock().learned_at = Some(Instant::now());
         }
         Ok(())
     }
