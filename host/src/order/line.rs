@@ -28,6 +28,8 @@ struct Blockers {
     open: BTreeMap<u64, Option<Key>>,
     /// Where the last look at the others ended.
     looked_until: u64,
+    /// Those that something was set aside behind since the latest statement began: it may not have seen that.
+    touched: BTreeSet<u64>,
 }
 
 /// What becomes of a claimed event.
@@ -105,6 +107,7 @@ impl Order {
         let held = self.lines.holds(sequence);
         let mut blockers = self.lock();
         blockers.all.insert(sequence);
+        blockers.touched.insert(sequence);
         if !held {
             blockers.open.entry(sequence).or_insert(None);
         }
@@ -127,14 +130,17 @@ impl Order {
         let cleared = store.unblock(&candidates, self.waits_for, limit).await?;
         let mut blockers = self.lock();
         for blocker in &cleared {
-            blockers.all.remove(blocker);
-            blockers.open.remove(blocker);
+            if !blockers.touched.contains(blocker) {
+                blockers.all.remove(blocker);
+                blockers.open.remove(blocker);
+            }
         }
         Ok(())
     }
 
     fn candidates(&self, all: bool) -> Vec<u64> {
         let mut blockers = self.lock();
+        blockers.touched.clear();
         let free = |key: &Option<Key>| key.as_ref().is_none_or(|key| !self.lines.has(key));
         let mut candidates: Vec<u64> =
             blockers.open.iter().filter(|(_, key)| free(key)).map(|(blocker, _)| *blocker).take(BATCH).collect();
