@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use futures_util::future::join_all;
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::event::{Event, EventId, Fence};
@@ -21,6 +22,8 @@ use crate::wake::Wake;
 
 /// Outcomes that may wait for the database; workers wait beyond that.
 const WAITING: usize = 2_048;
+/// Batches that are on their way to the database at once: while one commit waits for the disk, another is at work.
+const AT_ONCE: usize = 2;
 /// The rest after the first failure of the database; doubled up to a second.
 const FIRST_REST: Duration = Duration::from_millis(20);
 
@@ -158,10 +161,17 @@ impl Settler {
         (handle, tokio::spawn(health.clone().watched("settler", self.run(receiver, stopped))))
     }
 
-    async fn run(self, mut outgoing: mpsc::Receiver<Outgoing>, mut stopped: watch::Receiver<bool>) {
+    async fn run(self, outgoing: mpsc::Receiver<Outgoing>, stopped: watch::Receiver<bool>) {
+        let outgoing = Mutex::new(outgoing);
+        join_all((0..AT_ONCE).map(|_| self.write_batches(&outgoing, stopped.clone()))).await;
+    }
+
+    /// Gathers a batch and writes it, again and again; only one gathers at a time.
+    async fn write_batches(&self, outgoing: &Mutex<mpsc::Receiver<Outgoing>>, mut stopped: watch::Receiver<bool>) {
         let mut batch = Vec::with_capacity(self.batch_size);
         let mut settled = Vec::with_capacity(self.batch_size);
         loop {
+            let mut outgoing = outgoing.lock().await;
             let received = tokio::select! {
                 biased;
                 received = outgoing.recv_many(&mut batch, self.batch_size) => received,
@@ -172,6 +182,7 @@ impl Settler {
                 return;
             }
             self.fill(&mut outgoing, &mut batch).await;
+            drop(outgoing);
             while !batch.is_empty() {
                 self.store_batch(&mut batch, &mut settled, &stopped).await;
             }

@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   occurred_at    DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   created_at     DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   available_at   DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
-  -- Ready time while waiting, end of the lease while claimed, NULL when finished, parked or behind another.
+  -- When it is ready; NULL when finished, parked or behind another. A claim leaves it as it is: an index need not be written.
   due_at         DATETIME(6)           DEFAULT (UTC_TIMESTAMP(6)),
   expires_at     DATETIME(6),                                      -- given up, DEAD, if not done by then
   done_at        DATETIME(6),                                      -- when it became DONE or DEAD
@@ -35,6 +35,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   blocks         TINYINT      NOT NULL DEFAULT 0,                  -- 1: DEAD, and later events of its aggregate wait for it
   locked_by      VARCHAR(128),
   locked_at      DATETIME(6),
+  lease_end      DATETIME(6),                                      -- until when it is held; then it may be claimed again
   last_error     TEXT,
   -- Which of 256 lanes an event belongs to; a lane is worked on by one node at a time. All events of an aggregate are in the same
   -- lane, those without one are spread.
@@ -58,7 +59,8 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
   CONSTRAINT outbox_event_id_length CHECK (CHAR_LENGTH(event_id) BETWEEN 1 AND 36),
   CONSTRAINT outbox_event_fence CHECK (claim_seq >= 0),
-  CONSTRAINT outbox_event_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL))
+  CONSTRAINT outbox_event_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
+  CONSTRAINT outbox_event_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL))
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Routes that have had a listener: their events are parked, never killed, while it is away.
@@ -116,5 +118,5 @@ SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
        attempts, deferrals, claims, replays, parked, behind, blocks, last_error, headers, content_type,
        CASE WHEN content_type LIKE 'application/json%' THEN CONVERT(payload USING utf8mb4) END AS payload,
-       created_at, available_at, due_at, done_at, locked_by
+       created_at, available_at, due_at, done_at, locked_by, lease_end
 FROM outbox_event;

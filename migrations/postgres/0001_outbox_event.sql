@@ -25,7 +25,7 @@ CREATE TABLE outbox_event (
   occurred_at    timestamptz NOT NULL DEFAULT now(),
   created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   available_at   timestamptz NOT NULL DEFAULT now(),
-  -- Ready time while waiting, end of the lease while claimed, NULL when finished, parked or behind another.
+  -- When it is ready; NULL when finished, parked or behind another. A claim leaves it as it is: an index need not be written.
   due_at         timestamptz          DEFAULT now(),
   expires_at     timestamptz,                           -- given up, DEAD, if not done by then
   done_at        timestamptz,                           -- when it became DONE or DEAD
@@ -36,6 +36,7 @@ CREATE TABLE outbox_event (
   blocks         smallint    NOT NULL DEFAULT 0,
   locked_by      text        COLLATE "C",
   locked_at      timestamptz,
+  lease_end      timestamptz,                           -- until when it is held; then it may be claimed again
   last_error     text,
   -- Which of 256 lanes an event belongs to; a lane is worked on by one node at a time. All events of an aggregate are in the
   -- same lane, those without one are spread.
@@ -44,10 +45,12 @@ CREATE TABLE outbox_event (
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
   CONSTRAINT event_id_has_1_to_36_characters CHECK (char_length(event_id) BETWEEN 1 AND 36),
   CONSTRAINT claim_seq_is_not_negative CHECK (claim_seq >= 0),
-  CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL))
+  CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
+  CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL))
 ) WITH (
-  -- Every event is updated twice soon after it was inserted: the room for that is kept beside it.
-  fillfactor = 80,
+  -- Every event is updated twice soon after it was inserted. A claim changes no column of an index: with room for a second
+  -- version of every row in its page, it writes no index at all.
+  fillfactor = 50,
   -- Dead row versions are what slows a queue down: they are cleaned by number, not by the share of a table that may be large.
   autovacuum_vacuum_scale_factor = 0,
   autovacuum_vacuum_threshold = 10000,
@@ -125,5 +128,5 @@ SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
        attempts, deferrals, claims, replays, parked, behind, blocks, last_error, headers, content_type,
        CASE WHEN content_type LIKE 'application/json%' THEN encode(payload, 'escape') END AS payload,
-       created_at, available_at, due_at, done_at, locked_by
+       created_at, available_at, due_at, done_at, locked_by, lease_end
 FROM outbox_event;

@@ -13,6 +13,9 @@ FROM outbox_event;
 
 -- What waited behind others is due again.
 UPDATE outbox_event SET due_at = available_at WHERE behind IS NOT NULL;
+-- What is held is due when its lease ends.
+UPDATE outbox_event SET due_at = lease_end WHERE lease_end IS NOT NULL;
+ALTER TABLE outbox_event DROP COLUMN lease_end;
 DROP INDEX outbox_event_behind;
 DROP INDEX outbox_event_dead;
 CREATE INDEX outbox_event_dead ON outbox_event (aggregate_type, event_type, seq) WHERE status = 3;

@@ -1,5 +1,10 @@
 -- Several nodes, order by aggregate, paused routes, and a record of what is done by hand.
 
+-- Until when an event is held. due_at stays the time when it was ready, so that a claim writes no index. What a host of the
+-- version before holds just now is due again when its lease ends.
+UPDATE outbox_event SET locked_by = NULL, locked_at = NULL WHERE locked_by IS NOT NULL;
+ALTER TABLE outbox_event ADD COLUMN lease_end INTEGER
+  CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL));
 -- The seq of the earlier event of its aggregate that an event waits behind; it has no due_at then.
 ALTER TABLE outbox_event ADD COLUMN behind INTEGER;
 -- 1: DEAD, and later events of its aggregate wait until it is replayed, skipped or discarded.
@@ -74,5 +79,5 @@ SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        strftime('%Y-%m-%dT%H:%M:%fZ', available_at / 1e6, 'unixepoch') AS available_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', due_at / 1e6, 'unixepoch') AS due_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', done_at / 1e6, 'unixepoch') AS done_at,
-       locked_by
+       locked_by, strftime('%Y-%m-%dT%H:%M:%fZ', lease_end / 1e6, 'unixepoch') AS lease_end
 FROM outbox_event;

@@ -39,12 +39,12 @@ fn each_state_has_its_sentence() {
         ),
         (format!("deferrals = 3, due_at = {FUTURE}"), "deferred", "Its listener asked for later (3 times)"),
         (
-            format!("locked_by = 'host-1', locked_at = {PAST}, claim_seq = 1, claims = 1, due_at = {FUTURE}"),
+            format!("locked_by = 'host-1', locked_at = {PAST}, claim_seq = 1, claims = 1, lease_end = {FUTURE}"),
             "claimed",
             "The host shop 4711 (alive) has it until 2255-",
         ),
         (
-            format!("locked_by = 'gone-1', locked_at = {PAST}, claim_seq = 1, claims = 1, due_at = {PAST}"),
+            format!("locked_by = 'gone-1', locked_at = {PAST}, claim_seq = 1, claims = 1, lease_end = {PAST}"),
             "lease_over",
             "The host gone-1 (not among those that tell of themselves) took it",
         ),

@@ -391,11 +391,11 @@ async fn a_long_call_keeps_its_claim_by_renewal() {
         .expect("starts");
     let id = commit_one(&outbox).await;
     recorder.started().await;
-    let first_end = row(&db, id).await.due_at.expect("claimed");
+    let first_end = row(&db, id).await.lease_end.expect("claimed");
 
     // Twice renewed: the claim holds longer than one lease.
     eventually("the claim is renewed beyond its first lease", async || {
-        row(&db, id).await.due_at.expect("claimed") > first_end.plus(Duration::from_millis(1_200))
+        row(&db, id).await.lease_end.expect("claimed") > first_end.plus(Duration::from_millis(1_200))
     })
     .await;
     recorder.finish(10);

@@ -46,7 +46,7 @@ pub(crate) async fn a_row_inserted_as_claimed_is_hidden_until_its_lease_ends(db:
     assert_eq!(ids(&claim(db, 10).await), [free.id()], "nobody else sees ours");
     let record = row(db, ours.id()).await;
     assert_eq!((record.locked_by.as_deref(), record.claims, record.claim_seq), (Some(ownership.owner.as_str()), 1, 1));
-    assert_eq!(record.due_at, record.locked_at.map(|since| since.plus(LEASE)));
+    assert_eq!(record.lease_end, record.locked_at.map(|since| since.plus(LEASE)));
     let fence = Fence { sequence: sequences[0].expect("inserted"), claim: 1 };
     db.let_pass(LEASE + MOMENT).await;
     let again = claim(db, 10).await;
@@ -63,7 +63,7 @@ pub(crate) async fn a_claim_writes_owner_lease_fence_and_counter(db: &dyn Harnes
     let record = row(db, id).await;
     assert_eq!(record.locked_by.as_deref(), Some(request.owner.as_str()));
     let since = record.locked_at.expect("locked");
-    assert_eq!(record.due_at, Some(since.plus(LEASE)), "due again when the lease ends");
+    assert_eq!(record.lease_end, Some(since.plus(LEASE)), "it may be claimed again when the lease ends");
     assert_eq!((record.claim_seq, record.claims, record.attempts), (1, 1, 0));
     assert_eq!(record.status, outbox::Status::New, "a claim is no outcome");
 }

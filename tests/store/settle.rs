@@ -27,7 +27,7 @@ fn every_kind() -> [Settlement; 8] {
 
 async fn is_unlocked(db: &dyn Harness, id: EventId) -> bool {
     let record = row(db, id).await;
-    (record.locked_by, record.locked_at, record.claims) == (None, None, 0)
+    (record.locked_by, record.locked_at, record.lease_end, record.claims) == (None, None, None, 0)
 }
 
 /// An event that failed twice and was deferred once before its present claim.

@@ -91,7 +91,7 @@ pub(crate) async fn every_field_is_read_back_as_it_was_written(db: &dyn Harness)
     assert_eq!(record.expires_at, envelope.expires_at());
     assert_eq!(record.due_at, Some(envelope.available_at()));
     assert_eq!((record.status, record.attempts, record.claims, record.claim_seq), (Status::New, 0, 0, 0));
-    assert_eq!((record.done_at, record.locked_by, record.locked_at), (None, None, None));
+    assert_eq!((record.done_at, record.locked_by, record.locked_at, record.lease_end), (None, None, None, None));
 }
 
 pub(crate) async fn payload_bytes_are_kept_whatever_they_are(db: &dyn Harness) {

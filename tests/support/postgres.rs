@@ -25,7 +25,8 @@ pub struct Postgres {
 /// Every time of every row, moved back: that is what passing time looks like to the table.
 const LET_PASS: &str = "
 UPDATE outbox_event SET occurred_at = occurred_at - span, created_at = created_at - span, available_at = available_at - span,
-  due_at = due_at - span, expires_at = expires_at - span, done_at = done_at - span, locked_at = locked_at - span
+  due_at = due_at - span, expires_at = expires_at - span, done_at = done_at - span, locked_at = locked_at - span,
+  lease_end = lease_end - span
 FROM (SELECT $1::bigint * interval '1 microsecond' AS span) AS passed
 ";
 const LET_PASS_FOR_NODES: &str = "

@@ -49,7 +49,7 @@ pub struct Record {
     pub created_at: Timestamp,
     /// When its writer allowed the first delivery.
     pub available_at: Timestamp,
-    /// Ready time while waiting, end of the lease while claimed, `None` when finished or parked.
+    /// When it was or will be ready; `None` when it is finished, parked or behind another.
     pub due_at: Option<Timestamp>,
     /// When it is given up.
     pub expires_at: Option<Timestamp>,
@@ -61,10 +61,12 @@ pub struct Record {
     pub behind: Option<u64>,
     /// Whether it is dead and later events of its aggregate wait for it.
     pub blocks: bool,
-    /// Who holds it; meaningless once `due_at` is over.
+    /// Who holds it; whoever it was, once `lease_end` is over.
     pub locked_by: Option<String>,
     /// Since when.
     pub locked_at: Option<Timestamp>,
+    /// Until when, unless renewed. Then it may be claimed again.
+    pub lease_end: Option<Timestamp>,
     /// What went wrong last.
     pub last_error: Option<String>,
 }

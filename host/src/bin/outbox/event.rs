@@ -288,6 +288,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("behind", row.behind.map_or_else(|| "-".to_owned(), |seq| format!("seq {seq}"))),
             ("blocks", if row.blocks { "later events of its aggregate" } else { "-" }.to_owned()),
             ("locked_by", or_dash(row.locked_by.as_deref())),
+            ("lease_end", time(row.lease_end)),
             ("last_error", or_dash(row.last_error.as_deref())),
         ];
         let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();

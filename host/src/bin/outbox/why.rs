@@ -134,7 +134,7 @@ fn page<'a>(known: &'a Known, reason: &'a Reason, steps: &'a [Step]) -> Page<'a>
                 owner,
                 label: node.map(|node| node.label.as_str()),
                 alive: node.is_some_and(|node| node.alive),
-                until: record.due_at,
+                until: record.lease_end,
             }
         }),
         head: known.line.last(),

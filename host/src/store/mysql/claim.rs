@@ -22,7 +22,8 @@ SELECT seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 FROM outbox_event FORCE INDEX (outbox_due)
-WHERE due_at <= UTC_TIMESTAMP(6) AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
+  AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
 ORDER BY due_at, seq LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
@@ -33,7 +34,8 @@ pub(super) const CHOOSE_IN_LINE: &str = "
 SELECT outbox_event.seq
 FROM outbox_event FORCE INDEX (outbox_due)
 STRAIGHT_JOIN outbox_event_lane AS held ON held.lane = outbox_event.lane
-WHERE due_at <= UTC_TIMESTAMP(6) AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
+  AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
   AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.lane + 1, 1) = '1'
 ORDER BY due_at, outbox_event.seq LIMIT ?";
 
@@ -45,7 +47,7 @@ SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, event_i
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
-WHERE due_at <= UTC_TIMESTAMP(6)
+WHERE due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
 FOR UPDATE SKIP LOCKED";
 
 /// The earlier events of its aggregate that each waits for. Looked up after the rows are locked: what was committed before any
@@ -74,10 +76,17 @@ STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
 pub(super) const TAKE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
-SET due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, locked_by = ?, locked_at = UTC_TIMESTAMP(6),
+SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, locked_by = ?, locked_at = UTC_TIMESTAMP(6),
     claim_seq = claim_seq + 1, claims = claims + 1";
 
-pub(super) const NEXT_DUE: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(due_at)) FROM outbox_event";
+/// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
+pub(super) const NEXT_DUE: &str = "
+SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
+  SELECT MIN(due_at) AS next FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at > UTC_TIMESTAMP(6)
+  UNION ALL
+  SELECT MIN(COALESCE(lease_end, due_at))
+  FROM (SELECT lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
+        WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, seq LIMIT 500) AS due) AS times";
 
 const ACTION: &str = "claim events";
 

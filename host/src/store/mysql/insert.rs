@@ -13,17 +13,17 @@ use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
 /// One row, and its number comes back with the answer. A duplicate key fails this statement alone: this database takes back
-/// what the statement did and leaves the transaction open. Bound: the columns in order, times in microseconds; the lease and
-/// the time of which one becomes `due_at`.
+/// what the statement did and leaves the transaction open. Bound: the columns in order, times in microseconds; an empty lease
+/// means that it is not claimed.
 const INSERT_ONE: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
-                          occurred_at, available_at, expires_at, created_at, due_at, claims, claim_seq, locked_by, locked_at)
+                          occurred_at, available_at, expires_at, created_at, due_at, claims, claim_seq, locked_by, locked_at,
+                          lease_end)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?,
         TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND, TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND,
         TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6),
-        CASE WHEN ? = 1 THEN UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-             ELSE TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND END,
-        ?, ?, ?, CASE WHEN ? = 1 THEN UTC_TIMESTAMP(6) END)";
+        CASE WHEN ? = 1 THEN UTC_TIMESTAMP(6) ELSE TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND END,
+        ?, ?, ?, CASE WHEN ? = 1 THEN UTC_TIMESTAMP(6) END, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)";
 
 /// Bound: a JSON list of seq.
 const TAKE_BACK: &str = "
@@ -112,12 +112,12 @@ pub(super) async fn insert_one(
         .bind(bound(envelope.available_at()))
         .bind(envelope.expires_at().map(bound))
         .bind(claimed)
-        .bind(delay_micros(ownership.lease))
         .bind(bound(envelope.available_at()))
         .bind(claimed)
         .bind(claimed)
         .bind(row.claimed.then(|| ownership.owner.as_str()))
         .bind(claimed)
+        .bind(row.claimed.then(|| delay_micros(ownership.lease)))
         .execute(connection)
         .await;
     match result {

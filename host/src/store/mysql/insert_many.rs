@@ -15,17 +15,18 @@ use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
 /// Any number of rows in one statement: JSON with one array for each row, and all payloads end to end, which JSON cannot carry.
-/// In order of binding: the payloads, the lease in microseconds, the owner, the rows.
+/// In order of binding: the payloads, the owner, the lease in microseconds, the rows.
 const INSERT_MANY: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
-                          occurred_at, available_at, expires_at, created_at, due_at, claims, claim_seq, locked_by, locked_at)
+                          occurred_at, available_at, expires_at, created_at, due_at, claims, claim_seq, locked_by, locked_at,
+                          lease_end)
 SELECT event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, SUBSTR(?, start, bytes),
        TIMESTAMP'1970-01-01 00:00:00' + INTERVAL occurred MICROSECOND,
        TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND,
        TIMESTAMP'1970-01-01 00:00:00' + INTERVAL expires MICROSECOND, UTC_TIMESTAMP(6),
-       CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-            ELSE TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND END,
-       claimed, claimed, CASE WHEN claimed = 1 THEN ? END, CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6) END
+       CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6) ELSE TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND END,
+       claimed, claimed, CASE WHEN claimed = 1 THEN ? END, CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6) END,
+       CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND END
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$[0]', event_type VARCHAR(128) CHARACTER SET utf8mb4 PATH '$[1]',
   aggregate_type VARCHAR(64) CHARACTER SET utf8mb4 PATH '$[2]', aggregate_id VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[3]',
@@ -85,8 +86,8 @@ async fn insert_all(
     let (fields, payloads) = encode(rows);
     let result = sqlx::query(store.table.sql(INSERT_MANY))
         .bind(payloads)
-        .bind(delay_micros(ownership.lease))
         .bind(ownership.owner.as_str())
+        .bind(delay_micros(ownership.lease))
         .bind(fields)
         .execute(connection)
         .await;

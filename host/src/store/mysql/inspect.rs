@@ -11,14 +11,13 @@ use crate::store::{Filter, Record, Stats, StoreError};
 const STATS: &str = "
 SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        CAST(COALESCE(SUM(status = 2), 0) AS SIGNED) AS retry,
-       CAST(COALESCE(SUM(locked_by IS NOT NULL AND due_at > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS in_flight,
+       CAST(COALESCE(SUM(lease_end > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS in_flight,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_done) WHERE status = 1) AS done,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_dead) WHERE dead_route IS NOT NULL) AS dead,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_parked) WHERE parked_route IS NOT NULL) AS parked,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL) AS blocked,
        TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN available_at <= UTC_TIMESTAMP(6) AND (due_at <= UTC_TIMESTAMP(6) OR locked_by IS NOT NULL)
-                  THEN available_at END), UTC_TIMESTAMP(6)) AS oldest
+         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN available_at END), UTC_TIMESTAMP(6)) AS oldest
 FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
 
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
@@ -33,7 +32,8 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at, last_error
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error
 FROM outbox_event
 WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
   AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
@@ -52,7 +52,8 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at, last_error
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error
 FROM outbox_event
 WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
   AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
@@ -71,7 +72,8 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at, last_error
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error
 FROM outbox_event WHERE event_id = ?";
 
 pub(super) async fn stats(store: &MySqlStore) -> Result<Stats, StoreError> {

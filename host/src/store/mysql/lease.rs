@@ -13,7 +13,7 @@ use crate::store::settlement::delay_micros;
 pub(super) const RENEW: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS held
 STRAIGHT_JOIN outbox_event ON outbox_event.seq = held.seq
-SET due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 const STILL_HELD: &str = "

@@ -16,18 +16,22 @@ use crate::store::{ClaimRequest, Claimed, StoreError, WaitsFor};
 /// meanwhile is locked in its new version, which the statement does not see, so it is left alone. The array of row addresses
 /// keeps the planner from joining the whole table. The window adds up the payloads, so that a batch of large events is a small
 /// batch; `octet_length` of bytes reads no more than their header.
+///
+/// A claim need not outlive a crash of the server, where an outcome must: its commit does not wait for the disk, nor for a
+/// standby (measured: a fifth more of claims and outcomes). What is lost that way is due again, and its outcome fenced off.
 /// $1 the owner, $2 the lease, $3 most rows, $4 most bytes, $5 the youngest age; spans in microseconds.
 pub(super) const CLAIM: &str = "
 UPDATE outbox_event
-SET due_at = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
+SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
     claim_seq = claim_seq + 1, claims = claims + 1
 WHERE ctid = ANY (ARRAY (
   SELECT place FROM (
     SELECT place, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
     FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) AS bytes FROM outbox_event
-          WHERE due_at <= now() AND created_at <= now() - $5::bigint * interval '1 microsecond'
+          WHERE due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
+            AND created_at <= now() - $5::bigint * interval '1 microsecond'
           ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
-  WHERE bytes_before < $4::bigint))
+  WHERE bytes_before < $4::bigint AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'))
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now()";
 
@@ -36,17 +40,18 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, agg
 /// $6 lanes, $7 the states of events that are waited for.
 pub(super) const CLAIM_LINE: &str = "
 UPDATE outbox_event
-SET due_at = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
+SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
     claim_seq = claim_seq + 1, claims = claims + 1
 WHERE ctid = ANY (ARRAY (
   SELECT place FROM (
     SELECT place, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
     FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) AS bytes FROM outbox_event
-          WHERE due_at <= now() AND created_at <= now() - $5::bigint * interval '1 microsecond'
+          WHERE due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
+            AND created_at <= now() - $5::bigint * interval '1 microsecond'
             AND lane = ANY (ARRAY (SELECT lane FROM outbox_event_lane
                                    WHERE owner = $1::text AND lease_end > now() AND lane = ANY ($6::smallint[])))
           ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
-  WHERE bytes_before < $4::bigint))
+  WHERE bytes_before < $4::bigint AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'))
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now(),
           (SELECT earlier.seq FROM outbox_event AS earlier
@@ -62,12 +67,17 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, agg
 
 /// $1 and $2 the fences, $3 the lease in microseconds.
 pub(super) const RENEW: &str = "
-UPDATE outbox_event SET due_at = now() + $3::bigint * interval '1 microsecond'
+UPDATE outbox_event SET lease_end = now() + $3::bigint * interval '1 microsecond'
 FROM unnest($1::bigint[], $2::bigint[]) AS held (sequence, fence)
 WHERE seq = held.sequence AND claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)
 RETURNING seq";
 
-pub(super) const NEXT_DUE: &str = "SELECT min(due_at), now() FROM outbox_event WHERE due_at IS NOT NULL";
+/// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
+pub(super) const NEXT_DUE: &str = "
+SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_at, seq LIMIT 1),
+             (SELECT min(coalesce(lease_end, due_at))
+              FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= now() ORDER BY due_at, seq LIMIT 500) AS due)),
+       now()";
 
 pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let statement = if request.line.is_some() { CLAIM_LINE } else { CLAIM };

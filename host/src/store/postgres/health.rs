@@ -33,7 +33,7 @@ WHERE to_regclass('outbox_event') IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM pg_attribute
                   WHERE attrelid = to_regclass('outbox_event') AND attname = wanted.name AND NOT attisdropped)";
 
-const COLUMNS: [&str; 28] = [
+const COLUMNS: [&str; 29] = [
     "seq",
     "event_id",
     "event_type",
@@ -60,6 +60,7 @@ const COLUMNS: [&str; 28] = [
     "blocks",
     "locked_by",
     "locked_at",
+    "lease_end",
     "last_error",
     "lane",
 ];

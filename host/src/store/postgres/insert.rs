@@ -16,12 +16,13 @@ use crate::store::{NewRow, Ownership, StoreError};
 /// $1 to $12 the columns, $13 the owner, $14 the lease in microseconds.
 const INSERT: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
-                          occurred_at, created_at, available_at, expires_at, due_at, claims, claim_seq, locked_by, locked_at)
+                          occurred_at, created_at, available_at, expires_at, due_at, claims, claim_seq, locked_by, locked_at,
+                          lease_end)
 SELECT event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
        occurred_at, clock.now, available_at, expires_at,
-       CASE WHEN claimed THEN clock.now + $14::bigint * interval '1 microsecond' ELSE available_at END,
-       claimed::integer, claimed::integer,
-       CASE WHEN claimed THEN $13::text END, CASE WHEN claimed THEN clock.now END
+       CASE WHEN claimed THEN clock.now ELSE available_at END, claimed::integer, claimed::integer,
+       CASE WHEN claimed THEN $13::text END, CASE WHEN claimed THEN clock.now END,
+       CASE WHEN claimed THEN clock.now + $14::bigint * interval '1 microsecond' END
 FROM (SELECT clock_timestamp() AS now OFFSET 0) AS clock,
      unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[],
             $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::boolean[])

@@ -14,12 +14,12 @@ use crate::store::{Filter, Record, Stats, StoreError};
 const STATS: &str = "
 SELECT count(*) FILTER (WHERE status = 0) AS new,
        count(*) FILTER (WHERE status = 2) AS retry,
-       count(*) FILTER (WHERE locked_by IS NOT NULL AND due_at > now()) AS in_flight,
+       count(*) FILTER (WHERE lease_end > now()) AS in_flight,
        (SELECT count(*) FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL) AS done,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
-       min(available_at) FILTER (WHERE available_at <= now() AND (due_at <= now() OR locked_by IS NOT NULL)) AS oldest,
+       min(available_at) FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
        now() AS now
 FROM outbox_event WHERE due_at IS NOT NULL";
 
@@ -36,7 +36,8 @@ const HEADERS: &str = concat!(
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
+       last_error
 FROM outbox_event
 WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR event_type = $2::text)
   AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
@@ -51,7 +52,8 @@ ORDER BY seq LIMIT $11::bigint";
 const LIST_NEWEST_FIRST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
+       last_error
 FROM outbox_event
 WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR event_type = $2::text)
   AND ($3::text IS NULL OR aggregate_type = $3::text) AND ($4::text IS NULL OR aggregate_id = $4::text)
@@ -66,7 +68,8 @@ ORDER BY seq DESC LIMIT $11::bigint";
 const GET: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
+       last_error
 FROM outbox_event WHERE event_id = $1::text";
 
 pub(super) async fn stats(store: &PostgresStore) -> Result<Stats, StoreError> {

@@ -17,12 +17,13 @@ use sqlx::Row;
 /// ?1 now, ?2 the end of the lease, ?3 the owner, ?4 most rows, ?5 most bytes, ?6 the newest insertion time.
 pub(super) const CLAIM: &str = "
 UPDATE outbox_event
-SET due_at = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
+SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
 WHERE seq IN (
   SELECT seq FROM (
     SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
     FROM (SELECT seq, due_at, length(payload) AS bytes FROM outbox_event
-          WHERE due_at <= ?1 AND created_at <= ?6 ORDER BY due_at, seq LIMIT ?4))
+          WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6
+          ORDER BY due_at, seq LIMIT ?4))
   WHERE bytes_before < ?5)
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at";
@@ -31,12 +32,12 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, agg
 /// it waits for. What these are judged by is not changed by the claim itself. ?7 lanes as a JSON list.
 pub(super) const CLAIM_LINE: &str = "
 UPDATE outbox_event
-SET due_at = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
+SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
 WHERE seq IN (
   SELECT seq FROM (
     SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
     FROM (SELECT seq, due_at, length(payload) AS bytes FROM outbox_event
-          WHERE due_at <= ?1 AND created_at <= ?6 AND lane IN (
+          WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6 AND lane IN (
             SELECT lane FROM outbox_event_lane
             WHERE owner = ?3 AND lease_end > ?1 AND lane IN (SELECT value FROM json_each(?7)))
           ORDER BY due_at, seq LIMIT ?4))
@@ -56,12 +57,18 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, agg
 
 /// ?1 an object of seq → fence, ?2 the new end of the lease.
 pub(super) const RENEW: &str = "
-UPDATE outbox_event SET due_at = ?2
+UPDATE outbox_event SET lease_end = ?2
 FROM json_each(?1) AS held
 WHERE outbox_event.seq = CAST(held.key AS INTEGER) AND claim_seq = held.value AND locked_by IS NOT NULL AND status IN (0, 2)
 RETURNING outbox_event.seq";
 
-pub(super) const NEXT_DUE: &str = "SELECT min(due_at) FROM outbox_event WHERE due_at IS NOT NULL";
+/// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint. ?1 now.
+pub(super) const NEXT_DUE: &str = "
+SELECT min(next) FROM (
+  SELECT min(due_at) AS next FROM outbox_event WHERE due_at > ?1
+  UNION ALL
+  SELECT min(coalesce(lease_end, due_at))
+  FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= ?1 ORDER BY due_at, seq LIMIT 500))";
 
 pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let now = store.now_micros();
@@ -95,12 +102,13 @@ pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Re
 }
 
 pub(super) async fn next_due(store: &SqliteStore) -> Result<Option<Duration>, StoreError> {
+    let now = Timestamp::from_micros(store.now_micros());
     let row = sqlx::query(store.table.sql(NEXT_DUE))
+        .bind(now.as_micros())
         .fetch_one(&store.readers)
         .await
         .map_err(|error| failed("look for the next due event", error))?;
     let due: Option<i64> = row.try_get(0).map_err(|error| failed("look for the next due event", error))?;
-    let now = Timestamp::from_micros(store.now_micros());
     Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
 }
 

@@ -14,13 +14,13 @@ use crate::time::Timestamp;
 const STATS: &str = "
 SELECT coalesce(sum(status = 0), 0) AS new,
        coalesce(sum(status = 2), 0) AS retry,
-       coalesce(sum(locked_by IS NOT NULL AND due_at > ?1), 0) AS in_flight,
+       coalesce(sum(coalesce(lease_end > ?1, 0)), 0) AS in_flight,
        (SELECT count(*) FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL) AS done,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
        (SELECT min(available_at) FROM outbox_event
-        WHERE due_at IS NOT NULL AND available_at <= ?1 AND (due_at <= ?1 OR locked_by IS NOT NULL)) AS oldest
+        WHERE due_at <= ?1 AND available_at <= ?1) AS oldest
 FROM outbox_event WHERE due_at IS NOT NULL";
 
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
@@ -28,7 +28,8 @@ FROM outbox_event WHERE due_at IS NOT NULL";
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
+       last_error
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
@@ -41,7 +42,8 @@ ORDER BY seq LIMIT ?11";
 const LIST_NEWEST_FIRST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
+       last_error
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
@@ -54,7 +56,8 @@ ORDER BY seq DESC LIMIT ?11";
 const GET: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
-       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, last_error
+       created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
+       last_error
 FROM outbox_event WHERE event_id = ?1";
 
 pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {

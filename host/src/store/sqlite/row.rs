@@ -157,6 +157,7 @@ fn read_record(row: &SqliteRow, seq: u64) -> Result<Record, String> {
         blocks: field::<i64>(row, "blocks")? != 0,
         locked_by: field(row, "locked_by")?,
         locked_at: time("locked_at")?,
+        lease_end: time("lease_end")?,
         last_error: field(row, "last_error")?,
     })
 }

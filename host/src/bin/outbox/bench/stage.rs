@@ -10,7 +10,8 @@ use outbox::purge::PurgeConfig;
 use outbox::store::{ClaimRequest, Claimed, Settled, Settlement};
 use outbox::wasm;
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, Registration, TransactionalStore};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
 
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -44,6 +45,8 @@ impl Isolation {
 
 /// Claims that wait for their settling: the two go side by side, as in a host.
 const AHEAD: usize = 2;
+/// Settlings side by side, as in a host.
+const SETTLERS: usize = 2;
 /// Aggregates that ordered events are spread over.
 const AGGREGATES: u32 = 1_000;
 
@@ -129,7 +132,12 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         };
         let started = Instant::now();
         let (claimed, to_settle) = mpsc::channel::<Vec<Claimed>>(AHEAD);
-        let settling = tokio::spawn(settle_all(self.store.clone(), to_settle, settlement.clone()));
+        let to_settle = Arc::new(Mutex::new(to_settle));
+        let mut settling = JoinSet::new();
+        for _ in 0..SETTLERS {
+            settling.spawn(settle_all(self.store.clone(), to_settle.clone(), settlement.clone()));
+        }
+        drop(to_settle);
         let mut left = events;
         while left > 0 {
             let batch = self.store.claim(&request).await?;
@@ -143,7 +151,9 @@ impl<S: TransactionalStore + Clone> Bench<S> {
             }
         }
         drop(claimed);
-        settling.await??;
+        while let Some(settled) = settling.join_next().await {
+            settled??;
+        }
         Ok(f64::from(events) / started.elapsed().as_secs_f64())
     }
 
@@ -184,15 +194,16 @@ impl<S: TransactionalStore + Clone> Bench<S> {
 
 async fn settle_all<S: TransactionalStore>(
     store: S,
-    mut claimed: mpsc::Receiver<Vec<Claimed>>,
+    claimed: Arc<Mutex<mpsc::Receiver<Vec<Claimed>>>>,
     settlement: Settlement,
 ) -> Result<(), outbox::StoreError> {
-    while let Some(batch) = claimed.recv().await {
+    loop {
+        let received = claimed.lock().await.recv().await;
+        let Some(batch) = received else { return Ok(()) };
         let settled: Vec<Settled> =
             batch.iter().map(|claimed| Settled { fence: claimed.fence, settlement: settlement.clone() }).collect();
         store.settle(&settled).await?;
     }
-    Ok(())
 }
 
 /// A native listener that does nothing.

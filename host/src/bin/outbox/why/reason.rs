@@ -75,15 +75,15 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
             format!("It was given up {}{failed}: {}.", when(record.done_at, now), error(record))
         }
         State::Claimed => {
-            let due = record.due_at.unwrap_or(now);
+            let end = record.lease_end.unwrap_or(now);
             let holder = holder(known, record);
-            format!("{before}{holder} has it until {due} ({}) and may renew that; after that any host takes it.", at(due, now))
+            format!("{before}{holder} has it until {end} ({}) and may renew that; after that any host takes it.", at(end, now))
         }
         State::LeaseOver => {
             let holder = holder(known, record);
             format!(
                 "{holder} took it and said nothing until its lease ended {}. {}",
-                when(record.due_at, now),
+                when(record.lease_end, now),
                 next_host(known)
             )
         }

@@ -45,6 +45,7 @@ fn record(seq: u64) -> Record {
         blocks: false,
         locked_by: None,
         locked_at: None,
+        lease_end: None,
         last_error: None,
     }
 }
@@ -131,12 +132,12 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
 
 #[test]
 fn an_event_that_is_held_names_its_holder() {
-    let held = |due: Timestamp, owner: &str| Record {
+    let held = |end: Timestamp, owner: &str| Record {
         locked_by: Some(owner.to_owned()),
         locked_at: Some(ago(5)),
         claim_seq: 1,
         claims: 1,
-        due_at: Some(due),
+        lease_end: Some(end),
         ..record(1)
     };
     let (state, next, _) = told(&known(held(soon(25), "one")));
