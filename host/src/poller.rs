@@ -2,6 +2,7 @@
 //!
 //! The poll is the truth; everything that wakes it early is a hint. It never rests while there is work and room for it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::order::{Lanes, Order, Place};
 use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
 use crate::settler::SettlerHandle;
-use crate::store::{Behind, ClaimRequest, Claimed, Due, LANES, LineRequest, Settlement, Store, StoreError, WaitsFor};
+use crate::store::{ClaimRequest, Claimed, Due, LANES, LineRequest, Settlement, Store, StoreError, WaitsFor};
 use crate::units::duration;
 use crate::wake::Wake;
 
@@ -260,6 +261,7 @@ impl Poller {
     async fn accept(&self, claimed: Vec<Claimed>, lease_end: Instant) -> Vec<Delivery> {
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(claimed.len());
+        let mut elsewhere = Vec::new();
         for claim in claimed {
             let (fence, behind) = (claim.fence, claim.behind);
             match self.judge(claim) {
@@ -273,7 +275,16 @@ impl Poller {
                     Some(mark) => {
                         let event = Arc::new(event);
                         let delivery = Delivery { event, batch, path: Path::Cold, deferrals, mark, turn: None };
-                        deliveries.extend(self.place(delivery, behind).await);
+                        let Some(order) = &self.order else {
+                            deliveries.push(delivery);
+                            continue;
+                        };
+                        match order.place(delivery, behind) {
+                            Place::Start(delivery) => deliveries.push(delivery),
+                            Place::Waits => {}
+                            Place::Behind(delivery, last) => self.settler.send(delivery, order.behind(last)).await,
+                            Place::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
+                        }
                     }
                     // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look
                     // again a little later.
@@ -281,19 +292,23 @@ impl Poller {
                 },
             }
         }
+        self.set_aside(elsewhere).await;
         deliveries
     }
 
-    /// The delivery, when it may start.
-    async fn place(&self, delivery: Delivery, behind: Option<Behind>) -> Option<Delivery> {
-        let Some(order) = &self.order else { return Some(delivery) };
-        match order.place(delivery, behind) {
-            Place::Start(delivery) => Some(delivery),
-            Place::Waits => None,
-            Place::Aside(delivery, settlement) => {
-                self.settler.send(delivery, settlement).await;
-                None
-            }
+    /// Sets events aside, each behind the head of its line: when that is out of the way, all of them go on.
+    async fn set_aside(&self, elsewhere: Vec<(Delivery, u64)>) {
+        let Some(order) = &self.order else { return };
+        if elsewhere.is_empty() {
+            return;
+        }
+        let events: Vec<u64> = elsewhere.iter().map(|(delivery, _)| delivery.event.sequence()).collect();
+        // Without an answer each waits behind the one before it: slower, and not wrong.
+        let heads = self.store.heads(&events, order.waits_for()).await.inspect_err(|_| self.metrics.db_errors.increment());
+        let heads: HashMap<u64, u64> = heads.unwrap_or_default().into_iter().collect();
+        for (delivery, nearest) in elsewhere {
+            let head = heads.get(&delivery.event.sequence()).copied().unwrap_or(nearest);
+            self.settler.send(delivery, order.behind(head)).await;
         }
     }
 

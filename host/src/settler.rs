@@ -144,6 +144,8 @@ pub(crate) struct Settler {
     pub(crate) order: Option<Arc<Order>>,
     /// How many workers are with a listener right now.
     pub(crate) at_work: Arc<AtomicUsize>,
+    /// How many batches the database refuses just now.
+    pub(crate) failing: AtomicUsize,
     /// Most outcomes written by one statement.
     pub(crate) batch_size: usize,
     /// Longest that an outcome waits for others to be written with.
@@ -258,6 +260,7 @@ impl Settler {
     async fn write(&self, settled: &[Settled], stopped: &watch::Receiver<bool>) -> Option<u64> {
         let started = Instant::now();
         let mut rest = FIRST_REST;
+        let mut failed = false;
         loop {
             match self.store.settle(settled).await {
                 Ok(fenced) => {
@@ -268,20 +271,22 @@ impl Settler {
                             "outcomes were dropped: their events are finished, or held by somebody else by now"
                         );
                     }
-                    if rest > FIRST_REST {
+                    if failed && self.failing.fetch_sub(1, Ordering::Relaxed) == 1 {
                         tracing::info!(events = settled.len(), "outcomes are stored again");
                     }
                     return Some(fenced);
                 }
                 Err(error) => {
                     self.metrics.db_errors.increment();
-                    if rest == FIRST_REST {
+                    // Said once, by the first batch that fails and the last that gets through.
+                    if !std::mem::replace(&mut failed, true) && self.failing.fetch_add(1, Ordering::Relaxed) == 0 {
                         tracing::error!(events = settled.len(), error = %crate::chain(&error), "outcomes could not be stored; trying again");
                     }
                 }
             }
             let patience = if *stopped.borrow() { self.patience_at_stop } else { self.patience };
             if started.elapsed() > patience {
+                self.failing.fetch_sub(1, Ordering::Relaxed);
                 tracing::error!(
                     events = settled.len(),
                     "outcomes could not be stored in time; their events are delivered again"

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{Behind, ClaimRequest, Claimed, DeadFilter, LANES, LineRequest, Settlement, WaitsFor};
+use outbox::store::{ClaimRequest, Claimed, DeadFilter, LANES, LineRequest, Settlement, WaitsFor};
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
@@ -148,9 +148,31 @@ pub(crate) async fn a_claim_in_line_tells_what_each_event_waits_for(db: &dyn Har
     let claimed = claim_in_line(db, &owner).await;
 
     let seq: Vec<u64> = claimed.iter().map(|claimed| claimed.fence.sequence).collect();
-    let behind: Vec<Option<Behind>> = claimed.iter().map(|claimed| claimed.behind).collect();
-    let after = |first, nearest| Some(Behind { first, nearest });
-    assert_eq!(behind, [None, after(seq[0], seq[0]), after(seq[0], seq[1]), None, None]);
+    let behind: Vec<Option<u64>> = claimed.iter().map(|claimed| claimed.behind).collect();
+    assert_eq!(behind, [None, Some(seq[0]), Some(seq[1]), None, None]);
+}
+
+pub(crate) async fn the_head_of_a_line_is_the_first_that_is_waited_for(db: &dyn Harness) {
+    let owner = holder(db).await;
+    written(db, "42", 3).await;
+    written(db, "7", 1).await;
+    let free = event(db, "X").await.json(&1).expect("good");
+    write(db, std::slice::from_ref(&free)).await;
+    let claimed = claim_in_line(db, &owner).await;
+    let seq: Vec<u64> = claimed.iter().map(|claimed| claimed.fence.sequence).collect();
+    let heads = async |waits_for| {
+        let mut heads = db.store().heads(&seq, waits_for).await.expect("looks");
+        heads.sort_unstable();
+        heads
+    };
+
+    assert_eq!(heads(WaitsFor::Unresolved).await, [(seq[1], seq[0]), (seq[2], seq[0])]);
+    assert!(heads(WaitsFor::Nothing).await.is_empty());
+    settle(db, claimed[0].fence, retry(Duration::from_secs(3_600))).await;
+    assert_eq!(heads(WaitsFor::Untried).await, [(seq[2], seq[1])], "one that failed is overtaken when that is asked for");
+    settle(db, claimed[1].fence, Settlement::Done).await;
+    assert_eq!(heads(WaitsFor::Unresolved).await, [(seq[2], seq[0])]);
+    assert!(db.store().heads(&[], WaitsFor::Unresolved).await.expect("looks").is_empty());
 }
 
 pub(crate) async fn a_claim_without_lines_looks_at_no_others(db: &dyn Harness) {
@@ -165,17 +187,13 @@ pub(crate) async fn what_is_claimed_or_failed_is_still_waited_for(db: &dyn Harne
     let first = claim_in_line(db, &owner).await[0].fence;
     written(db, "42", 1).await;
     let second = claim_in_line(db, &owner).await;
-    assert_eq!(second[0].behind, Some(Behind { first: first.sequence, nearest: first.sequence }), "while it is claimed");
+    assert_eq!(second[0].behind, Some(first.sequence), "while it is claimed");
 
     settle(db, first, retry(Duration::from_secs(3_600))).await;
     settle(db, second[0].fence, Settlement::Released { after: Duration::ZERO }).await;
 
     let again = claim_in_line(db, &owner).await;
-    assert_eq!(
-        again[0].behind,
-        Some(Behind { first: first.sequence, nearest: first.sequence }),
-        "while it waits for its retry"
-    );
+    assert_eq!(again[0].behind, Some(first.sequence), "while it waits for its retry");
     settle(db, again[0].fence, Settlement::Released { after: Duration::ZERO }).await;
     let untried = db.store().claim(&in_line(&owner, all(), WaitsFor::Untried)).await.expect("claims");
     assert_eq!(untried[0].behind, None, "one that failed is overtaken when that is asked for");
@@ -234,7 +252,7 @@ pub(crate) async fn a_line_goes_on_in_order_when_its_blocker_is_resolved(db: &dy
     assert_eq!(store.unblock(&[first, 999_999], WaitsFor::Unresolved, 2).await.expect("unblocks"), [first, 999_999]);
     let last = claim_in_line(db, &owner).await;
     assert_eq!(ids(&last), line[3..]);
-    assert_eq!(last[0].behind.map(|behind| behind.nearest), Some(claimed[1].fence.sequence));
+    assert_eq!(last[0].behind, Some(claimed[1].fence.sequence));
     assert_eq!(row(db, line[0]).await.status, Status::Dead, "it is skipped, not forgotten");
 }
 

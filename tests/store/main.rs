@@ -115,6 +115,7 @@ conformance! {
     line::all_events_of_an_aggregate_are_in_one_lane,
     line::a_claim_in_line_tells_what_each_event_waits_for,
     line::a_claim_without_lines_looks_at_no_others,
+    line::the_head_of_a_line_is_the_first_that_is_waited_for,
     line::what_is_claimed_or_failed_is_still_waited_for,
     line::what_is_finished_or_not_yet_available_is_not_waited_for,
     line::an_event_behind_another_is_not_due_and_keeps_its_counters,

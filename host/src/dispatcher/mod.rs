@@ -74,6 +74,7 @@ impl Dispatcher {
             at_work: shared.at_work.clone(),
             keeps: shared.keeps,
             order: shared.order.clone(),
+            failing: AtomicUsize::new(0),
             batch_size: config.settle_batch,
             delay: config.settle_delay,
             // By then somebody else holds the events, or will.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::OrderConfig;
 use super::config::resolves;
 use crate::queue::{Admission, Delivery, Key, LINE_CAPACITY, Lines, Turn};
-use crate::store::{Behind, Settlement, Store, StoreError, WaitsFor};
+use crate::store::{Settlement, Store, StoreError, WaitsFor};
 
 /// Most events let go by one statement, and most blockers looked at.
 const BATCH: usize = 1_000;
@@ -39,8 +39,10 @@ pub(crate) enum Place {
     Start(Delivery),
     /// It waits in this process's hands.
     Waits,
-    /// It is to be set aside with this settlement.
-    Aside(Delivery, Settlement),
+    /// It is to be set aside behind this one, which is in this process's hands.
+    Behind(Delivery, u64),
+    /// It is to be set aside behind others that are not in this process's hands, of which this is the last.
+    BehindOthers(Delivery, u64),
 }
 
 /// What follows the end of a turn.
@@ -69,18 +71,20 @@ impl Order {
     }
 
     /// Gives a claimed event its place. Events must come in the order of their `seq`.
-    pub(crate) fn place(&self, delivery: Delivery, behind: Option<Behind>) -> Place {
-        match (self.lines.admit(delivery, behind.map(|behind| behind.nearest)), behind) {
-            (Admission::Start(delivery), _) => Place::Start(delivery),
-            (Admission::Waits, _) => Place::Waits,
-            (Admission::Refused(delivery, last), behind) => {
-                // Behind all that is in our hands: when that is done, and not before, it is its turn to be claimed again.
-                let first = behind.map_or(delivery.event.sequence(), |behind| behind.first);
-                let sequence = last.unwrap_or(first);
-                self.lock().all.insert(sequence);
-                Place::Aside(delivery, Settlement::Behind { sequence })
-            }
+    pub(crate) fn place(&self, delivery: Delivery, behind: Option<u64>) -> Place {
+        match self.lines.admit(delivery, behind) {
+            Admission::Start(delivery) => Place::Start(delivery),
+            Admission::Waits => Place::Waits,
+            // Behind all that is in our hands: when that is done, and not before, it is its turn to be claimed again.
+            Admission::Behind(delivery, last) => Place::Behind(delivery, last),
+            Admission::Elsewhere(delivery, nearest) => Place::BehindOthers(delivery, nearest),
         }
+    }
+
+    /// The settlement that sets an event aside behind another.
+    pub(crate) fn behind(&self, sequence: u64) -> Settlement {
+        self.lock().all.insert(sequence);
+        Settlement::Behind { sequence }
     }
 
     /// Ends a turn with what became of its event, once that is stored; `None` when it is not known.

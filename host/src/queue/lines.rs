@@ -43,8 +43,10 @@ pub(crate) enum Admission {
     Start(Delivery),
     /// It waits for another in this process's hands, and comes back from [`Turn::end`].
     Waits,
-    /// It waits for an event that this process does not hold, or its line is full. With the last of the line, when there is one.
-    Refused(Delivery, Option<u64>),
+    /// It waits behind this one, the last of its line in this process's hands: the line is full, or others stand between.
+    Behind(Delivery, u64),
+    /// It waits for this one, which is not in this process's hands; neither is any other of its aggregate.
+    Elsewhere(Delivery, u64),
 }
 
 impl Lines {
@@ -86,7 +88,8 @@ impl Lines {
                 state.waiting_bytes += bytes;
                 Admission::Waits
             }
-            (line, _) => Admission::Refused(delivery, line.map(|line| line.last())),
+            (Some(line), _) => Admission::Behind(delivery, line.last()),
+            (None, Some(nearest)) => Admission::Elsewhere(delivery, nearest),
         }
     }
 
@@ -275,7 +278,7 @@ mod tests {
         assert!(after.next.is_none());
         assert_eq!(after.behind.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(hands.lines.waiting(), (0, 0));
-        assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Refused(_, None)), "it is not in our hands any more");
+        assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Elsewhere(_, 3)), "it is not in our hands any more");
     }
 
     #[test]
@@ -287,7 +290,7 @@ mod tests {
             assert!(matches!(hands.admit("42", sequence, Some(sequence - 1)), Admission::Waits));
         }
         let refused = hands.admit("42", last + 1, Some(last));
-        assert!(matches!(refused, Admission::Refused(_, Some(end)) if end == last), "{refused:?}");
+        assert!(matches!(refused, Admission::Behind(_, end) if end == last), "{refused:?}");
         assert!(matches!(hands.admit("7", last + 2, None), Admission::Start(_)), "others go on");
     }
 

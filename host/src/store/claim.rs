@@ -36,9 +36,9 @@ pub struct Claimed {
     pub claims: u32,
     /// Whether it is really time.
     pub due: Due,
-    /// The earlier events of its aggregate that it waits for, this batch's included, as they stood before the claim; `None` when
-    /// it is the first of its line, has no aggregate id, or was not claimed by [`ClaimRequest::line`].
-    pub behind: Option<Behind>,
+    /// The `seq` of the last of the earlier events of its aggregate that it waits for, this batch's included, as they stood before
+    /// the claim; `None` when it is the first of its line, has no aggregate id, or was not claimed by [`ClaimRequest::line`].
+    pub behind: Option<u64>,
 }
 
 /// Whether it is really time for a claimed event.
@@ -71,13 +71,4 @@ pub enum WaitsFor {
     Untried,
     /// None: nothing blocks anything.
     Nothing,
-}
-
-/// The earlier events of its aggregate that an event waits for, by `seq`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Behind {
-    /// The first of the line.
-    pub first: u64,
-    /// The last before this one.
-    pub nearest: u64,
 }

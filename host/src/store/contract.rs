@@ -174,6 +174,13 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own. A repeat is safe.
     async fn release_lanes(&self, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError>;
 
+    /// The heads of the lines that these events stand in: for each that waits for earlier events of its aggregate, its `seq` and
+    /// that of the first of them. Events whose way is free are left out.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError>;
+
     /// The `seq` of every event that others of these lanes wait behind (see [`Settlement::Behind`](super::Settlement::Behind)),
     /// in order, each once.
     ///

@@ -23,7 +23,7 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use audit::{Audit, AuditRecord};
-pub use claim::{Behind, ClaimRequest, Claimed, Due, LineRequest, WaitsFor};
+pub use claim::{ClaimRequest, Claimed, Due, LineRequest, WaitsFor};
 pub use contract::{NewRow, Ownership, SharedStore, Store, TransactionalStore, WakeUps};
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};

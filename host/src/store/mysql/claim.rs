@@ -8,10 +8,11 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
 use super::line::{self, numbers};
+use super::place;
 use super::row::{claimed, left_out, payload_bytes, sequence};
 use super::transaction::{self, Patience};
 use crate::store::settlement::delay_micros;
-use crate::store::{Behind, ClaimRequest, Claimed, LineRequest, StoreError};
+use crate::store::{ClaimRequest, Claimed, StoreError};
 
 /// What is due, locked in the order of the index. A row that somebody else has locked is passed by, so claims never wait, and
 /// settlers wait for no more than this short transaction. A large payload is left out here: the byte limit may leave its event
@@ -39,33 +40,16 @@ WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_e
   AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.lane + 1, 1) = '1'
 ORDER BY due_at, outbox_event.seq LIMIT ?";
 
-/// Locks what was chosen and is still due; as [`CLAIM`] in all else. Bound: a JSON list of seq.
+/// Locks what was chosen and is still due; as [`CLAIM`] in all else, and with the hash of its aggregate. Bound: a JSON list of seq.
 const CLAIM_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), line
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
 WHERE due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
 FOR UPDATE SKIP LOCKED";
-
-/// The earlier events of its aggregate that each waits for. Looked up after the rows are locked: what was committed before any
-/// of them is seen then. In order of binding: the rule twice, then a JSON list of seq.
-pub(super) const BEHIND: &str = "
-SELECT outbox_event.seq,
-       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
-        WHERE earlier.line = outbox_event.line AND earlier.seq < outbox_event.seq
-          AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
-          AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
-        ORDER BY earlier.seq LIMIT 1) AS first,
-       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
-        WHERE earlier.line = outbox_event.line AND earlier.seq < outbox_event.seq
-          AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
-          AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
-        ORDER BY earlier.seq DESC LIMIT 1) AS nearest
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
 
 /// Bound: a JSON list of seq.
 const LARGE_PAYLOADS: &str = "
@@ -88,7 +72,7 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   FROM (SELECT lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
         WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, seq LIMIT 500) AS due) AS times";
 
-const ACTION: &str = "claim events";
+pub(super) const ACTION: &str = "claim events";
 
 pub(super) async fn claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let mut patience = Patience::new();
@@ -114,7 +98,7 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
     let chosen = numbers(&taken);
     let mut payloads = large_payloads(store, &mut transaction, &rows).await?;
     let mut behind = match &request.line {
-        Some(line) => behind(store, &mut transaction, &chosen, line).await?,
+        Some(line) => place::behind(store, &mut transaction, &rows, line.waits_for).await?,
         None => HashMap::new(),
     };
     sqlx::query(store.table.sql(TAKE))
@@ -188,28 +172,6 @@ async fn large_payloads(
     let rows =
         sqlx::query(store.table.sql(LARGE_PAYLOADS)).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
     rows.iter().map(|row| Ok((sequence(row)?, row.try_get(1).map_err(failed)?))).collect()
-}
-
-async fn behind(
-    store: &MySqlStore,
-    connection: &mut MySqlConnection,
-    chosen: &str,
-    line: &LineRequest,
-) -> Result<HashMap<u64, Behind>, StoreError> {
-    let Some(rule) = line::rule(line.waits_for) else { return Ok(HashMap::new()) };
-    let failed = |error| store.failed(ACTION, error);
-    let rows =
-        sqlx::query(store.table.sql(BEHIND)).bind(rule).bind(rule).bind(chosen).fetch_all(connection).await.map_err(failed)?;
-    let mut behind = HashMap::new();
-    for row in &rows {
-        let first: Option<i64> = row.try_get(1).map_err(failed)?;
-        let nearest: Option<i64> = row.try_get(2).map_err(failed)?;
-        if let (Some(first), Some(nearest)) = (first, nearest) {
-            let place = |seq| u64::try_from(seq).unwrap_or(0);
-            behind.insert(sequence(row)?, Behind { first: place(first), nearest: place(nearest) });
-        }
-    }
-    Ok(behind)
 }
 
 pub(super) async fn next_due(store: &MySqlStore) -> Result<Option<Duration>, StoreError> {

@@ -116,6 +116,10 @@ impl Store for MySqlStore {
         line::release(self, owner, lanes).await
     }
 
+    async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
+        line::heads(self, events, waits_for).await
+    }
+
     async fn blockers(&self, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
         line::blockers(self, lanes).await
     }

@@ -37,6 +37,17 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane SMALLINT PATH '$')) AS given
 STRAIGHT_JOIN outbox_event_lane ON outbox_event_lane.lane = given.lane
 SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
+/// In order of binding: the rule, then a JSON list of seq.
+pub(super) const HEADS: &str = "
+SELECT outbox_event.seq,
+       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
+        WHERE earlier.line = outbox_event.line AND earlier.seq < outbox_event.seq
+          AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+          AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
+        ORDER BY earlier.seq LIMIT 1) AS first
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
+
 /// Bound: the lanes as 256 letters.
 const BLOCKERS: &str = "
 SELECT DISTINCT behind FROM outbox_event FORCE INDEX (outbox_behind)
@@ -159,6 +170,26 @@ pub(super) async fn release(store: &MySqlStore, owner: &OwnerId, lanes: &[u16]) 
         .await
         .map_err(|error| store.failed("give lanes back", error))?;
     Ok(())
+}
+
+pub(super) async fn heads(store: &MySqlStore, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
+    let action = "look for the heads of lines";
+    let Some(rule) = rule(waits_for) else { return Ok(Vec::new()) };
+    let query = sqlx::query(store.table.sql(HEADS)).bind(rule).bind(numbers(events));
+    let rows = query.fetch_all(&store.pool).await.map_err(|error| store.failed(action, error))?;
+    pairs(store, action, &rows)
+}
+
+/// Events, each with another; those without one are left out.
+pub(super) fn pairs(store: &MySqlStore, action: &'static str, rows: &[MySqlRow]) -> Result<Vec<(u64, u64)>, StoreError> {
+    let mut pairs = Vec::with_capacity(rows.len());
+    for row in rows {
+        let other: Option<i64> = row.try_get(1).map_err(|error| store.failed(action, error))?;
+        if let Some(other) = other.and_then(|other| u64::try_from(other).ok()) {
+            pairs.push((sequence(row)?, other));
+        }
+    }
+    Ok(pairs)
 }
 
 pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {

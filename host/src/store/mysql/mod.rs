@@ -19,6 +19,7 @@ mod line;
 mod migrate;
 mod node;
 mod open;
+mod place;
 mod plan;
 mod purge;
 mod route;

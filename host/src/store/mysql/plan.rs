@@ -3,7 +3,7 @@
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{MySqlStore, claim, dead, lease, line, purge, route, settle};
+use super::{MySqlStore, claim, dead, lease, line, place, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
@@ -16,7 +16,7 @@ struct Explained {
 
 const ANY_DEAD: [&str; 20] = ["NULL"; 20];
 
-const STATEMENTS: [Explained; 10] = [
+const STATEMENTS: [Explained; 11] = [
     Explained { statement: "claim", sql: claim::CLAIM, index: "outbox_due", values: &["0", "500"] },
     Explained {
         statement: "claim in line",
@@ -24,7 +24,8 @@ const STATEMENTS: [Explained; 10] = [
         index: "outbox_due",
         values: &["0", "'nobody'", "'1'", "500"],
     },
-    Explained { statement: "place in line", sql: claim::BEHIND, index: "outbox_line", values: &["0", "0", "'[1,2]'"] },
+    Explained { statement: "place in line", sql: place::LINE, index: "outbox_line", values: &["500", "0", "1", "2"] },
+    Explained { statement: "heads of lines", sql: line::HEADS, index: "outbox_line", values: &["0", "'[1,2]'"] },
     Explained { statement: "next due", sql: claim::NEXT_DUE, index: "outbox_due", values: &[] },
     Explained { statement: "settle", sql: settle::DONE, index: "PRIMARY", values: &["'[[1,1],[2,1]]'"] },
     Explained { statement: "renew", sql: lease::RENEW, index: "PRIMARY", values: &["'[[1,1],[2,1]]'", "30000000"] },

@@ -4,7 +4,7 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{Decode, MySql, Row, Type};
 
 use crate::event::{Envelope, Event, Fence, Headers, Route, Status};
-use crate::store::{Behind, Claimed, Due, Record, StoreError};
+use crate::store::{Claimed, Due, Record, StoreError};
 use crate::time::Timestamp;
 
 /// What a claim reads of a row, after its `seq`.
@@ -57,7 +57,7 @@ pub(super) fn left_out(row: &MySqlRow) -> bool {
 
 /// A claimed row, with its payload when that was read apart. What only this event needs may be unreadable without spoiling the
 /// batch.
-pub(super) fn claimed(row: &MySqlRow, payload: Option<Vec<u8>>, behind: Option<Behind>) -> Result<Claimed, StoreError> {
+pub(super) fn claimed(row: &MySqlRow, payload: Option<Vec<u8>>, behind: Option<u64>) -> Result<Claimed, StoreError> {
     let sequence = sequence(row)?;
     let broken = |why: String| StoreError::Row { sequence, why };
     let fence = Fence { sequence, claim: number(row, column::CLAIM_SEQ).map_err(broken)? };

@@ -35,8 +35,8 @@ WHERE ctid = ANY (ARRAY (
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now()";
 
-/// As above, of lanes that the owner holds by the database's clock, each with the first and the last of the earlier events that
-/// it waits for. What these are judged by is not changed by the claim itself: a statement does not see what it writes.
+/// As above, of lanes that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
+/// What these are judged by is not changed by the claim itself: a statement does not see what it writes.
 /// $6 lanes, $7 the states of events that are waited for.
 pub(super) const CLAIM_LINE: &str = "
 UPDATE outbox_event
@@ -54,11 +54,6 @@ WHERE ctid = ANY (ARRAY (
   WHERE bytes_before < $4::bigint AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'))
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now(),
-          (SELECT earlier.seq FROM outbox_event AS earlier
-           WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
-             AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($7::smallint[])
-             AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
-           ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1),
           (SELECT earlier.seq FROM outbox_event AS earlier
            WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
              AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($7::smallint[])

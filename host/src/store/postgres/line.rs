@@ -32,6 +32,16 @@ SELECT lane FROM kept UNION ALL SELECT lane FROM taken ORDER BY lane";
 const RELEASE: &str = "
 UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = $1::text AND lane = ANY ($2::smallint[])";
 
+/// $1 events, $2 the states of events that are waited for.
+pub(super) const HEADS: &str = "
+SELECT outbox_event.seq,
+       (SELECT earlier.seq FROM outbox_event AS earlier
+        WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+          AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($2::smallint[])
+          AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
+        ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)
+FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
+
 /// $1 lanes.
 const BLOCKERS: &str = "
 SELECT DISTINCT behind FROM outbox_event WHERE behind IS NOT NULL AND lane = ANY ($1::smallint[]) ORDER BY behind";
@@ -97,6 +107,20 @@ pub(super) async fn keep(
 pub(super) async fn release(store: &PostgresStore, owner: &OwnerId, given: &[u16]) -> Result<(), StoreError> {
     store.execute("give lanes back", store.statement(RELEASE).bind(owner.as_str()).bind(lanes(given))).await?;
     Ok(())
+}
+
+pub(super) async fn heads(store: &PostgresStore, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
+    let action = "look for the heads of lines";
+    let events: Vec<i64> = events.iter().copied().map(signed).collect();
+    let rows = store.all(action, store.statement(HEADS).bind(events).bind(waited_for(waits_for))).await?;
+    let mut heads = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let head: Option<i64> = row.try_get(1).map_err(|error| store.failed(action, error))?;
+        if let Some(head) = head.and_then(|head| u64::try_from(head).ok()) {
+            heads.push((sequence(row)?, head));
+        }
+    }
+    Ok(heads)
 }
 
 pub(super) async fn blockers(store: &PostgresStore, held: &[u16]) -> Result<Vec<u64>, StoreError> {

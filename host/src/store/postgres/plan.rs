@@ -7,9 +7,10 @@ use super::{PostgresStore, claim, dead, line, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 9] = [
+const STATEMENTS: [(&str, &str, &str); 10] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
+    ("heads of lines", line::HEADS, "outbox_event_line"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, "outbox_event_pkey"),
     ("renew", claim::RENEW, "outbox_event_pkey"),
@@ -51,6 +52,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind(0_i64)
             .bind((0..256).collect::<Vec<i16>>())
             .bind(line::waited_for(crate::store::WaitsFor::Unresolved)),
+        "heads of lines" => statement.bind(numbers).bind(line::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
         "purge" => statement.bind(1_i16).bind(LEASE).bind(BATCH),

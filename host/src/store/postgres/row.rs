@@ -5,7 +5,7 @@ use sqlx::{Decode, Postgres, Row, Type};
 
 use super::time::Moment;
 use crate::event::{Envelope, Event, Fence, Headers, Route, Status};
-use crate::store::{Behind, Claimed, Due, Record, StoreError};
+use crate::store::{Claimed, Due, Record, StoreError};
 use crate::time::Timestamp;
 
 /// What `RETURNING` gives of a claimed row, after its `seq`.
@@ -26,8 +26,7 @@ mod column {
     pub(super) const AVAILABLE_AT: usize = 14;
     pub(super) const EXPIRES_AT: usize = 15;
     pub(super) const NOW: usize = 16;
-    pub(super) const FIRST: usize = 17;
-    pub(super) const NEAREST: usize = 18;
+    pub(super) const BEHIND: usize = 17;
 }
 
 /// The `seq` of a row, which stands first in every statement's result.
@@ -59,14 +58,12 @@ pub(super) fn claimed(row: &PgRow, in_line: bool) -> Result<Claimed, StoreError>
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
         due,
-        behind: if in_line { behind(row).map_err(broken)? } else { None },
+        behind: if in_line {
+            get::<Option<i64>>(row, column::BEHIND).map_err(broken)?.and_then(|seq| seq.try_into().ok())
+        } else {
+            None
+        },
     })
-}
-
-fn behind(row: &PgRow) -> Result<Option<Behind>, String> {
-    let position = |index| Ok::<_, String>(get::<Option<i64>>(row, index)?.and_then(|seq| u64::try_from(seq).ok()));
-    let (first, nearest) = (position(column::FIRST)?, position(column::NEAREST)?);
-    Ok(first.zip(nearest).map(|(first, nearest)| Behind { first, nearest }))
 }
 
 fn event(row: &PgRow, fence: Fence, attempts: u32) -> Result<Event, String> {

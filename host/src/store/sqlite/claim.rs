@@ -28,8 +28,8 @@ WHERE seq IN (
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at";
 
-/// As above, of lanes that the owner holds by the database's clock, each with the first and the last of the earlier events that
-/// it waits for. What these are judged by is not changed by the claim itself. ?7 lanes as a JSON list.
+/// As above, of lanes that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
+/// What these are judged by is not changed by the claim itself. ?7 lanes as a JSON list, ?8 who is waited for.
 pub(super) const CLAIM_LINE: &str = "
 UPDATE outbox_event
 SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
@@ -44,11 +44,6 @@ WHERE seq IN (
   WHERE bytes_before < ?5)
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at,
-          (SELECT earlier.seq FROM outbox_event AS earlier
-           WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
-             AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
-             AND (?8 = 0 OR earlier.status = 0) AND earlier.available_at <= ?1 AND earlier.seq < outbox_event.seq
-           ORDER BY earlier.seq LIMIT 1),
           (SELECT earlier.seq FROM outbox_event AS earlier
            WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
              AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)

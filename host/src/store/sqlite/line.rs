@@ -29,6 +29,18 @@ const HELD: &str = "SELECT lane FROM outbox_event_lane WHERE owner = ?1 AND leas
 const RELEASE: &str = "
 UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = ?1 AND lane IN (SELECT value FROM json_each(?2))";
 
+/// ?1 events as a JSON list, ?2 who is waited for, ?3 now.
+pub(super) const HEADS: &str = "
+SELECT seq, head FROM (
+  SELECT outbox_event.seq AS seq,
+         (SELECT earlier.seq FROM outbox_event AS earlier
+          WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
+            AND earlier.aggregate_id IS NOT NULL AND (earlier.status IN (0, 2) OR earlier.blocks = 1)
+            AND (?2 = 0 OR earlier.status = 0) AND earlier.available_at <= ?3 AND earlier.seq < outbox_event.seq
+          ORDER BY earlier.seq LIMIT 1) AS head
+  FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1)) AND status IN (0, 2))
+WHERE head IS NOT NULL AND ?2 < 2";
+
 /// ?1 lanes as a JSON list.
 const BLOCKERS: &str = "
 SELECT DISTINCT behind FROM outbox_event WHERE behind IS NOT NULL AND lane IN (SELECT value FROM json_each(?1)) ORDER BY behind";
@@ -103,6 +115,18 @@ pub(super) async fn release(store: &SqliteStore, owner: &OwnerId, lanes: &[u16])
         .await
         .map_err(|error| failed("give lanes back", error))?;
     Ok(())
+}
+
+pub(super) async fn heads(store: &SqliteStore, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
+    let action = "look for the heads of lines";
+    let rows = sqlx::query(store.table.sql(HEADS))
+        .bind(numbers(events))
+        .bind(rule(waits_for))
+        .bind(store.now_micros())
+        .fetch_all(&store.readers)
+        .await
+        .map_err(|error| failed(action, error))?;
+    rows.iter().map(|row| Ok((sequence(row)?, column(row, "head").map_err(|error| failed(action, error))?))).collect()
 }
 
 pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {

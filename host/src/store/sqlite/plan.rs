@@ -7,9 +7,10 @@ use super::{SqliteStore, claim, dead, line, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with the part of the schema that it lives on.
-const STATEMENTS: [(&str, &str, &str); 9] = [
+const STATEMENTS: [(&str, &str, &str); 10] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
+    ("heads of lines", line::HEADS, "outbox_event_line"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, PRIMARY_KEY),
     ("renew", claim::RENEW, PRIMARY_KEY),

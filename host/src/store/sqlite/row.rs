@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row, Sqlite, Type};
 
 use crate::event::{Envelope, Event, Fence, Headers, Route, Status};
-use crate::store::{Behind, Claimed, Due, Record, StoreError};
+use crate::store::{Claimed, Due, Record, StoreError};
 use crate::time::Timestamp;
 
 /// What `RETURNING` gives of a claimed row, after its `seq`.
@@ -24,8 +24,7 @@ pub(super) mod column {
     pub(in crate::store::sqlite) const OCCURRED_AT: usize = 13;
     pub(in crate::store::sqlite) const AVAILABLE_AT: usize = 14;
     pub(in crate::store::sqlite) const EXPIRES_AT: usize = 15;
-    pub(in crate::store::sqlite) const FIRST_OF_LINE: usize = 16;
-    pub(in crate::store::sqlite) const LAST_BEFORE: usize = 17;
+    pub(in crate::store::sqlite) const BEHIND: usize = 16;
 }
 
 /// The `seq` of a row, which stands first in every statement's result.
@@ -57,15 +56,12 @@ pub(super) fn claimed(row: &SqliteRow, now: i64, in_line: bool) -> Result<Claime
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
         due,
-        behind: if in_line { behind(row).map_err(broken)? } else { None },
+        behind: if in_line {
+            get::<Option<i64>>(row, column::BEHIND).map_err(broken)?.and_then(|seq| seq.try_into().ok())
+        } else {
+            None
+        },
     })
-}
-
-fn behind(row: &SqliteRow) -> Result<Option<Behind>, String> {
-    let first: Option<i64> = get(row, column::FIRST_OF_LINE)?;
-    first
-        .map(|_| Ok(Behind { first: number(row, column::FIRST_OF_LINE)?, nearest: number(row, column::LAST_BEFORE)? }))
-        .transpose()
 }
 
 fn event(row: &SqliteRow, fence: Fence, attempts: u32) -> Result<Event, String> {
