@@ -53,6 +53,13 @@ pub(crate) struct BenchCommand {
 impl BenchCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let format = self.output.output;
+        if let Some(file) = &self.plugin {
+            // Found out now, not after minutes of measuring.
+            std::fs::metadata(file).map_err(|error| {
+                let what = format!("the plugin {} cannot be read", file.display());
+                Failure::new(Exit::NotFound, what).because(error)
+            })?;
+        }
         let url = config.database.url.clone();
         // On a worker's thread, like the host itself: the thread of `main` would be woken for every row.
         let measured = tokio::spawn(async move { self.of(&url).await }).await;

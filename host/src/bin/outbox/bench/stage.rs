@@ -67,7 +67,11 @@ impl<S: TransactionalStore + Clone> Bench<S> {
     }
 
     pub(super) fn envelope(&self) -> Result<Envelope, Error> {
-        Ok(Envelope::new("Noop").aggregate_type("Bench").json_text(self.payload.clone())?)
+        self.of_type("Noop")
+    }
+
+    fn of_type(&self, event_type: &str) -> Result<Envelope, Error> {
+        Ok(Envelope::new(event_type).aggregate_type("Bench").json_text(self.payload.clone())?)
     }
 
     /// An event of one of the aggregates.
@@ -86,15 +90,16 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         self.write(self.events, |number| self.of_aggregate(number)).await
     }
 
-    /// Leaves so many finished and so many parked events in the table.
+    /// Leaves so many finished and so many parked events in the table. The parked ones are of a route that no listener of the
+    /// benchmark answers, or they would be delivered.
     pub(super) async fn crowd(&self, finished: u32, parked: u32) -> Result<(), Error> {
-        for (count, settlement) in
-            [(finished, Settlement::Done), (parked, Settlement::Parked { reason: "for the benchmark".to_owned() })]
-        {
-            if count > 0 {
-                self.write(count, |_| self.envelope()).await?;
-                self.claim_and_settle(count, &settlement).await?;
-            }
+        if finished > 0 {
+            self.write(finished, |_| self.envelope()).await?;
+            self.claim_and_settle(finished, &Settlement::Done).await?;
+        }
+        if parked > 0 {
+            self.write(parked, |_| self.of_type("Parked")).await?;
+            self.claim_and_settle(parked, &Settlement::Parked { reason: "for the benchmark".to_owned() }).await?;
         }
         Ok(())
     }
