@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::{EnvelopeBuilder, Fence, OwnerId};
-use outbox::store::{Audit, ClaimRequest, Claimed, NewRow, Ownership, Record, Settled, Settlement};
+use outbox::store::{Audit, ClaimRequest, Claimed, Expectations, NewRow, Ownership, Record, Settled, Settlement};
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
@@ -48,6 +48,11 @@ pub(crate) async fn write_one(db: &dyn Harness) -> EventId {
     let envelope = plain(db).await;
     write(db, std::slice::from_ref(&envelope)).await;
     envelope.id()
+}
+
+/// Of the host, by which a database is judged.
+pub(crate) fn expectations() -> Expectations {
+    Expectations { lease: LEASE, deadline: LEASE / 2, max_payload: 1 << 20, connections: 5 }
 }
 
 pub(crate) fn request(limit: u32) -> ClaimRequest {

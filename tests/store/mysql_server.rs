@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use outbox::event::Fence;
 use outbox::store::mysql::MySqlOptions;
-use outbox::store::{Expectations, NewRow, Settled, Settlement, Severity};
+use outbox::store::{Finding, NewRow, Settled, Settlement, Severity};
 use outbox::{MySqlStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
 use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, documented_insert};
 use tokio::task::JoinSet;
 
-use crate::common::{LEASE, claim, event, ownership, plain, plains, request, write, write_one};
+use crate::common::{LEASE, claim, event, expectations, ownership, plain, plains, request, write, write_one};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_insert_of_the_command_line_client_is_delivered_whatever_its_time_zone() {
@@ -209,10 +209,6 @@ async fn a_migration_that_was_cut_in_the_middle_goes_on() {
     assert_eq!(db.number("SELECT COUNT(*) FROM cut_lane").await, 256);
 }
 
-fn expectations() -> Expectations {
-    Expectations { lease: LEASE, deadline: Duration::from_secs(10), max_payload: 1 << 20, connections: 11 }
-}
-
 /// An account for a role, of this test alone: names have at most 32 characters.
 fn account_of(db: &MySql, role: &str) -> String {
     db.name().replacen("outbox_test", role.trim_start_matches("outbox_"), 1)
@@ -243,8 +239,8 @@ async fn each_role_may_do_its_work_and_nothing_else() {
         as_role(&db, "outbox_migrator").await,
     ];
     let denied = |result: Result<(), StoreError>| {
-        let text = outbox::chain(&result.expect_err("denied"));
-        assert!(text.contains("denied"), "{text}");
+        let error = result.expect_err("denied");
+        assert!(matches!(error, StoreError::Forbidden { .. }), "{error:?}");
     };
 
     let envelope = plain(&db).await;
@@ -260,9 +256,13 @@ async fn each_role_may_do_its_work_and_nothing_else() {
 
     assert_eq!(viewer.stats().await.expect("a viewer looks").done, 1);
     denied(Store::write(&viewer, &[row], &ownership()).await.map(drop));
-    let findings = viewer.diagnose(&expectations()).await.expect("looks");
-    let lacking = findings.iter().find(|finding| finding.check == "grants").expect("looked at");
-    assert!(lacking.severity == Severity::Fault && lacking.found.contains("UPDATE on outbox_event"), "{lacking:?}");
+    // A writer may not even read the schema's version.
+    for store in [&viewer, &writer] {
+        let findings = store.diagnose(&expectations()).await.expect("looks");
+        let lacking: Vec<&Finding> = findings.iter().filter(|finding| finding.check == "grants").collect();
+        assert!(lacking.len() == 1 && lacking[0].severity == Severity::Fault, "{findings:#?}");
+        assert!(lacking[0].found.contains("UPDATE on outbox_event"), "{lacking:?}");
+    }
 
     denied(dispatcher.migrate_down().await.map(drop));
     migrator.migrate_down().await.expect("a migrator takes the schema back");

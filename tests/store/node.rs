@@ -6,14 +6,10 @@ use outbox::event::OwnerId;
 use outbox::store::{Expectations, LANES, Node, Settlement, Severity};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, by_hand, claim, finished, owner, plains, write, write_one};
+use crate::common::{LEASE, MOMENT, by_hand, claim, expectations, finished, owner, plains, write, write_one};
 
 fn node(owner: &OwnerId) -> Node {
     Node { owner: owner.clone(), label: "here 1".to_owned(), mode: "multi_node", version: "1.2.3" }
-}
-
-fn expectations() -> Expectations {
-    Expectations { lease: LEASE, deadline: LEASE / 2, max_payload: 1 << 20, connections: 5 }
 }
 
 pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {

@@ -4,12 +4,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use outbox::store::postgres::PostgresOptions;
-use outbox::store::{Filter, NewRow, Settled, Settlement, TableName};
+use outbox::store::{Filter, Finding, NewRow, Settled, Settlement, Severity, TableName};
 use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use support::{DOCUMENTED_PAYLOAD, Harness, Postgres, documented_insert, eventually};
 
-use crate::common::{by_hand, claim, ids, ownership, plain, plains, request, write, write_one};
+use crate::common::{by_hand, claim, expectations, ids, ownership, plain, plains, request, write, write_one};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_insert_of_another_program_is_delivered() {
@@ -196,6 +196,13 @@ async fn each_role_may_do_its_part_and_no_more() {
     assert_eq!(viewer.list(&Filter::default(), 10).await.expect("lists").len(), 2);
     assert!(matches!(viewer.claim(&request(1)).await, Err(StoreError::Forbidden { .. })));
     by_role(&db, "outbox_viewer", "SELECT * FROM outbox_event_readable").await.expect("may look");
+    // A writer may not even read the schema's version.
+    for store in [&viewer, &writer] {
+        let findings = store.diagnose(&expectations()).await.expect("looks");
+        let lacking: Vec<&Finding> = findings.iter().filter(|finding| finding.check == "grants").collect();
+        assert!(lacking.len() == 1 && lacking[0].severity == Severity::Fault, "{findings:#?}");
+        assert!(lacking[0].found.contains("UPDATE on outbox_event"), "{lacking:?}");
+    }
     for sql in ["INSERT INTO outbox_event (event_type, payload) VALUES ('X', 'x')", "DELETE FROM outbox_event_route"] {
         assert_eq!(by_role(&db, "outbox_viewer", sql).await, Err(FORBIDDEN.to_owned()), "{sql}");
     }
@@ -230,14 +237,8 @@ async fn a_server_that_does_not_answer_is_named_without_its_password() {
 async fn a_table_that_somebody_else_made_is_found() {
     let db = Postgres::empty().await;
     db.execute("CREATE TABLE outbox_event (id integer)").await;
-    let expectations = outbox::store::Expectations {
-        lease: Duration::from_secs(30),
-        deadline: Duration::from_secs(10),
-        max_payload: 1 << 20,
-        connections: 5,
-    };
 
-    let findings = db.store().diagnose(&expectations).await.expect("looks");
+    let findings = db.store().diagnose(&expectations()).await.expect("looks");
 
     let columns = findings.iter().find(|finding| finding.check == "columns").expect("was looked at");
     assert!(columns.found.contains("claim_seq") && columns.fix.is_some(), "{columns:?}");

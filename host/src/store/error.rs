@@ -81,7 +81,7 @@ pub enum StoreError {
         source: sqlx::Error,
     },
     /// The user lacks a right.
-    #[error("this database user may not {action}; give it the rights that `outbox doctor` names")]
+    #[error("this database user may not {action}; give it the rights that `outbox doctor --grants` prints")]
     Forbidden {
         /// What was being done.
         action: &'static str,

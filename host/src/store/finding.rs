@@ -64,7 +64,7 @@ pub struct Expectations {
 /// How the database would run one statement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// Which statement: `claim`, `claim in line`, `settle`, `renew`, `purge`, `dead`, `unpark`, `next due`, `unblock`.
+    /// Which statement: `claim`, `claim in line`, `place in line`, `heads of lines`, `settle`, `renew`, `purge`, `dead`, `unpark`, `next due`, `unblock`.
     pub statement: &'static str,
     /// The index that it lives on.
     pub index: String,
@@ -84,9 +84,13 @@ pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreEr
         Err(error @ StoreError::SchemaNewer { .. }) => {
             Ok(Finding::fault("schema", error.to_string(), "use the outbox that made it, or a newer one"))
         }
+        Err(error @ StoreError::Forbidden { .. }) => Ok(Finding::fault("schema", error.to_string(), GRANT)),
         Err(error) => Err(error),
     }
 }
+
+/// What an account that lacks rights needs.
+pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this user";
 
 /// Whether a call may outlive its claim.
 pub(super) fn lease(expectations: &Expectations) -> Finding {

@@ -5,7 +5,8 @@ use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
 use super::diagnose::ACTION;
-use super::fault::number;
+use super::fault::{DENIED, number};
+use crate::store::finding::GRANT;
 use crate::store::{Finding, StoreError};
 
 const INDEXES: [&str; 7] =
@@ -111,12 +112,13 @@ async fn indexes(store: &MySqlStore, connection: &mut MySqlConnection) -> Result
     })
 }
 
-async fn rights(store: &MySqlStore, connection: &mut MySqlConnection) -> Finding {
+/// What this account may not do, though a host does it.
+pub(super) async fn rights(store: &MySqlStore, connection: &mut MySqlConnection) -> Finding {
     let mut missing = Vec::new();
     for (right, table, statement) in RIGHTS {
         let denied = sqlx::query(store.table.sql(statement)).execute(&mut *connection).await.is_err_and(|error| {
             // Anything else has a finding of its own, such as a server that is read-only.
-            matches!(number(&error), Some(1142 | 1143))
+            number(&error).is_some_and(|number| DENIED.contains(&number))
         });
         if denied {
             missing.push(format!("{right} on {}", store.table.sql(table).as_str()));
@@ -125,11 +127,7 @@ async fn rights(store: &MySqlStore, connection: &mut MySqlConnection) -> Finding
     if missing.is_empty() {
         Finding::good("grants", "this account may do all that a host does")
     } else {
-        Finding::fault(
-            "grants",
-            format!("this account lacks {}", missing.join(", ")),
-            "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this account",
-        )
+        Finding::fault("grants", format!("this account lacks {}", missing.join(", ")), GRANT)
     }
 }
 

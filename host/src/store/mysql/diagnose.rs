@@ -62,7 +62,9 @@ pub(super) async fn diagnose(store: &MySqlStore, expectations: &Expectations) ->
     findings.push(packet(&variables, expectations));
     findings.push(connections(&variables, expectations));
     findings.push(idle(&variables));
-    let known = match schema(store.check_schema().await) {
+    let checked = store.check_schema().await;
+    let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
+    let known = match schema(checked) {
         Err(error @ StoreError::NotOurs { .. }) => {
             Finding::fault("schema", error.to_string(), "set another table name, or another database in the address")
         }
@@ -72,6 +74,8 @@ pub(super) async fn diagnose(store: &MySqlStore, expectations: &Expectations) ->
     findings.push(known);
     if there {
         findings.extend(check_table::check(store, &mut connection).await?);
+    } else if forbidden {
+        findings.push(check_table::rights(store, &mut connection).await);
     }
     findings.push(lease(expectations));
     Ok(findings)

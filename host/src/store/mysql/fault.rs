@@ -21,6 +21,8 @@ const READ_ONLY: [u16; 2] = [1792, 1836];
 const PREVENTED: u16 = 1290;
 /// Too many connections, in all or for this user.
 const CROWDED: [u16; 3] = [1040, 1203, 1226];
+/// On a table, on a column.
+pub(super) const DENIED: [u16; 2] = [1142, 1143];
 /// Shutting down, killed, disconnected for idling, a cluster node that is not ready.
 const CUT: [u16; 8] = [1053, 1077, 1079, 1152, 1317, 1927, 4031, 1047];
 
@@ -42,6 +44,7 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
         Some(code) if READ_ONLY.contains(&code) || (code == PREVENTED && says_read_only(&source)) => {
             StoreError::Standby { action, source }
         }
+        Some(code) if DENIED.contains(&code) => StoreError::Forbidden { action, source },
         Some(code) if CROWDED.contains(&code) => StoreError::TooManyConnections { action, source },
         Some(code) if CUT.contains(&code) => StoreError::Disconnected { action, source },
         None if matches!(source, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)) => {

@@ -47,13 +47,17 @@ pub(super) async fn diagnose(store: &PostgresStore, expectations: &Expectations)
     findings.extend(timeouts(&settings));
     findings.push(clock(store).await?);
     findings.push(pooler(store).await?);
-    let known = schema(store.check_schema().await)?;
+    let checked = store.check_schema().await;
+    let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
+    let known = schema(checked)?;
     let there = known.fix.is_none();
     findings.push(known);
     findings.extend(health::columns(store).await?);
     if there {
         findings.push(notices(store).await);
         findings.extend(health::table(store).await?);
+    } else if forbidden {
+        findings.push(health::rights(store).await?);
     }
     findings.extend(health::server(store).await?);
     findings.push(lease(expectations));

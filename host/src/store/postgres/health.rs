@@ -3,6 +3,7 @@
 use sqlx::Row;
 
 use super::PostgresStore;
+use crate::store::finding::GRANT;
 use crate::store::{Finding, StoreError};
 
 const INDEXES: [&str; 7] = [
@@ -115,7 +116,7 @@ pub(super) async fn columns(store: &PostgresStore) -> Result<Option<Finding>, St
 /// Indexes, rights and dead rows.
 pub(super) async fn table(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
     let mut findings = indexes(store).await?;
-    findings.extend(rights(store).await?);
+    findings.push(rights(store).await?);
     findings.extend(bloat(store).await?);
     Ok(findings)
 }
@@ -147,7 +148,8 @@ async fn indexes(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
     Ok(if findings.is_empty() { all_there() } else { findings })
 }
 
-async fn rights(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
+/// What this user may not do, though a host does it.
+pub(super) async fn rights(store: &PostgresStore) -> Result<Finding, StoreError> {
     let action = "look at the rights of this user";
     let pairs =
         RIGHTS.iter().flat_map(|(table, rights)| rights.iter().map(|right| (store.text(table).as_str().to_owned(), *right)));
@@ -155,17 +157,15 @@ async fn rights(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
     let rows = store.all(action, sqlx::query(MISSING_RIGHTS).bind(tables).bind(rights)).await?;
     let missing = rows
         .iter()
-        .map(|row| Ok((row.try_get("name")?, row.try_get("granted")?)))
-        .collect::<Result<Vec<(String, String)>, _>>();
-    let missing = missing.map_err(|error: sqlx::Error| store.failed(action, error))?;
-    let missing: Vec<Finding> = missing
-        .iter()
-        .map(|(table, right)| {
-            let found = format!("this user may not {right} on {table}, as a host must; a program that only writes need not");
-            Finding::fault("grants", found, format!("GRANT {right} ON {table} TO CURRENT_USER, as a user who may"))
-        })
-        .collect();
-    Ok(if missing.is_empty() { vec![Finding::good("grants", "this user has every right that a host needs")] } else { missing })
+        .map(|row| Ok(format!("{} on {}", row.try_get::<&str, _>("granted")?, row.try_get::<&str, _>("name")?)))
+        .collect::<Result<Vec<String>, sqlx::Error>>();
+    let missing = missing.map_err(|error| store.failed(action, error))?;
+    Ok(if missing.is_empty() {
+        Finding::good("grants", "this user has every right that a host needs")
+    } else {
+        let found = format!("this user lacks {}; a program that only writes needs less", missing.join(", "));
+        Finding::fault("grants", found, GRANT)
+    })
 }
 
 async fn bloat(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
