@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::order::{Lanes, Order, Place};
+use crate::order::{LOOK_AGAIN, Lanes, Order, Place};
 use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
 use crate::settler::SettlerHandle;
 use crate::store::{ClaimRequest, Claimed, Due, LANES, LineRequest, Settlement, Store, StoreError, WaitsFor};
@@ -178,7 +178,11 @@ impl Poller {
     /// Lets events go on whose blocker is out of the way.
     async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
         if let Some(order) = &self.order {
-            return order.unblock(&*self.store, after_a_rest).await;
+            let (room, _) = self.room();
+            if room > 0 && order.unblock(&*self.store, after_a_rest, room).await? {
+                self.wake.within(LOOK_AGAIN);
+            }
+            return Ok(());
         }
         // The mode may have been another one before: nothing may wait for ever.
         if !after_a_rest || self.swept_at.is_some_and(|at| at.elapsed() < SWEEP_EVERY) {
@@ -191,7 +195,7 @@ impl Poller {
                 self.swept_at = Some(Instant::now());
                 return Ok(());
             }
-            self.store.unblock(&blockers[..blockers.len().min(1_000)], WaitsFor::Nothing, UNPARK_BATCH).await?;
+            self.store.unblock(&blockers[..blockers.len().min(100)], WaitsFor::Nothing, 100).await?;
         }
     }
 
@@ -282,7 +286,10 @@ impl Poller {
                         match order.place(delivery, behind) {
                             Place::Start(delivery) => deliveries.push(delivery),
                             Place::Waits => {}
-                            Place::Behind(delivery, last) => self.settler.send(delivery, order.behind(last)).await,
+                            Place::Behind(delivery, last) => {
+                                let settlement = order.behind(&delivery.event, last);
+                                self.settler.send(delivery, settlement).await;
+                            }
                             Place::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
                         }
                     }
@@ -308,7 +315,8 @@ impl Poller {
         let heads: HashMap<u64, u64> = heads.unwrap_or_default().into_iter().collect();
         for (delivery, nearest) in elsewhere {
             let head = heads.get(&delivery.event.sequence()).copied().unwrap_or(nearest);
-            self.settler.send(delivery, order.behind(head)).await;
+            let settlement = order.behind(&delivery.event, head);
+            self.settler.send(delivery, settlement).await;
         }
     }
 

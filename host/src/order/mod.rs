@@ -4,10 +4,12 @@
 //! event that this process holds waits here, in memory; what waits for anything else is set aside in the table, behind it.
 //! Lanes only keep nodes out of each other's way: each aggregate belongs to one of them, and each lane to one node at a time.
 
+mod blockers;
 mod config;
 mod lanes;
 mod line;
 
+pub(crate) use blockers::LOOK_AGAIN;
 pub use config::{OnDead, OrderConfig};
 pub(crate) use lanes::Lanes;
 pub(crate) use line::{Order, Place};

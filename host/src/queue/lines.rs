@@ -125,7 +125,8 @@ impl Line {
     }
 }
 
-fn key(event: &Event) -> Option<Key> {
+/// The aggregate that an event belongs to, if any.
+pub(crate) fn key(event: &Event) -> Option<Key> {
     Some((event.route().aggregate_type.clone(), Arc::from(event.aggregate_id()?)))
 }
 

@@ -16,7 +16,7 @@ pub(crate) use batches::Batches;
 pub use delivery::{Delivery, Path};
 pub use in_flight::{InFlight, Mark};
 pub use lines::Turn;
-pub(crate) use lines::{Admission, Key, LINE_CAPACITY, Lines};
+pub(crate) use lines::{Admission, Key, LINE_CAPACITY, Lines, key};
 
 use crate::units::ByteSize;
 

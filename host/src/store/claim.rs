@@ -61,6 +61,15 @@ pub struct LineRequest {
     pub waits_for: WaitsFor,
 }
 
+/// What became of events that others wait behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unblocked {
+    /// Nothing waits behind these any more.
+    pub cleared: Vec<u64>,
+    /// Some were let go from behind these, and others wait there still.
+    pub left: Vec<u64>,
+}
+
 /// Which earlier events of its aggregate an event waits for. One whose `available_at` is still to come is never waited for: it
 /// joins the line when its time comes. Events without an aggregate id wait for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::{
     Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, Node,
-    NodeRecord, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, StoreError, WaitsFor,
+    NodeRecord, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, StoreError, Unblocked, WaitsFor,
 };
 use crate::event::{Envelope, EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
@@ -188,12 +188,12 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn blockers(&self, lanes: &[u16]) -> Result<Vec<u64>, StoreError>;
 
-    /// Of these events, takes those that nobody has to wait for any more, or that are gone, and lets the events behind them be
-    /// due now; oldest first, at most `limit` in all. Returns those of `blockers` that nothing waits behind any more.
+    /// Lets events that wait behind these be due now, oldest first, at most `limit` behind each; of those alone whose turn it
+    /// is: no earlier event of their aggregate is waited for, so they are not set aside again at once.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
-    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError>;
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError>;
 
     /// The aggregates whose events wait behind one that is not resolved, longest line first, at most `limit`.
     ///

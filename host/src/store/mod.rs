@@ -9,6 +9,7 @@ mod claim;
 mod contract;
 mod error;
 mod finding;
+mod firsts;
 mod node;
 mod record;
 mod route;
@@ -23,7 +24,7 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use audit::{Audit, AuditRecord};
-pub use claim::{ClaimRequest, Claimed, Due, LineRequest, WaitsFor};
+pub use claim::{ClaimRequest, Claimed, Due, LineRequest, Unblocked, WaitsFor};
 pub use contract::{NewRow, Ownership, SharedStore, Store, TransactionalStore, WakeUps};
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};

@@ -14,7 +14,7 @@ use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::{
     Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, NewRow, Node,
     NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store, StoreError,
-    TransactionalStore, WaitsFor, WakeUps,
+    TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::time::Timestamp;
 
@@ -124,7 +124,7 @@ impl Store for MySqlStore {
         line::blockers(self, lanes).await
     }
 
-    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError> {
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
         line::unblock(self, blockers, waits_for, limit).await
     }
 

@@ -10,8 +10,9 @@ use super::MySqlStore;
 use super::row::{column, optional, sequence};
 use super::transaction::{self, Patience};
 use crate::event::{OwnerId, Status};
+use crate::store::firsts::Firsts;
 use crate::store::settlement::delay_micros;
-use crate::store::{BlockedKey, LANES, StoreError, WaitsFor};
+use crate::store::{BlockedKey, LANES, StoreError, Unblocked, WaitsFor};
 
 /// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
 const RENEW: &str = "
@@ -53,31 +54,27 @@ const BLOCKERS: &str = "
 SELECT DISTINCT behind FROM outbox_event FORCE INDEX (outbox_behind)
 WHERE behind IS NOT NULL AND SUBSTR(?, lane + 1, 1) = '1' ORDER BY behind";
 
-/// Those of these events that nobody has to wait for. Bound: a JSON list of seq, the rule twice.
-const RESOLVED: &str = "
-SELECT given.seq
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
-LEFT JOIN outbox_event ON outbox_event.seq = given.seq
-  AND ((? = 0 AND (status IN (0, 2) OR blocks = 1)) OR (? = 1 AND status = 0))
-WHERE outbox_event.seq IS NULL";
+/// The first that waits behind each. Bound: a JSON list of seq.
+const FIRSTS: &str = "
+SELECT given.seq, (SELECT seq FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind = given.seq ORDER BY seq LIMIT 1) AS first
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given";
 
-/// Read without a lock: an event that is resolved stays so. Bound: a JSON list of seq, most rows.
+/// The first that wait behind each, read without a lock. In order of binding: one less than the most rows behind each, a JSON
+/// list of seq.
 pub(super) const WAITING: &str = "
 SELECT outbox_event.seq
-FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS resolved
-STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_behind) ON behind = resolved.seq
-ORDER BY outbox_event.seq LIMIT ?";
+FROM (SELECT given.seq, (SELECT seq FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind = given.seq
+                         ORDER BY seq LIMIT 1 OFFSET ?) AS last
+      FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given) AS bounds
+STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_behind) ON behind = bounds.seq
+WHERE bounds.last IS NULL OR outbox_event.seq <= bounds.last
+ORDER BY outbox_event.seq";
 
 /// Bound: a JSON list of seq.
 const UNBLOCK: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6), behind = NULL WHERE behind IS NOT NULL";
-
-/// Those that nothing waits behind any more. Bound: a JSON list of seq.
-const CLEARED: &str = "
-SELECT given.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
-WHERE NOT EXISTS (SELECT 1 FROM outbox_event WHERE behind = given.seq)";
 
 /// Bound: most keys.
 const BLOCKED_KEYS: &str = "
@@ -201,48 +198,44 @@ pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16]) -> Result<Vec<u6
     rows.iter().map(sequence).collect()
 }
 
+/// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.
 pub(super) async fn unblock(
     store: &MySqlStore,
     blockers: &[u64],
     waits_for: WaitsFor,
     limit: u32,
-) -> Result<Vec<u64>, StoreError> {
+) -> Result<Unblocked, StoreError> {
+    let mut firsts = Firsts::new(firsts(store, blockers).await?);
+    if !firsts.waiting().is_empty() {
+        firsts.leave_out(&heads(store, &firsts.waiting(), waits_for).await?);
+    }
+    let turn = firsts.whose_turn_it_is();
+    if !turn.is_empty() && limit > 0 {
+        let failed = |error| store.failed("let waiting events go on", error);
+        let query = sqlx::query(store.table.sql(WAITING)).bind(i64::from(limit - 1)).bind(numbers(&turn));
+        let waiting = query.fetch_all(&store.pool).await.map_err(failed)?;
+        let waiting = numbers(&waiting.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
+        let mut patience = Patience::new();
+        loop {
+            let query = sqlx::query(store.table.sql(UNBLOCK)).bind(&waiting);
+            match query.execute(&store.pool).await.map_err(failed) {
+                Ok(_) => break,
+                Err(error) if patience.allows(&error).await => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(firsts.after(self::firsts(store, &turn).await?))
+}
+
+async fn firsts(store: &MySqlStore, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
     if blockers.is_empty() {
         return Ok(Vec::new());
     }
-    let mut patience = Patience::new();
-    loop {
-        match try_unblock(store, blockers, waits_for, limit).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
-        }
-    }
-}
-
-async fn try_unblock(store: &MySqlStore, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError> {
-    let failed = |error| store.failed("let waiting events go on", error);
-    // Nobody is waited for under a rule that no row has.
-    let rule = rule(waits_for).unwrap_or(2);
-    let mut transaction = transaction::begin(store).await?;
-    let resolved = sqlx::query(store.table.sql(RESOLVED))
-        .bind(numbers(blockers))
-        .bind(rule)
-        .bind(rule)
-        .fetch_all(&mut *transaction)
-        .await
-        .map_err(failed)?;
-    let resolved = numbers(&resolved.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
-    let waiting = sqlx::query(store.table.sql(WAITING))
-        .bind(&resolved)
-        .bind(i64::from(limit))
-        .fetch_all(&mut *transaction)
-        .await
-        .map_err(failed)?;
-    let waiting = numbers(&waiting.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
-    sqlx::query(store.table.sql(UNBLOCK)).bind(waiting).execute(&mut *transaction).await.map_err(failed)?;
-    let cleared = sqlx::query(store.table.sql(CLEARED)).bind(&resolved).fetch_all(&mut *transaction).await.map_err(failed)?;
-    transaction::commit(transaction).await?;
-    cleared.iter().map(sequence).collect()
+    let failed = |error| store.failed("look for the first that waits behind others", error);
+    let rows = sqlx::query(store.table.sql(FIRSTS)).bind(numbers(blockers)).fetch_all(&store.pool).await.map_err(failed)?;
+    let first = |row: &MySqlRow| row.try_get::<Option<i64>, _>(1).map_err(failed);
+    rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| first.try_into().ok())))).collect()
 }
 
 pub(super) async fn blocked_keys(store: &MySqlStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

@@ -37,7 +37,7 @@ const STATEMENTS: [Explained; 11] = [
         index: "outbox_parked",
         values: &["'[[\"Order\",\"OrderPlaced\"]]'", "500"],
     },
-    Explained { statement: "unblock", sql: line::WAITING, index: "outbox_behind", values: &["'[1,2]'", "500"] },
+    Explained { statement: "unblock", sql: line::WAITING, index: "outbox_behind", values: &["127", "'[1,2]'"] },
 ];
 
 pub(super) async fn plans(store: &MySqlStore) -> Result<Vec<Plan>, StoreError> {

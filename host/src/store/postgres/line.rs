@@ -9,8 +9,9 @@ use super::PostgresStore;
 use super::claim::signed;
 use super::row::{count, optional_time, sequence};
 use crate::event::{OwnerId, Status};
+use crate::store::firsts::Firsts;
 use crate::store::settlement::delay_micros;
-use crate::store::{BlockedKey, StoreError, WaitsFor};
+use crate::store::{BlockedKey, StoreError, Unblocked, WaitsFor};
 
 /// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A lane that another node
 /// is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number of
@@ -46,23 +47,18 @@ FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 const BLOCKERS: &str = "
 SELECT DISTINCT behind FROM outbox_event WHERE behind IS NOT NULL AND lane = ANY ($1::smallint[]) ORDER BY behind";
 
-/// $1 events, $2 the states of events that are waited for.
-const RESOLVED: &str = "
-SELECT asked.sequence FROM unnest($1::bigint[]) AS asked (sequence)
-WHERE NOT EXISTS (
-  SELECT 1 FROM outbox_event
-  WHERE seq = asked.sequence AND (status IN (0, 2) OR blocks = 1) AND status = ANY ($2::smallint[]))";
+/// The first that waits behind each. $1 events.
+const FIRSTS: &str = "
+SELECT given.sequence, (SELECT seq FROM outbox_event WHERE behind = given.sequence ORDER BY behind, seq LIMIT 1)
+FROM unnest($1::bigint[]) AS given (sequence)";
 
-/// $1 resolved events, $2 most rows.
+/// $1 events, $2 most rows behind each.
 pub(super) const UNBLOCK: &str = "
 UPDATE outbox_event SET due_at = now(), behind = NULL
 WHERE ctid = ANY (ARRAY (
-  SELECT ctid FROM outbox_event WHERE behind = ANY ($1::bigint[]) ORDER BY seq + 0 LIMIT $2::bigint FOR UPDATE SKIP LOCKED))";
-
-/// $1 resolved events.
-const CLEARED: &str = "
-SELECT asked.sequence FROM unnest($1::bigint[]) AS asked (sequence)
-WHERE NOT EXISTS (SELECT 1 FROM outbox_event WHERE behind = asked.sequence)";
+  SELECT waiting.place FROM unnest($1::bigint[]) AS given (sequence),
+    LATERAL (SELECT ctid AS place FROM outbox_event WHERE behind = given.sequence ORDER BY behind, seq LIMIT $2::bigint
+             FOR UPDATE SKIP LOCKED) AS waiting))";
 
 /// $1 most keys.
 const BLOCKED_KEYS: &str = "
@@ -128,26 +124,35 @@ pub(super) async fn blockers(store: &PostgresStore, held: &[u16]) -> Result<Vec<
     rows.iter().map(sequence).collect()
 }
 
-/// Three statements that need no transaction: what is resolved stays so, or is found again at the next call.
+/// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.
 pub(super) async fn unblock(
     store: &PostgresStore,
     blockers: &[u64],
     waits_for: WaitsFor,
     limit: u32,
-) -> Result<Vec<u64>, StoreError> {
-    let action = "let waiting events go on";
+) -> Result<Unblocked, StoreError> {
+    let mut firsts = Firsts::new(firsts(store, blockers).await?);
+    if !firsts.waiting().is_empty() {
+        firsts.leave_out(&heads(store, &firsts.waiting(), waits_for).await?);
+    }
+    let turn = firsts.whose_turn_it_is();
+    if !turn.is_empty() {
+        let blockers: Vec<i64> = turn.iter().copied().map(signed).collect();
+        let statement = store.statement(UNBLOCK).bind(blockers).bind(i64::from(limit));
+        store.execute("let waiting events go on", statement).await?;
+    }
+    Ok(firsts.after(self::firsts(store, &turn).await?))
+}
+
+async fn firsts(store: &PostgresStore, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
     if blockers.is_empty() {
         return Ok(Vec::new());
     }
-    let asked: Vec<i64> = blockers.iter().copied().map(signed).collect();
-    let rows = store.all(action, store.statement(RESOLVED).bind(asked).bind(waited_for(waits_for))).await?;
-    let resolved: Vec<i64> = rows.iter().map(|row| sequence(row).map(signed)).collect::<Result<_, _>>()?;
-    if resolved.is_empty() {
-        return Ok(Vec::new());
-    }
-    store.execute(action, store.statement(UNBLOCK).bind(&resolved).bind(i64::from(limit))).await?;
-    let cleared = store.all(action, store.statement(CLEARED).bind(&resolved)).await?;
-    cleared.iter().map(sequence).collect()
+    let action = "look for the first that waits behind others";
+    let blockers: Vec<i64> = blockers.iter().copied().map(signed).collect();
+    let rows = store.all(action, store.statement(FIRSTS).bind(blockers)).await?;
+    let first = |row: &PgRow| row.try_get::<Option<i64>, _>(1).map_err(|error| store.failed(action, error));
+    rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| first.try_into().ok())))).collect()
 }
 
 pub(super) async fn blocked_keys(store: &PostgresStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

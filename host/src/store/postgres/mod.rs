@@ -39,7 +39,7 @@ pub use open::PostgresOptions;
 use super::{
     Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, NewRow, Node,
     NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store, StoreError, TableName,
-    TransactionalStore, WaitsFor, WakeUps,
+    TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
@@ -187,7 +187,7 @@ impl Store for PostgresStore {
         line::blockers(self, lanes).await
     }
 
-    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError> {
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
         line::unblock(self, blockers, waits_for, limit).await
     }
 

@@ -10,7 +10,8 @@ use super::open::failed;
 use super::row::sequence;
 use super::transaction;
 use crate::event::{OwnerId, Status};
-use crate::store::{BlockedKey, StoreError, WaitsFor};
+use crate::store::firsts::Firsts;
+use crate::store::{BlockedKey, StoreError, Unblocked, WaitsFor};
 use crate::time::Timestamp;
 
 /// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken anew.
@@ -45,23 +46,16 @@ WHERE head IS NOT NULL AND ?2 < 2";
 const BLOCKERS: &str = "
 SELECT DISTINCT behind FROM outbox_event WHERE behind IS NOT NULL AND lane IN (SELECT value FROM json_each(?1)) ORDER BY behind";
 
-/// ?1 events as a JSON list, ?2 who is waited for.
-const RESOLVED: &str = "
-SELECT value FROM json_each(?1)
-WHERE NOT EXISTS (
-  SELECT 1 FROM outbox_event
-  WHERE seq = value AND ((?2 = 0 AND (status IN (0, 2) OR blocks = 1)) OR (?2 = 1 AND status = 0)))";
+/// The first that waits behind each. ?1 events as a JSON list.
+const FIRSTS: &str = "
+SELECT value, (SELECT min(seq) FROM outbox_event WHERE behind IS NOT NULL AND behind = value) AS first FROM json_each(?1)";
 
-/// ?1 resolved events as a JSON list, ?2 now, ?3 most rows.
+/// ?1 events as a JSON list, ?2 now, ?3 most rows behind each.
 pub(super) const UNBLOCK: &str = "
 UPDATE outbox_event SET due_at = ?2, behind = NULL
 WHERE seq IN (
-  SELECT seq FROM outbox_event
-  WHERE behind IS NOT NULL AND behind IN (SELECT value FROM json_each(?1)) ORDER BY seq LIMIT ?3)";
-
-/// ?1 resolved events as a JSON list.
-const CLEARED: &str = "
-SELECT value FROM json_each(?1) WHERE NOT EXISTS (SELECT 1 FROM outbox_event WHERE behind IS NOT NULL AND behind = value)";
+  SELECT waiting.seq FROM json_each(?1) AS given JOIN outbox_event AS waiting ON waiting.seq IN (
+    SELECT seq FROM outbox_event WHERE behind IS NOT NULL AND behind = given.value ORDER BY seq LIMIT ?3))";
 
 /// ?1 most keys.
 const BLOCKED_KEYS: &str = "
@@ -138,38 +132,42 @@ pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16]) -> Result<Vec<u
     rows.iter().map(sequence).collect()
 }
 
+/// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.
 pub(super) async fn unblock(
     store: &SqliteStore,
     blockers: &[u64],
     waits_for: WaitsFor,
     limit: u32,
-) -> Result<Vec<u64>, StoreError> {
-    let action = "let waiting events go on";
+) -> Result<Unblocked, StoreError> {
+    let mut firsts = Firsts::new(firsts(store, blockers).await?);
+    if !firsts.waiting().is_empty() {
+        firsts.leave_out(&heads(store, &firsts.waiting(), waits_for).await?);
+    }
+    let turn = firsts.whose_turn_it_is();
+    if !turn.is_empty() {
+        sqlx::query(store.table.sql(UNBLOCK))
+            .bind(numbers(&turn))
+            .bind(store.now_micros())
+            .bind(i64::from(limit))
+            .execute(&store.writer)
+            .await
+            .map_err(|error| failed("let waiting events go on", error))?;
+    }
+    Ok(firsts.after(self::firsts(store, &turn).await?))
+}
+
+async fn firsts(store: &SqliteStore, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
     if blockers.is_empty() {
         return Ok(Vec::new());
     }
-    let mut transaction = transaction::begin(store).await?;
-    let resolved = sqlx::query(store.table.sql(RESOLVED))
+    let action = "look for the first that waits behind others";
+    let rows = sqlx::query(store.table.sql(FIRSTS))
         .bind(numbers(blockers))
-        .bind(rule(waits_for))
-        .fetch_all(&mut *transaction)
+        .fetch_all(&store.readers)
         .await
         .map_err(|error| failed(action, error))?;
-    let resolved = numbers(&resolved.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
-    sqlx::query(store.table.sql(UNBLOCK))
-        .bind(&resolved)
-        .bind(store.now_micros())
-        .bind(i64::from(limit))
-        .execute(&mut *transaction)
-        .await
-        .map_err(|error| failed(action, error))?;
-    let cleared = sqlx::query(store.table.sql(CLEARED))
-        .bind(&resolved)
-        .fetch_all(&mut *transaction)
-        .await
-        .map_err(|error| failed(action, error))?;
-    transaction::commit(transaction).await?;
-    cleared.iter().map(sequence).collect()
+    let first = |row| optional(row, "first").map_err(|error| failed(action, error));
+    rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| u64::try_from(first).ok())))).collect()
 }
 
 pub(super) async fn blocked_keys(store: &SqliteStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

@@ -31,7 +31,7 @@ pub use open::SqliteOptions;
 use super::{
     Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, NewRow, Node,
     NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store, StoreError, TableName,
-    TransactionalStore, WaitsFor, WakeUps,
+    TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::time::{Clock, Timestamp, micros};
@@ -172,7 +172,7 @@ impl Store for SqliteStore {
         line::blockers(self, lanes).await
     }
 
-    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Vec<u64>, StoreError> {
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
         line::unblock(self, blockers, waits_for, limit).await
     }
 

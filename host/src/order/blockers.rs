@@ -1,0 +1,148 @@
+//! The events that others wait behind in the table, as far as this process knows of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use crate::queue::Key;
+use crate::store::Unblocked;
+
+/// Most blockers looked at by one statement.
+const BATCH: usize = 1_000;
+/// How soon a blocker is looked at again when others were let go from behind it, unless their line ends sooner; and how long
+/// those are left alone that nothing is heard of.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Events that others wait behind.
+#[derive(Debug, Default)]
+pub(super) struct Blockers {
+    all: BTreeSet<u64>,
+    /// Those that may be out of the way, with the time when some were let go from behind them.
+    open: BTreeMap<u64, Option<Instant>>,
+    /// The aggregate of each, where that is known: those that this process set others aside behind.
+    keys: HashMap<u64, Key>,
+    by_key: HashMap<Key, BTreeSet<u64>>,
+    /// When the others were looked at last, and where that look ended.
+    looked_at: Option<Instant>,
+    looked_until: u64,
+    /// Those that something was set aside behind since the latest statement began: it may not have seen that.
+    touched: BTreeSet<u64>,
+}
+
+impl Blockers {
+    /// Remembers events that others wait behind.
+    pub(super) fn learn(&mut self, blockers: impl IntoIterator<Item = u64>) {
+        self.all.extend(blockers);
+    }
+
+    /// Remembers one, with its aggregate.
+    pub(super) fn insert(&mut self, blocker: u64, key: Key) {
+        self.all.insert(blocker);
+        self.by_key.entry(key.clone()).or_default().insert(blocker);
+        self.keys.insert(blocker, key);
+    }
+
+    /// Notes that an event was set aside behind one; it may be out of the way already when it is not `held` by this process.
+    pub(super) fn touch(&mut self, blocker: u64, held: bool) {
+        self.all.insert(blocker);
+        self.touched.insert(blocker);
+        if !held {
+            self.open.entry(blocker).or_insert(None);
+        }
+    }
+
+    /// Opens those of an aggregate, whose line in this process's hands has ended. False when there are none.
+    pub(super) fn line_ended(&mut self, key: &Key) -> bool {
+        let Some(blockers) = self.by_key.get(key) else { return false };
+        self.open.extend(blockers.iter().map(|blocker| (*blocker, None)));
+        true
+    }
+
+    /// Those to be looked at now: open ones whose aggregate is not in this process's hands, and when `all` is asked for or it is
+    /// time, a part of the others.
+    pub(super) fn candidates(&mut self, all: bool, in_hands: impl Fn(&Key) -> bool) -> Vec<u64> {
+        self.touched.clear();
+        let is_due = |let_go_at: &Option<Instant>| let_go_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN);
+        let is_free = |blocker: &u64| self.keys.get(blocker).is_none_or(|key| !in_hands(key));
+        let open = self.open.iter().filter(|(blocker, let_go_at)| is_due(let_go_at) && is_free(blocker));
+        let mut candidates: Vec<u64> = open.map(|(blocker, _)| *blocker).take(BATCH).collect();
+        if all || self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
+            let room = BATCH - candidates.len();
+            let others = self.all.range(self.looked_until + 1..).filter(|blocker| !self.open.contains_key(blocker));
+            let others: Vec<u64> = others.take(room).copied().collect();
+            self.looked_until = if others.len() < room { 0 } else { others.last().copied().unwrap_or(0) };
+            self.looked_at = Some(Instant::now());
+            candidates.extend(others);
+        }
+        candidates
+    }
+
+    /// Notes what became of the candidates. True when some are open still.
+    pub(super) fn note(&mut self, candidates: &[u64], unblocked: &Unblocked) -> bool {
+        for candidate in candidates {
+            // Those that still wait for somebody are opened again when that one is out of the way.
+            if !self.touched.contains(candidate) {
+                self.open.remove(candidate);
+            }
+        }
+        for blocker in unblocked.cleared.iter().filter(|blocker| !self.touched.contains(blocker)) {
+            self.all.remove(blocker);
+            if let Some(key) = self.keys.remove(blocker)
+                && let Some(others) = self.by_key.get_mut(&key)
+            {
+                others.remove(blocker);
+                if others.is_empty() {
+                    self.by_key.remove(&key);
+                }
+            }
+        }
+        self.open.extend(unblocked.left.iter().map(|blocker| (*blocker, Some(Instant::now()))));
+        !self.open.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(id: &str) -> Key {
+        ("Order".parse().expect("good"), id.into())
+    }
+
+    #[test]
+    fn all_blockers_are_looked_at_in_turns() {
+        let mut blockers = Blockers::default();
+        blockers.learn(1..=2_500);
+        let parts: Vec<usize> = (0..4).map(|_| blockers.candidates(true, |_| false).len()).collect();
+        assert_eq!(parts, [1_000, 1_000, 500, 1_000]);
+        assert!(blockers.candidates(false, |_| false).is_empty());
+    }
+
+    #[test]
+    fn a_blocker_is_looked_at_when_its_line_has_ended_and_not_while_it_is_in_our_hands() {
+        let mut blockers = Blockers::default();
+        blockers.insert(1, key("42"));
+        blockers.candidates(true, |_| true);
+        assert!(!blockers.line_ended(&key("7")));
+        assert!(blockers.line_ended(&key("42")));
+
+        assert!(blockers.candidates(false, |_| true).is_empty());
+        assert_eq!(blockers.candidates(false, |_| false), [1]);
+        assert!(blockers.note(&[1], &Unblocked { cleared: vec![], left: vec![1] }));
+
+        assert!(blockers.candidates(false, |_| false).is_empty(), "some were let go: they come first");
+        blockers.line_ended(&key("42"));
+        assert_eq!(blockers.candidates(false, |_| false), [1]);
+        assert!(!blockers.note(&[1], &Unblocked { cleared: vec![1], left: vec![] }));
+        assert!(!blockers.line_ended(&key("42")), "it is forgotten");
+    }
+
+    #[test]
+    fn what_is_set_aside_while_the_table_is_asked_is_not_forgotten() {
+        let mut blockers = Blockers::default();
+        blockers.insert(1, key("42"));
+        assert_eq!(blockers.candidates(true, |_| false), [1]);
+        blockers.touch(1, false);
+        assert!(blockers.note(&[1], &Unblocked { cleared: vec![1], left: vec![] }));
+        assert_eq!(blockers.candidates(false, |_| false), [1]);
+    }
+}
