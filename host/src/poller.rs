@@ -195,7 +195,8 @@ impl Poller {
                 self.swept_at = Some(Instant::now());
                 return Ok(());
             }
-            self.store.unblock(&blockers[..blockers.len().min(100)], WaitsFor::Nothing, 100).await?;
+            let blockers: Vec<u64> = blockers.iter().take(100).map(|blocker| blocker.sequence).collect();
+            self.store.unblock(&blockers, WaitsFor::Nothing, 100).await?;
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{ClaimRequest, Claimed, DeadFilter, LANES, LineRequest, Settlement, Unblocked, WaitsFor};
+use outbox::store::{Blocker, ClaimRequest, Claimed, DeadFilter, LANES, LineRequest, Settlement, Unblocked, WaitsFor};
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
@@ -231,7 +231,8 @@ pub(crate) async fn an_event_behind_another_is_not_due_and_keeps_its_counters(db
     assert!(row(db, line[0]).await.blocks);
     let stats = db.store().stats().await.expect("counts");
     assert_eq!((stats.dead, stats.blocked, stats.new, stats.parked), (1, 2, 0, 0));
-    assert_eq!(db.store().blockers(&all()).await.expect("looks"), [first]);
+    let blocker = Blocker { sequence: first, aggregate_type: "Order".to_owned(), aggregate_id: "42".to_owned() };
+    assert_eq!(db.store().blockers(&all()).await.expect("looks"), [blocker]);
     assert!(db.store().blockers(&[]).await.expect("looks").is_empty());
 }
 

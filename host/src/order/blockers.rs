@@ -18,7 +18,7 @@ pub(super) struct Blockers {
     all: BTreeSet<u64>,
     /// Those that may be out of the way, with the time when some were let go from behind them.
     open: BTreeMap<u64, Option<Instant>>,
-    /// The aggregate of each, where that is known: those that this process set others aside behind.
+    /// The aggregate of each, where that is known.
     keys: HashMap<u64, Key>,
     by_key: HashMap<Key, BTreeSet<u64>>,
     /// When the others were looked at last, and where that look ended.
@@ -29,12 +29,12 @@ pub(super) struct Blockers {
 }
 
 impl Blockers {
-    /// Remembers events that others wait behind.
-    pub(super) fn learn(&mut self, blockers: impl IntoIterator<Item = u64>) {
-        self.all.extend(blockers);
+    /// Remembers an event that others wait behind.
+    pub(super) fn learn(&mut self, blocker: u64) {
+        self.all.insert(blocker);
     }
 
-    /// Remembers one, with its aggregate.
+    /// Remembers one with its aggregate.
     pub(super) fn insert(&mut self, blocker: u64, key: Key) {
         self.all.insert(blocker);
         self.by_key.entry(key.clone()).or_default().insert(blocker);
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn all_blockers_are_looked_at_in_turns() {
         let mut blockers = Blockers::default();
-        blockers.learn(1..=2_500);
+        (1..=2_500).for_each(|blocker| blockers.learn(blocker));
         let parts: Vec<usize> = (0..4).map(|_| blockers.candidates(true, |_| false).len()).collect();
         assert_eq!(parts, [1_000, 1_000, 500, 1_000]);
         assert!(blockers.candidates(false, |_| false).is_empty());

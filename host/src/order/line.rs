@@ -7,7 +7,7 @@ use super::blockers::Blockers;
 use super::config::resolves;
 use crate::event::Event;
 use crate::queue::{Admission, Delivery, LINE_CAPACITY, Lines, Turn, key};
-use crate::store::{Settlement, Store, StoreError, WaitsFor};
+use crate::store::{Blocker, Settlement, Store, StoreError, WaitsFor};
 
 /// Order by aggregate, as this process keeps it.
 #[derive(Debug)]
@@ -97,8 +97,15 @@ impl Order {
     }
 
     /// Remembers events that others wait behind.
-    pub(crate) fn learn(&self, blockers: impl IntoIterator<Item = u64>) {
-        self.lock().learn(blockers);
+    pub(crate) fn learn(&self, blockers: Vec<Blocker>) {
+        let mut known = self.lock();
+        for Blocker { sequence, aggregate_type, aggregate_id } in blockers {
+            match aggregate_type.parse() {
+                Ok(aggregate_type) => known.insert(sequence, (aggregate_type, aggregate_id.into())),
+                // No claim can be made of such rows; they are looked at now and then.
+                Err(_) => known.learn(sequence),
+            }
+        }
     }
 
     /// Lets events in the table go whose turn it is, no more than there is `room` for. What may be in the way no more is looked

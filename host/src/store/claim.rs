@@ -61,6 +61,17 @@ pub struct LineRequest {
     pub waits_for: WaitsFor,
 }
 
+/// An event that others wait behind, by their rows: its own may be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// Its `seq`.
+    pub sequence: u64,
+    /// Of what kind their aggregate is.
+    pub aggregate_type: String,
+    /// Which one it is.
+    pub aggregate_id: String,
+}
+
 /// What became of events that others wait behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unblocked {

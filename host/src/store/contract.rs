@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, Node,
+    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, Node,
     NodeRecord, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, StoreError, Unblocked, WaitsFor,
 };
 use crate::event::{Envelope, EventId, Fence, OwnerId, Route};
@@ -181,12 +181,12 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError>;
 
-    /// The `seq` of every event that others of these lanes wait behind (see [`Settlement::Behind`](super::Settlement::Behind)),
-    /// in order, each once.
+    /// The events that others of these lanes wait behind (see [`Settlement::Behind`](super::Settlement::Behind)), in order of
+    /// their `seq`, each once.
     ///
     /// # Errors
     /// The database's own.
-    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<u64>, StoreError>;
+    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError>;
 
     /// Lets events that wait behind these be due now, oldest first, at most `limit` behind each; of those alone whose turn it
     /// is: no earlier event of their aggregate is waited for, so they are not set aside again at once.

@@ -12,9 +12,9 @@ use super::{
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::{
-    Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, NewRow, Node,
-    NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store, StoreError,
-    TransactionalStore, Unblocked, WaitsFor, WakeUps,
+    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
+    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store,
+    StoreError, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::time::Timestamp;
 
@@ -120,7 +120,7 @@ impl Store for MySqlStore {
         line::heads(self, events, waits_for).await
     }
 
-    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
+    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError> {
         line::blockers(self, lanes).await
     }
 

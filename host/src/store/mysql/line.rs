@@ -12,7 +12,7 @@ use super::transaction::{self, Patience};
 use crate::event::{OwnerId, Status};
 use crate::store::firsts::Firsts;
 use crate::store::settlement::delay_micros;
-use crate::store::{BlockedKey, LANES, StoreError, Unblocked, WaitsFor};
+use crate::store::{BlockedKey, Blocker, LANES, StoreError, Unblocked, WaitsFor};
 
 /// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
 const RENEW: &str = "
@@ -51,7 +51,7 @@ STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
 
 /// Bound: the lanes as 256 letters.
 const BLOCKERS: &str = "
-SELECT DISTINCT behind FROM outbox_event FORCE INDEX (outbox_behind)
+SELECT DISTINCT behind, aggregate_type, COALESCE(aggregate_id, '') FROM outbox_event FORCE INDEX (outbox_behind)
 WHERE behind IS NOT NULL AND SUBSTR(?, lane + 1, 1) = '1' ORDER BY behind";
 
 /// The first that waits behind each. Bound: a JSON list of seq.
@@ -189,13 +189,12 @@ pub(super) fn pairs(store: &MySqlStore, action: &'static str, rows: &[MySqlRow])
     Ok(pairs)
 }
 
-pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
-    let rows = sqlx::query(store.table.sql(BLOCKERS))
-        .bind(letters(lanes))
-        .fetch_all(&store.pool)
-        .await
-        .map_err(|error| store.failed("look for events that others wait behind", error))?;
-    rows.iter().map(sequence).collect()
+pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError> {
+    let failed = |error| store.failed("look for events that others wait behind", error);
+    let rows = sqlx::query(store.table.sql(BLOCKERS)).bind(letters(lanes)).fetch_all(&store.pool).await.map_err(failed)?;
+    let text = |row: &MySqlRow, index: usize| row.try_get::<String, _>(index).map_err(failed);
+    let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
+    rows.iter().map(blocker).collect()
 }
 
 /// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.

@@ -11,7 +11,7 @@ use super::row::{count, optional_time, sequence};
 use crate::event::{OwnerId, Status};
 use crate::store::firsts::Firsts;
 use crate::store::settlement::delay_micros;
-use crate::store::{BlockedKey, StoreError, Unblocked, WaitsFor};
+use crate::store::{BlockedKey, Blocker, StoreError, Unblocked, WaitsFor};
 
 /// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A lane that another node
 /// is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number of
@@ -45,7 +45,8 @@ FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 
 /// $1 lanes.
 const BLOCKERS: &str = "
-SELECT DISTINCT behind FROM outbox_event WHERE behind IS NOT NULL AND lane = ANY ($1::smallint[]) ORDER BY behind";
+SELECT DISTINCT behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
+WHERE behind IS NOT NULL AND lane = ANY ($1::smallint[]) ORDER BY behind";
 
 /// The first that waits behind each. $1 events.
 const FIRSTS: &str = "
@@ -119,9 +120,12 @@ pub(super) async fn heads(store: &PostgresStore, events: &[u64], waits_for: Wait
     Ok(heads)
 }
 
-pub(super) async fn blockers(store: &PostgresStore, held: &[u16]) -> Result<Vec<u64>, StoreError> {
-    let rows = store.all("look for events that others wait behind", store.statement(BLOCKERS).bind(lanes(held))).await?;
-    rows.iter().map(sequence).collect()
+pub(super) async fn blockers(store: &PostgresStore, held: &[u16]) -> Result<Vec<Blocker>, StoreError> {
+    let action = "look for events that others wait behind";
+    let rows = store.all(action, store.statement(BLOCKERS).bind(lanes(held))).await?;
+    let text = |row: &PgRow, index: usize| row.try_get::<String, _>(index).map_err(|error| store.failed(action, error));
+    let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
+    rows.iter().map(blocker).collect()
 }
 
 /// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.

@@ -37,9 +37,9 @@ use sqlx::{Postgres, Row};
 pub use open::PostgresOptions;
 
 use super::{
-    Audit, AuditRecord, BlockedKey, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, NewRow, Node,
-    NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store, StoreError, TableName,
-    TransactionalStore, Unblocked, WaitsFor, WakeUps,
+    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
+    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store,
+    StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
@@ -183,7 +183,7 @@ impl Store for PostgresStore {
         line::heads(self, events, waits_for).await
     }
 
-    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
+    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError> {
         line::blockers(self, lanes).await
     }
 

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
 use super::inspect::{column, optional};
@@ -11,7 +12,7 @@ use super::row::sequence;
 use super::transaction;
 use crate::event::{OwnerId, Status};
 use crate::store::firsts::Firsts;
-use crate::store::{BlockedKey, StoreError, Unblocked, WaitsFor};
+use crate::store::{BlockedKey, Blocker, StoreError, Unblocked, WaitsFor};
 use crate::time::Timestamp;
 
 /// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken anew.
@@ -44,7 +45,8 @@ WHERE head IS NOT NULL AND ?2 < 2";
 
 /// ?1 lanes as a JSON list.
 const BLOCKERS: &str = "
-SELECT DISTINCT behind FROM outbox_event WHERE behind IS NOT NULL AND lane IN (SELECT value FROM json_each(?1)) ORDER BY behind";
+SELECT DISTINCT behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
+WHERE behind IS NOT NULL AND lane IN (SELECT value FROM json_each(?1)) ORDER BY behind";
 
 /// The first that waits behind each. ?1 events as a JSON list.
 const FIRSTS: &str = "
@@ -123,13 +125,16 @@ pub(super) async fn heads(store: &SqliteStore, events: &[u64], waits_for: WaitsF
     rows.iter().map(|row| Ok((sequence(row)?, column(row, "head").map_err(|error| failed(action, error))?))).collect()
 }
 
-pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16]) -> Result<Vec<u64>, StoreError> {
+pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError> {
+    let action = "look for events that others wait behind";
     let rows = sqlx::query(store.table.sql(BLOCKERS))
         .bind(numbers(lanes))
         .fetch_all(&store.readers)
         .await
-        .map_err(|error| failed("look for events that others wait behind", error))?;
-    rows.iter().map(sequence).collect()
+        .map_err(|error| failed(action, error))?;
+    let text = |row: &SqliteRow, index: usize| row.try_get::<String, _>(index).map_err(|error| failed(action, error));
+    let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
+    rows.iter().map(blocker).collect()
 }
 
 /// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.
