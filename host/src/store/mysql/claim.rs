@@ -72,7 +72,7 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
   FROM (SELECT lease_end, due_at FROM outbox_event FORCE INDEX (outbox_due)
         WHERE due_at <= UTC_TIMESTAMP(6) ORDER BY due_at, seq LIMIT 500) AS due) AS times";
 
-pub(super) const ACTION: &str = "claim events";
+const ACTION: &str = "claim events";
 
 pub(super) async fn claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let mut patience = Patience::new();

@@ -6,7 +6,6 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
-use super::claim::ACTION;
 use super::line::rule;
 use super::row::sequence;
 use crate::store::{StoreError, WaitsFor};
@@ -25,6 +24,8 @@ WHERE seq < ? AND (? = 0 OR status = 0) AND available_at <= UTC_TIMESTAMP(6) AND
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 const LINES: usize = 100;
+
+const ACTION: &str = "look for earlier events of claimed ones";
 
 /// An aggregate.
 type Key<'r> = (&'r str, &'r str);

@@ -6,7 +6,7 @@ use sqlx::Row;
 
 use super::PostgresStore;
 use super::line::{lanes, waited_for};
-use super::row::{claimed, sequence};
+use super::row::{claimed, sequence, signed};
 use super::time::Moment;
 use crate::event::Fence;
 use crate::store::settlement::delay_micros;
@@ -116,9 +116,4 @@ fn fences(fences: impl Iterator<Item = Fence>) -> (Vec<i64>, Vec<i64>) {
     let mut pairs: Vec<(i64, i64)> = fences.map(|fence| (signed(fence.sequence), signed(fence.claim))).collect();
     pairs.sort_unstable();
     pairs.into_iter().unzip()
-}
-
-/// A number as the column counts it; one that the column cannot hold belongs to no row.
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -4,8 +4,7 @@ use sqlx::Row;
 use sqlx::postgres::{PgBindIterExt, PgConnection};
 
 use super::PostgresStore;
-use super::claim::signed;
-use super::row::sequence;
+use super::row::{sequence, signed};
 use super::run::Statement;
 use super::time::Moment;
 use crate::store::settlement::delay_micros;

@@ -3,9 +3,8 @@
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
-use super::claim::signed;
 use super::dead::most;
-use super::row::{count, optional_time, record, time};
+use super::row::{count, optional_time, record, signed, time};
 use super::time::Moment;
 use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, Stats, StoreError};

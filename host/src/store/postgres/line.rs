@@ -6,8 +6,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
-use super::claim::signed;
-use super::row::{count, optional_time, sequence};
+use super::row::{count, optional_time, sequence, signed};
 use crate::event::{OwnerId, Status};
 use crate::store::firsts::Firsts;
 use crate::store::settlement::delay_micros;

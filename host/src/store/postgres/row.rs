@@ -1,4 +1,5 @@
-//! Columns into values: with `time.rs` the one place where a column of PostgreSQL becomes a time, a name or a number.
+//! Columns into values, and numbers into columns: with `time.rs` the one place where a column of PostgreSQL becomes a time, a name
+//! or a number.
 
 use sqlx::postgres::PgRow;
 use sqlx::{Decode, Postgres, Row, Type};
@@ -33,6 +34,11 @@ mod column {
 pub(super) fn sequence(row: &PgRow) -> Result<u64, StoreError> {
     let sequence: i64 = row.try_get(0).map_err(|source| StoreError::Failed { action: "read a row's seq", source })?;
     Ok(u64::try_from(sequence).unwrap_or(0))
+}
+
+/// A number as the column counts it; one that the column cannot hold belongs to no row.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// A claimed row. What only this event needs may be unreadable without spoiling the batch.

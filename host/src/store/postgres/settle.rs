@@ -4,7 +4,7 @@
 //! changes nothing, and neither does the same one a second time.
 
 use super::PostgresStore;
-use super::claim::signed;
+use super::row::signed;
 use super::run::Statement;
 use super::transaction;
 use crate::event::Fence;
