@@ -97,10 +97,6 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
     taken.sort_unstable();
     let chosen = numbers(&taken);
     let mut payloads = large_payloads(store, &mut transaction, &rows).await?;
-    let mut behind = match &request.line {
-        Some(line) => place::behind(store, &mut transaction, &rows, line.waits_for).await?,
-        None => HashMap::new(),
-    };
     sqlx::query(store.table.sql(TAKE))
         .bind(&chosen)
         .bind(delay_micros(request.lease))
@@ -108,6 +104,10 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
         .execute(&mut *transaction)
         .await
         .map_err(|error| store.failed(ACTION, error))?;
+    let mut behind = match &request.line {
+        Some(line) => place::behind(store, &mut transaction, &request.owner, &rows, line.waits_for).await?,
+        None => HashMap::new(),
+    };
     transaction::commit(transaction).await?;
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {

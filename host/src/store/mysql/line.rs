@@ -38,11 +38,12 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane SMALLINT PATH '$')) AS given
 STRAIGHT_JOIN outbox_event_lane ON outbox_event_lane.lane = given.lane
 SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
-/// In order of binding: the rule, then a JSON list of seq.
+/// The first of each line, which may be the event itself or a later one: this database would read on to the end if it were
+/// asked for an earlier one. In order of binding: the rule, then a JSON list of seq.
 pub(super) const HEADS: &str = "
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
-        WHERE earlier.line = outbox_event.line AND earlier.seq < outbox_event.seq
+        WHERE earlier.line = outbox_event.line
           AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
         ORDER BY earlier.seq LIMIT 1) AS first
@@ -177,14 +178,15 @@ pub(super) async fn heads(store: &MySqlStore, events: &[u64], waits_for: WaitsFo
     pairs(store, action, &rows)
 }
 
-/// Events, each with another; those without one are left out.
+/// Events, each with an earlier one; those without one are left out.
 pub(super) fn pairs(store: &MySqlStore, action: &'static str, rows: &[MySqlRow]) -> Result<Vec<(u64, u64)>, StoreError> {
     let mut pairs = Vec::with_capacity(rows.len());
     for row in rows {
         let other: Option<i64> = row.try_get(1).map_err(|error| store.failed(action, error))?;
-        if let Some(other) = other.and_then(|other| u64::try_from(other).ok()) {
-            pairs.push((sequence(row)?, other));
-        }
+        let sequence = sequence(row)?;
+        pairs.extend(
+            other.and_then(|other| u64::try_from(other).ok()).filter(|other| *other < sequence).map(|other| (sequence, other)),
+        );
     }
     Ok(pairs)
 }

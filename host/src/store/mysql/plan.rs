@@ -16,7 +16,7 @@ struct Explained {
 
 const ANY_DEAD: [&str; 20] = ["NULL"; 20];
 
-const STATEMENTS: [Explained; 11] = [
+const STATEMENTS: [Explained; 12] = [
     Explained { statement: "claim", sql: claim::CLAIM, index: "outbox_due", values: &["0", "500"] },
     Explained {
         statement: "claim in line",
@@ -24,7 +24,13 @@ const STATEMENTS: [Explained; 11] = [
         index: "outbox_due",
         values: &["0", "'nobody'", "'1'", "500"],
     },
-    Explained { statement: "place in line", sql: place::LINE, index: "outbox_line", values: &["500", "0", "1", "2"] },
+    Explained { statement: "place in line", sql: place::NOT_HELD, index: "outbox_line", values: &["0", "'nobody'", "'[1,2]'"] },
+    Explained {
+        statement: "held in line",
+        sql: place::LINE,
+        index: "outbox_line",
+        values: &["500", "0", "'nobody'", "1", "2"],
+    },
     Explained { statement: "heads of lines", sql: line::HEADS, index: "outbox_line", values: &["0", "'[1,2]'"] },
     Explained { statement: "next due", sql: claim::NEXT_DUE, index: "outbox_due", values: &[] },
     Explained { statement: "settle", sql: settle::DONE, index: "PRIMARY", values: &["'[[1,1],[2,1]]'"] },
