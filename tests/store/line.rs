@@ -42,6 +42,14 @@ async fn written(db: &dyn Harness, id: &str, count: usize) -> Vec<EventId> {
     events.iter().map(Envelope::id).collect()
 }
 
+/// Three events of one aggregate, one of another, and one of none.
+async fn lines(db: &dyn Harness) {
+    written(db, "42", 3).await;
+    written(db, "7", 1).await;
+    let free = event(db, "X").await.json(&1).expect("good");
+    write(db, std::slice::from_ref(&free)).await;
+}
+
 /// First dies and blocks, and the others of its aggregate wait behind it.
 async fn blocked(db: &dyn Harness, owner: &OwnerId, count: usize) -> (Vec<EventId>, u64) {
     let line = written(db, "42", count).await;
@@ -140,10 +148,7 @@ pub(crate) async fn all_events_of_an_aggregate_are_in_one_lane(db: &dyn Harness)
 
 pub(crate) async fn a_claim_in_line_tells_what_each_event_waits_for(db: &dyn Harness) {
     let owner = holder(db).await;
-    written(db, "42", 3).await;
-    written(db, "7", 1).await;
-    let free = event(db, "X").await.json(&1).expect("good");
-    write(db, std::slice::from_ref(&free)).await;
+    lines(db).await;
 
     let claimed = claim_in_line(db, &owner).await;
 
@@ -152,12 +157,28 @@ pub(crate) async fn a_claim_in_line_tells_what_each_event_waits_for(db: &dyn Har
     assert_eq!(behind, [None, Some(seq[0]), Some(seq[1]), None, None]);
 }
 
+pub(crate) async fn in_a_long_line_each_event_waits_for_an_earlier_one(db: &dyn Harness) {
+    let owner = holder(db).await;
+    written(db, "42", 1_200).await;
+    let request = ClaimRequest { limit: 400, ..in_line(&owner, all(), WaitsFor::Unresolved) };
+    let mut before = None;
+    let mut first = None;
+    for _ in 0..3 {
+        for claimed in db.store().claim(&request).await.expect("claims") {
+            assert_eq!(claimed.behind, before, "the one before it, since all are in the same hands");
+            before = Some(claimed.fence.sequence);
+            first = first.or(Some(claimed.fence));
+        }
+    }
+    settle(db, first.expect("some"), retry(Duration::from_hours(1))).await;
+    written(db, "42", 1).await;
+    let last = claim_in_line(db, &owner).await.pop().expect("the new one");
+    assert!(last.behind.is_some_and(|behind| behind < last.fence.sequence), "{last:?}");
+}
+
 pub(crate) async fn the_head_of_a_line_is_the_first_that_is_waited_for(db: &dyn Harness) {
     let owner = holder(db).await;
-    written(db, "42", 3).await;
-    written(db, "7", 1).await;
-    let free = event(db, "X").await.json(&1).expect("good");
-    write(db, std::slice::from_ref(&free)).await;
+    lines(db).await;
     let claimed = claim_in_line(db, &owner).await;
     let seq: Vec<u64> = claimed.iter().map(|claimed| claimed.fence.sequence).collect();
     let heads = async |waits_for| {

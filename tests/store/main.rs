@@ -114,6 +114,7 @@ conformance! {
     line::only_events_of_lanes_that_one_holds_are_claimed,
     line::all_events_of_an_aggregate_are_in_one_lane,
     line::a_claim_in_line_tells_what_each_event_waits_for,
+    line::in_a_long_line_each_event_waits_for_an_earlier_one,
     line::a_claim_without_lines_looks_at_no_others,
     line::the_head_of_a_line_is_the_first_that_is_waited_for,
     line::what_is_claimed_or_failed_is_still_waited_for,

@@ -36,8 +36,9 @@ pub struct Claimed {
     pub claims: u32,
     /// Whether it is really time.
     pub due: Due,
-    /// The `seq` of the last of the earlier events of its aggregate that it waits for, this batch's included, as they stood before
-    /// the claim; `None` when it is the first of its line, has no aggregate id, or was not claimed by [`ClaimRequest::line`].
+    /// The `seq` of an earlier event of its aggregate that it waits for, as they stood before the claim: the last one, this batch's
+    /// included. Where others than the owner hold any, a store may name one of those instead. `None` when it is the first of its
+    /// line, has no aggregate id, or was not claimed by [`ClaimRequest::line`].
     pub behind: Option<u64>,
 }
 

@@ -14,14 +14,21 @@ use super::transaction::{self, Patience};
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimRequest, Claimed, StoreError};
 
-/// What is due, locked in the order of the index. A row that somebody else has locked is passed by, so claims never wait, and
-/// settlers wait for no more than this short transaction. A large payload is left out here: the byte limit may leave its event
-/// to the next claim, and would have been moved for nothing. In order of binding: the microseconds to leave alone, most rows.
+/// What is due, without a lock. In order of binding: the microseconds to leave alone, most rows.
+pub(super) const CHOOSE: &str = "
+SELECT seq FROM outbox_event FORCE INDEX (outbox_due)
+WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
+  AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+ORDER BY due_at, seq LIMIT ?";
+
+/// What is due, locked in the order of the index, for when other nodes have chosen the same. It passes by what they have locked,
+/// so nodes claim beside each other; alone, choosing first and locking by `seq` is faster (measured: 6 ms against 15 ms for 500,
+/// since every entry that a settled event left in the index is locked too). In order of binding: as [`CHOOSE`].
 pub(super) const CLAIM: &str = "
-SELECT seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
-       headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
+SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id,
+       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), line
 FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
   AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
@@ -40,7 +47,9 @@ WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_e
   AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.lane + 1, 1) = '1'
 ORDER BY due_at, outbox_event.seq LIMIT ?";
 
-/// Locks what was chosen and is still due; as [`CLAIM`] in all else, and with the hash of its aggregate. Bound: a JSON list of seq.
+/// Locks what was chosen and is still due; a row that somebody else has locked is passed by, so claims never wait, and settlers
+/// wait for no more than this short transaction. A large payload is left out here: the byte limit may leave its event to the next
+/// claim, and would have been moved for nothing. Bound: a JSON list of seq.
 const CLAIM_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
@@ -124,27 +133,27 @@ async fn lock(
     request: &ClaimRequest,
 ) -> Result<Vec<MySqlRow>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let Some(line) = &request.line else {
-        return sqlx::query(store.table.sql(CLAIM))
-            .bind(delay_micros(request.skip_recent))
-            .bind(i64::from(request.limit))
-            .fetch_all(connection)
-            .await
-            .map_err(failed);
+    let skip_recent = delay_micros(request.skip_recent);
+    let limit = i64::from(request.limit);
+    let choose = match &request.line {
+        None => sqlx::query(store.table.sql(CHOOSE)).bind(skip_recent),
+        Some(line) => sqlx::query(store.table.sql(CHOOSE_IN_LINE))
+            .bind(skip_recent)
+            .bind(request.owner.as_str())
+            .bind(line::letters(&line.lanes)),
     };
-    let chosen = sqlx::query(store.table.sql(CHOOSE_IN_LINE))
-        .bind(delay_micros(request.skip_recent))
-        .bind(request.owner.as_str())
-        .bind(line::letters(&line.lanes))
-        .bind(i64::from(request.limit))
-        .fetch_all(&mut *connection)
-        .await
-        .map_err(failed)?;
+    let chosen = choose.bind(limit).fetch_all(&mut *connection).await.map_err(failed)?;
     if chosen.is_empty() {
         return Ok(chosen);
     }
     let chosen = chosen.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    sqlx::query(store.table.sql(CLAIM_CHOSEN)).bind(numbers(&chosen)).fetch_all(connection).await.map_err(failed)
+    let query = sqlx::query(store.table.sql(CLAIM_CHOSEN)).bind(numbers(&chosen));
+    let locked = query.fetch_all(&mut *connection).await.map_err(failed)?;
+    if request.line.is_some() || locked.len() * 2 >= chosen.len() {
+        return Ok(locked);
+    }
+    // Others have chosen the same.
+    sqlx::query(store.table.sql(CLAIM)).bind(skip_recent).bind(limit).fetch_all(connection).await.map_err(failed)
 }
 
 /// How many of these events may be taken together: as many as it needs to reach the limit, at least one.

@@ -171,24 +171,18 @@ pub(super) async fn release(store: &MySqlStore, owner: &OwnerId, lanes: &[u16]) 
 }
 
 pub(super) async fn heads(store: &MySqlStore, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-    let action = "look for the heads of lines";
     let Some(rule) = rule(waits_for) else { return Ok(Vec::new()) };
+    let failed = |error| store.failed("look for the heads of lines", error);
     let query = sqlx::query(store.table.sql(HEADS)).bind(rule).bind(numbers(events));
-    let rows = query.fetch_all(&store.pool).await.map_err(|error| store.failed(action, error))?;
-    pairs(store, action, &rows)
+    let rows = query.fetch_all(&store.pool).await.map_err(failed)?;
+    rows.iter().filter_map(|row| earlier(row).transpose()).collect::<Result<_, _>>().map_err(failed)
 }
 
-/// Events, each with an earlier one; those without one are left out.
-pub(super) fn pairs(store: &MySqlStore, action: &'static str, rows: &[MySqlRow]) -> Result<Vec<(u64, u64)>, StoreError> {
-    let mut pairs = Vec::with_capacity(rows.len());
-    for row in rows {
-        let other: Option<i64> = row.try_get(1).map_err(|error| store.failed(action, error))?;
-        let sequence = sequence(row)?;
-        pairs.extend(
-            other.and_then(|other| u64::try_from(other).ok()).filter(|other| *other < sequence).map(|other| (sequence, other)),
-        );
-    }
-    Ok(pairs)
+/// An event with the one of its second column, if that is an earlier one.
+pub(super) fn earlier(row: &MySqlRow) -> Result<Option<(u64, u64)>, sqlx::Error> {
+    let (event, other): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
+    let other = other.filter(|other| *other < event).and_then(|other| u64::try_from(other).ok());
+    Ok(u64::try_from(event).ok().zip(other))
 }
 
 pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError> {

@@ -1,48 +1,66 @@
 //! Where claimed events stand in the lines of their aggregates.
 
 use std::collections::{BTreeSet, HashMap};
+use std::iter::repeat;
 
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
-use super::line::{numbers, pairs, rule};
+use super::line::{earlier, numbers, rule};
 use super::row::sequence;
 use crate::event::OwnerId;
 use crate::store::{StoreError, WaitsFor};
 
-/// The first event of each line that its owner does not hold, if it stands before the one that is asked for: that one waits
-/// for it. A line is read from its front, past what is held, and no further. In order of binding: the rule, the owner, a JSON
-/// list of seq.
-pub(super) const NOT_HELD: &str = "
+/// Everything in the lines of claimed events before the last of these, up to [`MOST`] rows; of what is not waited for, without
+/// its names. One range of the index for each line: asked for each event by itself, in a subquery, this database reads a line
+/// from its far end (measured, 100 events in each of 1,000 lines: half of all time went there). In order of binding: the rule,
+/// the last of the claimed, then as many hashes as [`CHUNK`].
+pub(super) const LINES: &str = "
+SELECT seq, CAST(NULL AS SIGNED),
+       CASE WHEN (? = 0 OR status = 0) AND available_at <= UTC_TIMESTAMP(6) THEN aggregate_type END AS aggregate_type, aggregate_id
+FROM outbox_event FORCE INDEX (outbox_line)
+WHERE seq < ? AND line IN (
+  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+LIMIT 1000";
+
+/// As the `LIMIT` of [`LINES`]: with so many rows it has not told all, and lines are too long to be read whole.
+const MOST: usize = 1_000;
+
+/// The same for long lines, as rows of one of two kinds, seen at one moment: what was held before may just have failed.
+///
+/// With a second `seq`, the first of each one's line that the owner does not hold, which may be a later one: a line is read from
+/// its front, past what is held, and no further. Then, with the names of their aggregates, those that the owner holds.
+/// In order of binding: the rule, the owner, a JSON list of seq, the last of these, the rule, the owner, then as many hashes as
+/// [`CHUNK`].
+pub(super) const PLACES: &str = "
 SELECT outbox_event.seq,
        (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
         WHERE earlier.line = outbox_event.line
           AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
           AND (earlier.locked_by IS NULL OR earlier.locked_by <> ? OR earlier.lease_end <= UTC_TIMESTAMP(6))
-        ORDER BY earlier.seq LIMIT 1) AS first
+        ORDER BY earlier.seq LIMIT 1), NULL AS aggregate_type, NULL AS aggregate_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
-
-/// What the owner holds in the lines of some aggregates, before an event. One range of the index for each line: asked for each
-/// event by itself, in a subquery, this database reads a line from its far end (measured, 100 events in each of 1,000 lines:
-/// half of all time went there). In order of binding: the event, the rule, the owner, then as many hashes as [`LINES`].
-pub(super) const LINE: &str = "
-SELECT seq, aggregate_type, aggregate_id FROM outbox_event FORCE INDEX (outbox_line)
-WHERE seq < ? AND (? = 0 OR status = 0) AND available_at <= UTC_TIMESTAMP(6) AND locked_by = ?
-  AND line IN (
+STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+UNION ALL
+SELECT ours.seq, NULL, ours.aggregate_type, ours.aggregate_id FROM outbox_event AS ours FORCE INDEX (outbox_line)
+WHERE ours.seq < ? AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6) AND ours.locked_by = ?
+  AND ours.line IN (
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-const LINES: usize = 100;
 
-const ACTION: &str = "look for earlier events of claimed ones";
+/// How many claimed events are placed by one statement.
+const CHUNK: usize = 100;
 
-/// An earlier event of its aggregate for each of these claimed ones that waits for any: one that the owner does not hold, else
-/// the last of those that it does. Looked up after the claim, which holds all of them: what was committed before any of them
-/// is seen then.
+/// An earlier event of its aggregate for each of these claimed ones that waits for any: the last, or in a long line one that
+/// the owner does not hold, and the last only when it holds all. Looked up after the claim, which holds all of them: what was
+/// committed before any of them is seen then.
 pub(super) async fn behind(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
@@ -51,78 +69,48 @@ pub(super) async fn behind(
     waits_for: WaitsFor,
 ) -> Result<HashMap<u64, u64>, StoreError> {
     let Some(rule) = rule(waits_for) else { return Ok(HashMap::new()) };
-    let failed = |error| store.failed(ACTION, error);
-    let mut sequences = claimed.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    let mut behind = not_held(store, connection, owner, &sequences, rule).await?;
-    sequences.retain(|sequence| !behind.contains_key(sequence));
-    let mut rest = Vec::with_capacity(sequences.len());
-    for row in claimed {
-        if !behind.contains_key(&sequence(row)?) {
-            rest.push(row);
+    let failed = |error| store.failed("look for earlier events of claimed ones", error);
+    let mut behind = HashMap::new();
+    for claimed in claimed.chunks(CHUNK) {
+        let sequences = claimed.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+        let last = sequences.iter().max().copied().unwrap_or(0);
+        let lines = claimed.iter().map(|row| row.try_get("line")).collect::<Result<Vec<Option<u32>>, _>>().map_err(failed)?;
+        let lines: BTreeSet<u32> = lines.into_iter().flatten().collect();
+        let Some(filler) = lines.first() else { continue };
+        let lines = || lines.iter().chain(repeat(filler)).take(CHUNK);
+
+        let query = sqlx::query(store.table.sql(LINES)).bind(rule).bind(last);
+        let mut found =
+            lines().fold(query, |query, line| query.bind(line)).fetch_all(&mut *connection).await.map_err(failed)?;
+        if found.len() >= MOST {
+            let query = sqlx::query(store.table.sql(PLACES)).bind(rule).bind(owner.as_str()).bind(numbers(&sequences));
+            let query = query.bind(last).bind(rule).bind(owner.as_str());
+            found = lines().fold(query, |query, line| query.bind(line)).fetch_all(&mut *connection).await.map_err(failed)?;
         }
-    }
-    let lines = lines(store, connection, owner, &rest, rule).await?;
-    // Once more: what was held before may have failed meanwhile, and stand in neither of the two answers.
-    behind.extend(not_held(store, connection, owner, &sequences, rule).await?);
-    for row in rest {
-        if behind.contains_key(&sequence(row)?) {
-            continue;
-        }
-        let Some(line) = key(row).map_err(failed)?.and_then(|(kind, id)| lines.get(&(kind.to_owned(), id.to_owned()))) else {
-            continue;
-        };
-        let sequence = sequence(row)?;
-        behind.extend(line.range(..sequence).next_back().map(|nearest| (sequence, *nearest)));
+        place(claimed, &found, &mut behind)?;
     }
     Ok(behind)
 }
 
-/// The first that the owner does not hold before each of these events.
-async fn not_held(
-    store: &MySqlStore,
-    connection: &mut MySqlConnection,
-    owner: &OwnerId,
-    sequences: &[u64],
-    rule: i32,
-) -> Result<HashMap<u64, u64>, StoreError> {
-    if sequences.is_empty() {
-        return Ok(HashMap::new());
+/// Joins claimed events with what was found for them.
+fn place(claimed: &[MySqlRow], found: &[MySqlRow], behind: &mut HashMap<u64, u64>) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Failed { action: "read earlier events of claimed ones", source };
+    let mut held = Vec::with_capacity(found.len());
+    for row in found {
+        match key(row).map_err(failed)? {
+            Some(key) => held.push((key, sequence(row)?)),
+            None => behind.extend(earlier(row).map_err(failed)?),
+        }
     }
-    let query = sqlx::query(store.table.sql(NOT_HELD)).bind(rule).bind(owner.as_str()).bind(numbers(sequences));
-    let rows = query.fetch_all(connection).await.map_err(|error| store.failed(ACTION, error))?;
-    Ok(pairs(store, ACTION, &rows)?.into_iter().collect())
-}
-
-/// What the owner holds in the lines of these claimed events.
-async fn lines(
-    store: &MySqlStore,
-    connection: &mut MySqlConnection,
-    owner: &OwnerId,
-    claimed: &[&MySqlRow],
-    rule: i32,
-) -> Result<HashMap<(String, String), BTreeSet<u64>>, StoreError> {
-    let failed = |error| store.failed(ACTION, error);
-    let mut hashes = BTreeSet::new();
-    let mut last = 0;
+    held.sort_unstable();
     for row in claimed {
-        last = last.max(sequence(row)?);
-        hashes.extend(row.try_get::<Option<u32>, _>("line").map_err(failed)?);
-    }
-    let hashes: Vec<u32> = hashes.into_iter().collect();
-    let mut lines: HashMap<(String, String), BTreeSet<u64>> = HashMap::new();
-    for hashes in hashes.chunks(LINES) {
-        let mut query = sqlx::query(store.table.sql(LINE)).bind(last).bind(rule).bind(owner.as_str());
-        // The rest of the places is filled up with the last hash.
-        for index in 0..LINES {
-            query = query.bind(hashes[index.min(hashes.len() - 1)]);
-        }
-        for row in query.fetch_all(&mut *connection).await.map_err(failed)? {
-            if let Some((kind, id)) = key(&row).map_err(failed)? {
-                lines.entry((kind.to_owned(), id.to_owned())).or_default().insert(sequence(&row)?);
-            }
+        let (Some(key), sequence) = (key(row).map_err(failed)?, sequence(row)?) else { continue };
+        let before = held.partition_point(|held| *held < (key, sequence));
+        if let Some((_, nearest)) = held[..before].last().filter(|(other, _)| *other == key) {
+            behind.entry(sequence).or_insert(*nearest);
         }
     }
-    Ok(lines)
+    Ok(())
 }
 
 /// `None` for an event without an aggregate id, or with names that cannot be read: nobody waits for it.

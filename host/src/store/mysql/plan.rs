@@ -24,12 +24,12 @@ const STATEMENTS: [Explained; 12] = [
         index: "outbox_due",
         values: &["0", "'nobody'", "'1'", "500"],
     },
-    Explained { statement: "place in line", sql: place::NOT_HELD, index: "outbox_line", values: &["0", "'nobody'", "'[1,2]'"] },
+    Explained { statement: "place in line", sql: place::LINES, index: "outbox_line", values: &["0", "500", "1", "2"] },
     Explained {
-        statement: "held in line",
-        sql: place::LINE,
+        statement: "place in a long line",
+        sql: place::PLACES,
         index: "outbox_line",
-        values: &["500", "0", "'nobody'", "1", "2"],
+        values: &["0", "'nobody'", "'[1,2]'", "500", "0", "'nobody'", "1", "2"],
     },
     Explained { statement: "heads of lines", sql: line::HEADS, index: "outbox_line", values: &["0", "'[1,2]'"] },
     Explained { statement: "next due", sql: claim::NEXT_DUE, index: "outbox_due", values: &[] },
@@ -93,7 +93,7 @@ fn step(row: &MySqlRow) -> Result<Step, sqlx::Error> {
 
 /// A look at one end of an index is answered while planning, and named by no key.
 fn is_good(steps: &[Step], table: &str, index: &str) -> bool {
-    let ours: Vec<&Step> = steps.iter().filter(|step| step.table == table || step.table == "earlier").collect();
+    let ours: Vec<&Step> = steps.iter().filter(|step| [table, "earlier", "ours"].contains(&step.table.as_str())).collect();
     let answered = steps.iter().any(|step| step.text.contains("optimized away") || step.text.contains("min/max row"));
     answered
         || (ours.iter().any(|step| step.key == index)
