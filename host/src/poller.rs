@@ -100,6 +100,9 @@ const NOT_OURS: Duration = Duration::from_millis(100);
 const LINES_MOVE: Duration = Duration::from_millis(2);
 /// How often events are looked for that wait behind others of their aggregate, though nobody keeps that order any more.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Most events that others wait behind, and most of those others behind each, that one statement of a sweep lets go.
+const SWEEP_BATCH: usize = 100;
+const SWEEP_LIMIT: u32 = 100;
 
 impl Poller {
     /// Polls until it is stopped. Only rests are cut short by a stop, never a statement.
@@ -195,8 +198,8 @@ impl Poller {
                 self.swept_at = Some(Instant::now());
                 return Ok(());
             }
-            let blockers: Vec<u64> = blockers.iter().take(100).map(|blocker| blocker.sequence).collect();
-            self.store.unblock(&blockers, WaitsFor::Nothing, 100).await?;
+            let blockers: Vec<u64> = blockers.iter().take(SWEEP_BATCH).map(|blocker| blocker.sequence).collect();
+            self.store.unblock(&blockers, WaitsFor::Nothing, SWEEP_LIMIT).await?;
         }
     }
 

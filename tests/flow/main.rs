@@ -1,6 +1,7 @@
 //! The walk of an event, from a transaction to its end, through the public API alone.
 
 mod acceptance;
+mod claims;
 mod common;
 mod dispatch;
 mod languages;

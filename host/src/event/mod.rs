@@ -3,6 +3,7 @@
 //! An [`Envelope`] is an event as its writer hands it over; an [`Event`] is what a listener is given. Everything with a rule
 //! is checked here, once, so that no other room checks it again.
 
+mod builder;
 mod delivered;
 mod envelope;
 mod fence;
@@ -12,8 +13,9 @@ mod json;
 mod name;
 mod status;
 
+pub use builder::{EnvelopeBuilder, EnvelopeError, MAX_PAYLOAD_BYTES};
 pub use delivered::{Event, EventBuilder};
-pub use envelope::{Envelope, EnvelopeBuilder, EnvelopeError, Keeping, MAX_PAYLOAD_BYTES};
+pub use envelope::{Envelope, Keeping};
 pub use fence::{Fence, OwnerId};
 pub use headers::{CORRELATION_ID, Headers, HeadersError, TRACEPARENT, TRANSACTION_ID};
 pub use id::EventId;

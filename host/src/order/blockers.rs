@@ -8,8 +8,8 @@ use crate::store::Unblocked;
 
 /// Most blockers looked at by one statement.
 const BATCH: usize = 1_000;
-/// How soon a blocker is looked at again when others were let go from behind it, unless their line ends sooner; and how long
-/// those are left alone that nothing is heard of.
+/// How soon a blocker is looked at again after some were let go from behind it, unless their line ends sooner; and how often the
+/// blockers are looked at of which nothing was heard.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Events that others wait behind.

@@ -1,18 +1,51 @@
-//! Whose turn it is among events that wait behind others, for every database.
+//! Letting events go that wait behind others, for every database.
 
 use std::collections::HashSet;
 
-use super::Unblocked;
+use super::{Store, StoreError, Unblocked, WaitsFor};
+
+/// The statements of a dialect.
+pub(super) trait Waiting: Store {
+    /// The first that waits behind each of these, if any.
+    fn firsts(&self, blockers: &[u64]) -> impl Future<Output = Result<Vec<(u64, Option<u64>)>, StoreError>> + Send;
+
+    /// Lets the first `limit` go from behind each of these.
+    fn let_go(&self, blockers: &[u64], limit: u32) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// What [`Store::unblock`] does. No transaction is needed: whose turn it is keeps it, or is found again at the next call.
+pub(super) async fn unblock<S: Waiting>(
+    store: &S,
+    blockers: &[u64],
+    waits_for: WaitsFor,
+    limit: u32,
+) -> Result<Unblocked, StoreError> {
+    let mut firsts = Firsts::new(some(store, blockers).await?);
+    if !firsts.waiting.is_empty() {
+        let waiting: Vec<u64> = firsts.waiting.iter().map(|(_, first)| *first).collect();
+        firsts.leave_out(&store.heads(&waiting, waits_for).await?);
+    }
+    let turn: Vec<u64> = firsts.waiting.iter().map(|(blocker, _)| *blocker).collect();
+    if !turn.is_empty() && limit > 0 {
+        store.let_go(&turn, limit).await?;
+    }
+    Ok(firsts.after(some(store, &turn).await?))
+}
+
+async fn some<S: Waiting>(store: &S, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
+    if blockers.is_empty() { Ok(Vec::new()) } else { store.firsts(blockers).await }
+}
 
 /// Events that others wait behind, each with the first that does.
 #[derive(Debug)]
-pub(super) struct Firsts {
+struct Firsts {
     waiting: Vec<(u64, u64)>,
+    /// Those behind whom nobody waits any more.
     cleared: Vec<u64>,
 }
 
 impl Firsts {
-    pub(super) fn new(firsts: Vec<(u64, Option<u64>)>) -> Self {
+    fn new(firsts: Vec<(u64, Option<u64>)>) -> Self {
         let mut this = Self { waiting: Vec::new(), cleared: Vec::new() };
         for (blocker, first) in firsts {
             match first {
@@ -23,24 +56,14 @@ impl Firsts {
         this
     }
 
-    /// The first behind each.
-    pub(super) fn waiting(&self) -> Vec<u64> {
-        self.waiting.iter().map(|(_, first)| *first).collect()
-    }
-
     /// Leaves out those who wait for somebody still: events with the heads of their lines.
-    pub(super) fn leave_out(&mut self, heads: &[(u64, u64)]) {
+    fn leave_out(&mut self, heads: &[(u64, u64)]) {
         let wait: HashSet<u64> = heads.iter().map(|(event, _)| *event).collect();
         self.waiting.retain(|(_, first)| !wait.contains(first));
     }
 
-    /// Behind whom the first has nobody to wait for.
-    pub(super) fn whose_turn_it_is(&self) -> Vec<u64> {
-        self.waiting.iter().map(|(blocker, _)| *blocker).collect()
-    }
-
     /// What came of it: `firsts` are those behind them by now.
-    pub(super) fn after(self, firsts: Vec<(u64, Option<u64>)>) -> Unblocked {
+    fn after(self, firsts: Vec<(u64, Option<u64>)>) -> Unblocked {
         let now = Self::new(firsts);
         let mut cleared = self.cleared;
         cleared.extend(now.cleared);

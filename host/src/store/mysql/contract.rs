@@ -11,6 +11,7 @@ use super::{
     transaction,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
+use crate::store::firsts;
 use crate::store::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
     NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store,
@@ -125,7 +126,7 @@ impl Store for MySqlStore {
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
-        line::unblock(self, blockers, waits_for, limit).await
+        firsts::unblock(self, blockers, waits_for, limit).await
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

@@ -10,9 +10,9 @@ use super::MySqlStore;
 use super::row::{column, optional, sequence};
 use super::transaction::{self, Patience};
 use crate::event::{OwnerId, Status};
-use crate::store::firsts::Firsts;
+use crate::store::firsts::Waiting;
 use crate::store::settlement::delay_micros;
-use crate::store::{BlockedKey, Blocker, LANES, StoreError, Unblocked, WaitsFor};
+use crate::store::{BlockedKey, Blocker, LANES, StoreError, WaitsFor};
 
 /// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
 const RENEW: &str = "
@@ -57,7 +57,8 @@ WHERE behind IS NOT NULL AND SUBSTR(?, lane + 1, 1) = '1' ORDER BY behind";
 
 /// The first that waits behind each. Bound: a JSON list of seq.
 const FIRSTS: &str = "
-SELECT given.seq, (SELECT seq FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind = given.seq ORDER BY seq LIMIT 1) AS first
+SELECT given.seq,
+       (SELECT seq FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind = given.seq ORDER BY seq LIMIT 1) AS first
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given";
 
 /// The first that wait behind each, read without a lock. In order of binding: one less than the most rows behind each, a JSON
@@ -193,44 +194,28 @@ pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16]) -> Result<Vec<Bl
     rows.iter().map(blocker).collect()
 }
 
-/// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.
-pub(super) async fn unblock(
-    store: &MySqlStore,
-    blockers: &[u64],
-    waits_for: WaitsFor,
-    limit: u32,
-) -> Result<Unblocked, StoreError> {
-    let mut firsts = Firsts::new(firsts(store, blockers).await?);
-    if !firsts.waiting().is_empty() {
-        firsts.leave_out(&heads(store, &firsts.waiting(), waits_for).await?);
+impl Waiting for MySqlStore {
+    async fn firsts(&self, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
+        let failed = |error| self.failed("look for the first that waits behind others", error);
+        let rows = sqlx::query(self.table.sql(FIRSTS)).bind(numbers(blockers)).fetch_all(&self.pool).await.map_err(failed)?;
+        let first = |row: &MySqlRow| row.try_get::<Option<i64>, _>(1).map_err(failed);
+        rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| first.try_into().ok())))).collect()
     }
-    let turn = firsts.whose_turn_it_is();
-    if !turn.is_empty() && limit > 0 {
-        let failed = |error| store.failed("let waiting events go on", error);
-        let query = sqlx::query(store.table.sql(WAITING)).bind(i64::from(limit - 1)).bind(numbers(&turn));
-        let waiting = query.fetch_all(&store.pool).await.map_err(failed)?;
+
+    async fn let_go(&self, blockers: &[u64], limit: u32) -> Result<(), StoreError> {
+        let failed = |error| self.failed("let waiting events go on", error);
+        let query = sqlx::query(self.table.sql(WAITING)).bind(i64::from(limit) - 1).bind(numbers(blockers));
+        let waiting = query.fetch_all(&self.pool).await.map_err(failed)?;
         let waiting = numbers(&waiting.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
         let mut patience = Patience::new();
         loop {
-            let query = sqlx::query(store.table.sql(UNBLOCK)).bind(&waiting);
-            match query.execute(&store.pool).await.map_err(failed) {
-                Ok(_) => break,
+            match sqlx::query(self.table.sql(UNBLOCK)).bind(&waiting).execute(&self.pool).await.map_err(failed) {
+                Ok(_) => return Ok(()),
                 Err(error) if patience.allows(&error).await => {}
                 Err(error) => return Err(error),
             }
         }
     }
-    Ok(firsts.after(self::firsts(store, &turn).await?))
-}
-
-async fn firsts(store: &MySqlStore, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
-    if blockers.is_empty() {
-        return Ok(Vec::new());
-    }
-    let failed = |error| store.failed("look for the first that waits behind others", error);
-    let rows = sqlx::query(store.table.sql(FIRSTS)).bind(numbers(blockers)).fetch_all(&store.pool).await.map_err(failed)?;
-    let first = |row: &MySqlRow| row.try_get::<Option<i64>, _>(1).map_err(failed);
-    rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| first.try_into().ok())))).collect()
 }
 
 pub(super) async fn blocked_keys(store: &MySqlStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

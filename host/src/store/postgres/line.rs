@@ -8,9 +8,9 @@ use sqlx::postgres::PgRow;
 use super::PostgresStore;
 use super::row::{count, optional_time, sequence, signed};
 use crate::event::{OwnerId, Status};
-use crate::store::firsts::Firsts;
+use crate::store::firsts::Waiting;
 use crate::store::settlement::delay_micros;
-use crate::store::{BlockedKey, Blocker, StoreError, Unblocked, WaitsFor};
+use crate::store::{BlockedKey, Blocker, StoreError, WaitsFor};
 
 /// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A lane that another node
 /// is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number of
@@ -127,35 +127,21 @@ pub(super) async fn blockers(store: &PostgresStore, held: &[u16]) -> Result<Vec<
     rows.iter().map(blocker).collect()
 }
 
-/// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.
-pub(super) async fn unblock(
-    store: &PostgresStore,
-    blockers: &[u64],
-    waits_for: WaitsFor,
-    limit: u32,
-) -> Result<Unblocked, StoreError> {
-    let mut firsts = Firsts::new(firsts(store, blockers).await?);
-    if !firsts.waiting().is_empty() {
-        firsts.leave_out(&heads(store, &firsts.waiting(), waits_for).await?);
+impl Waiting for PostgresStore {
+    async fn firsts(&self, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
+        let action = "look for the first that waits behind others";
+        let blockers: Vec<i64> = blockers.iter().copied().map(signed).collect();
+        let rows = self.all(action, self.statement(FIRSTS).bind(blockers)).await?;
+        let first = |row: &PgRow| row.try_get::<Option<i64>, _>(1).map_err(|error| self.failed(action, error));
+        rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| first.try_into().ok())))).collect()
     }
-    let turn = firsts.whose_turn_it_is();
-    if !turn.is_empty() {
-        let blockers: Vec<i64> = turn.iter().copied().map(signed).collect();
-        let statement = store.statement(UNBLOCK).bind(blockers).bind(i64::from(limit));
-        store.execute("let waiting events go on", statement).await?;
-    }
-    Ok(firsts.after(self::firsts(store, &turn).await?))
-}
 
-async fn firsts(store: &PostgresStore, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
-    if blockers.is_empty() {
-        return Ok(Vec::new());
+    async fn let_go(&self, blockers: &[u64], limit: u32) -> Result<(), StoreError> {
+        let blockers: Vec<i64> = blockers.iter().copied().map(signed).collect();
+        let statement = self.statement(UNBLOCK).bind(blockers).bind(i64::from(limit));
+        self.execute("let waiting events go on", statement).await?;
+        Ok(())
     }
-    let action = "look for the first that waits behind others";
-    let blockers: Vec<i64> = blockers.iter().copied().map(signed).collect();
-    let rows = store.all(action, store.statement(FIRSTS).bind(blockers)).await?;
-    let first = |row: &PgRow| row.try_get::<Option<i64>, _>(1).map_err(|error| store.failed(action, error));
-    rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| first.try_into().ok())))).collect()
 }
 
 pub(super) async fn blocked_keys(store: &PostgresStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 const STATS: &str = "
 SELECT coalesce(sum(status = 0), 0) AS new,
        coalesce(sum(status = 2), 0) AS retry,
-       coalesce(sum(coalesce(lease_end > ?1, 0)), 0) AS in_flight,
+       coalesce(sum(lease_end > ?1), 0) AS in_flight,
        (SELECT count(*) FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL) AS done,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,

@@ -11,8 +11,8 @@ use super::open::failed;
 use super::row::sequence;
 use super::transaction;
 use crate::event::{OwnerId, Status};
-use crate::store::firsts::Firsts;
-use crate::store::{BlockedKey, Blocker, StoreError, Unblocked, WaitsFor};
+use crate::store::firsts::Waiting;
+use crate::store::{BlockedKey, Blocker, StoreError, WaitsFor};
 use crate::time::Timestamp;
 
 /// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken anew.
@@ -137,42 +137,25 @@ pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16]) -> Result<Vec<B
     rows.iter().map(blocker).collect()
 }
 
-/// Statements that need no transaction: whose turn it is keeps it, or is found again at the next call.
-pub(super) async fn unblock(
-    store: &SqliteStore,
-    blockers: &[u64],
-    waits_for: WaitsFor,
-    limit: u32,
-) -> Result<Unblocked, StoreError> {
-    let mut firsts = Firsts::new(firsts(store, blockers).await?);
-    if !firsts.waiting().is_empty() {
-        firsts.leave_out(&heads(store, &firsts.waiting(), waits_for).await?);
+impl Waiting for SqliteStore {
+    async fn firsts(&self, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
+        let failed = |error| failed("look for the first that waits behind others", error);
+        let query = sqlx::query(self.table.sql(FIRSTS)).bind(numbers(blockers));
+        let rows = query.fetch_all(&self.readers).await.map_err(failed)?;
+        let first = |row| optional(row, "first").map_err(failed);
+        rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| u64::try_from(first).ok())))).collect()
     }
-    let turn = firsts.whose_turn_it_is();
-    if !turn.is_empty() {
-        sqlx::query(store.table.sql(UNBLOCK))
-            .bind(numbers(&turn))
-            .bind(store.now_micros())
+
+    async fn let_go(&self, blockers: &[u64], limit: u32) -> Result<(), StoreError> {
+        sqlx::query(self.table.sql(UNBLOCK))
+            .bind(numbers(blockers))
+            .bind(self.now_micros())
             .bind(i64::from(limit))
-            .execute(&store.writer)
+            .execute(&self.writer)
             .await
             .map_err(|error| failed("let waiting events go on", error))?;
+        Ok(())
     }
-    Ok(firsts.after(self::firsts(store, &turn).await?))
-}
-
-async fn firsts(store: &SqliteStore, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
-    if blockers.is_empty() {
-        return Ok(Vec::new());
-    }
-    let action = "look for the first that waits behind others";
-    let rows = sqlx::query(store.table.sql(FIRSTS))
-        .bind(numbers(blockers))
-        .fetch_all(&store.readers)
-        .await
-        .map_err(|error| failed(action, error))?;
-    let first = |row| optional(row, "first").map_err(|error| failed(action, error));
-    rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| u64::try_from(first).ok())))).collect()
 }
 
 pub(super) async fn blocked_keys(store: &SqliteStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

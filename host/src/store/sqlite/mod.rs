@@ -34,6 +34,7 @@ use super::{
     StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
+use crate::store::firsts;
 use crate::time::{Clock, Timestamp, micros};
 
 /// The outbox in a SQLite file.
@@ -173,7 +174,7 @@ impl Store for SqliteStore {
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
-        line::unblock(self, blockers, waits_for, limit).await
+        firsts::unblock(self, blockers, waits_for, limit).await
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
