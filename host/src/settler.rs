@@ -4,6 +4,7 @@
 //! of its events are let go after the commit. When the database fails, the outcome is kept and tried again: the listener has
 //! done its work, and must not do it twice for our own error.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,13 +18,15 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::order::Order;
 use crate::queue::{Delivery, Mark, Queue, Turn};
-use crate::store::{Settled, Settlement, Store};
+use crate::store::{Settled, Settlement, Store, StoreError};
 use crate::wake::Wake;
 
 /// Outcomes that may wait for the database; workers wait beyond that.
 const WAITING: usize = 2_048;
 /// Batches that are on their way to the database at once: while one commit waits for the disk, another is at work.
 const AT_ONCE: usize = 2;
+/// How often it is looked whether locked rows are free.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// The rest after the first failure of the database; doubled up to a second.
 const FIRST_REST: Duration = Duration::from_millis(20);
 
@@ -31,12 +34,46 @@ const FIRST_REST: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 struct Outgoing {
     settled: Settled,
+    kept: Kept,
+}
+
+/// What is let go when an outcome is stored.
+#[derive(Debug, Default)]
+struct Kept {
     /// Keeps the event marked until its outcome is stored; `None` for a claim whose delivery is gone already.
-    mark: Option<Mark>,
+    _mark: Option<Mark>,
     /// For the log.
     event: Option<Arc<Event>>,
     /// Ends when the outcome is stored.
     turn: Option<Box<Turn>>,
+}
+
+/// Outcomes that are written together, as the store takes them and with what is let go for each.
+#[derive(Debug)]
+struct Batch {
+    settled: Vec<Settled>,
+    kept: Vec<Kept>,
+}
+
+impl Batch {
+    fn with_capacity(capacity: usize) -> Self {
+        Self { settled: Vec::with_capacity(capacity), kept: Vec::with_capacity(capacity) }
+    }
+
+    fn extend(&mut self, outgoing: impl Iterator<Item = Outgoing>) {
+        for Outgoing { settled, kept } in outgoing {
+            self.settled.push(settled);
+            self.kept.push(kept);
+        }
+    }
+
+    /// Takes out those whose `seq` is one of these.
+    fn take(&mut self, sequences: &HashSet<u64>) -> impl Iterator<Item = Outgoing> {
+        let all = self.settled.drain(..).zip(self.kept.drain(..)).map(|(settled, kept)| Outgoing { settled, kept });
+        let (taken, left): (Vec<_>, Vec<_>) = all.partition(|one| sequences.contains(&one.settled.fence.sequence));
+        self.extend(left.into_iter());
+        taken.into_iter()
+    }
 }
 
 /// Where outcomes are sent.
@@ -97,7 +134,7 @@ impl SettlerHandle {
     pub async fn send_claim(&self, fence: Fence, settlement: Settlement) {
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
-        let outgoing = Outgoing { settled: Settled { fence, settlement }, mark: None, event: None, turn: None };
+        let outgoing = Outgoing { settled: Settled { fence, settlement }, kept: Kept::default() };
         let _ = self.outgoing.send(outgoing).await;
     }
 }
@@ -113,12 +150,12 @@ impl Outgoing {
             return None;
         };
         let event = matches!(settlement, Settlement::Dead { .. }).then_some(event);
-        Some(Self { settled: Settled { fence, settlement }, mark: Some(mark), event, turn })
+        Some(Self { settled: Settled { fence, settlement }, kept: Kept { _mark: Some(mark), event, turn } })
     }
 
     fn released(fence: Fence) -> Self {
         let settlement = Settlement::Released { after: Duration::ZERO };
-        Self { settled: Settled { fence, settlement }, mark: None, event: None, turn: None }
+        Self { settled: Settled { fence, settlement }, kept: Kept::default() }
     }
 }
 
@@ -165,56 +202,104 @@ impl Settler {
 
     async fn run(self, outgoing: mpsc::Receiver<Outgoing>, stopped: watch::Receiver<bool>) {
         let outgoing = Mutex::new(outgoing);
-        join_all((0..AT_ONCE).map(|_| self.write_batches(&outgoing, stopped.clone()))).await;
+        let (locked, apart) = mpsc::unbounded_channel();
+        let writers = async {
+            join_all((0..AT_ONCE).map(|_| self.write_batches(&outgoing, &locked, stopped.clone()))).await;
+            drop(locked);
+        };
+        tokio::join!(writers, self.write_locked(apart, stopped.clone()));
     }
 
     /// Gathers a batch and writes it, again and again; only one gathers at a time.
-    async fn write_batches(&self, outgoing: &Mutex<mpsc::Receiver<Outgoing>>, mut stopped: watch::Receiver<bool>) {
-        let mut batch = Vec::with_capacity(self.batch_size);
-        let mut settled = Vec::with_capacity(self.batch_size);
+    async fn write_batches(
+        &self,
+        outgoing: &Mutex<mpsc::Receiver<Outgoing>>,
+        locked: &mpsc::UnboundedSender<Outgoing>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
+        let mut batch = Batch::with_capacity(self.batch_size);
+        let mut received = Vec::with_capacity(self.batch_size);
         loop {
             let mut outgoing = outgoing.lock().await;
-            let received = tokio::select! {
+            let count = tokio::select! {
                 biased;
-                received = outgoing.recv_many(&mut batch, self.batch_size) => received,
+                count = outgoing.recv_many(&mut received, self.batch_size) => count,
                 // What was sent before the closing is still received.
                 _ = stopped.wait_for(|stopped| *stopped), if !outgoing.is_closed() => { outgoing.close(); continue }
             };
-            if received == 0 {
+            if count == 0 {
                 return;
             }
-            self.fill(&mut outgoing, &mut batch).await;
+            self.fill(&mut outgoing, &mut received).await;
             drop(outgoing);
-            while !batch.is_empty() {
-                self.store_batch(&mut batch, &mut settled, &stopped).await;
-            }
+            self.store_all(&mut received, &mut batch, &stopped).await.into_iter().for_each(|one| {
+                let _ = locked.send(one);
+            });
         }
     }
 
-    /// Stores a batch; what follows from it for the lines of its events is the next one.
-    async fn store_batch(&self, batch: &mut Vec<Outgoing>, settled: &mut Vec<Settled>, stopped: &watch::Receiver<bool>) {
-        let mut marks = Vec::with_capacity(batch.len());
-        let mut dead = Vec::new();
-        let mut turns = Vec::new();
-        for Outgoing { settled: one, mark, event, turn } in batch.drain(..) {
-            dead.extend(event.map(|event| (event, one.settlement.clone())));
-            marks.extend(mark);
-            turns.extend(turn.map(|turn| (turn, settled.len())));
-            settled.push(one);
+    /// Writes the outcomes of events whose rows somebody else has locked, when he lets them go. Nobody can claim them before, so
+    /// there is no hurry, and no end while the host runs.
+    async fn write_locked(&self, mut apart: mpsc::UnboundedReceiver<Outgoing>, stopped: watch::Receiver<bool>) {
+        let mut batch = Batch::with_capacity(self.batch_size);
+        let mut waiting = Vec::new();
+        let mut stopping: Option<Instant> = None;
+        while apart.recv_many(&mut waiting, WAITING).await > 0 {
+            while !waiting.is_empty() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                while let Ok(one) = apart.try_recv() {
+                    waiting.push(one);
+                }
+                if *stopped.borrow() && stopping.get_or_insert_with(Instant::now).elapsed() > self.patience_at_stop {
+                    tracing::error!(events = waiting.len(), "the rows of events are still locked; they are delivered again");
+                    return;
+                }
+                let Ok(locked) = self.locked(&waiting).await else { continue };
+                let mut free: Vec<Outgoing> =
+                    waiting.extract_if(.., |one| !locked.contains(&one.settled.fence.sequence)).collect();
+                waiting.extend(self.store_all(&mut free, &mut batch, &stopped).await);
+            }
+            tracing::info!("no outcome waits for a locked row any more");
         }
-        let stored = self.write(settled, stopped).await;
+    }
+
+    /// The `seq` of those whose rows somebody else has locked.
+    async fn locked(&self, outgoing: &[Outgoing]) -> Result<HashSet<u64>, StoreError> {
+        let sequences: Vec<u64> = outgoing.iter().map(|one| one.settled.fence.sequence).collect();
+        let locked = self.store.locked(&sequences).await.inspect_err(|_| self.metrics.db_errors.increment())?;
+        Ok(locked.into_iter().collect())
+    }
+
+    /// Stores outcomes, and what follows from them for the lines of their events. Returns those that wait for locked rows.
+    async fn store_all(
+        &self,
+        outgoing: &mut Vec<Outgoing>,
+        batch: &mut Batch,
+        stopped: &watch::Receiver<bool>,
+    ) -> Vec<Outgoing> {
+        let mut apart = Vec::new();
+        while !outgoing.is_empty() {
+            batch.extend(outgoing.drain(..));
+            let stored = self.write(batch, &mut apart, stopped).await;
+            self.conclude(batch, stored, outgoing);
+        }
+        apart
+    }
+
+    /// What follows from a batch that was stored, with so many outcomes fenced off, or given up (`None`).
+    fn conclude(&self, batch: &mut Batch, stored: Option<u64>, follows: &mut Vec<Outgoing>) {
         if stored.is_some() {
-            self.note_aside(settled);
-            log_dead(&dead);
-            wake_for(&self.wake, settled);
+            self.note_aside(&batch.settled);
+            log_dead(batch);
+            wake_for(&self.wake, &batch.settled);
         }
-        for (turn, index) in turns {
-            // Which outcome was fenced off is not told: then none of the batch counts as known.
-            let known = (stored == Some(0)).then(|| &settled[index].settlement);
-            self.end_turn(*turn, known, batch);
+        for (settled, kept) in batch.settled.drain(..).zip(batch.kept.drain(..)) {
+            if let Some(turn) = kept.turn {
+                // Which outcome was fenced off is not told: then none of the batch counts as known.
+                let known = (stored == Some(0)).then_some(&settled.settlement);
+                self.end_turn(*turn, known, follows);
+            }
         }
-        drop(marks);
-        settled.clear();
     }
 
     fn note_aside(&self, settled: &[Settled]) {
@@ -256,13 +341,13 @@ impl Settler {
     }
 
     /// Writes until it is written, or until patience ends and somebody else delivers: `None` when it was given up, else how many
-    /// outcomes were fenced off.
-    async fn write(&self, settled: &[Settled], stopped: &watch::Receiver<bool>) -> Option<u64> {
+    /// outcomes were fenced off. Outcomes that wait for locked rows are moved to `apart`: they must not hold up the others.
+    async fn write(&self, batch: &mut Batch, apart: &mut Vec<Outgoing>, stopped: &watch::Receiver<bool>) -> Option<u64> {
         let started = Instant::now();
         let mut rest = FIRST_REST;
         let mut failed = false;
         loop {
-            match self.store.settle(settled).await {
+            match self.store.settle(&batch.settled).await {
                 Ok(fenced) => {
                     if fenced > 0 {
                         self.metrics.fenced_outcomes.add(fenced);
@@ -272,15 +357,18 @@ impl Settler {
                         );
                     }
                     if failed && self.failing.fetch_sub(1, Ordering::Relaxed) == 1 {
-                        tracing::info!(events = settled.len(), "outcomes are stored again");
+                        tracing::info!(events = batch.settled.len(), "outcomes are stored again");
                     }
                     return Some(fenced);
                 }
                 Err(error) => {
                     self.metrics.db_errors.increment();
+                    if matches!(error, StoreError::Locked { .. }) && self.set_apart(batch, apart).await {
+                        continue;
+                    }
                     // Said once, by the first batch that fails and the last that gets through.
                     if !std::mem::replace(&mut failed, true) && self.failing.fetch_add(1, Ordering::Relaxed) == 0 {
-                        tracing::error!(events = settled.len(), error = %crate::chain(&error), "outcomes could not be stored; trying again");
+                        tracing::error!(events = batch.settled.len(), error = %crate::chain(&error), "outcomes could not be stored; trying again");
                     }
                 }
             }
@@ -288,7 +376,7 @@ impl Settler {
             if started.elapsed() > patience {
                 self.failing.fetch_sub(1, Ordering::Relaxed);
                 tracing::error!(
-                    events = settled.len(),
+                    events = batch.settled.len(),
                     "outcomes could not be stored in time; their events are delivered again"
                 );
                 return None;
@@ -297,11 +385,27 @@ impl Settler {
             rest = (rest * 2).min(Duration::from_secs(1));
         }
     }
+
+    /// Moves those out of a batch that wait for locked rows. False when there are none.
+    async fn set_apart(&self, batch: &mut Batch, apart: &mut Vec<Outgoing>) -> bool {
+        let sequences: Vec<u64> = batch.settled.iter().map(|settled| settled.fence.sequence).collect();
+        let Ok(locked) = self.store.locked(&sequences).await else { return false };
+        if locked.is_empty() {
+            return false;
+        }
+        tracing::warn!(
+            events = locked.len(),
+            event.sequence = locked[0],
+            "somebody has locked the rows of events whose outcomes are to be stored; they wait, and hold up no others"
+        );
+        apart.extend(batch.take(&locked.into_iter().collect()));
+        true
+    }
 }
 
-fn log_dead(dead: &[(Arc<Event>, Settlement)]) {
-    for (event, settlement) in dead {
-        if let Settlement::Dead { error, .. } = settlement {
+fn log_dead(batch: &Batch) {
+    for (settled, kept) in batch.settled.iter().zip(&batch.kept) {
+        if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &kept.event) {
             let error: String = error.chars().take(500).collect();
             tracing::error!(event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error, "an event is dead");
         }

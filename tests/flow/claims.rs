@@ -1,15 +1,20 @@
 //! Claims that end, are lost, or are kept.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::poller::PollerConfig;
 use outbox::store::ClaimRequest;
-use outbox::{Registration, Status, Store};
-use support::{Harness, Recorder, Sqlite, eventually};
+use outbox::time::Timestamp;
+use outbox::{DispatchResult, Event, EventId, Outbox, Registration, Status, Store, TransactionalStore};
+use sqlx::{AssertSqlSafe, Executor};
+use support::{Database, Harness, MySql, Postgres, Recorder, Sqlite, eventually};
+use tokio::sync::Semaphore;
 
-use crate::common::{HOUR, ROUTE, at_rest, commit_one, drowsy, one_worker, order, outbox, reaches, row};
+use crate::common::{HOUR, ROUTE, at_rest, commit, commit_one, done, drowsy, one_worker, order, orders, outbox, reaches, row};
 
 /// Whether another host gets an event.
 async fn takes_one(db: &Sqlite, owner: &OwnerId, lease: Duration) -> bool {
@@ -96,7 +101,7 @@ async fn a_long_call_keeps_its_claim_by_renewal() {
     let recorder = Recorder::held();
     let config = DispatcherConfig { lease: Duration::from_secs(1), deadline: Duration::from_millis(900), ..one_worker() };
     let slow = Registration::new(ROUTE.try_into().expect("good names"), recorder.listener()).deadline(HOUR);
-    let outbox = outbox::Outbox::single_node(store.clone())
+    let outbox = Outbox::single_node(store.clone())
         .poller(PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() })
         .dispatcher(config)
         .registration(slow)
@@ -124,7 +129,7 @@ async fn outcomes_are_stored_when_a_locked_database_is_free_again_and_no_listene
     let db = Sqlite::fresh().await;
     let recorder = Recorder::held();
     let store = db.impatient_store().await;
-    let outbox = outbox::Outbox::single_node(store).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let outbox = Outbox::single_node(store).listener(ROUTE, recorder.listener()).start().await.expect("starts");
     let id = commit_one(&outbox).await;
     recorder.started().await;
     let mut other = db.other_program().acquire().await.expect("a connection");
@@ -138,4 +143,89 @@ async fn outcomes_are_stored_when_a_locked_database_is_free_again_and_no_listene
     assert_eq!(reaches(&db, id, Status::Done).await.attempts, 0);
     assert_eq!(recorder.count(), 1);
     outbox.shutdown().await;
+}
+
+/// A host with three events at their listeners, one of whose rows somebody is about to lock.
+struct Beside<'d, D: Database> {
+    db: &'d D,
+    outbox: Outbox<D::Store>,
+    ids: Vec<EventId>,
+    /// Lets the listeners of the first two go, and that of the third.
+    gates: [Arc<Semaphore>; 2],
+    calls: Arc<AtomicUsize>,
+    first_end: Timestamp,
+}
+
+impl<'d, D: Database> Beside<'d, D> {
+    async fn start(db: &'d D) -> Self {
+        let gates = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
+        let calls = Arc::<AtomicUsize>::default();
+        let listener = {
+            let (gates, calls) = (gates.clone(), calls.clone());
+            move |event: Arc<Event>| {
+                calls.fetch_add(1, Ordering::SeqCst);
+                let gate = gates[usize::from(event.aggregate_id() == Some("2"))].clone();
+                async move {
+                    gate.acquire().await.expect("open").forget();
+                    Ok(DispatchResult::Done)
+                }
+            }
+        };
+        let lease = Duration::from_secs(15);
+        let config = DispatcherConfig { lease, deadline: lease / 2, workers: 3, ..DispatcherConfig::default() };
+        let slow = Registration::new(ROUTE.try_into().expect("good names"), listener).deadline(HOUR);
+        let outbox = outbox(db).poller(drowsy()).dispatcher(config).registration(slow).start().await.expect("starts");
+        let ids = commit(&outbox, orders(3)).await;
+        eventually("all are with their listeners", async || calls.load(Ordering::SeqCst) == 3).await;
+        let first_end = row(db, ids[2]).await.lease_end.expect("claimed");
+        Self { db, outbox, ids, gates, calls, first_end }
+    }
+
+    /// What somebody runs who locks the row of the first.
+    fn lock(&self) -> AssertSqlSafe<String> {
+        AssertSqlSafe(format!("SELECT seq FROM outbox_event WHERE event_id = '{}' FOR UPDATE", self.ids[0]))
+    }
+
+    /// The row is locked now.
+    async fn the_others_go_on(&self) {
+        self.gates[0].add_permits(2);
+        eventually("the second is stored and the third renewed beside the locked row", async || {
+            let renewed = row(self.db, self.ids[2]).await.lease_end > Some(self.first_end.plus(Duration::from_secs(1)));
+            renewed && row(self.db, self.ids[1]).await.status == Status::Done
+        })
+        .await;
+        assert_eq!(row(self.db, self.ids[0]).await.status, Status::New, "it is locked still");
+    }
+
+    /// The row is free again.
+    async fn all_are_done(self) {
+        self.gates[1].add_permits(1);
+        done(self.db, 3).await;
+        let counts = self.outbox.metrics().counts();
+        assert_eq!((self.calls.load(Ordering::SeqCst), counts.fenced_outcomes, counts.leases_lost), (3, 0, 0));
+        at_rest(&self.outbox).await;
+        self.outbox.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_somebody_locks_holds_up_no_other_on_postgres() {
+    let db = Postgres::fresh().await;
+    let beside = Beside::start(&db).await;
+    let mut other = db.postgres().begin().await.expect("begins");
+    other.execute(beside.lock()).await.expect("locks");
+    beside.the_others_go_on().await;
+    other.rollback().await.expect("unlocks");
+    beside.all_are_done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_somebody_locks_holds_up_no_other_on_mysql() {
+    let db = MySql::fresh().await;
+    let beside = Beside::start(&db).await;
+    let mut other = db.mysql().begin().await.expect("begins");
+    other.execute(beside.lock()).await.expect("locks");
+    beside.the_others_go_on().await;
+    other.rollback().await.expect("unlocks");
+    beside.all_are_done().await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::Envelope;
 use outbox::event::Fence;
-use outbox::store::{ClaimRequest, Due, NewRow, Settlement};
+use outbox::store::{ClaimRequest, Due, NewRow, Renewed, Settlement};
 use support::Harness;
 
 use crate::common::{
@@ -237,7 +237,7 @@ pub(crate) async fn renewing_keeps_a_claim_beyond_its_lease(db: &dyn Harness) {
 
     for _ in 0..5 {
         db.let_pass(LEASE - Duration::from_secs(1)).await;
-        assert_eq!(db.store().renew(&[fence], LEASE).await.expect("renews"), [fence.sequence]);
+        assert_eq!(db.store().renew(&[fence], LEASE).await.expect("renews").held, [fence.sequence]);
     }
 
     assert!(claim(db, 1).await.is_empty());
@@ -255,9 +255,9 @@ pub(crate) async fn only_our_own_live_claims_are_renewed(db: &dyn Harness) {
 
     let renewed = db.store().renew(&[fences[0], fences[1], fences[2], stale, unknown], LEASE).await.expect("renews");
 
-    assert_eq!(renewed, [fences[0].sequence]);
+    assert_eq!(renewed, Renewed { held: vec![fences[0].sequence], locked: vec![] });
     assert_eq!(row(db, envelopes[1].id()).await.due_at, None, "a finished row stays finished");
-    assert_eq!(db.store().renew(&[], LEASE).await.expect("nothing to do"), Vec::<u64>::new());
+    assert_eq!(db.store().renew(&[], LEASE).await.expect("nothing to do"), Renewed::default());
 }
 
 pub(crate) async fn next_due_tells_how_long_to_rest(db: &dyn Harness) {
@@ -274,4 +274,11 @@ pub(crate) async fn next_due_tells_how_long_to_rest(db: &dyn Harness) {
     claim_one(db).await;
     let rest = db.store().next_due().await.expect("looks").expect("a lease ends");
     assert!(rest <= LEASE && rest > LEASE - Duration::from_secs(5), "{rest:?}");
+}
+
+pub(crate) async fn what_nobody_has_locked_is_free_and_what_is_not_there_is_not_locked(db: &dyn Harness) {
+    write_one(db).await;
+    let fence = claim_one(db).await;
+    assert_eq!(db.store().locked(&[fence.sequence, 999_999]).await.expect("looks"), Vec::<u64>::new());
+    assert_eq!(db.store().locked(&[]).await.expect("nothing to do"), Vec::<u64>::new());
 }

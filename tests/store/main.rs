@@ -66,6 +66,7 @@ conformance! {
     claim::the_claims_counter_grows_until_there_is_an_outcome,
     claim::renewing_keeps_a_claim_beyond_its_lease,
     claim::only_our_own_live_claims_are_renewed,
+    claim::what_nobody_has_locked_is_free_and_what_is_not_there_is_not_locked,
     claim::next_due_tells_how_long_to_rest,
     settle::done_writes_its_columns,
     settle::a_deferred_event_keeps_its_attempt_count,

@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Executor};
 use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, documented_insert};
 use tokio::task::JoinSet;
 
-use crate::common::{LEASE, claim, event, expectations, ownership, plain, plains, request, write, write_one};
+use crate::common::{LEASE, claim, event, expectations, ownership, plain, plains, request, settle, write, write_one};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_insert_of_the_command_line_client_is_delivered_whatever_its_time_zone() {
@@ -56,7 +56,8 @@ async fn claimers_settlers_and_renewers_at_once_never_see_a_deadlock() {
                 }
                 // Backwards, so that nobody could rely on a common order of the callers.
                 let fences: Vec<Fence> = claimed.iter().rev().map(|one| one.fence).collect();
-                assert_eq!(store.renew(&fences, LEASE).await.expect("renews").len(), fences.len());
+                let renewed = store.renew(&fences, LEASE).await.expect("renews");
+                assert_eq!(renewed.held.len() + renewed.locked.len(), fences.len());
                 let settled: Vec<Settled> = fences
                     .iter()
                     .enumerate()
@@ -156,7 +157,8 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     assert_eq!(Store::claim(&store, &request(1)).await.expect("works again").len(), 1);
     Store::settle(&store, &[]).await.expect("works");
     assert!(
-        Store::renew(&store, &[Fence { sequence: 1, claim: 1 }], LEASE).await.expect("on its own connection too").len() <= 1
+        Store::renew(&store, &[Fence { sequence: 1, claim: 1 }], LEASE).await.expect("on its own connection too").held.len()
+            <= 1
     );
 }
 
@@ -294,4 +296,23 @@ async fn a_million_finished_rows_are_never_read_by_what_must_be_fast() {
 
     let bad: Vec<_> = plans.iter().filter(|plan| !plan.good).collect();
     assert!(bad.is_empty(), "{bad:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_row_that_somebody_locks_is_left_for_later() {
+    let db = MySql::fresh().await;
+    let envelopes = plains(&db, 3).await;
+    write(&db, &envelopes).await;
+    for claimed in claim(&db, 3).await {
+        settle(&db, claimed.fence, Settlement::Parked { reason: "no listener".to_owned() }).await;
+    }
+    let routes = [envelopes[0].route().clone()];
+    let mut other = db.mysql().begin().await.expect("begins");
+    let lock = format!("SELECT seq FROM outbox_event WHERE event_id = '{}' FOR UPDATE", envelopes[0].id());
+    other.execute(AssertSqlSafe(lock)).await.expect("locks");
+
+    assert_eq!(db.store().unpark(&routes, 10).await.expect("does not wait"), 2);
+
+    other.rollback().await.expect("unlocks");
+    assert_eq!(db.store().unpark(&routes, 10).await.expect("unparks"), 1);
 }

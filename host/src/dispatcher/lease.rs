@@ -1,5 +1,6 @@
 //! Renews the claims of everything in flight.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use tokio::sync::watch;
 use crate::event::{EventId, Fence};
 use crate::metrics::Metrics;
 use crate::queue::InFlight;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 /// Most claims renewed by one statement.
 const BATCH: usize = 2_000;
@@ -47,13 +48,15 @@ async fn renew(
     in_flight: &InFlight,
     claims: &[(EventId, Fence)],
     lease: Duration,
-) -> Result<(), crate::store::StoreError> {
+) -> Result<(), StoreError> {
     let fences: Vec<Fence> = claims.iter().map(|(_, fence)| *fence).collect();
     // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
     let end = Instant::now() + lease;
-    let renewed: std::collections::HashSet<u64> = store.renew(&fences, lease).await?.into_iter().collect();
-    for (id, fence) in claims {
-        in_flight.renewed(*id, *fence, renewed.contains(&fence.sequence).then_some(end));
+    let renewed = store.renew(&fences, lease).await?;
+    let (held, locked): (HashSet<u64>, HashSet<u64>) =
+        (renewed.held.into_iter().collect(), renewed.locked.into_iter().collect());
+    for (id, fence) in claims.iter().filter(|(_, fence)| !locked.contains(&fence.sequence)) {
+        in_flight.renewed(*id, *fence, held.contains(&fence.sequence).then_some(end));
     }
     Ok(())
 }

@@ -53,6 +53,16 @@ pub enum Due {
     Expired,
 }
 
+/// What a renewal came to. A claim that stands in neither list is lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewed {
+    /// The `seq` of those that hold for the whole lease from now.
+    pub held: Vec<u64>,
+    /// The `seq` of those that end when they would have ended: somebody else has their rows locked. Nobody can claim them
+    /// meanwhile.
+    pub locked: Vec<u64>,
+}
+
 /// Claims for order by aggregate.
 #[derive(Clone, Debug)]
 pub struct LineRequest {

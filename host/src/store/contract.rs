@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, Node,
-    NodeRecord, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, StoreError, Unblocked, WaitsFor,
+    NodeRecord, Plan, PurgeBatch, PurgeRequest, Record, Renewed, RouteRecord, Settled, Stats, StoreError, Unblocked, WaitsFor,
 };
 use crate::event::{Envelope, EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
@@ -93,11 +93,18 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own. A repeat is safe: what was written is fenced off.
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError>;
 
-    /// Makes claims hold for `lease` from now. Returns the `seq` of each that is still ours.
+    /// Which of these events somebody else has locked just now, of those that there are. Their outcomes would have to wait, and
+    /// the whole batch with them. None where a database is locked as a whole.
     ///
     /// # Errors
     /// The database's own.
-    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError>;
+    async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError>;
+
+    /// Makes claims hold for `lease` from now. Waits for nobody: a row that somebody else has locked is left as it is.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError>;
 
     /// How long until the next event is due: zero when one is, `None` when none waits.
     ///

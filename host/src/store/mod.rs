@@ -24,7 +24,7 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use audit::{Audit, AuditRecord};
-pub use claim::{Blocker, ClaimRequest, Claimed, Due, LineRequest, Unblocked, WaitsFor};
+pub use claim::{Blocker, ClaimRequest, Claimed, Due, LineRequest, Renewed, Unblocked, WaitsFor};
 pub use contract::{NewRow, Ownership, SharedStore, Store, TransactionalStore, WakeUps};
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};

@@ -56,19 +56,19 @@ SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, event_i
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), line
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
 FOR UPDATE SKIP LOCKED";
 
 /// Bound: a JSON list of seq.
 const LARGE_PAYLOADS: &str = "
 SELECT outbox_event.seq, payload FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 /// The rows are locked already. In order of binding: a JSON list of seq, the lease in microseconds, the owner.
 pub(super) const TAKE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, locked_by = ?, locked_at = UTC_TIMESTAMP(6),
     claim_seq = claim_seq + 1, claims = claims + 1";
 

@@ -7,14 +7,14 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlTransaction};
 
 use super::{
-    MySqlStore, audit, claim, dead, diagnose, grants, insert, inspect, lease, line, migrate, node, plan, purge, route, settle,
-    transaction,
+    MySqlStore, audit, claim, dead, diagnose, grants, insert, inspect, lease, line, lock, migrate, node, plan, purge, route,
+    settle, transaction,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
 use crate::store::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
-    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store,
+    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, Renewed, RouteRecord, Settled, Stats, Store,
     StoreError, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::time::Timestamp;
@@ -65,7 +65,11 @@ impl Store for MySqlStore {
         settle::settle(self, settled).await
     }
 
-    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
+    async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        lock::locked(self, sequences).await
+    }
+
+    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
         lease::renew(self, held, lease).await
     }
 

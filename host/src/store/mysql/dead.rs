@@ -36,7 +36,7 @@ ORDER BY seq LIMIT ?";
 /// claim_seq goes on, so an outcome of the earlier life stays fenced off. Bound: a JSON list of seq.
 const REPLAY_CHOSEN: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
     expires_at = NULL, blocks = 0
 WHERE status = 3";
@@ -56,7 +56,7 @@ ORDER BY seq LIMIT ?";
 /// Bound: a JSON list of seq.
 const HASTEN: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6)
 WHERE due_at > UTC_TIMESTAMP(6) AND status = 2 AND locked_by IS NULL";
 

@@ -28,7 +28,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?,
 /// Bound: a JSON list of seq.
 const TAKE_BACK: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = given.seq";
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq";
 
 /// Most rows in one statement, and most payload bytes: well below what a server takes as one packet by default.
 const MAX_ROWS: usize = 1_000;

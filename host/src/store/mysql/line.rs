@@ -7,6 +7,7 @@ use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
 use super::MySqlStore;
+use super::lock;
 use super::row::{column, optional, sequence};
 use super::transaction::{self, Patience};
 use crate::event::{OwnerId, Status};
@@ -48,7 +49,7 @@ SELECT outbox_event.seq,
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
         ORDER BY earlier.seq LIMIT 1) AS first
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 /// Bound: the lanes as 256 letters.
 const BLOCKERS: &str = "
@@ -75,7 +76,7 @@ ORDER BY outbox_event.seq";
 /// Bound: a JSON list of seq.
 const UNBLOCK: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6), behind = NULL WHERE behind IS NOT NULL";
 
 /// Bound: most keys.
@@ -206,15 +207,9 @@ impl Waiting for MySqlStore {
         let failed = |error| self.failed("let waiting events go on", error);
         let query = sqlx::query(self.table.sql(WAITING)).bind(i64::from(limit) - 1).bind(numbers(blockers));
         let waiting = query.fetch_all(&self.pool).await.map_err(failed)?;
-        let waiting = numbers(&waiting.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
-        let mut patience = Patience::new();
-        loop {
-            match sqlx::query(self.table.sql(UNBLOCK)).bind(&waiting).execute(&self.pool).await.map_err(failed) {
-                Ok(_) => return Ok(()),
-                Err(error) if patience.allows(&error).await => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let waiting = waiting.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+        lock::change_free(self, "let waiting events go on", UNBLOCK, &waiting).await?;
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@ mod insert_many;
 mod inspect;
 mod lease;
 mod line;
+mod lock;
 mod migrate;
 mod node;
 mod open;

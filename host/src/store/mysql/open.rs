@@ -61,7 +61,7 @@ impl MySqlOptions {
             table: TableName::default(),
             max_connections: 10,
             acquire_timeout: Duration::from_secs(30),
-            lock_timeout: Duration::from_secs(5),
+            lock_timeout: Duration::from_secs(2),
             statement_timeout: Duration::from_secs(60),
         })
     }

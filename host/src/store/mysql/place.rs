@@ -45,7 +45,7 @@ SELECT outbox_event.seq,
           AND (earlier.locked_by IS NULL OR earlier.locked_by <> ? OR earlier.lease_end <= UTC_TIMESTAMP(6))
         ORDER BY earlier.seq LIMIT 1), NULL AS aggregate_type, NULL AS aggregate_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 UNION ALL
 SELECT ours.seq, NULL, ours.aggregate_type, ours.aggregate_id FROM outbox_event AS ours FORCE INDEX (outbox_line)
 WHERE ours.seq < ? AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6) AND ours.locked_by = ?

@@ -21,7 +21,7 @@ FOR UPDATE SKIP LOCKED";
 /// Bound: a JSON list of seq.
 const DELETE: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq";
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
 /// Bound: status, the age in microseconds.
 const COUNT: &str = "

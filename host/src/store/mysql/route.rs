@@ -8,7 +8,7 @@ use super::MySqlStore;
 use super::audit::note;
 use super::dead::noted;
 use super::fault::is_duplicate;
-use super::line::numbers;
+use super::lock;
 use super::row::{column, optional, sequence};
 use super::transaction::{self, Patience};
 use crate::event::Route;
@@ -27,7 +27,7 @@ LIMIT ?";
 /// Bound: a JSON list of seq.
 const UNPARK: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = chosen.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET parked = NULL, due_at = available_at WHERE parked IS NOT NULL";
 
 /// Bound: rows of [aggregate_type, event_type].
@@ -87,19 +87,8 @@ pub(super) async fn unpark(store: &MySqlStore, routes: &[Route], limit: u32) -> 
         .fetch_all(&store.pool)
         .await
         .map_err(failed)?;
-    if rows.is_empty() {
-        return Ok(0);
-    }
-    let mut chosen = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    chosen.sort_unstable();
-    let mut patience = Patience::new();
-    loop {
-        let result = sqlx::query(store.table.sql(UNPARK)).bind(numbers(&chosen)).execute(&store.pool).await;
-        match result.map_err(failed) {
-            Err(error) if patience.allows(&error).await => {}
-            result => return Ok(result?.rows_affected()),
-        }
-    }
+    let chosen = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    lock::change_free(store, "unpark events", UNPARK, &chosen).await
 }
 
 pub(super) async fn remember(store: &MySqlStore, routes: &[Route]) -> Result<(), StoreError> {

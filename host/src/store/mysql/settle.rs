@@ -19,7 +19,7 @@ use crate::store::{Settled, Settlement, StoreError};
 /// Rows of [seq, fence].
 pub(super) const DONE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = settled.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -28,13 +28,13 @@ WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 const ERASED: &str = "
 DELETE outbox_event
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = settled.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Rows of [seq, fence, delay].
 const DEFERRED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]')) AS settled
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = settled.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET status = 0, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, deferrals = deferrals + 1, claims = 0,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -43,7 +43,7 @@ WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 const RETRY: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]',
                                      error TEXT CHARACTER SET utf8mb4 PATH '$[3]')) AS settled
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = settled.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET status = 2, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, attempts = attempts + 1,
     last_error = settled.error, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -52,7 +52,7 @@ WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 const DEAD: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', counted INT PATH '$[2]',
                                      error TEXT CHARACTER SET utf8mb4 PATH '$[3]', stops INT PATH '$[4]')) AS settled
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = settled.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET status = 3, done_at = UTC_TIMESTAMP(6), due_at = NULL, attempts = attempts + settled.counted, last_error = settled.error,
     blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE settled.stops END, claims = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
@@ -62,14 +62,14 @@ WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 const PARKED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]',
                                      reason TEXT CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = settled.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET due_at = NULL, parked = settled.reason, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// The claim is given back: the event never started. Rows of [seq, fence, the event before].
 const BEHIND: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', earlier BIGINT PATH '$[2]')) AS settled
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = settled.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET due_at = NULL, behind = settled.earlier, claims = GREATEST(claims - 1, 0),
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -77,7 +77,7 @@ WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 /// The claim is given back: the event never started. Rows of [seq, fence, delay].
 const RELEASED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]')) AS settled
-STRAIGHT_JOIN outbox_event ON outbox_event.seq = settled.seq
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, claims = GREATEST(claims - 1, 0),
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";

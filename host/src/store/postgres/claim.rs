@@ -1,4 +1,4 @@
-//! Claiming, renewing, and when to look again.
+//! Claiming, and when to look again.
 
 use std::time::Duration;
 
@@ -6,9 +6,8 @@ use sqlx::Row;
 
 use super::PostgresStore;
 use super::line::{lanes, waited_for};
-use super::row::{claimed, sequence, signed};
+use super::row::claimed;
 use super::time::Moment;
-use crate::event::Fence;
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimRequest, Claimed, StoreError, WaitsFor};
 
@@ -60,13 +59,6 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, agg
              AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
            ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)";
 
-/// $1 and $2 the fences, $3 the lease in microseconds.
-pub(super) const RENEW: &str = "
-UPDATE outbox_event SET lease_end = now() + $3::bigint * interval '1 microsecond'
-FROM unnest($1::bigint[], $2::bigint[]) AS held (sequence, fence)
-WHERE seq = held.sequence AND claim_seq = held.fence AND locked_by IS NOT NULL AND status IN (0, 2)
-RETURNING seq";
-
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = "
 SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_at, seq LIMIT 1),
@@ -94,26 +86,10 @@ pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Resu
     Ok(claimed)
 }
 
-pub(super) async fn renew(store: &PostgresStore, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
-    if held.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (sequences, claims) = fences(held.iter().copied());
-    let statement = store.statement(RENEW).bind(sequences).bind(claims).bind(delay_micros(lease));
-    store.all("renew leases", statement).await?.iter().map(sequence).collect()
-}
-
 pub(super) async fn next_due(store: &PostgresStore) -> Result<Option<Duration>, StoreError> {
     let action = "look for the next due event";
     let row = store.one(action, store.statement(NEXT_DUE)).await?;
     let due: Option<Moment> = row.try_get(0).map_err(|error| store.failed(action, error))?;
     let now: Moment = row.try_get(1).map_err(|error| store.failed(action, error))?;
     Ok(due.map(|due| due.0.since(now.0)))
-}
-
-/// Fences as two lists, in order of `seq`: statements that lock the same rows in the same order do not lock each other out.
-fn fences(fences: impl Iterator<Item = Fence>) -> (Vec<i64>, Vec<i64>) {
-    let mut pairs: Vec<(i64, i64)> = fences.map(|fence| (signed(fence.sequence), signed(fence.claim))).collect();
-    pairs.sort_unstable();
-    pairs.into_iter().unzip()
 }

@@ -13,6 +13,7 @@ mod grants;
 mod health;
 mod insert;
 mod inspect;
+mod lease;
 mod line;
 mod listen;
 mod migrate;
@@ -38,7 +39,7 @@ pub use open::PostgresOptions;
 
 use super::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
-    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store,
+    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, Renewed, RouteRecord, Settled, Stats, Store,
     StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
@@ -128,8 +129,12 @@ impl Store for PostgresStore {
         settle::settle(self, settled).await
     }
 
-    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
-        claim::renew(self, held, lease).await
+    async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        settle::locked(self, sequences).await
+    }
+
+    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
+        lease::renew(self, held, lease).await
     }
 
     async fn next_due(&self) -> Result<Option<Duration>, StoreError> {

@@ -76,7 +76,7 @@ impl PostgresOptions {
             transactions: 10,
             acquire_timeout: Duration::from_secs(30),
             statement_timeout: Duration::from_secs(30),
-            lock_timeout: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(2),
         }
     }
 

@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, Row};
 
 use super::run::Statement;
-use super::{PostgresStore, claim, dead, line, purge, route, settle};
+use super::{PostgresStore, claim, dead, lease, line, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with its index.
@@ -13,7 +13,7 @@ const STATEMENTS: [(&str, &str, &str); 10] = [
     ("heads of lines", line::HEADS, "outbox_event_line"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, "outbox_event_pkey"),
-    ("renew", claim::RENEW, "outbox_event_pkey"),
+    ("renew", lease::RENEW, "outbox_event_pkey"),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
     ("unpark", route::UNPARK, "outbox_event_parked"),

@@ -4,7 +4,7 @@
 //! changes nothing, and neither does the same one a second time.
 
 use super::PostgresStore;
-use super::row::signed;
+use super::row::{sequence, signed};
 use super::run::Statement;
 use super::transaction;
 use crate::event::Fence;
@@ -77,6 +77,11 @@ WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT 
 const LOCK: &str = "
 SELECT 1 FROM outbox_event WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE";
 
+/// Of some events, those that somebody else has locked, against an outcome. $1 their `seq`.
+const LOCKED: &str = "
+WITH free AS MATERIALIZED (SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
+SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND seq NOT IN (SELECT seq FROM free)";
+
 /// Longest stored error, in characters. Source: specification 8.3.
 const MAX_ERROR_CHARS: usize = 4_000;
 
@@ -132,6 +137,11 @@ pub(super) async fn settle(store: &PostgresStore, settled: &[Settled]) -> Result
         transaction::commit(transaction).await?;
     }
     Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+}
+
+pub(super) async fn locked(store: &PostgresStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+    let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
+    store.all("look for locked events", store.statement(LOCKED).bind(sequences)).await?.iter().map(sequence).collect()
 }
 
 /// The statements that have something to do, with their columns.

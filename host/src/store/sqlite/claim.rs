@@ -8,7 +8,7 @@ use super::line::{self, numbers};
 use super::open::failed;
 use super::row::{claimed, sequence};
 use crate::event::Fence;
-use crate::store::{ClaimRequest, Claimed, StoreError, WaitsFor};
+use crate::store::{ClaimRequest, Claimed, Renewed, StoreError, WaitsFor};
 use crate::time::{Timestamp, micros};
 use sqlx::Row;
 
@@ -86,14 +86,14 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
     Ok(claimed)
 }
 
-pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Result<Vec<u64>, StoreError> {
+pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Result<Renewed, StoreError> {
     let rows = sqlx::query(store.table.sql(RENEW))
         .bind(fences(held.iter()))
         .bind(store.now_micros().saturating_add(lease))
         .fetch_all(&store.writer)
         .await
         .map_err(|error| failed("renew leases", error))?;
-    rows.iter().map(sequence).collect()
+    Ok(Renewed { held: rows.iter().map(sequence).collect::<Result<_, _>>()?, locked: Vec::new() })
 }
 
 pub(super) async fn next_due(store: &SqliteStore) -> Result<Option<Duration>, StoreError> {

@@ -30,7 +30,7 @@ pub use open::SqliteOptions;
 
 use super::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
-    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, RouteRecord, Settled, Stats, Store,
+    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, Renewed, RouteRecord, Settled, Stats, Store,
     StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
@@ -113,7 +113,12 @@ impl Store for SqliteStore {
         settle::settle(self, settled).await
     }
 
-    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Vec<u64>, StoreError> {
+    /// None: the file is locked as a whole.
+    async fn locked(&self, _sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
         claim::renew(self, held, micros(lease)).await
     }
 

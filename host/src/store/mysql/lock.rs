@@ -1,0 +1,76 @@
+//! Rows that somebody else has locked are passed by: who waits for one holds up all the others that wait for him.
+//!
+//! Statements that are given rows name the primary key: this database reads a small table from end to end, and would wait for
+//! rows that were never asked for.
+
+use sqlx::mysql::MySqlConnection;
+
+use super::MySqlStore;
+use super::line::numbers;
+use super::row::sequence;
+use super::transaction::{self, Patience};
+use crate::store::StoreError;
+
+/// Bound: a JSON list of seq.
+const FREE: &str = "
+SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
+FOR UPDATE SKIP LOCKED";
+
+/// Bound: a JSON list of seq.
+const THERE: &str = "
+SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
+
+/// Locks those of some rows that nobody else has locked, until the transaction ends; in the order in which everybody locks.
+pub(super) async fn free(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    sequences: &[u64],
+) -> Result<Vec<u64>, StoreError> {
+    let mut sequences = sequences.to_vec();
+    sequences.sort_unstable();
+    let query = sqlx::query(store.table.sql(FREE)).bind(numbers(&sequences));
+    let rows = query.fetch_all(connection).await.map_err(|error| store.failed("lock events", error))?;
+    rows.iter().map(sequence).collect()
+}
+
+/// Runs a statement, to which a JSON list of seq is bound, on those of some rows that nobody else has locked. Returns how many it
+/// changed.
+pub(super) async fn change_free(
+    store: &MySqlStore,
+    action: &'static str,
+    sql: &'static str,
+    sequences: &[u64],
+) -> Result<u64, StoreError> {
+    if sequences.is_empty() {
+        return Ok(0);
+    }
+    let mut patience = Patience::new();
+    loop {
+        match try_change(store, action, sql, sequences).await {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn try_change(store: &MySqlStore, action: &'static str, sql: &'static str, sequences: &[u64]) -> Result<u64, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let free = free(store, &mut transaction, sequences).await?;
+    let result = sqlx::query(store.table.sql(sql)).bind(numbers(&free)).execute(&mut *transaction).await;
+    let changed = result.map_err(|error| store.failed(action, error))?.rows_affected();
+    transaction::commit(transaction).await?;
+    Ok(changed)
+}
+
+pub(super) async fn locked(store: &MySqlStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let free = free(store, &mut transaction, sequences).await?;
+    let query = sqlx::query(store.table.sql(THERE)).bind(numbers(sequences));
+    let there = query.fetch_all(&mut *transaction).await.map_err(|error| store.failed("look for locked events", error))?;
+    transaction::rollback(transaction).await?;
+    let mut there = there.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    there.retain(|sequence| !free.contains(sequence));
+    Ok(there)
+}
