@@ -92,7 +92,7 @@ impl Dispatcher {
     }
 
     /// Where outcomes go.
-    pub fn settler(&self) -> &SettlerHandle {
+    pub(crate) fn settler(&self) -> &SettlerHandle {
         &self.settler
     }
 

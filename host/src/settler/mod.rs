@@ -4,6 +4,9 @@
 //! of its events are let go after the commit. When the database fails, the outcome is kept and tried again: the listener has
 //! done its work, and must not do it twice for our own error.
 
+mod handle;
+mod outgoing;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +16,13 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::event::{Event, EventId, Fence};
+pub(crate) use handle::{Keeps, SettlerHandle};
+use outgoing::{Batch, Outgoing};
+
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::order::Order;
-use crate::queue::{Delivery, Mark, Queue, Turn};
+use crate::queue::{Queue, Turn};
 use crate::store::{Settled, Settlement, Store, StoreError};
 use crate::wake::Wake;
 
@@ -29,146 +34,6 @@ const AT_ONCE: usize = 2;
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// The rest after the first failure of the database; doubled up to a second.
 const FIRST_REST: Duration = Duration::from_millis(20);
-
-/// An outcome on its way to the store.
-#[derive(Debug)]
-struct Outgoing {
-    settled: Settled,
-    kept: Kept,
-}
-
-/// What is let go when an outcome is stored.
-#[derive(Debug, Default)]
-struct Kept {
-    /// Keeps the event marked until its outcome is stored; `None` for a claim whose delivery is gone already.
-    _mark: Option<Mark>,
-    /// For the log.
-    event: Option<Arc<Event>>,
-    /// Ends when the outcome is stored.
-    turn: Option<Box<Turn>>,
-}
-
-/// Outcomes that are written together, as the store takes them and with what is let go for each.
-#[derive(Debug)]
-struct Batch {
-    settled: Vec<Settled>,
-    kept: Vec<Kept>,
-}
-
-impl Batch {
-    fn with_capacity(capacity: usize) -> Self {
-        Self { settled: Vec::with_capacity(capacity), kept: Vec::with_capacity(capacity) }
-    }
-
-    fn extend(&mut self, outgoing: impl Iterator<Item = Outgoing>) {
-        for Outgoing { settled, kept } in outgoing {
-            self.settled.push(settled);
-            self.kept.push(kept);
-        }
-    }
-
-    /// Takes out those whose `seq` is one of these.
-    fn take(&mut self, sequences: &HashSet<u64>) -> impl Iterator<Item = Outgoing> {
-        let all = self.settled.drain(..).zip(self.kept.drain(..)).map(|(settled, kept)| Outgoing { settled, kept });
-        let (taken, left): (Vec<_>, Vec<_>) = all.partition(|one| sequences.contains(&one.settled.fence.sequence));
-        self.extend(left.into_iter());
-        taken.into_iter()
-    }
-}
-
-/// Where outcomes are sent.
-#[derive(Clone, Debug)]
-pub struct SettlerHandle {
-    outgoing: mpsc::Sender<Outgoing>,
-    metrics: Arc<Metrics>,
-    keeps: Keeps,
-}
-
-/// What stays of finished events.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Keeps {
-    /// The row of a DONE event is deleted.
-    pub(crate) erase_done: bool,
-    /// A DEAD event blocks the later ones of its aggregate.
-    pub(crate) dead_blocks: bool,
-}
-
-impl Keeps {
-    fn apply(self, settlement: Settlement) -> Settlement {
-        match settlement {
-            Settlement::Done if self.erase_done => Settlement::Erased,
-            Settlement::Dead { error, counted, .. } => Settlement::Dead { error, counted, blocks: self.dead_blocks },
-            other => other,
-        }
-    }
-}
-
-impl SettlerHandle {
-    /// Hands over what became of a delivery; waits while too many others wait for the database.
-    pub async fn send(&self, delivery: Delivery, settlement: Settlement) {
-        let settlement = self.keeps.apply(settlement);
-        count(&self.metrics, &settlement);
-        if let Some(outgoing) = Outgoing::of(delivery, settlement) {
-            // Fails only when the settler is gone; then the claim ends with its lease.
-            let _ = self.outgoing.send(outgoing).await;
-        }
-    }
-
-    /// Hands over claims whose events were never started, without waiting; those that find no room end with their lease.
-    pub fn try_give_back(&self, fences: impl IntoIterator<Item = Fence>) {
-        for fence in fences {
-            self.metrics.dispatch_released.increment();
-            let _ = self.outgoing.try_send(Outgoing::released(fence));
-        }
-    }
-
-    /// Hands over claims whose listeners were cut off by a stop; nothing is counted.
-    pub(crate) async fn give_back(&self, claims: Vec<(EventId, Fence)>) {
-        for (_, fence) in claims {
-            self.metrics.dispatch_released.increment();
-            let _ = self.outgoing.send(Outgoing::released(fence)).await;
-        }
-    }
-
-    /// Hands over what became of a claim that never became a delivery.
-    pub async fn send_claim(&self, fence: Fence, settlement: Settlement) {
-        let settlement = self.keeps.apply(settlement);
-        count(&self.metrics, &settlement);
-        let outgoing = Outgoing { settled: Settled { fence, settlement }, kept: Kept::default() };
-        let _ = self.outgoing.send(outgoing).await;
-    }
-}
-
-impl Outgoing {
-    /// `None` for an event that was never stored: there is nothing to write.
-    fn of(delivery: Delivery, settlement: Settlement) -> Option<Self> {
-        let Delivery { event, mark, turn, .. } = delivery;
-        let Some(fence) = mark.fence() else {
-            if !matches!(settlement, Settlement::Done | Settlement::Erased) {
-                tracing::error!(event.id = %event.id(), route = %event.route(), ?settlement, "an event that was excluded from the store was not delivered, and is lost");
-            }
-            return None;
-        };
-        let event = matches!(settlement, Settlement::Dead { .. }).then_some(event);
-        Some(Self { settled: Settled { fence, settlement }, kept: Kept { _mark: Some(mark), event, turn } })
-    }
-
-    fn released(fence: Fence) -> Self {
-        let settlement = Settlement::Released { after: Duration::ZERO };
-        Self { settled: Settled { fence, settlement }, kept: Kept::default() }
-    }
-}
-
-fn count(metrics: &Metrics, settlement: &Settlement) {
-    match settlement {
-        Settlement::Done | Settlement::Erased => metrics.dispatch_success.increment(),
-        Settlement::Deferred { .. } => metrics.dispatch_deferred.increment(),
-        Settlement::Retry { .. } => metrics.dispatch_failure.increment(),
-        Settlement::Dead { .. } => metrics.dispatch_dead.increment(),
-        Settlement::Parked { .. } => metrics.dispatch_parked.increment(),
-        Settlement::Released { .. } | Settlement::Behind { .. } => metrics.dispatch_released.increment(),
-    }
-}
 
 /// What the settler needs to know.
 pub(crate) struct Settler {

@@ -1,0 +1,87 @@
+//! Where outcomes are sent from.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::outgoing::Outgoing;
+use crate::event::{EventId, Fence};
+use crate::metrics::Metrics;
+use crate::queue::Delivery;
+use crate::store::Settlement;
+
+const RELEASED: Settlement = Settlement::Released { after: Duration::ZERO };
+
+/// Where outcomes are sent.
+#[derive(Clone, Debug)]
+pub(crate) struct SettlerHandle {
+    pub(super) outgoing: mpsc::Sender<Outgoing>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) keeps: Keeps,
+}
+
+/// What stays of finished events.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Keeps {
+    /// The row of a DONE event is deleted.
+    pub(crate) erase_done: bool,
+    /// A DEAD event blocks the later ones of its aggregate.
+    pub(crate) dead_blocks: bool,
+}
+
+impl Keeps {
+    fn apply(self, settlement: Settlement) -> Settlement {
+        match settlement {
+            Settlement::Done if self.erase_done => Settlement::Erased,
+            Settlement::Dead { error, counted, .. } => Settlement::Dead { error, counted, blocks: self.dead_blocks },
+            other => other,
+        }
+    }
+}
+
+impl SettlerHandle {
+    /// Hands over what became of a delivery; waits while too many others wait for the database.
+    pub(crate) async fn send(&self, delivery: Delivery, settlement: Settlement) {
+        let settlement = self.keeps.apply(settlement);
+        count(&self.metrics, &settlement);
+        if let Some(outgoing) = Outgoing::of(delivery, settlement) {
+            // Fails only when the settler is gone; then the claim ends with its lease.
+            let _ = self.outgoing.send(outgoing).await;
+        }
+    }
+
+    /// Hands over claims whose events were never started, without waiting; those that find no room end with their lease.
+    pub(crate) fn try_give_back(&self, fences: impl IntoIterator<Item = Fence>) {
+        for fence in fences {
+            self.metrics.dispatch_released.increment();
+            let _ = self.outgoing.try_send(Outgoing::claim(fence, RELEASED));
+        }
+    }
+
+    /// Hands over claims whose listeners were cut off by a stop; nothing is counted.
+    pub(crate) async fn give_back(&self, claims: Vec<(EventId, Fence)>) {
+        for (_, fence) in claims {
+            self.metrics.dispatch_released.increment();
+            let _ = self.outgoing.send(Outgoing::claim(fence, RELEASED)).await;
+        }
+    }
+
+    /// Hands over what became of a claim that never became a delivery.
+    pub(crate) async fn send_claim(&self, fence: Fence, settlement: Settlement) {
+        let settlement = self.keeps.apply(settlement);
+        count(&self.metrics, &settlement);
+        let _ = self.outgoing.send(Outgoing::claim(fence, settlement)).await;
+    }
+}
+
+fn count(metrics: &Metrics, settlement: &Settlement) {
+    match settlement {
+        Settlement::Done | Settlement::Erased => metrics.dispatch_success.increment(),
+        Settlement::Deferred { .. } => metrics.dispatch_deferred.increment(),
+        Settlement::Retry { .. } => metrics.dispatch_failure.increment(),
+        Settlement::Dead { .. } => metrics.dispatch_dead.increment(),
+        Settlement::Parked { .. } => metrics.dispatch_parked.increment(),
+        Settlement::Released { .. } | Settlement::Behind { .. } => metrics.dispatch_released.increment(),
+    }
+}
