@@ -31,7 +31,7 @@ pub struct MySqlOptions {
     pub max_connections: u32,
     /// How long a call waits for a free connection of its pool. Default 30 s.
     pub acquire_timeout: Duration,
-    /// How long a statement waits for a lock that somebody else holds. Default 5 s; cut to whole seconds, at least one.
+    /// How long a statement waits for a lock that somebody else holds. Default 2 s; cut to whole seconds, at least one.
     pub lock_timeout: Duration,
     /// How long the server works on one statement (MySQL: on one that reads); zero for any time. Default 60 s.
     pub statement_timeout: Duration,

@@ -44,7 +44,7 @@ pub struct PostgresOptions {
     /// How long one statement of the host may take before the server ends it. Default 30 s; zero for any time. The
     /// application's own transactions and the steps of the schema are not bound by it.
     pub statement_timeout: Duration,
-    /// How long one statement of the host waits for a lock before the server ends it. Default 10 s; zero for any time.
+    /// How long one statement of the host waits for a lock before the server ends it. Default 2 s; zero for any time.
     pub lock_timeout: Duration,
 }
 
