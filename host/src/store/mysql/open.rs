@@ -31,7 +31,8 @@ pub struct MySqlOptions {
     pub max_connections: u32,
     /// How long a call waits for a free connection of its pool. Default 30 s.
     pub acquire_timeout: Duration,
-    /// How long a statement waits for a lock that somebody else holds. Default 2 s; cut to whole seconds, at least one.
+    /// How long a statement of the host waits for a lock that somebody else holds. Default 2 s; cut to whole seconds, at least
+    /// one. The application's own transactions are bound by neither this nor the next.
     pub lock_timeout: Duration,
     /// How long the server works on one statement (MySQL: on one that reads); zero for any time. Default 60 s.
     pub statement_timeout: Duration,
@@ -187,14 +188,20 @@ impl Session {
         } else {
             format!("max_execution_time = {milliseconds}")
         };
-        let standstill = match (whose, is_mariadb) {
-            (Whose::Callers, _) => String::new(),
-            (Whose::Host, true) => format!(", idle_transaction_timeout = {STANDSTILL_S}"),
-            (Whose::Host, false) => format!(", wait_timeout = {SESSION_STANDSTILL_S}"),
+        let standstill = if is_mariadb {
+            format!("idle_transaction_timeout = {STANDSTILL_S}")
+        } else {
+            format!("wait_timeout = {SESSION_STANDSTILL_S}")
+        };
+        // How long the application's own transactions may wait and work is for the server to say.
+        let limits = match whose {
+            Whose::Callers => String::new(),
+            Whose::Host => format!(
+                ", innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}, {statement_timeout}, {standstill}"
+            ),
         };
         let text = format!(
-            "SET time_zone = '+00:00', innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds},
-                 sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'), {statement_timeout}{standstill};
+            "SET time_zone = '+00:00', sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'){limits};
              SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
         );
         // Safe: nothing but numbers is put in.
