@@ -7,9 +7,9 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
-use super::line::{self, numbers};
+use super::line;
 use super::place;
-use super::row::{claimed, left_out, payload_bytes, sequence};
+use super::row::{claimed, left_out, numbers, payload_bytes, sequence};
 use super::transaction::{self, Patience};
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimRequest, Claimed, StoreError};

@@ -7,8 +7,7 @@ use sqlx::{MySql, Row};
 
 use super::MySqlStore;
 use super::audit::note;
-use super::line::numbers;
-use super::row::{bound, sequence};
+use super::row::{bound, numbers, sequence};
 use super::transaction::{self, Patience};
 use crate::event::EventId;
 use crate::store::{Audit, DeadFilter, StoreError};

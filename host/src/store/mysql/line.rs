@@ -1,6 +1,5 @@
 //! Order by aggregate: who works on which lane, and what waits behind which event.
 
-use std::fmt::Display;
 use std::time::Duration;
 
 use sqlx::Row;
@@ -8,7 +7,7 @@ use sqlx::mysql::MySqlRow;
 
 use super::MySqlStore;
 use super::lock;
-use super::row::{column, optional, sequence};
+use super::row::{column, numbers, optional, sequence};
 use super::transaction::{self, Patience};
 use crate::event::{OwnerId, Status};
 use crate::store::firsts::Waiting;
@@ -95,12 +94,6 @@ pub(super) fn rule(waits_for: WaitsFor) -> Option<i32> {
         WaitsFor::Untried => Some(1),
         WaitsFor::Nothing => None,
     }
-}
-
-/// A JSON list of numbers.
-pub(super) fn numbers<N: Display>(numbers: &[N]) -> String {
-    let numbers: Vec<String> = numbers.iter().map(N::to_string).collect();
-    format!("[{}]", numbers.join(","))
 }
 
 /// One letter for each lane, 1 for those given: the server finds a row's by its place.

@@ -6,8 +6,7 @@
 use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
-use super::line::numbers;
-use super::row::sequence;
+use super::row::{numbers, sequence};
 use super::transaction::{self, Patience};
 use crate::store::StoreError;
 

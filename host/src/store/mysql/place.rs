@@ -7,8 +7,8 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
-use super::line::{earlier, numbers, rule};
-use super::row::sequence;
+use super::line::{earlier, rule};
+use super::row::{numbers, sequence};
 use crate::event::OwnerId;
 use crate::store::{StoreError, WaitsFor};
 

@@ -3,8 +3,7 @@
 use sqlx::Row;
 
 use super::MySqlStore;
-use super::line::numbers;
-use super::row::sequence;
+use super::row::{numbers, sequence};
 use super::transaction::{self, Patience};
 use crate::store::settlement::delay_micros;
 use crate::store::{PurgeBatch, PurgeRequest, StoreError};

@@ -1,5 +1,7 @@
 //! Columns into values: the one place where a column of MySQL becomes a time, a name or a number, and back.
 
+use std::fmt::Display;
+
 use sqlx::mysql::MySqlRow;
 use sqlx::{Decode, MySql, Row, Type};
 
@@ -41,6 +43,12 @@ pub(super) fn bound(time: Timestamp) -> i64 {
 pub(super) fn sequence(row: &MySqlRow) -> Result<u64, StoreError> {
     let sequence: i64 = row.try_get(0).map_err(|source| StoreError::Failed { action: "read a row's seq", source })?;
     Ok(u64::try_from(sequence).unwrap_or(0))
+}
+
+/// A JSON list of numbers.
+pub(super) fn numbers<N: Display>(numbers: &[N]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(N::to_string).collect();
+    format!("[{}]", numbers.join(","))
 }
 
 /// How large a claimed event's payload is.
