@@ -147,7 +147,7 @@ struct Report {
 async fn measure<S: TransactionalStore + Clone>(args: &BenchCommand, store: S) -> Result<Report, Error> {
     let progress = |what: &str| eprintln!("measuring: {what}");
     let database = store.kind();
-    let bench = stage::Bench::open(store, args.events, args.payload_bytes, usize::from(args.workers)).await?;
+    let mut bench = stage::Bench::open(store, args.events, args.payload_bytes, usize::from(args.workers)).await?;
     if args.finished + args.parked > 0 {
         progress("(filling the table first)");
         bench.crowd(args.finished, args.parked).await?;

@@ -21,6 +21,8 @@ pub(super) struct Bench<S> {
     pub(super) events: u32,
     payload: String,
     workers: usize,
+    /// Whether the table was filled before the stages; then it is kept from one to the next.
+    crowded: bool,
 }
 
 /// How long an instance of the plugin lives.
@@ -52,11 +54,18 @@ const AGGREGATES: u32 = 1_000;
 
 impl<S: TransactionalStore + Clone> Bench<S> {
     pub(super) async fn open(store: S, events: u32, payload_bytes: u32, workers: usize) -> Result<Self, Error> {
-        // What an earlier run that was cut off has left.
-        while store.migrate_down().await?.is_some() {}
-        store.migrate_up().await?;
         let filler = "x".repeat(usize::try_from(payload_bytes)?.saturating_sub(2));
-        Ok(Self { store, events, payload: format!("\"{filler}\""), workers })
+        let bench = Self { store, events, payload: format!("\"{filler}\""), workers, crowded: false };
+        // What an earlier run that was cut off has left goes too.
+        bench.empty().await?;
+        Ok(bench)
+    }
+
+    /// Makes the table anew.
+    async fn empty(&self) -> Result<(), Error> {
+        while self.store.migrate_down().await?.is_some() {}
+        self.store.migrate_up().await?;
+        Ok(())
     }
 
     /// Drops the table.
@@ -80,19 +89,23 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         Ok(Envelope::new("Noop").aggregate("Bench", aggregate).json_text(self.payload.clone())?)
     }
 
-    /// Puts the events in, 1,000 in each transaction. Returns the rate.
+    /// Puts the events in, 1,000 in each transaction. Returns the rate. A table that was not crowded is empty before: each stage
+    /// begins on the same ground, and no later one pays for the rows and the rubbish of those before it.
     pub(super) async fn fill(&self) -> Result<f64, Error> {
+        self.clear().await?;
         self.write(self.events, |_| self.envelope()).await
     }
 
-    /// Puts in events of a thousand aggregates, in turns.
+    /// As [`fill`](Self::fill), with events of a thousand aggregates, in turns.
     pub(super) async fn fill_aggregates(&self) -> Result<f64, Error> {
+        self.clear().await?;
         self.write(self.events, |number| self.of_aggregate(number)).await
     }
 
     /// Leaves so many finished and so many parked events in the table. The parked ones are of a route that no listener of the
     /// benchmark answers, or they would be delivered.
-    pub(super) async fn crowd(&self, finished: u32, parked: u32) -> Result<(), Error> {
+    pub(super) async fn crowd(&mut self, finished: u32, parked: u32) -> Result<(), Error> {
+        self.crowded = true;
         if finished > 0 {
             self.write(finished, |_| self.envelope()).await?;
             self.claim_and_settle(finished, &Settlement::Done).await?;
@@ -102,6 +115,10 @@ impl<S: TransactionalStore + Clone> Bench<S> {
             self.claim_and_settle(parked, &Settlement::Parked { reason: "for the benchmark".to_owned() }).await?;
         }
         Ok(())
+    }
+
+    async fn clear(&self) -> Result<(), Error> {
+        if self.crowded { Ok(()) } else { self.empty().await }
     }
 
     async fn write(&self, events: u32, envelope: impl Fn(u32) -> Result<Envelope, Error>) -> Result<f64, Error> {
