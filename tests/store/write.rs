@@ -94,6 +94,20 @@ pub(crate) async fn every_field_is_read_back_as_it_was_written(db: &dyn Harness)
     assert_eq!((record.done_at, record.locked_by, record.locked_at, record.lease_end), (None, None, None, None));
 }
 
+pub(crate) async fn what_is_not_put_off_is_due_at_once_though_its_writers_clock_is_ahead(db: &dyn Harness) {
+    let ahead = db.now().await.plus(Duration::from_secs(600));
+    let by_that_clock = || Envelope::new("X").now(ahead);
+    let one = by_that_clock().json(&1).expect("good");
+    let many = [by_that_clock().json(&2).expect("good"), by_that_clock().deliver_after(MOMENT).json(&3).expect("good")];
+    write(db, std::slice::from_ref(&one)).await;
+    write(db, &many).await;
+
+    let claimed = claim(db, 10).await;
+
+    assert_eq!(ids(&claimed), [one.id(), many[0].id()], "the third is put off, by the clock that its writer has");
+    assert!(claimed.iter().all(|claimed| claimed.due == Due::Now), "{claimed:?}");
+}
+
 pub(crate) async fn payload_bytes_are_kept_whatever_they_are(db: &dyn Harness) {
     let payloads: Vec<Vec<u8>> = vec![
         Vec::new(),

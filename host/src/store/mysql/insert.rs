@@ -12,16 +12,19 @@ use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
 /// One row, and its number comes back with the answer. A duplicate key fails this statement alone: this database takes back
-/// what the statement did and leaves the transaction open. Bound: the columns in order, times in microseconds; an empty lease
+/// what the statement did and leaves the transaction open. What is not put off is due at once, even when its writer's clock is
+/// ahead. Bound: the columns in order, times in microseconds; an empty lease
 /// means that it is not claimed.
 const INSERT_ONE: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
                           occurred_at, available_at, expires_at, created_at, due_at, claims, claim_seq, locked_by, locked_at,
                           lease_end)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?,
-        TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND, TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND,
+        TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND,
+        CASE WHEN ? = 1 THEN TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+             ELSE LEAST(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6)) END,
         TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6),
-        CASE WHEN ? = 1 THEN UTC_TIMESTAMP(6) ELSE TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND END,
+        CASE WHEN ? = 1 THEN UTC_TIMESTAMP(6) ELSE available_at END,
         ?, ?, ?, CASE WHEN ? = 1 THEN UTC_TIMESTAMP(6) END, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)";
 
 /// Bound: a JSON list of seq.
@@ -108,10 +111,11 @@ pub(super) async fn insert_one(
         .bind(envelope.content_type())
         .bind(&envelope.payload_bytes()[..])
         .bind(bound(envelope.occurred_at()))
+        .bind(i64::from(envelope.is_delayed()))
+        .bind(bound(envelope.available_at()))
         .bind(bound(envelope.available_at()))
         .bind(envelope.expires_at().map(bound))
         .bind(claimed)
-        .bind(bound(envelope.available_at()))
         .bind(claimed)
         .bind(claimed)
         .bind(row.claimed.then(|| ownership.owner.as_str()))

@@ -15,6 +15,7 @@ use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
 /// Any number of rows in one statement: JSON with one array for each row, and all payloads end to end, which JSON cannot carry.
+/// What is not put off is due at once, even when its writer's clock is ahead.
 /// In order of binding: the payloads, the owner, the lease in microseconds, the rows.
 const INSERT_MANY: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
@@ -22,9 +23,14 @@ INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, te
                           lease_end)
 SELECT event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, SUBSTR(?, start, bytes),
        TIMESTAMP'1970-01-01 00:00:00' + INTERVAL occurred MICROSECOND,
-       TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND,
+       CASE WHEN available = occurred
+            THEN LEAST(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND, UTC_TIMESTAMP(6))
+            ELSE TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND END,
        TIMESTAMP'1970-01-01 00:00:00' + INTERVAL expires MICROSECOND, UTC_TIMESTAMP(6),
-       CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6) ELSE TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND END,
+       CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6)
+            WHEN available = occurred
+            THEN LEAST(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND, UTC_TIMESTAMP(6))
+            ELSE TIMESTAMP'1970-01-01 00:00:00' + INTERVAL available MICROSECOND END,
        claimed, claimed, CASE WHEN claimed = 1 THEN ? END, CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6) END,
        CASE WHEN claimed = 1 THEN UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND END
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
