@@ -189,12 +189,6 @@ pub(crate) fn wait_until_all_is_delivered(place: &Place, events: usize) -> Durat
 /// Waits until everything is delivered, stops the hosts, and proves that nothing is lost, nothing came after a rollback,
 /// nothing half, and all in this order. Tells the figures under this title.
 pub(crate) fn conclude(title: &str, place: &Place, nodes: &mut [Node], events: usize, order: Order) {
-    let report = examine(title, place, nodes, events, order);
-    assert_eq!(report.without_duplicates(), Report::default());
-}
-
-/// As [`conclude`], for the caller to judge.
-pub(crate) fn examine(title: &str, place: &Place, nodes: &mut [Node], events: usize, order: Order) -> Report {
     wait_until_all_is_delivered(place, events);
     for node in &mut *nodes {
         assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well: {}", node.tail());
@@ -211,8 +205,8 @@ pub(crate) fn examine(title: &str, place: &Place, nodes: &mut [Node], events: us
     ));
     // No transaction has more than five events.
     assert!(history.committed() + 5 * unknown >= events, "the writers did their part");
+    assert_eq!(report.without_duplicates(), Report::default());
     assert_eq!((place.stat("dead"), place.stat("parked")), (0, 0));
-    report
 }
 
 /// Shown in any case: what a test prints is shown only when it fails.

@@ -97,9 +97,10 @@ impl Settler {
             }
             self.fill(&mut outgoing, &mut received).await;
             drop(outgoing);
-            self.store_all(&mut received, &mut batch, &stopped).await.into_iter().for_each(|one| {
+            for one in self.store_all(&mut received, &mut batch, &stopped).await {
+                // Fails only when the patience at a stop has ended; then the claim ends with its lease.
                 let _ = locked.send(one);
-            });
+            }
         }
     }
 
@@ -119,7 +120,7 @@ impl Settler {
                     tracing::error!(events = waiting.len(), "the rows of events are still locked; they are delivered again");
                     return;
                 }
-                let Ok(locked) = self.locked(&waiting).await else { continue };
+                let Ok(locked) = self.locked(waiting.iter().map(|one| &one.settled)).await else { continue };
                 let mut free: Vec<Outgoing> =
                     waiting.extract_if(.., |one| !locked.contains(&one.settled.fence.sequence)).collect();
                 waiting.extend(self.store_all(&mut free, &mut batch, &stopped).await);
@@ -129,8 +130,8 @@ impl Settler {
     }
 
     /// The `seq` of those whose rows somebody else has locked.
-    async fn locked(&self, outgoing: &[Outgoing]) -> Result<HashSet<u64>, StoreError> {
-        let sequences: Vec<u64> = outgoing.iter().map(|one| one.settled.fence.sequence).collect();
+    async fn locked(&self, settled: impl Iterator<Item = &Settled>) -> Result<HashSet<u64>, StoreError> {
+        let sequences: Vec<u64> = settled.map(|settled| settled.fence.sequence).collect();
         let locked = self.store.locked(&sequences).await.inspect_err(|_| self.metrics.db_errors.increment())?;
         Ok(locked.into_iter().collect())
     }
@@ -253,17 +254,14 @@ impl Settler {
 
     /// Moves those out of a batch that wait for locked rows. False when there are none.
     async fn set_apart(&self, batch: &mut Batch, apart: &mut Vec<Outgoing>) -> bool {
-        let sequences: Vec<u64> = batch.settled.iter().map(|settled| settled.fence.sequence).collect();
-        let Ok(locked) = self.store.locked(&sequences).await else { return false };
-        if locked.is_empty() {
-            return false;
-        }
+        let Ok(locked) = self.locked(batch.settled.iter()).await else { return false };
+        let Some(first) = locked.iter().min() else { return false };
         tracing::warn!(
             events = locked.len(),
-            event.sequence = locked[0],
+            event.sequence = first,
             "somebody has locked the rows of events whose outcomes are to be stored; they wait, and hold up no others"
         );
-        apart.extend(batch.take(&locked.into_iter().collect()));
+        apart.extend(batch.take(&locked));
         true
     }
 }

@@ -16,8 +16,8 @@ use crate::store::{ClaimRequest, Claimed, StoreError, WaitsFor};
 /// keeps the planner from joining the whole table. The window adds up the payloads, so that a batch of large events is a small
 /// batch; `octet_length` of bytes reads no more than their header.
 ///
-/// A claim need not outlive a crash of the server, where an outcome must: its commit does not wait for the disk, nor for a
-/// standby (measured: a fifth more of claims and outcomes). What is lost that way is due again, and its outcome fenced off.
+/// A claim is as durable as an outcome. Committed without waiting for the disk (a fifth more of claims and outcomes), a crash of
+/// the server forgets it and gives its number out again: two deliveries with one fence, of which either's outcome counts.
 /// $1 the owner, $2 the lease, $3 most rows, $4 most bytes, $5 the youngest age; spans in microseconds.
 pub(super) const CLAIM: &str = "
 UPDATE outbox_event
@@ -30,7 +30,7 @@ WHERE ctid = ANY (ARRAY (
           WHERE due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
             AND created_at <= now() - $5::bigint * interval '1 microsecond'
           ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
-  WHERE bytes_before < $4::bigint AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'))
+  WHERE bytes_before < $4::bigint))
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now()";
 
@@ -50,7 +50,7 @@ WHERE ctid = ANY (ARRAY (
             AND lane = ANY (ARRAY (SELECT lane FROM outbox_event_lane
                                    WHERE owner = $1::text AND lease_end > now() AND lane = ANY ($6::smallint[])))
           ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
-  WHERE bytes_before < $4::bigint AND (SELECT set_config('synchronous_commit', 'off', true)) = 'off'))
+  WHERE bytes_before < $4::bigint))
 RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now(),
           (SELECT earlier.seq FROM outbox_event AS earlier
