@@ -6,20 +6,30 @@ use crate::fault::Fault;
 use crate::workspace::{Workspace, run};
 
 /// What a host is built for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// Looking at it; dependencies are optimised, the host itself is not.
     Dev,
-    /// Measuring it.
+    /// Measuring it while it changes: optimised, and built again soon after a changed line.
+    Fast,
+    /// Measuring what is shipped.
     Release,
+}
+
+impl Profile {
+    /// Its name in Cargo.toml, and its folder under the target directory.
+    const fn name_and_folder(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Dev => ("dev", "debug"),
+            Self::Fast => ("fast", "fast"),
+            Self::Release => ("release", "release"),
+        }
+    }
 }
 
 /// Builds `outbox` and tells where it is.
 pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf, Fault> {
-    let (folder, flag) = match profile {
-        Profile::Dev => ("debug", None),
-        Profile::Release => ("release", Some("--release")),
-    };
-    run(workspace.cargo().args(["build", "--package", "outbox", "--bin", "outbox"]).args(flag))?;
+    let (name, folder) = profile.name_and_folder();
+    run(workspace.cargo().args(["build", "--package", "outbox", "--bin", "outbox", "--profile", name]))?;
     Ok(workspace.target.join(folder).join("outbox").with_extension(std::env::consts::EXE_EXTENSION))
 }

@@ -35,7 +35,10 @@ cargo xtask COMMAND [ARGUMENTS]
                        both, that one is used
   servers              starts the two servers, prints for a shell what tells the tests of them, and runs until Ctrl-C
   plugins              builds the sample plugins into target/plugins/NAME.wasm
-  bench [ARGUMENTS]    builds the host for release and the plugin noop, then runs `outbox bench ARGUMENTS`
+  bench [--fast] [ARGUMENTS]
+                       builds the host and the plugin noop, then runs `outbox bench ARGUMENTS`; measures the profile
+                       `release`, which is what is shipped and takes many minutes to build, or with --fast the
+                       profile `fast`, which is optimised too and is built again in about a minute after a change
 
 What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the database servers by apt-get, if you
 are root; Python's drivers for them by pip, into target/python.
