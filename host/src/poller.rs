@@ -254,7 +254,10 @@ impl Poller {
         let lease_end = Instant::now() + self.lease;
         let claimed = self.store.claim(&request).await?;
         let taken = claimed.len();
-        let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX);
+        // A batch that its bytes cut short is a full one too: there may be more.
+        let bytes: usize =
+            claimed.iter().filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.payload_bytes().len()).sum();
+        let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
         let deliveries = self.accept(claimed, lease_end).await;
         let count = deliveries.len();
         let refused = self.queue.push(Path::Cold, deliveries);

@@ -5,6 +5,7 @@ mod claims;
 mod common;
 mod dispatch;
 mod languages;
+mod large;
 mod lifecycle;
 mod order;
 mod purge;

@@ -78,6 +78,10 @@ impl Side {
     fn has_room(&self, count: usize, bytes: usize) -> bool {
         self.deliveries.len() < count && (self.bytes < bytes || self.deliveries.is_empty())
     }
+
+    fn is_half_empty(&self, count: usize, bytes: usize) -> bool {
+        self.deliveries.len() <= count / 2 && (self.bytes <= bytes / 2 || self.deliveries.is_empty())
+    }
 }
 
 impl Queue {
@@ -184,7 +188,7 @@ impl Queue {
         self.limits.hot - sides.hot.deliveries.len()
     }
 
-    /// Waits until at least half of the cold side is free, or the queue is closed.
+    /// Waits until at least half of the cold side is free, by number and by bytes, or the queue is closed.
     pub async fn cold_half_empty(&self) {
         loop {
             let taken = self.taken.notified();
@@ -193,7 +197,7 @@ impl Queue {
             taken.as_mut().enable();
             {
                 let sides = self.lock();
-                if sides.closed || sides.cold.deliveries.len() * 2 <= self.limits.cold {
+                if sides.closed || sides.cold.is_half_empty(self.limits.cold, self.limits.bytes.as_usize()) {
                     return;
                 }
             }
@@ -255,6 +259,8 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::event::{Envelope, Event};
 
@@ -285,6 +291,20 @@ mod tests {
         assert_eq!(queue.push(Path::Cold, deliveries(Path::Cold, 2, 20_000)).len(), 1, "by bytes, but never none");
         queue.close();
         assert_eq!(queue.push(Path::Hot, deliveries(Path::Hot, 1, 1)).len(), 1, "after the closing");
+    }
+
+    #[test]
+    fn half_of_the_cold_side_is_free_only_when_it_is_by_number_and_by_bytes() {
+        let queue = Queue::new(QueueLimits { hot: 1, cold: 4, bytes: ByteSize::kib(10) });
+        let waits = || queue.cold_half_empty().now_or_never().is_none();
+        assert!(!waits(), "empty");
+        assert!(queue.push(Path::Cold, deliveries(Path::Cold, 1, 20_000)).is_empty());
+        assert!(waits(), "one event with all the bytes");
+        queue.try_take();
+        assert!(queue.push(Path::Cold, deliveries(Path::Cold, 3, 1)).is_empty());
+        assert!(waits(), "three of four");
+        queue.try_take();
+        assert!(!waits(), "two of four");
     }
 
     #[tokio::test]

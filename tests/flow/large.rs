@@ -1,0 +1,57 @@
+//! Payloads so large that the queue is full by bytes long before it is full by number.
+
+use std::sync::Arc;
+
+use outbox::dispatcher::DispatcherConfig;
+use outbox::event::OwnerId;
+use outbox::store::{NewRow, Ownership};
+use outbox::{DispatchResult, Envelope, Event};
+use support::{Harness, PATIENCE, Sqlite, eventually};
+
+use crate::common::{HOUR, ROUTE, drowsy, outbox};
+
+const MIB: usize = 1 << 20;
+
+/// One thread for the whole host: a poller that spins lets nobody else run, not even a timeout, so the test waits outside.
+#[test]
+fn a_hundred_payloads_of_one_mebibyte_are_delivered_on_one_thread() {
+    let (delivered, answer) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
+        runtime.block_on(deliver_a_hundred_large_payloads());
+        delivered.send(()).expect("the test waits");
+    });
+    assert_eq!(answer.recv_timeout(PATIENCE * 2), Ok(()), "all of them are delivered");
+}
+
+async fn deliver_a_hundred_large_payloads() {
+    let db = Sqlite::fresh().await;
+    write_cold(&db, 100, MIB).await;
+    let config = DispatcherConfig { workers: 1, ..DispatcherConfig::default() };
+    // The poller looks at the table by itself only once: a batch that was cut by its bytes must lead to the next one.
+    let outbox = outbox(&db)
+        .dispatcher(config)
+        .poller(drowsy())
+        .listener(ROUTE, async |event: Arc<Event>| {
+            assert_eq!(event.payload_bytes().len(), MIB);
+            tokio::task::yield_now().await;
+            Ok(DispatchResult::Done)
+        })
+        .start()
+        .await
+        .expect("starts");
+
+    eventually("all are DONE", async || db.store().stats().await.expect("counts").done == 100).await;
+
+    outbox.shutdown().await;
+}
+
+/// Written by a program that is no host: nothing of it goes the hot way.
+async fn write_cold(db: &dyn Harness, count: usize, bytes: usize) {
+    let ownership = Ownership { owner: OwnerId::generate("writer"), lease: HOUR };
+    for number in 0..count {
+        let envelope = Envelope::new("OrderPlaced").aggregate("Order", number.to_string());
+        let envelope = envelope.bytes("application/octet-stream", vec![0; bytes]).expect("a good envelope");
+        db.store().write(&[NewRow { envelope: &envelope, claimed: false }], &ownership).await.expect("writes");
+    }
+}
