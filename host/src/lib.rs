@@ -19,6 +19,7 @@ pub mod outbox;
 pub mod poller;
 pub mod purge;
 pub mod queue;
+mod routes;
 mod settler;
 pub mod store;
 pub mod time;

@@ -3,7 +3,6 @@
 mod builder;
 mod mode;
 mod parts;
-mod routes;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -14,6 +14,7 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::order::{LOOK_AGAIN, Lanes, Order, Place};
 use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
+use crate::routes;
 use crate::settler::SettlerHandle;
 use crate::store::{ClaimRequest, Claimed, Due, LANES, LineRequest, Settlement, Store, StoreError, WaitsFor};
 use crate::units::duration;
@@ -79,6 +80,8 @@ pub(crate) struct Poller {
     pub(crate) lanes: Option<Arc<Lanes>>,
     /// When what waits behind others was let go last, where order is not asked for.
     pub(crate) swept_at: Option<Instant>,
+    /// Whether the last batch of unparked events was a full one.
+    pub(crate) unparking: bool,
 }
 
 /// What one turn came to.
@@ -92,8 +95,10 @@ pub(crate) enum Turn {
     NoRoom,
 }
 
-/// Parked events given back to time by one statement.
-const UNPARK_BATCH: u32 = 1_000;
+/// Most parked events given back to time by one turn.
+const UNPARK_BATCH: usize = 1_000;
+/// How soon an event is looked at again whose route could not be looked up.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The least rest when something is due but was not ours to claim.
 const NOT_OURS: Duration = Duration::from_millis(100);
 /// How soon there may be room in the lines.
@@ -155,13 +160,16 @@ impl Poller {
 
     /// One turn of the crank: unpark what has a listener now, claim, queue.
     async fn turn(&mut self, after_a_rest: bool, changes: &mut watch::Receiver<u64>) -> Result<Turn, StoreError> {
-        if changes.has_changed().unwrap_or(false) || after_a_rest {
+        if changes.has_changed().unwrap_or(false) || after_a_rest || self.unparking {
             changes.mark_unchanged();
             self.unpark().await?;
         }
         self.unblock(after_a_rest).await?;
         let (turn, claimed) =
             self.claim(if after_a_rest { self.config.batch_size } else { self.config.drain_batch_size }).await?;
+        if turn == Turn::Drained && self.unparking {
+            return Ok(Turn::Full);
+        }
         if turn == Turn::Drained
             && let Some(due) = self.store.next_due().await?
         {
@@ -171,10 +179,16 @@ impl Poller {
         Ok(turn)
     }
 
-    /// Also when nothing changed: an event may have been parked just after its listener came.
-    async fn unpark(&self) -> Result<(), StoreError> {
+    /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can be
+    /// claimed at once: another host that has no listener for these events would claim the rest, and park it again.
+    async fn unpark(&mut self) -> Result<(), StoreError> {
         let routes = self.listeners.open_routes();
-        while !routes.is_empty() && self.store.unpark(&routes, UNPARK_BATCH).await? == u64::from(UNPARK_BATCH) {}
+        let limit = self.room().0.min(UNPARK_BATCH);
+        self.unparking = !routes.is_empty();
+        if self.unparking && limit > 0 {
+            let limit = u32::try_from(limit).expect("at most a thousand");
+            self.unparking = self.store.unpark(&routes, limit).await? == u64::from(limit);
+        }
         Ok(())
     }
 
@@ -273,9 +287,10 @@ impl Poller {
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(claimed.len());
         let mut elsewhere = Vec::new();
+        let routes_known = self.ask_for_routes(&claimed).await;
         for claim in claimed {
             let (fence, behind) = (claim.fence, claim.behind);
-            match self.judge(claim) {
+            match self.judge(claim, routes_known) {
                 Err(settlement) => {
                     if let Settlement::Dead { error, .. } = &settlement {
                         tracing::error!(event.sequence = fence.sequence, error, "an event is dead");
@@ -327,7 +342,18 @@ impl Poller {
         }
     }
 
-    fn judge(&self, claim: Claimed) -> Result<(crate::event::Event, u32), Settlement> {
+    /// Asks the table which routes have a listener in any host, before an event is given up because none is known here: another
+    /// host may have started a moment ago. False when the table does not say.
+    async fn ask_for_routes(&self, claimed: &[Claimed]) -> bool {
+        let routes = claimed.iter().filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.route());
+        if !self.listeners.gives_up_any(routes) {
+            return true;
+        }
+        let learned = routes::learn(&*self.store, &self.listeners).await;
+        learned.inspect_err(|_| self.metrics.db_errors.increment()).is_ok()
+    }
+
+    fn judge(&self, claim: Claimed, routes_known: bool) -> Result<(crate::event::Event, u32), Settlement> {
         let dead = |error: String| Settlement::Dead { error, counted: false, blocks: false };
         let event = claim.event.map_err(|why| dead(format!("the row cannot be read: {why}")))?;
         match claim.due {
@@ -337,6 +363,9 @@ impl Poller {
         }
         if claim.claims > self.max_claims {
             return Err(dead(format!("its host stopped {} times while delivering it", self.max_claims)));
+        }
+        if !routes_known && self.listeners.gives_up_any([event.route()].into_iter()) {
+            return Err(Settlement::Released { after: ASK_AGAIN });
         }
         Ok((event, claim.deferrals))
     }

@@ -9,6 +9,7 @@ mod large;
 mod lifecycle;
 mod order;
 mod purge;
+mod rolling;
 mod routes;
 mod two_databases;
 mod wake;
@@ -37,6 +38,11 @@ on_every_database! {
     acceptance::commit_reaches_the_listener_by_the_hot_path_and_ends_done,
     acceptance::overflow_is_picked_up_by_the_poller,
     acceptance::repeated_failure_walks_retry_to_dead_with_the_right_attempts,
+    rolling::an_older_host_kills_no_event_of_a_route_that_only_a_newer_one_answers,
+    rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
+    rolling::a_host_without_any_listener_parks_what_is_due,
+    rolling::a_route_is_noted_before_its_host_has_started,
+    rolling::a_route_that_nobody_ever_answered_still_ends_dead,
     order::events_of_one_aggregate_are_delivered_in_order_though_some_fail,
     order::two_events_of_one_aggregate_are_never_with_a_listener_at_once,
     order::one_busy_aggregate_does_not_keep_the_others_waiting,

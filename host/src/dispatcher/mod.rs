@@ -19,11 +19,12 @@ pub use config::{DispatcherConfig, Unroutable};
 pub use interceptor::Interceptor;
 pub use settle::{Policy, settle};
 
+use crate::bell::Bell;
 use crate::health::Health;
 use crate::listener::{Listeners, Outcome, RetryPolicy};
 use crate::metrics::Metrics;
 use crate::order::Order;
-use crate::queue::{Delivery, InFlight, Queue};
+use crate::queue::{Delivery, InFlight, Path, Queue};
 use crate::settler::{Keeps, Settler, SettlerHandle};
 use crate::store::{Settlement, Store};
 use crate::wake::Wake;
@@ -61,6 +62,7 @@ impl Dispatcher {
         in_flight: Arc<InFlight>,
         store: Arc<dyn Store>,
         wake: Arc<Wake>,
+        bell: Arc<Bell>,
         health: &Health,
     ) -> Self {
         let shared = Arc::new(shared);
@@ -69,6 +71,7 @@ impl Dispatcher {
         let settler = Settler {
             store: store.clone(),
             wake,
+            bell,
             metrics: shared.metrics.clone(),
             queue: shared.queue.clone(),
             at_work: shared.at_work.clone(),
@@ -159,17 +162,32 @@ async fn visit(shared: &Shared, worker: usize, delivery: &Delivery) -> Option<Se
         return Some(Settlement::Parked { reason });
     }
     let found = shared.listeners.find(delivery.event.route());
+    let mut awaited = None;
     let outcome = match &found {
         Some(found) => attempt::attempt(shared, worker, delivery, found).await?,
-        None => Outcome::Unroutable(shared.listeners.unroutable(delivery.event.route())),
+        None => {
+            awaited = shared.listeners.awaited(delivery.event.route());
+            unroutable(shared, delivery, awaited.as_deref())
+        }
     };
     let registration = found.as_ref().map(|found| &found.registration);
     let policy = Policy {
         retry: registration.and_then(|own| own.retry.as_deref()).unwrap_or(&*shared.retry),
         max_attempts: registration.and_then(|own| own.max_attempts).unwrap_or(shared.config.max_attempts),
         max_deferrals: shared.config.max_deferrals,
-        park_unroutable: shared.config.unroutable == Unroutable::Park
-            || (found.is_none() && shared.listeners.is_remembered(delivery.event.route())),
+        park_unroutable: shared.config.unroutable == Unroutable::Park || awaited.is_some(),
     };
     Some(settle(outcome, delivery.attempts(), delivery.deferrals, &policy))
+}
+
+/// What becomes of an event that nobody answers here; `awaited` is why it waits for a listener.
+fn unroutable(shared: &Shared, delivery: &Delivery, awaited: Option<&str>) -> Outcome {
+    let reason = shared.listeners.unroutable(delivery.event.route());
+    match awaited {
+        Some(why) => Outcome::Unroutable(format!("{reason}; it waits for one: {why}")),
+        // The poller asks the table for routes before it hands on an event that would be given up. This one came straight from
+        // its commit, so nobody has asked.
+        None if delivery.path == Path::Hot && delivery.fence().is_some() => Outcome::Busy { after: Duration::ZERO },
+        None => Outcome::Unroutable(reason),
+    }
 }

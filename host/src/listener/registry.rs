@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
 use super::{Breaker, BreakerConfig, Listener, RetryPolicy};
@@ -106,6 +106,8 @@ pub struct Listeners {
     version: watch::Sender<u64>,
     /// Routes that somebody paused, with what to say of it.
     paused: ArcSwap<HashMap<Route, String>>,
+    /// Why routes may be missing here; see [`Listeners::set_incomplete`].
+    incomplete: ArcSwapOption<String>,
 }
 
 impl Default for Listeners {
@@ -115,6 +117,7 @@ impl Default for Listeners {
             remembered: Mutex::default(),
             version: watch::Sender::new(0),
             paused: ArcSwap::default(),
+            incomplete: ArcSwapOption::empty(),
         }
     }
 }
@@ -181,6 +184,30 @@ impl Listeners {
     #[must_use]
     pub fn is_remembered(&self, route: &Route) -> bool {
         self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(route)
+    }
+
+    /// Says why routes may be missing: a plugin did not load, or is still being loaded, and nobody knows yet what it answers.
+    /// `None` when none is missing.
+    pub fn set_incomplete(&self, why: Option<String>) {
+        self.incomplete.store(why.map(Arc::new));
+    }
+
+    /// Why events of a route that nobody answers here wait for a listener; `None` when there is no reason to wait.
+    #[must_use]
+    pub fn awaited(&self, route: &Route) -> Option<String> {
+        if self.is_remembered(route) {
+            return Some("it had a listener before, or has one in another host".to_owned());
+        }
+        if let Some(why) = &*self.incomplete.load() {
+            return Some(why.to_string());
+        }
+        self.table.load().is_empty().then(|| "this host has no listener at all".to_owned())
+    }
+
+    /// Whether events of any of these routes would be given up: nobody answers it, and there is no reason to wait.
+    pub(crate) fn gives_up_any<'r>(&self, mut routes: impl Iterator<Item = &'r Route>) -> bool {
+        let table = self.table.load();
+        routes.any(|route| !table.contains_key(route) && self.awaited(route).is_none())
     }
 
     /// The routes that are answered now, sorted.
@@ -295,6 +322,21 @@ mod tests {
         listeners.replace("a", vec![registration("Order", "OrderPaid")]).expect("its own");
         assert!(listeners.find(&placed).is_none());
         assert!(listeners.is_remembered(&placed));
+    }
+
+    #[test]
+    fn events_wait_for_a_listener_when_there_was_one_or_routes_may_be_missing_or_there_is_none_at_all() {
+        let listeners = Listeners::default();
+        let (placed, paid) = (registration("Order", "OrderPlaced"), Route::new("Order", "OrderPaid").expect("valid"));
+        assert!(listeners.awaited(&paid).is_some(), "there is no listener at all");
+        listeners.replace("a", vec![placed]).expect("free");
+        assert_eq!(listeners.awaited(&paid), None);
+        listeners.set_incomplete(Some("the plugin b did not load".to_owned()));
+        assert_eq!(listeners.awaited(&paid).as_deref(), Some("the plugin b did not load"));
+        listeners.set_incomplete(None);
+        assert!(listeners.gives_up_any([&paid].into_iter()));
+        listeners.remember([paid.clone()]);
+        assert!(!listeners.gives_up_any([&paid].into_iter()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::parts::Parts;
-use super::{Mode, Outbox, Running, routes};
+use super::{Mode, Outbox, Running};
 use crate::bell;
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared};
 use crate::event::{NameError, Route};
@@ -14,6 +14,7 @@ use crate::listener::{Exponential, Listener, Listeners, Registration, RetryPolic
 use crate::order::{Lanes, Order, OrderConfig};
 use crate::poller::PollerConfig;
 use crate::purge::{OnDone, Purge, PurgeConfig};
+use crate::routes;
 use crate::settler::Keeps;
 use crate::store::{Ownership, SharedStore, StoreError};
 use crate::writer::{Writer, WriterHook};
@@ -201,16 +202,24 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let listeners = Arc::new(Listeners::default());
         listeners.replace("native", self.listeners.map_err(StartError::Route)?)?;
         if self.mode != Mode::WriterOnly {
-            let known = store.routes().await?;
-            listeners.set_paused(routes::paused(known.clone()));
-            listeners.remember(known.into_iter().filter(|known| known.first_seen_at.is_some()).map(|known| known.route));
+            routes::learn(&*store, &listeners).await?;
         }
-        // Last of what can fail: from here on everything runs or nothing does.
         #[cfg(feature = "wasm")]
         let plugins = match self.plugins.take().filter(|_| self.mode != Mode::WriterOnly) {
             Some(config) => Some(crate::wasm::Plugins::start(config, self.dispatcher.workers, listeners.clone()).await?),
             None => None,
         };
+        // Last of what can fail: from here on everything runs or nothing does. Before anybody learns that this host is there and
+        // writes events for it: a host without these listeners must know that somebody has them.
+        if self.mode != Mode::WriterOnly
+            && let Err(error) = routes::note(&*store, &listeners).await
+        {
+            #[cfg(feature = "wasm")]
+            if let Some(plugins) = plugins {
+                plugins.stop().await;
+            }
+            return Err(error.into());
+        }
         let parts = Parts::new(&self.dispatcher, &self.label);
         let (stopped, stop) = watch::channel(false);
         let health = Health::default();
@@ -237,7 +246,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 },
                 order: order.clone(),
             };
-            Dispatcher::start(shared, parts.in_flight.clone(), store.clone(), parts.wake.clone(), &health)
+            let (wake, bell) = (parts.wake.clone(), parts.bell.clone());
+            Dispatcher::start(shared, parts.in_flight.clone(), store.clone(), wake, bell, &health)
         });
         let poller = dispatcher.as_ref().map(|dispatcher| {
             // Set once, here, before anybody writes.

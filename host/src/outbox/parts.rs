@@ -103,6 +103,7 @@ impl Parts {
             order: None,
             lanes: None,
             swept_at: None,
+            unparking: false,
         }
     }
 }

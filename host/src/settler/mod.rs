@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 pub(crate) use handle::{Keeps, SettlerHandle};
 use outgoing::{Batch, Outgoing};
 
+use crate::bell::Bell;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::order::Order;
@@ -39,6 +40,8 @@ const FIRST_REST: Duration = Duration::from_millis(20);
 pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) wake: Arc<Wake>,
+    /// For parked events, which another node may have a listener for.
+    pub(crate) bell: Arc<Bell>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) keeps: Keeps,
@@ -158,6 +161,9 @@ impl Settler {
             self.note_aside(&batch.settled);
             log_dead(batch);
             wake_for(&self.wake, &batch.settled);
+            if batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. })) {
+                self.bell.ring();
+            }
         }
         for (settled, kept) in batch.settled.drain(..).zip(batch.kept.drain(..)) {
             if let Some(turn) = kept.turn {

@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Notes which routes have a listener, so that their events are parked while it is away, and learns which are paused; until it
 /// is stopped.
-pub(super) async fn keep(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut stopped: watch::Receiver<bool>) {
+pub(crate) async fn keep(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut stopped: watch::Receiver<bool>) {
     let mut changes = listeners.changes();
     let mut noted = Vec::new();
     let mut failing = false;
@@ -49,13 +49,29 @@ async fn step(
         store.remember_routes(&routes).await?;
         *noted = routes;
     }
-    listeners.set_paused(paused(store.routes().await?));
+    learn(store, listeners).await
+}
+
+/// Notes which routes have a listener here, and says so when there are none.
+pub(crate) async fn note(store: &dyn Store, listeners: &Listeners) -> Result<(), StoreError> {
+    let routes = listeners.routes();
+    if routes.is_empty() {
+        tracing::warn!("this host has no listener: it parks the events that are due until it has one, or another host has");
+    }
+    store.remember_routes(&routes).await
+}
+
+/// Learns which routes are paused, and which have a listener in any host or had one.
+pub(crate) async fn learn(store: &dyn Store, listeners: &Listeners) -> Result<(), StoreError> {
+    let known = store.routes().await?;
+    listeners.set_paused(paused(&known));
+    listeners.remember(known.into_iter().filter(|known| known.first_seen_at.is_some()).map(|known| known.route));
     Ok(())
 }
 
 /// The paused routes, each with what its events are parked with.
-pub(super) fn paused(routes: Vec<RouteRecord>) -> HashMap<Route, String> {
-    routes.into_iter().filter(|known| known.paused_at.is_some()).map(|known| (known.route.clone(), reason(&known))).collect()
+fn paused(routes: &[RouteRecord]) -> HashMap<Route, String> {
+    routes.iter().filter(|known| known.paused_at.is_some()).map(|known| (known.route.clone(), reason(known))).collect()
 }
 
 fn reason(known: &RouteRecord) -> String {
