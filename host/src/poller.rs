@@ -72,7 +72,7 @@ pub(crate) struct Poller {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,
-    pub(crate) max_claims: u32,
+    pub(crate) max_starts: u32,
     pub(crate) config: PollerConfig,
     /// For order by aggregate.
     pub(crate) order: Option<Arc<Order>>,
@@ -97,6 +97,9 @@ pub(crate) enum Turn {
 
 /// Most parked events given back to time by one turn.
 const UNPARK_BATCH: usize = 1_000;
+/// An event that so many hosts held when they went may have stopped them; it is delivered alone from then on. One is not enough:
+/// after every `kill -9`, all that was in hand would have to go one by one.
+const HOSTS_GONE: u32 = 2;
 /// How soon an event is looked at again whose route could not be looked up.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The least rest when something is due but was not ours to claim.
@@ -283,7 +286,11 @@ impl Poller {
     }
 
     /// Turns claims into deliveries; what can never be one is settled at once.
-    async fn accept(&self, claimed: Vec<Claimed>, lease_end: Instant) -> Vec<Delivery> {
+    async fn accept(&self, mut claimed: Vec<Claimed>, lease_end: Instant) -> Vec<Delivery> {
+        if self.lanes.is_none() && claimed.iter().any(|claim| claim.starts > 0) {
+            // Those that may stop this host come last, the likeliest at the very end.
+            claimed.sort_by_key(|claim| claim.starts);
+        }
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(claimed.len());
         let mut elsewhere = Vec::new();
@@ -297,10 +304,10 @@ impl Poller {
                     }
                     self.settler.send_claim(fence, settlement).await;
                 }
-                Ok((event, deferrals)) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
+                Ok((event, deferrals, alone)) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
                     Some(mark) => {
                         let event = Arc::new(event);
-                        let delivery = Delivery { event, batch, path: Path::Cold, deferrals, mark, turn: None };
+                        let delivery = Delivery { event, batch, path: Path::Cold, deferrals, alone, mark, turn: None };
                         let Some(order) = &self.order else {
                             deliveries.push(delivery);
                             continue;
@@ -353,7 +360,8 @@ impl Poller {
         learned.inspect_err(|_| self.metrics.db_errors.increment()).is_ok()
     }
 
-    fn judge(&self, claim: Claimed, routes_known: bool) -> Result<(crate::event::Event, u32), Settlement> {
+    /// The event, its deferrals, and whether it must be delivered alone; or what becomes of it instead.
+    fn judge(&self, claim: Claimed, routes_known: bool) -> Result<(crate::event::Event, u32, bool), Settlement> {
         let dead = |error: String| Settlement::Dead { error, counted: false, blocks: false };
         let event = claim.event.map_err(|why| dead(format!("the row cannot be read: {why}")))?;
         match claim.due {
@@ -361,12 +369,13 @@ impl Poller {
             Due::Expired => return Err(dead("expired: expires_at passed before it was done".to_owned())),
             Due::Now => {}
         }
-        if claim.claims > self.max_claims {
-            return Err(dead(format!("its host stopped {} times while delivering it", self.max_claims)));
+        if claim.starts >= self.max_starts {
+            return Err(dead(format!("its host stopped {} times while it delivered this event and no other", claim.starts)));
         }
         if !routes_known && self.listeners.gives_up_any([event.route()].into_iter()) {
             return Err(Settlement::Released { after: ASK_AGAIN });
         }
-        Ok((event, claim.deferrals))
+        let alone = claim.claims > HOSTS_GONE || claim.starts > 0;
+        Ok((event, claim.deferrals, alone))
     }
 }

@@ -26,8 +26,6 @@ const KILLS: usize = 5;
 const KILLED: Settings<'_> = &[
     ("OUTBOX_DISPATCHER__LEASE", "6s"),
     ("OUTBOX_DISPATCHER__DEADLINE", "2s"),
-    // In a long run some event meets many kills, none of them its fault.
-    ("OUTBOX_DISPATCHER__MAX_CLAIMS", "100"),
     ("OUTBOX_DISPATCHER__COLD_QUEUE", "16"),
     ("OUTBOX_POLLER__DRAIN_BATCH_SIZE", "16"),
     ("OUTBOX_POLLER__INTERVAL", "100ms"),

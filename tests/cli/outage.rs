@@ -16,12 +16,8 @@ const EVENTS: usize = 600;
 /// How long the trouble lasts: a plan, not a wait for something.
 const TROUBLE: Duration = Duration::from_secs(2);
 
-const SETTINGS: Settings<'_> = &[
-    ("OUTBOX_DISPATCHER__MAX_CLAIMS", "100"),
-    ("OUTBOX_POLLER__INTERVAL", "100ms"),
-    ("OUTBOX_RETRY__POLICY", "fixed"),
-    ("OUTBOX_RETRY__BASE", "100ms"),
-];
+const SETTINGS: Settings<'_> =
+    &[("OUTBOX_POLLER__INTERVAL", "100ms"), ("OUTBOX_RETRY__POLICY", "fixed"), ("OUTBOX_RETRY__BASE", "100ms")];
 
 const WAITS: &str = "the database cannot be used yet; waiting until it can";
 const CAN_BE_USED: &str = "the database can be used";

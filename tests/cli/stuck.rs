@@ -15,7 +15,6 @@ const EVENTS: usize = 500;
 const SETTINGS: Settings<'_> = &[
     ("OUTBOX_DISPATCHER__LEASE", "2s"),
     ("OUTBOX_DISPATCHER__DEADLINE", "1s"),
-    ("OUTBOX_DISPATCHER__MAX_CLAIMS", "100"),
     ("OUTBOX_POLLER__INTERVAL", "100ms"),
     ("OUTBOX_RETRY__POLICY", "fixed"),
     ("OUTBOX_RETRY__BASE", "100ms"),

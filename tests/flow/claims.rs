@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
-use outbox::event::OwnerId;
+use outbox::event::{Fence, OwnerId};
 use outbox::poller::PollerConfig;
 use outbox::store::ClaimRequest;
 use outbox::time::Timestamp;
@@ -17,10 +17,10 @@ use tokio::sync::Semaphore;
 use crate::common::{HOUR, ROUTE, at_rest, commit, commit_one, done, drowsy, one_worker, order, orders, outbox, reaches, row};
 
 /// Whether another host gets an event.
-async fn takes_one(db: &Sqlite, owner: &OwnerId, lease: Duration) -> bool {
+async fn takes_one(db: &Sqlite, owner: &OwnerId, lease: Duration) -> Option<Fence> {
     let skip_recent = Duration::ZERO;
     let request = ClaimRequest { owner: owner.clone(), lease, limit: 1, max_bytes: 1_000, skip_recent, line: None };
-    db.sqlite().claim(&request).await.expect("claims").len() == 1
+    db.sqlite().claim(&request).await.expect("claims").first().map(|claimed| claimed.fence)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,9 +31,10 @@ async fn an_event_that_keeps_stopping_its_host_dies() {
     let dying = |label| OwnerId::generate(label);
     let ownership = outbox::store::Ownership { owner: dying("writer"), lease: HOUR };
     db.sqlite().write(&[row], &ownership).await.expect("writes");
-    // Five hosts took it and were never heard of again.
+    // Five hosts started it, with no other event at work, and were never heard of again.
     for _ in 0..5 {
-        assert!(takes_one(&db, &dying("host"), Duration::from_secs(30)).await);
+        let fence = takes_one(&db, &dying("host"), Duration::from_secs(30)).await.expect("it is due");
+        assert!(db.sqlite().start(fence).await.expect("counts"));
         db.let_pass(Duration::from_secs(31)).await;
     }
 
@@ -57,7 +58,7 @@ async fn the_outcome_of_a_lost_claim_is_fenced_off_and_counted() {
     // By the database's clock the lease is over, and another node takes the row while our listener is at work.
     db.let_pass(Duration::from_secs(31)).await;
     let other = OwnerId::generate("other");
-    assert!(takes_one(&db, &other, HOUR).await);
+    assert!(takes_one(&db, &other, HOUR).await.is_some());
     recorder.finish(1);
 
     eventually("the outcome is fenced off", async || outbox.metrics().counts().fenced_outcomes == 1).await;
@@ -83,7 +84,7 @@ async fn a_listener_whose_claim_was_taken_is_cut_off() {
     let other = OwnerId::generate("other");
     // Our own renewal may come first; then its new lease must end before another node can take the row.
     eventually("another node takes the row", async || {
-        let taken = takes_one(&db, &other, HOUR).await;
+        let taken = takes_one(&db, &other, HOUR).await.is_some();
         db.let_pass(lease * 2).await;
         taken
     })

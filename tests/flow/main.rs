@@ -4,6 +4,7 @@ mod acceptance;
 mod claims;
 mod common;
 mod dispatch;
+mod killer;
 mod languages;
 mod large;
 mod lifecycle;

@@ -1,6 +1,6 @@
 //! A rolling deploy: hosts on one table that do not answer the same routes.
 
-use outbox::{Mode, Outbox, OutboxBuilder, Registration, Route, Status, Store, TransactionalStore};
+use outbox::{Mode, Outbox, OutboxBuilder, Registration, Route, Status, TransactionalStore};
 use support::{Database, Recorder, eventually};
 
 use crate::common::{ROUTE, commit, done, eager, orders, reaches, row};
@@ -17,7 +17,8 @@ fn host<S: TransactionalStore + Clone>(store: S) -> OutboxBuilder<S> {
 async fn by_sql<D: Database>(db: &D) {
     for number in 0..BY_SQL {
         let values = format!("('OrderPlaced', 'Order', 'plain-{number}', '1')");
-        db.execute(&format!("INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload) VALUES {values}")).await;
+        db.execute(&format!("INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload) VALUES {values}"))
+            .await;
     }
 }
 

@@ -231,6 +231,27 @@ pub(crate) async fn the_claims_counter_grows_until_there_is_an_outcome(db: &dyn 
     assert_eq!(claim(db, 1).await[0].claims, 1);
 }
 
+pub(crate) async fn starts_are_counted_under_the_claim_until_there_is_an_outcome(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let mut fence = claim_one(db).await;
+    for starts in 1..=3 {
+        assert!(db.store().start(fence).await.expect("counts"));
+        assert_eq!(row(db, id).await.starts, starts);
+        db.let_pass(LEASE + MOMENT).await;
+        let old = fence;
+        let claimed = claim(db, 1).await;
+        assert_eq!(claimed[0].starts, starts, "a claim tells them");
+        fence = claimed[0].fence;
+        assert!(!db.store().start(old).await.expect("looks"), "the claim is lost");
+    }
+    settle(db, fence, Settlement::Released { after: Duration::ZERO }).await;
+    assert_eq!(row(db, id).await.starts, 3, "an event that was not started did not end");
+    fence = claim_one(db).await;
+    settle(db, fence, retry(Duration::ZERO)).await;
+    assert_eq!(row(db, id).await.starts, 0);
+    assert!(!db.store().start(fence).await.expect("looks"), "the outcome is stored");
+}
+
 pub(crate) async fn renewing_keeps_a_claim_beyond_its_lease(db: &dyn Harness) {
     write_one(db).await;
     let fence = claim_one(db).await;

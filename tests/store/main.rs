@@ -65,6 +65,7 @@ conformance! {
     claim::an_unreadable_row_comes_back_as_an_error_beside_the_others,
     claim::a_row_with_an_impossible_counter_does_not_spoil_the_batch,
     claim::the_claims_counter_grows_until_there_is_an_outcome,
+    claim::starts_are_counted_under_the_claim_until_there_is_an_outcome,
     claim::renewing_keeps_a_claim_beyond_its_lease,
     claim::only_our_own_live_claims_are_renewed,
     claim::what_nobody_has_locked_is_free_and_what_is_not_there_is_not_locked,

@@ -201,14 +201,18 @@ async fn a_migration_that_was_cut_in_the_middle_goes_on() {
     let db = MySql::fresh().await;
     let store = db.other_table("cut").await;
     let whole = store.migration_sql();
-    let middle = whole.find("CREATE TABLE IF NOT EXISTS cut_node").expect("a later table");
-    db.execute(&whole[..middle]).await;
+    // In the first step, and after all that a later one does but its note.
+    for middle in ["CREATE TABLE IF NOT EXISTS cut_node", "INSERT INTO cut_migration (version, name, applied_at) VALUES (2,"] {
+        let middle = whole.find(middle).expect("it is a part of the schema");
+        db.execute(&whole[..middle]).await;
 
-    let applied = store.migrate_up().await.expect("goes on");
+        let applied = store.migrate_up().await.expect("goes on");
 
-    assert_eq!(applied.len(), 1);
-    store.check_schema().await.expect("the schema is whole");
-    assert_eq!(db.number("SELECT COUNT(*) FROM cut_lane").await, 256);
+        assert!(!applied.is_empty());
+        store.check_schema().await.expect("the schema is whole");
+        assert_eq!(db.number("SELECT COUNT(*) FROM cut_lane").await, 256);
+        while store.migrate_down().await.expect("takes it back").is_some() {}
+    }
 }
 
 /// An account for a role, of this test alone: names have at most 32 characters.

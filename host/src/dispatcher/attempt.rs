@@ -16,6 +16,9 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How long an event steps back when its listener has no free place and others wait.
 const NO_PLACE: Duration = Duration::from_secs(1);
 
+/// How long an event steps back when its start could not be counted.
+const NOT_COUNTED: Duration = Duration::from_secs(1);
+
 /// What the attempt came to; `None` when the claim was lost, so that nothing may be written.
 pub(super) async fn attempt(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found) -> Option<Outcome> {
     let started = Instant::now();
@@ -34,6 +37,11 @@ pub(super) async fn attempt(shared: &Shared, worker: usize, delivery: &Delivery,
             Err(_) => places.acquire().await.ok(),
         },
     };
+    if delivery.alone
+        && let Err(instead) = count_start(shared, delivery).await
+    {
+        return instead;
+    }
     let outcome = match before(shared, &delivery.event).await {
         Err(failure) => Outcome::Failed(failure),
         Ok(()) => {
@@ -50,6 +58,20 @@ pub(super) async fn attempt(shared: &Shared, worker: usize, delivery: &Delivery,
         );
     }
     Some(outcome)
+}
+
+/// Counts the start of an event that is delivered alone. The one time that a worker waits for the database: what it knows when its
+/// host has stopped must be in the table before. `Err` is what the attempt came to instead.
+async fn count_start(shared: &Shared, delivery: &Delivery) -> Result<(), Option<Outcome>> {
+    let Some(fence) = delivery.fence() else { return Ok(()) };
+    match shared.store.start(fence).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(lost(shared, delivery, "before its listener was called")),
+        Err(_) => {
+            shared.metrics.db_errors.increment();
+            Err(Some(Outcome::Busy { after: NOT_COUNTED }))
+        }
+    }
 }
 
 async fn call(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found, started: Instant) -> Option<Outcome> {

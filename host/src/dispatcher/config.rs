@@ -23,8 +23,9 @@ pub struct DispatcherConfig {
     pub max_attempts: u32,
     /// Times a listener may ask for later before the event is dead. Default 1,000.
     pub max_deferrals: u32,
-    /// Claims without an outcome after which an event is dead: it kills its host. Default 5; at least 1.
-    pub max_claims: u32,
+    /// How often an event may stop its host before it is dead. Default 5; at least 1. Counted are only starts with no other event at
+    /// work: an event that two hosts held when they went is delivered like that.
+    pub max_starts: u32,
     /// The longest that a call of a listener may take when it has no deadline of its own. Default 20 s; below the lease.
     #[serde(with = "duration")]
     pub deadline: Duration,
@@ -63,7 +64,7 @@ impl Default for DispatcherConfig {
             queue_bytes: ByteSize::mib(32),
             max_attempts: 10,
             max_deferrals: 1_000,
-            max_claims: 5,
+            max_starts: 5,
             deadline: Duration::from_secs(20),
             lease: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
@@ -95,7 +96,7 @@ impl DispatcherConfig {
         at_least_one("cold_queue", self.cold_queue == 0);
         at_least_one("queue_bytes", self.queue_bytes.0 == 0);
         at_least_one("max_attempts", self.max_attempts == 0);
-        at_least_one("max_claims", self.max_claims == 0);
+        at_least_one("max_starts", self.max_starts == 0);
         at_least_one("settle_batch", self.settle_batch == 0);
         if self.lease < Duration::from_secs(1) {
             faults.push(format!(

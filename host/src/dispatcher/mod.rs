@@ -10,7 +10,7 @@ mod settle;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -24,10 +24,13 @@ use crate::health::Health;
 use crate::listener::{Listeners, Outcome, RetryPolicy};
 use crate::metrics::Metrics;
 use crate::order::Order;
-use crate::queue::{Delivery, InFlight, Path, Queue};
+use crate::queue::{AtWork, Delivery, InFlight, Path, Queue};
 use crate::settler::{Keeps, Settler, SettlerHandle};
 use crate::store::{Settlement, Store};
 use crate::wake::Wake;
+
+/// How long an event steps back that must be delivered alone, when a listener that blocks its thread keeps it from that.
+const NOT_ALONE: Duration = Duration::from_secs(30);
 
 /// What workers share.
 pub(crate) struct Shared {
@@ -38,7 +41,9 @@ pub(crate) struct Shared {
     pub(crate) config: DispatcherConfig,
     pub(crate) metrics: Arc<Metrics>,
     /// How many workers are with a listener right now.
-    pub(crate) at_work: Arc<AtomicUsize>,
+    pub(crate) at_work: Arc<AtWork>,
+    /// For events that are delivered alone: their starts are counted in the table.
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) keeps: Keeps,
     /// `None` where order by aggregate is not asked for.
     pub(crate) order: Option<Arc<Order>>,
@@ -57,19 +62,12 @@ pub struct Dispatcher {
 
 impl Dispatcher {
     /// Starts everything.
-    pub(crate) fn start(
-        shared: Shared,
-        in_flight: Arc<InFlight>,
-        store: Arc<dyn Store>,
-        wake: Arc<Wake>,
-        bell: Arc<Bell>,
-        health: &Health,
-    ) -> Self {
+    pub(crate) fn start(shared: Shared, in_flight: Arc<InFlight>, wake: Arc<Wake>, bell: Arc<Bell>, health: &Health) -> Self {
         let shared = Arc::new(shared);
         let (stopped, stop) = tokio::sync::watch::channel(false);
         let config = &shared.config;
         let settler = Settler {
-            store: store.clone(),
+            store: shared.store.clone(),
             wake,
             bell,
             metrics: shared.metrics.clone(),
@@ -89,7 +87,7 @@ impl Dispatcher {
         for worker in 0..shared.config.workers {
             workers.spawn(health.clone().watched("worker", work(worker, shared.clone(), settler.clone())));
         }
-        let keeper = lease::keep(store, in_flight.clone(), shared.config.lease, shared.metrics.clone(), stop);
+        let keeper = lease::keep(shared.store.clone(), in_flight.clone(), shared.config.lease, shared.metrics.clone(), stop);
         let lease_keeper = tokio::spawn(health.clone().watched("lease keeper", keeper));
         Self { shared, in_flight, settler, workers, settling, lease_keeper, stopped }
     }
@@ -134,9 +132,16 @@ impl Dispatcher {
 
 async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle) {
     while let Some(delivery) = shared.queue.take().await {
-        shared.at_work.fetch_add(1, Ordering::Relaxed);
-        let at_work = AtWork(&shared.at_work);
-        let settlement = visit(&shared, worker, &delivery).await;
+        let deadline = shared.config.deadline;
+        let at_work = if delivery.alone {
+            shared.at_work.enter_alone(deadline, deadline * 2).await
+        } else {
+            Some(shared.at_work.enter().await)
+        };
+        let settlement = match &at_work {
+            Some(_) => visit(&shared, worker, &delivery).await,
+            None => Some(Settlement::Released { after: NOT_ALONE }),
+        };
         // Before the sending: the settler stores at once when nobody is with a listener any more.
         drop(at_work);
         if let Some(settlement) = settlement {
@@ -144,15 +149,6 @@ async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle) {
         }
         // A worker whose listeners never wait would keep its thread from everybody else.
         tokio::task::coop::consume_budget().await;
-    }
-}
-
-/// Counts a worker as at work, also when it is cut off.
-struct AtWork<'a>(&'a AtomicUsize);
-
-impl Drop for AtWork<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -240,6 +240,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 config: self.dispatcher.clone(),
                 metrics: parts.metrics.clone(),
                 at_work: Arc::default(),
+                store: store.clone(),
                 keeps: Keeps {
                     erase_done: self.purge.on_done == OnDone::Delete,
                     dead_blocks: order.is_some() && self.order.dead_blocks(),
@@ -247,7 +248,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 order: order.clone(),
             };
             let (wake, bell) = (parts.wake.clone(), parts.bell.clone());
-            Dispatcher::start(shared, parts.in_flight.clone(), store.clone(), wake, bell, &health)
+            Dispatcher::start(shared, parts.in_flight.clone(), wake, bell, &health)
         });
         let poller = dispatcher.as_ref().map(|dispatcher| {
             // Set once, here, before anybody writes.

@@ -98,7 +98,7 @@ impl Parts {
             metrics: self.metrics.clone(),
             owner: self.owner.clone(),
             lease: dispatcher.lease,
-            max_claims: dispatcher.max_claims,
+            max_starts: dispatcher.max_starts,
             config,
             order: None,
             lanes: None,

@@ -36,6 +36,8 @@ pub struct Delivery {
     pub path: Path,
     /// Deferrals so far.
     pub deferrals: u32,
+    /// Whether it must be with its listener while no other event is: two hosts have gone while they held it.
+    pub alone: bool,
     /// Says that it is in this process's hands; let go when its outcome is stored.
     pub mark: Mark,
     /// Says that it is the one of its aggregate that may be delivered; `None` where order is not asked for.
@@ -46,7 +48,7 @@ impl Delivery {
     /// A delivery that was never deferred.
     #[must_use]
     pub fn new(event: Arc<Event>, mark: Mark, path: Path, batch: u64) -> Self {
-        Self { event, batch, path, deferrals: 0, mark, turn: None }
+        Self { event, batch, path, deferrals: 0, alone: false, mark, turn: None }
     }
 
     /// Counted failures so far.

@@ -2,6 +2,7 @@
 //!
 //! Hot events come straight from a commit, cold ones from the poller. This room knows nothing of databases or listeners.
 
+mod at_work;
 mod batches;
 mod delivery;
 mod in_flight;
@@ -12,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+pub(crate) use at_work::AtWork;
 pub(crate) use batches::Batches;
 pub use delivery::{Delivery, Path};
 pub use in_flight::{InFlight, Mark};

@@ -23,7 +23,7 @@ use crate::bell::Bell;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::order::Order;
-use crate::queue::{Queue, Turn};
+use crate::queue::{AtWork, Queue, Turn};
 use crate::store::{Settled, Settlement, Store, StoreError};
 use crate::wake::Wake;
 
@@ -48,7 +48,7 @@ pub(crate) struct Settler {
     /// `None` where order by aggregate is not asked for; then no event has a turn.
     pub(crate) order: Option<Arc<Order>>,
     /// How many workers are with a listener right now.
-    pub(crate) at_work: Arc<AtomicUsize>,
+    pub(crate) at_work: Arc<AtWork>,
     /// How many batches the database refuses just now.
     pub(crate) failing: AtomicUsize,
     /// Most outcomes written by one statement.
@@ -201,7 +201,7 @@ impl Settler {
     async fn fill(&self, outgoing: &mut mpsc::Receiver<Outgoing>, batch: &mut Vec<Outgoing>) {
         let until = tokio::time::Instant::now() + self.delay;
         while batch.len() < self.batch_size {
-            let nobody_at_work = self.at_work.load(Ordering::Relaxed) == 0 && self.queue.depth() == (0, 0);
+            let nobody_at_work = self.at_work.is_empty() && self.queue.depth() == (0, 0);
             if nobody_at_work && outgoing.is_empty() {
                 return;
             }

@@ -34,6 +34,8 @@ pub struct Claimed {
     pub deferrals: u32,
     /// Claims since the last outcome, this one included.
     pub claims: u32,
+    /// Times since the last outcome that it was started alone; see [`Store::start`](super::Store::start).
+    pub starts: u32,
     /// Whether it is really time.
     pub due: Due,
     /// The `seq` of an earlier event of its aggregate that it waits for, as they stood before the claim: the last one, this batch's

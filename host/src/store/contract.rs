@@ -86,6 +86,13 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
 
+    /// Counts that a claimed event is started now, with no other event's listener at work in its host: if nothing more is heard
+    /// of it, it has stopped that host. False when the claim is lost.
+    ///
+    /// # Errors
+    /// The database's own. A repeat counts again.
+    async fn start(&self, fence: Fence) -> Result<bool, StoreError>;
+
     /// Writes outcomes, each under its fence, all or none. Returns how many were dropped because somebody else holds the
     /// event by now, or it is finished.
     ///

@@ -39,6 +39,8 @@ pub struct Record {
     pub deferrals: u32,
     /// Claims since the last outcome.
     pub claims: u32,
+    /// Times since the last outcome that it was started alone, because its hosts had gone while they held it.
+    pub starts: u32,
     /// Claims in all.
     pub claim_seq: u64,
     /// Times it was brought back from DEAD.

@@ -61,6 +61,10 @@ impl Store for MySqlStore {
         claim::claim(self, request).await
     }
 
+    async fn start(&self, fence: Fence) -> Result<bool, StoreError> {
+        claim::start(self, fence).await
+    }
+
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
         settle::settle(self, settled).await
     }

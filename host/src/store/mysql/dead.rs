@@ -36,13 +36,13 @@ ORDER BY seq LIMIT ?";
 const REPLAY_CHOSEN: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
     expires_at = NULL, blocks = 0
 WHERE status = 3";
 
 const REPLAY: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
     expires_at = NULL, blocks = 0
 WHERE event_id = ? AND status = 3";
 

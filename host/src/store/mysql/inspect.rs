@@ -25,7 +25,7 @@ FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
 /// limit once.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
-       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays,
+       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
@@ -45,7 +45,7 @@ ORDER BY seq LIMIT ?";
 
 const LIST_NEWEST_FIRST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
-       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays,
+       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,
@@ -65,7 +65,7 @@ ORDER BY seq DESC LIMIT ?";
 
 const GET: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
-       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays,
+       OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at) AS occurred_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) AS created_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at) AS available_at,

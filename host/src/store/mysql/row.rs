@@ -15,19 +15,20 @@ mod column {
     pub(super) const ATTEMPTS: usize = 2;
     pub(super) const DEFERRALS: usize = 3;
     pub(super) const CLAIMS: usize = 4;
-    pub(super) const EVENT_ID: usize = 5;
-    pub(super) const EVENT_TYPE: usize = 6;
-    pub(super) const AGGREGATE_TYPE: usize = 7;
-    pub(super) const AGGREGATE_ID: usize = 8;
-    pub(super) const TENANT_ID: usize = 9;
-    pub(super) const HEADERS: usize = 10;
-    pub(super) const CONTENT_TYPE: usize = 11;
-    pub(super) const PAYLOAD: usize = 12;
-    pub(super) const PAYLOAD_BYTES: usize = 13;
-    pub(super) const OCCURRED_AT: usize = 14;
-    pub(super) const AVAILABLE_AT: usize = 15;
-    pub(super) const EXPIRES_AT: usize = 16;
-    pub(super) const NOW: usize = 17;
+    pub(super) const STARTS: usize = 5;
+    pub(super) const EVENT_ID: usize = 6;
+    pub(super) const EVENT_TYPE: usize = 7;
+    pub(super) const AGGREGATE_TYPE: usize = 8;
+    pub(super) const AGGREGATE_ID: usize = 9;
+    pub(super) const TENANT_ID: usize = 10;
+    pub(super) const HEADERS: usize = 11;
+    pub(super) const CONTENT_TYPE: usize = 12;
+    pub(super) const PAYLOAD: usize = 13;
+    pub(super) const PAYLOAD_BYTES: usize = 14;
+    pub(super) const OCCURRED_AT: usize = 15;
+    pub(super) const AVAILABLE_AT: usize = 16;
+    pub(super) const EXPIRES_AT: usize = 17;
+    pub(super) const NOW: usize = 18;
 }
 
 /// 1000-01-01 and the last microsecond of 9999: what a DATETIME can hold.
@@ -86,6 +87,7 @@ pub(super) fn claimed(row: &MySqlRow, payload: Option<Vec<u8>>, behind: Option<u
         event: attempts.and_then(|attempts| event(row, payload, fence, attempts)),
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
+        starts: number(row, column::STARTS).unwrap_or(0),
         due,
         behind,
     })
@@ -165,6 +167,7 @@ fn read_record(row: &MySqlRow, seq: u64) -> Result<Record, String> {
         attempts: counter(row, "attempts"),
         deferrals: counter(row, "deferrals"),
         claims: counter(row, "claims"),
+        starts: counter(row, "starts"),
         claim_seq: counter(row, "claim_seq"),
         replays: counter(row, "replays"),
         occurred_at: moment("occurred_at")?,

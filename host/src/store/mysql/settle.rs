@@ -20,7 +20,7 @@ use crate::store::{Settled, Settlement, StoreError};
 pub(super) const DONE: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, parked = NULL,
+SET status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
@@ -35,7 +35,7 @@ WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 const DEFERRED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET status = 0, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, deferrals = deferrals + 1, claims = 0,
+SET status = 0, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, deferrals = deferrals + 1, claims = 0, starts = 0,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
@@ -45,7 +45,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '
                                      error TEXT CHARACTER SET utf8mb4 PATH '$[3]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET status = 2, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, attempts = attempts + 1,
-    last_error = settled.error, claims = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
+    last_error = settled.error, claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Without an aggregate id there is nothing to block. Rows of [seq, fence, counted, error, blocks].
@@ -54,7 +54,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '
                                      error TEXT CHARACTER SET utf8mb4 PATH '$[3]', stops INT PATH '$[4]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET status = 3, done_at = UTC_TIMESTAMP(6), due_at = NULL, attempts = attempts + settled.counted, last_error = settled.error,
-    blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE settled.stops END, claims = 0, parked = NULL,
+    blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE settled.stops END, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 

@@ -6,8 +6,9 @@ use sqlx::Row;
 
 use super::PostgresStore;
 use super::line::{lanes, waited_for};
-use super::row::claimed;
+use super::row::{claimed, signed};
 use super::time::Moment;
+use crate::event::Fence;
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimRequest, Claimed, StoreError, WaitsFor};
 
@@ -31,7 +32,7 @@ WHERE ctid = ANY (ARRAY (
             AND created_at <= now() - $5::bigint * interval '1 microsecond'
           ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
   WHERE bytes_before < $4::bigint))
-RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now()";
 
 /// As above, of lanes that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
@@ -51,13 +52,18 @@ WHERE ctid = ANY (ARRAY (
                                    WHERE owner = $1::text AND lease_end > now() AND lane = ANY ($6::smallint[])))
           ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
   WHERE bytes_before < $4::bigint))
-RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now(),
           (SELECT earlier.seq FROM outbox_event AS earlier
            WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
              AND (earlier.status IN (0, 2) OR earlier.blocks = 1) AND earlier.status = ANY ($7::smallint[])
              AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
            ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)";
+
+/// $1 and $2 the fence.
+const START: &str = "
+UPDATE outbox_event SET starts = starts + 1
+WHERE seq = $1::bigint AND claim_seq = $2::bigint AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = "
@@ -84,6 +90,11 @@ pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Resu
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(claimed)
+}
+
+pub(super) async fn start(store: &PostgresStore, fence: Fence) -> Result<bool, StoreError> {
+    let statement = store.statement(START).bind(signed(fence.sequence)).bind(signed(fence.claim));
+    Ok(store.execute("count a start", statement).await? == 1)
 }
 
 pub(super) async fn next_due(store: &PostgresStore) -> Result<Option<Duration>, StoreError> {

@@ -23,7 +23,7 @@ WHERE status = 3 AND ($1::text IS NULL OR event_type = $1::text) AND ($2::text I
 const REPLAY: &str = "
 WITH changed AS (
   UPDATE outbox_event
-  SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = now(),
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = now(),
       expires_at = NULL, blocks = 0
   WHERE event_id = $4::text AND status = 3 RETURNING 1),
 noted AS (
@@ -36,7 +36,7 @@ SELECT count(*) AS count FROM changed";
 pub(super) const REPLAY_BATCH: &str = "
 WITH changed AS (
   UPDATE outbox_event
-  SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = now(),
+  SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = now(),
       expires_at = NULL, blocks = 0
   WHERE ctid = ANY (ARRAY (
     SELECT ctid FROM outbox_event

@@ -34,7 +34,7 @@ WHERE to_regclass('outbox_event') IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM pg_attribute
                   WHERE attrelid = to_regclass('outbox_event') AND attname = wanted.name AND NOT attisdropped)";
 
-const COLUMNS: [&str; 29] = [
+const COLUMNS: [&str; 30] = [
     "seq",
     "event_id",
     "event_type",
@@ -48,6 +48,7 @@ const COLUMNS: [&str; 29] = [
     "attempts",
     "deferrals",
     "claims",
+    "starts",
     "claim_seq",
     "replays",
     "occurred_at",

@@ -34,7 +34,7 @@ const HEADERS: &str = concat!(
 /// $14 earliest and $15 latest time of the end.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
-       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error
 FROM outbox_event
@@ -50,7 +50,7 @@ ORDER BY seq LIMIT $11::bigint";
 /// As above.
 const LIST_NEWEST_FIRST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
-       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error
 FROM outbox_event
@@ -66,7 +66,7 @@ ORDER BY seq DESC LIMIT $11::bigint";
 /// $1 the id.
 const GET: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
-       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error
 FROM outbox_event WHERE event_id = $1::text";

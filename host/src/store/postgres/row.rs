@@ -15,19 +15,20 @@ mod column {
     pub(super) const ATTEMPTS: usize = 2;
     pub(super) const DEFERRALS: usize = 3;
     pub(super) const CLAIMS: usize = 4;
-    pub(super) const EVENT_ID: usize = 5;
-    pub(super) const EVENT_TYPE: usize = 6;
-    pub(super) const AGGREGATE_TYPE: usize = 7;
-    pub(super) const AGGREGATE_ID: usize = 8;
-    pub(super) const TENANT_ID: usize = 9;
-    pub(super) const HEADERS: usize = 10;
-    pub(super) const CONTENT_TYPE: usize = 11;
-    pub(super) const PAYLOAD: usize = 12;
-    pub(super) const OCCURRED_AT: usize = 13;
-    pub(super) const AVAILABLE_AT: usize = 14;
-    pub(super) const EXPIRES_AT: usize = 15;
-    pub(super) const NOW: usize = 16;
-    pub(super) const BEHIND: usize = 17;
+    pub(super) const STARTS: usize = 5;
+    pub(super) const EVENT_ID: usize = 6;
+    pub(super) const EVENT_TYPE: usize = 7;
+    pub(super) const AGGREGATE_TYPE: usize = 8;
+    pub(super) const AGGREGATE_ID: usize = 9;
+    pub(super) const TENANT_ID: usize = 10;
+    pub(super) const HEADERS: usize = 11;
+    pub(super) const CONTENT_TYPE: usize = 12;
+    pub(super) const PAYLOAD: usize = 13;
+    pub(super) const OCCURRED_AT: usize = 14;
+    pub(super) const AVAILABLE_AT: usize = 15;
+    pub(super) const EXPIRES_AT: usize = 16;
+    pub(super) const NOW: usize = 17;
+    pub(super) const BEHIND: usize = 18;
 }
 
 /// The `seq` of a row, which stands first in every statement's result.
@@ -63,6 +64,7 @@ pub(super) fn claimed(row: &PgRow, in_line: bool) -> Result<Claimed, StoreError>
         event: attempts.and_then(|attempts| event(row, fence, attempts)),
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
+        starts: number(row, column::STARTS).unwrap_or(0),
         due,
         behind: if in_line {
             get::<Option<i64>>(row, column::BEHIND).map_err(broken)?.and_then(|seq| seq.try_into().ok())
@@ -141,6 +143,7 @@ fn read_record(row: &PgRow, seq: u64) -> Result<Record, String> {
         attempts: counter(row, "attempts")?,
         deferrals: counter(row, "deferrals")?,
         claims: counter(row, "claims")?,
+        starts: counter(row, "starts")?,
         claim_seq: long("claim_seq")?.unwrap_or_default(),
         replays: counter(row, "replays")?,
         occurred_at: moment("occurred_at")?,

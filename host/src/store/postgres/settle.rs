@@ -14,7 +14,7 @@ use crate::store::{Settled, Settlement, StoreError};
 /// $1 and $2 the fences.
 pub(super) const DONE: &str = "
 UPDATE outbox_event
-SET status = 1, done_at = now(), due_at = NULL, claims = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
@@ -27,7 +27,7 @@ WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT 
 /// $1 and $2 the fences, $3 delays in microseconds.
 const DEFERRED: &str = "
 UPDATE outbox_event
-SET status = 0, due_at = now() + delay * interval '1 microsecond', deferrals = deferrals + 1, claims = 0, locked_by = NULL,
+SET status = 0, due_at = now() + delay * interval '1 microsecond', deferrals = deferrals + 1, claims = 0, starts = 0, locked_by = NULL,
     locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS settled (sequence, fence, delay)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -35,7 +35,7 @@ WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT 
 /// $1 and $2 the fences, $3 delays in microseconds, $4 errors.
 const RETRY: &str = "
 UPDATE outbox_event
-SET status = 2, due_at = now() + delay * interval '1 microsecond', attempts = attempts + 1, last_error = error, claims = 0,
+SET status = 2, due_at = now() + delay * interval '1 microsecond', attempts = attempts + 1, last_error = error, claims = 0, starts = 0,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS settled (sequence, fence, delay, error)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -44,7 +44,7 @@ WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT 
 /// aggregate there is nobody to block.
 const DEAD: &str = "
 UPDATE outbox_event
-SET status = 3, done_at = now(), due_at = NULL, attempts = attempts + (flags & 1)::integer, last_error = error, claims = 0,
+SET status = 3, done_at = now(), due_at = NULL, attempts = attempts + (flags & 1)::integer, last_error = error, claims = 0, starts = 0,
     blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE (flags >> 1) & 1 END, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS settled (sequence, fence, flags, error)

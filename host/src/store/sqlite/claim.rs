@@ -25,7 +25,7 @@ WHERE seq IN (
           WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6
           ORDER BY due_at, seq LIMIT ?4))
   WHERE bytes_before < ?5)
-RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at";
 
 /// As above, of lanes that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
@@ -42,7 +42,7 @@ WHERE seq IN (
             WHERE owner = ?3 AND lease_end > ?1 AND lane IN (SELECT value FROM json_each(?7)))
           ORDER BY due_at, seq LIMIT ?4))
   WHERE bytes_before < ?5)
-RETURNING seq, claim_seq, attempts, deferrals, claims, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
+RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at,
           (SELECT earlier.seq FROM outbox_event AS earlier
            WHERE earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
@@ -56,6 +56,11 @@ UPDATE outbox_event SET lease_end = ?2
 FROM json_each(?1) AS held
 WHERE outbox_event.seq = CAST(held.key AS INTEGER) AND claim_seq = held.value AND locked_by IS NOT NULL AND status IN (0, 2)
 RETURNING outbox_event.seq";
+
+/// ?1 and ?2 the fence.
+const START: &str = "
+UPDATE outbox_event SET starts = starts + 1
+WHERE seq = ?1 AND claim_seq = ?2 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint. ?1 now.
 pub(super) const NEXT_DUE: &str = "
@@ -94,6 +99,17 @@ pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Re
         .await
         .map_err(|error| failed("renew leases", error))?;
     Ok(Renewed { held: rows.iter().map(sequence).collect::<Result<_, _>>()?, locked: Vec::new() })
+}
+
+pub(super) async fn start(store: &SqliteStore, fence: Fence) -> Result<bool, StoreError> {
+    let (sequence, claim) = (i64::try_from(fence.sequence), i64::try_from(fence.claim));
+    let started = sqlx::query(store.table.sql(START))
+        .bind(sequence.unwrap_or(i64::MAX))
+        .bind(claim.unwrap_or(i64::MAX))
+        .execute(&store.writer)
+        .await
+        .map_err(|error| failed("count a start", error))?;
+    Ok(started.rows_affected() == 1)
 }
 
 pub(super) async fn next_due(store: &SqliteStore) -> Result<Option<Duration>, StoreError> {

@@ -24,14 +24,14 @@ WHERE status = 3 AND (?1 IS NULL OR event_type = ?1) AND (?2 IS NULL OR aggregat
 /// claim_seq goes on, so an outcome of the earlier life stays fenced off. ?1 the id, ?2 now.
 const REPLAY: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = ?2, expires_at = NULL,
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = ?2, expires_at = NULL,
     blocks = 0
 WHERE event_id = ?1 AND status = 3";
 
 /// ?1 to ?8 as above, ?9 now, ?10 most rows.
 pub(super) const REPLAY_BATCH: &str = "
 UPDATE outbox_event
-SET status = 0, attempts = 0, deferrals = 0, claims = 0, replays = replays + 1, done_at = NULL, due_at = ?9, expires_at = NULL,
+SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = ?9, expires_at = NULL,
     blocks = 0
 WHERE seq IN (
   SELECT seq FROM outbox_event

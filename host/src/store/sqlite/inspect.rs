@@ -27,7 +27,7 @@ FROM outbox_event WHERE due_at IS NOT NULL";
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of the end.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
-       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error
 FROM outbox_event
@@ -41,7 +41,7 @@ ORDER BY seq LIMIT ?11";
 
 const LIST_NEWEST_FIRST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
-       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error
 FROM outbox_event
@@ -55,7 +55,7 @@ ORDER BY seq DESC LIMIT ?11";
 
 const GET: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
-       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, claim_seq, replays, occurred_at,
+       length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error
 FROM outbox_event WHERE event_id = ?1";

@@ -30,6 +30,12 @@ const STEPS: &[Step] = &[
         up: include_str!("../../../../migrations/sqlite/0002_several_nodes.sql"),
         down: include_str!("../../../../migrations/sqlite/0002_several_nodes.down.sql"),
     },
+    Step {
+        version: 3,
+        name: "starts",
+        up: include_str!("../../../../migrations/sqlite/0003_starts.sql"),
+        down: include_str!("../../../../migrations/sqlite/0003_starts.down.sql"),
+    },
 ];
 
 const HISTORY: &str = "

@@ -13,18 +13,19 @@ pub(super) mod column {
     pub(in crate::store::sqlite) const ATTEMPTS: usize = 2;
     pub(in crate::store::sqlite) const DEFERRALS: usize = 3;
     pub(in crate::store::sqlite) const CLAIMS: usize = 4;
-    pub(in crate::store::sqlite) const EVENT_ID: usize = 5;
-    pub(in crate::store::sqlite) const EVENT_TYPE: usize = 6;
-    pub(in crate::store::sqlite) const AGGREGATE_TYPE: usize = 7;
-    pub(in crate::store::sqlite) const AGGREGATE_ID: usize = 8;
-    pub(in crate::store::sqlite) const TENANT_ID: usize = 9;
-    pub(in crate::store::sqlite) const HEADERS: usize = 10;
-    pub(in crate::store::sqlite) const CONTENT_TYPE: usize = 11;
-    pub(in crate::store::sqlite) const PAYLOAD: usize = 12;
-    pub(in crate::store::sqlite) const OCCURRED_AT: usize = 13;
-    pub(in crate::store::sqlite) const AVAILABLE_AT: usize = 14;
-    pub(in crate::store::sqlite) const EXPIRES_AT: usize = 15;
-    pub(in crate::store::sqlite) const BEHIND: usize = 16;
+    pub(in crate::store::sqlite) const STARTS: usize = 5;
+    pub(in crate::store::sqlite) const EVENT_ID: usize = 6;
+    pub(in crate::store::sqlite) const EVENT_TYPE: usize = 7;
+    pub(in crate::store::sqlite) const AGGREGATE_TYPE: usize = 8;
+    pub(in crate::store::sqlite) const AGGREGATE_ID: usize = 9;
+    pub(in crate::store::sqlite) const TENANT_ID: usize = 10;
+    pub(in crate::store::sqlite) const HEADERS: usize = 11;
+    pub(in crate::store::sqlite) const CONTENT_TYPE: usize = 12;
+    pub(in crate::store::sqlite) const PAYLOAD: usize = 13;
+    pub(in crate::store::sqlite) const OCCURRED_AT: usize = 14;
+    pub(in crate::store::sqlite) const AVAILABLE_AT: usize = 15;
+    pub(in crate::store::sqlite) const EXPIRES_AT: usize = 16;
+    pub(in crate::store::sqlite) const BEHIND: usize = 17;
 }
 
 /// The `seq` of a row, which stands first in every statement's result.
@@ -55,6 +56,7 @@ pub(super) fn claimed(row: &SqliteRow, now: i64, in_line: bool) -> Result<Claime
         event: attempts.and_then(|attempts| event(row, fence, attempts)),
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
+        starts: number(row, column::STARTS).unwrap_or(0),
         due,
         behind: if in_line {
             get::<Option<i64>>(row, column::BEHIND).map_err(broken)?.and_then(|seq| seq.try_into().ok())
@@ -140,6 +142,7 @@ fn read_record(row: &SqliteRow, seq: u64) -> Result<Record, String> {
         attempts: counter(row, "attempts"),
         deferrals: counter(row, "deferrals"),
         claims: counter(row, "claims"),
+        starts: counter(row, "starts"),
         claim_seq: counter(row, "claim_seq"),
         replays: counter(row, "replays"),
         occurred_at: moment("occurred_at")?,

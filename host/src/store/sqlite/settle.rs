@@ -18,7 +18,7 @@ use crate::store::{Settled, Settlement, StoreError};
 /// ?1 an object of seq → fence, ?2 now.
 pub(super) const DONE: &str = "
 UPDATE outbox_event
-SET status = 1, done_at = ?2, due_at = NULL, claims = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET status = 1, done_at = ?2, due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM json_each(?1) AS settled
 WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq = settled.value AND locked_by IS NOT NULL AND status IN (0, 2)";
 
@@ -31,7 +31,7 @@ WHERE locked_by IS NOT NULL AND status IN (0, 2)
 /// ?1 rows of [seq, fence, delay], ?2 now.
 const DEFERRED: &str = "
 UPDATE outbox_event
-SET status = 0, due_at = ?2 + (settled.value ->> 2), deferrals = deferrals + 1, claims = 0,
+SET status = 0, due_at = ?2 + (settled.value ->> 2), deferrals = deferrals + 1, claims = 0, starts = 0,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -39,7 +39,7 @@ WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1
 /// ?1 rows of [seq, fence, delay, error], ?2 now.
 const RETRY: &str = "
 UPDATE outbox_event
-SET status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, last_error = settled.value ->> 3, claims = 0,
+SET status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, last_error = settled.value ->> 3, claims = 0, starts = 0,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -48,7 +48,7 @@ WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1
 const DEAD: &str = "
 UPDATE outbox_event
 SET status = 3, done_at = ?2, due_at = NULL, attempts = attempts + (settled.value ->> 2), last_error = settled.value ->> 3,
-    blocks = iif(aggregate_id IS NULL, 0, settled.value ->> 4), claims = 0, parked = NULL,
+    blocks = iif(aggregate_id IS NULL, 0, settled.value ->> 4), claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";

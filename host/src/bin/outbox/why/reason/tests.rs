@@ -32,6 +32,7 @@ fn record(seq: u64) -> Record {
         attempts: 0,
         deferrals: 0,
         claims: 0,
+        starts: 0,
         claim_seq: 0,
         replays: 0,
         occurred_at: ago(60),
@@ -137,6 +138,7 @@ fn an_event_that_is_held_names_its_holder() {
         locked_at: Some(ago(5)),
         claim_seq: 1,
         claims: 1,
+        starts: 0,
         lease_end: Some(end),
         ..record(1)
     };

@@ -1,0 +1,170 @@
+//! How many workers are with a listener just now, and who has to be there alone.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{MutexGuard, Notify};
+use tokio::time::Instant;
+
+/// How many workers are with a listener just now. One of them may ask to be there alone: then the others wait for it, and it waits
+/// for those that are there already.
+#[derive(Debug, Default)]
+pub(crate) struct AtWork {
+    /// How many, and [`ALONE`] while one is alone or waits to be.
+    count: AtomicUsize,
+    /// Told when somebody leaves while one is alone or waits to be, and when that is over.
+    changed: Notify,
+    /// One at a time is alone.
+    turn: tokio::sync::Mutex<()>,
+    /// Until when others wait for it: a listener that blocks its thread must not stop the whole host.
+    until: Mutex<Option<Instant>>,
+}
+
+const ALONE: usize = 1 << (usize::BITS - 1);
+
+impl AtWork {
+    /// Whether no worker is with a listener.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) & !ALONE == 0
+    }
+
+    /// Goes to a listener, beside others.
+    pub(crate) async fn enter(&self) -> Work<'_> {
+        if self.try_enter() {
+            return Work { at_work: self, _alone: None };
+        }
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Registered before looking: an end in between must not be missed.
+            changed.as_mut().enable();
+            if self.try_enter() {
+                return Work { at_work: self, _alone: None };
+            }
+            let until = self.until.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(Instant::now);
+            if tokio::time::timeout_at(until, changed).await.is_err() {
+                self.end_alone();
+            }
+        }
+    }
+
+    /// Goes to a listener alone, once those are back that are there already; others wait meanwhile, `longest` at the most. `None`
+    /// when they are not back within `patience`.
+    pub(crate) async fn enter_alone(&self, patience: Duration, longest: Duration) -> Option<Work<'_>> {
+        let turn = tokio::time::timeout(patience, self.turn.lock()).await.ok()?;
+        let until = Instant::now() + patience;
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until + longest);
+        self.count.fetch_or(ALONE, Ordering::SeqCst);
+        let alone = Alone { at_work: self, _turn: turn };
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.is_empty() {
+                self.count.fetch_add(1, Ordering::SeqCst);
+                return Some(Work { at_work: self, _alone: Some(alone) });
+            }
+            tokio::time::timeout_at(until, changed).await.ok()?;
+        }
+    }
+
+    fn try_enter(&self) -> bool {
+        if self.count.fetch_add(1, Ordering::SeqCst) & ALONE == 0 {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    fn leave(&self) {
+        if self.count.fetch_sub(1, Ordering::SeqCst) & ALONE != 0 {
+            self.changed.notify_waiters();
+        }
+    }
+
+    fn end_alone(&self) {
+        self.count.fetch_and(!ALONE, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+}
+
+/// Counts a worker as at work, also when it is cut off.
+#[derive(Debug)]
+pub(crate) struct Work<'a> {
+    at_work: &'a AtWork,
+    _alone: Option<Alone<'a>>,
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.at_work.leave();
+    }
+}
+
+#[derive(Debug)]
+struct Alone<'a> {
+    at_work: &'a AtWork,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.at_work.end_alone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    #[tokio::test]
+    async fn one_that_is_alone_waits_for_those_that_are_there_and_the_others_wait_for_it() {
+        let at_work = AtWork::default();
+        let beside = at_work.enter().await;
+        let mut alone = Box::pin(at_work.enter_alone(LONG, LONG));
+        assert!(alone.as_mut().now_or_never().is_none(), "one is there already");
+        let mut late = Box::pin(at_work.enter());
+        assert!(late.as_mut().now_or_never().is_none(), "one waits to be alone");
+        drop(beside);
+        let alone = alone.await.expect("all are back");
+        assert!(late.as_mut().now_or_never().is_none(), "one is alone");
+        assert!(!at_work.is_empty());
+        drop(alone);
+        drop(late.await);
+        assert!(at_work.is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_at_a_time_is_alone() {
+        let at_work = AtWork::default();
+        let first = at_work.enter_alone(LONG, LONG).await.expect("nobody is there");
+        assert!(at_work.enter_alone(Duration::ZERO, LONG).await.is_none());
+        let mut second = Box::pin(at_work.enter_alone(LONG, LONG));
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(second.await.is_some());
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_longer_than_was_said_for_one_that_never_comes_back() {
+        let at_work = AtWork::default();
+        let stuck = at_work.enter_alone(Duration::ZERO, Duration::ZERO).await.expect("nobody is there");
+        let beside = at_work.enter().await;
+        drop(stuck);
+        drop(beside);
+        assert!(at_work.is_empty());
+    }
+
+    #[tokio::test]
+    async fn one_that_cannot_be_alone_in_time_lets_the_others_go_on() {
+        let at_work = AtWork::default();
+        let _stuck = at_work.enter().await;
+        assert!(at_work.enter_alone(Duration::ZERO, LONG).await.is_none());
+        assert!(at_work.enter().now_or_never().is_some());
+    }
+}
