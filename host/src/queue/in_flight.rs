@@ -127,6 +127,27 @@ mod tests {
     }
 
     #[test]
+    fn claims_of_stored_events_are_held_and_a_renewal_counts_for_its_own_claim_alone() {
+        let in_flight = Arc::new(InFlight::default());
+        let [stored, never] = ["a", "b"].map(|id| id.parse::<EventId>().expect("valid"));
+        let fence = Fence { sequence: 1, claim: 2 };
+        let end = Instant::now() + Duration::from_secs(1);
+        let mark = in_flight.mark_until(stored, Some(fence), end).expect("free");
+        let excluded = in_flight.mark_until(never, None, end).expect("free");
+
+        assert_eq!((in_flight.held(), in_flight.len()), (vec![(stored, fence)], 2));
+        let later = end + Duration::from_secs(60);
+        in_flight.renewed(stored, Fence { claim: 1, ..fence }, Some(later));
+        in_flight.renewed(never, fence, Some(later));
+        assert_eq!((mark.lease_end(), excluded.lease_end()), (Some(end), Some(end)), "by another claim, and of none");
+        in_flight.renewed(stored, fence, Some(later));
+        assert_eq!(mark.lease_end(), Some(later));
+        drop((mark, excluded));
+        in_flight.renewed(stored, fence, Some(later));
+        assert!(in_flight.is_empty() && in_flight.held().is_empty(), "a late renewal does not bring it back");
+    }
+
+    #[test]
     fn a_lost_claim_is_not_renewed_again() {
         let in_flight = Arc::new(InFlight::default());
         let id: EventId = "a".parse().expect("valid");

@@ -296,6 +296,38 @@ mod tests {
     }
 
     #[test]
+    fn an_event_that_waits_for_more_than_its_line_is_set_aside_behind_the_last_of_it() {
+        let hands = Hands::new();
+        let _first = hands.start("42", 1);
+        hands.admit("42", 2, Some(1));
+        let refused = hands.admit("42", 4, Some(3));
+        assert!(matches!(refused, Admission::Behind(_, 2)), "the third is not in our hands: {refused:?}");
+        assert_eq!(hands.lines.waiting().0, 1);
+    }
+
+    #[test]
+    fn what_waits_is_counted_in_events_and_bytes_until_it_is_taken_out() {
+        let hands = Hands::new();
+        let first = hands.start("42", 1);
+        let bytes = first.event.size_bytes();
+        hands.admit("42", 2, Some(1));
+        hands.admit("42", 3, Some(2));
+        assert_eq!(hands.lines.waiting(), (2, 2 * bytes), "they are all alike");
+        assert_eq!([1, 2, 3, 4].map(|sequence| hands.lines.holds(sequence)), [true, true, true, false]);
+
+        let second = end(first, true).next.expect("the next one");
+        assert_eq!((hands.lines.waiting(), hands.lines.holds(1)), ((1, bytes), false));
+        let drained = hands.lines.drain();
+
+        assert_eq!(drained.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [3]);
+        assert_eq!((hands.lines.waiting(), hands.lines.holds(2), hands.lines.holds(3)), ((0, 0), true, false));
+        let key = key(&second.event).expect("it has an aggregate");
+        assert!(hands.lines.has(&key), "the second is on its way still");
+        assert!(end(second, true).next.is_none());
+        assert!(!hands.lines.has(&key));
+    }
+
+    #[test]
     fn what_was_resolved_while_a_claim_was_on_its_way_is_not_waited_for() {
         let hands = Hands::new();
         let first = hands.start("42", 1);
