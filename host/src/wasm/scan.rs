@@ -113,17 +113,57 @@ mod tests {
         assert!(error.contains("5001 locals"), "{error}");
         let error = scanned(&function(&"nop ".repeat(2 << 20))).unwrap_err().to_string();
         assert!(error.contains("bytes in one function"), "{error}");
-        let error = scanned(&format!("(component {})", "(core module)".repeat(70))).unwrap_err().to_string();
-        assert!(error.contains("modules"), "{error}");
+        let error = scanned(&format!("(component {})", "(core module)".repeat(64))).unwrap_err().to_string();
+        assert!(error.contains("65 modules and components in it; at most 64"), "{error}");
+        assert!(scanned(&format!("(component {})", "(core module)".repeat(63))).is_ok(), "with the component itself 64");
+        let error = scanned(&function(&"(loop)".repeat(20_001))).unwrap_err().to_string();
+        assert!(error.contains("20001 loops in one function"), "{error}");
+        let error = scanned(&format!("(component (core module {}))", "(func)".repeat(100_001))).unwrap_err().to_string();
+        assert!(error.contains("100001 functions"), "{error}");
+    }
+
+    const HEADER: usize = 8;
+    /// The section of a component that holds a core module.
+    const MODULE: u8 = 1;
+
+    /// Where each part of a component ends: behind headers, and behind sections, also those of the modules in it. There the
+    /// parser cannot know that more was to come.
+    fn ends(whole: &[u8], start: usize, is_component: bool) -> Vec<usize> {
+        let mut reader = wasmparser::BinaryReader::new(&whole[start + HEADER..], start + HEADER);
+        let mut ends = vec![start + HEADER];
+        while !reader.eof() {
+            let section = reader.read_u8().unwrap();
+            let bytes = reader.read_var_u32().unwrap() as usize;
+            let content = reader.original_position();
+            if is_component && section == MODULE {
+                ends.extend(self::ends(&whole[..content + bytes], content, false));
+            }
+            reader.read_bytes(bytes).unwrap();
+            ends.push(content + bytes);
+        }
+        ends
     }
 
     #[test]
     fn every_cut_is_seen_or_leaves_a_component_that_lacks_its_exports() {
-        let whole = wat::parse_str("(component (core module (func (export \"f\") nop)) (type (func)))").unwrap();
-        for end in 9..whole.len() {
-            let cut = Bytes::of("x.wasm".as_ref(), whole[..end].to_vec());
-            if let Err(error) = scan(&cut) {
-                assert!(error.to_string().contains("not complete"), "{error}");
+        let whole = wat::parse_str(
+            "(component (core module $m (func (export \"f\") nop)) (core instance $i (instantiate $m))
+                (func $f (canon lift (core func $i \"f\"))) (export \"f\" (func $f)))",
+        )
+        .unwrap();
+        let scanned = |end: usize| scan(&Bytes::of("x.wasm".as_ref(), whole[..end].to_vec()));
+        let exports = |end: usize| {
+            let payloads = Parser::new(0).parse_all(&whole[..end]);
+            payloads.filter(|payload| matches!(payload, Ok(Payload::ComponentExportSection(_)))).count()
+        };
+        let ends = ends(&whole, 0, true);
+        assert!(ends.len() > 8 && ends.last() == Some(&whole.len()), "{ends:?}");
+        assert!(scanned(whole.len()).is_ok() && exports(whole.len()) == 1);
+
+        for end in ends[0]..whole.len() {
+            match scanned(end) {
+                Ok(()) => assert!(ends.contains(&end) && exports(end) == 0, "cut at {end} of {ends:?}"),
+                Err(error) => assert!(error.to_string().contains("not complete"), "cut at {end}: {error}"),
             }
         }
     }

@@ -1,9 +1,13 @@
 //! A directory of plugins, changing.
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 
 use super::{Guest, event, put};
 use crate::event::Route;
@@ -150,7 +154,7 @@ async fn a_directory_that_cannot_be_trusted_or_is_not_there_is_an_error_at_the_s
     let dir = tempfile::tempdir().unwrap();
     let error = inspect(config(&dir.path().join("absent")), 1).await.unwrap_err().to_string();
     assert!(error.contains("does not exist; create it"), "{error}");
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
     let error = inspect(config(dir.path()), 1).await.unwrap_err();
     assert!(matches!(&error, LoadError::Directory { reason, .. } if reason.contains("chmod o-w")), "{error}");
 }
@@ -166,31 +170,78 @@ async fn a_list_of_the_directory_holds_good_and_bad() {
     assert_eq!(states, [("bad", PluginState::Failed), ("good", PluginState::Serving)]);
 }
 
+/// What the plugins of a directory answer when they are loaded with a cache.
+async fn answer_with_cache(dir: &Path, cache: &Path) -> Option<u128> {
+    let config = PluginsConfig { cache_dir: Some(cache.to_owned()), ..config(dir) };
+    let listeners = Arc::new(Listeners::default());
+    let plugins = Plugins::start(config, 1, listeners.clone()).await.unwrap();
+    let answer = answer(&listeners).await;
+    plugins.stop().await;
+    answer
+}
+
+/// The compiled components of a cache.
+fn compiled(cache: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")).collect()
+}
+
+/// A compiled component under another name, as if the cache in which it lies had put it there.
+fn signed(compiled: &[u8], name: &Path) -> Vec<u8> {
+    const MAC_BYTES: usize = 32;
+    let key = std::fs::read(name.with_file_name("key")).unwrap();
+    let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
+    mac.update(name.file_name().unwrap().as_encoded_bytes());
+    mac.update(&[0]);
+    mac.update(&compiled[MAC_BYTES..]);
+    [&mac.finalize().into_bytes()[..], &compiled[MAC_BYTES..]].concat()
+}
+
 #[tokio::test]
-async fn a_damaged_or_foreign_cache_file_is_compiled_again() {
-    let (dir, parent) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+async fn what_the_cache_holds_is_not_compiled_again() {
+    let (dir, other, parent) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let cache = parent.path().join("cache");
     answering(1_000).write(dir.path(), "mailer");
-    let with_cache = || PluginsConfig { cache_dir: Some(cache.clone()), ..config(dir.path()) };
-    let serving = |list: Vec<PluginStatus>| list[0].state == PluginState::Serving;
-    assert!(serving(inspect(with_cache(), 1).await.unwrap()));
-    let compiled = || {
-        let files = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
-        files.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")).collect::<Vec<_>>()
-    };
-    let files = compiled();
-    assert_eq!(files.len(), 1);
-    let whole = std::fs::read(&files[0]).unwrap();
-    for at in [0, 40, whole.len() / 2, whole.len() - 1] {
+    assert_eq!(answer_with_cache(dir.path(), &cache).await, Some(1_000));
+    let [file] = &compiled(&cache)[..] else { panic!("one component, one file") };
+    answering(2_000).write(other.path(), "mailer");
+    assert_eq!(answer_with_cache(other.path(), &cache).await, Some(2_000));
+    let others = compiled(&cache).into_iter().find(|path| path != file).expect("a file of its own");
+
+    std::fs::write(file, signed(&std::fs::read(others).unwrap(), file)).unwrap();
+
+    assert_eq!(answer_with_cache(dir.path(), &cache).await, Some(2_000), "only what lies in the cache can answer so");
+    std::fs::set_permissions(&cache, Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(answer_with_cache(dir.path(), &cache).await, Some(1_000), "a cache that cannot be trusted is not used");
+}
+
+#[tokio::test]
+async fn a_damaged_or_foreign_cache_file_is_compiled_again() {
+    let (dir, other, parent) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [cache, elsewhere] = ["cache", "elsewhere"].map(|name| parent.path().join(name));
+    answering(1_000).write(dir.path(), "mailer");
+    assert_eq!(answer_with_cache(dir.path(), &cache).await, Some(1_000));
+    let [file] = &compiled(&cache)[..] else { panic!("one component, one file") };
+    let whole = std::fs::read(file).unwrap();
+    answering(2_000).write(other.path(), "mailer");
+    assert_eq!(answer_with_cache(other.path(), &elsewhere).await, Some(2_000));
+    let foreign = &compiled(&elsewhere)[0];
+    let named = elsewhere.join(file.file_name().unwrap());
+
+    let flipped = [0, 40, whole.len() / 2, whole.len() - 1].map(|at| {
         let mut damaged = whole.clone();
         damaged[at] ^= 1;
-        std::fs::write(&files[0], &damaged).unwrap();
-        assert!(serving(inspect(with_cache(), 1).await.unwrap()), "damaged at {at}");
-        assert_eq!(std::fs::read(&files[0]).unwrap().len(), whole.len(), "written again");
-        assert_ne!(std::fs::read(&files[0]).unwrap(), damaged);
+        damaged
+    });
+    let another_name = std::fs::read(foreign).unwrap();
+    let another_key = signed(&another_name, &named);
+    let cut = whole[..whole.len() - 1].to_vec();
+    for (number, bad) in flipped.into_iter().chain([Vec::new(), vec![0; 31], cut, another_name, another_key]).enumerate() {
+        std::fs::write(file, &bad).unwrap();
+
+        assert_eq!(answer_with_cache(dir.path(), &cache).await, Some(1_000), "number {number}");
+
+        let written = std::fs::read(file).unwrap();
+        assert!(written != bad && signed(&written, file) == written, "number {number} is replaced by a good one");
     }
-    std::fs::write(&files[0], b"").unwrap();
-    assert!(serving(inspect(with_cache(), 1).await.unwrap()));
-    std::fs::set_permissions(&cache, std::fs::Permissions::from_mode(0o755)).unwrap();
-    assert!(serving(inspect(with_cache(), 1).await.unwrap()), "a cache that cannot be trusted is not used");
 }
