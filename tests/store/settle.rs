@@ -3,20 +3,26 @@
 use std::time::Duration;
 
 use outbox::event::Fence;
-use outbox::store::{Renewed, Settled, Settlement};
+use outbox::store::{Record, Renewed, Settled, Settlement};
 use outbox::{EventId, Status};
 use support::Harness;
 
 use crate::common::{
-    LEASE, MOMENT, by_hand, claim, claim_one, dead, finished, plains, retry, row, settle, snapshot, status, write, write_one,
+    LEASE, MOMENT, by_hand, claim, claim_one, dead, finished, ids, plains, retry, row, settle, snapshot, status, write,
+    write_one,
 };
+
+/// How long outcomes put their events off here.
+const DELAY: Duration = Duration::from_secs(600);
+/// What a server's clock may go on by itself while a test runs.
+const SLACK: Duration = Duration::from_secs(60);
 
 /// Every kind of outcome.
 fn every_kind() -> [Settlement; 8] {
     [
         Settlement::Done,
-        Settlement::Deferred { after: Duration::from_secs(60) },
-        retry(Duration::from_secs(60)),
+        Settlement::Deferred { after: DELAY },
+        retry(DELAY),
         dead("too late"),
         Settlement::Parked { reason: "nobody".to_owned() },
         Settlement::Released { after: Duration::ZERO },
@@ -57,30 +63,30 @@ pub(crate) async fn done_writes_its_columns(db: &dyn Harness) {
 pub(crate) async fn a_deferred_event_keeps_its_attempt_count(db: &dyn Harness) {
     let (id, fence) = tried(db).await;
 
-    assert_eq!(settle(db, fence, Settlement::Deferred { after: Duration::from_secs(60) }).await, 0);
+    assert_eq!(settle(db, fence, Settlement::Deferred { after: DELAY }).await, 0);
 
     let record = row(db, id).await;
     assert_eq!((record.status, record.attempts, record.deferrals), (Status::New, 2, 2));
     assert_eq!(record.done_at, None);
     assert!(is_unlocked(db, id).await);
-    db.let_pass(Duration::from_secs(59)).await;
+    db.let_pass(DELAY - SLACK).await;
     assert!(claim(db, 1).await.is_empty());
-    db.let_pass(Duration::from_secs(1) + MOMENT).await;
+    db.let_pass(SLACK + MOMENT).await;
     assert_eq!(claim(db, 1).await[0].attempts, 2);
 }
 
 pub(crate) async fn a_retry_counts_and_is_due_after_its_delay(db: &dyn Harness) {
     let (id, fence) = tried(db).await;
 
-    assert_eq!(settle(db, fence, Settlement::Retry { after: Duration::from_secs(60), error: "späti".to_owned() }).await, 0);
+    assert_eq!(settle(db, fence, Settlement::Retry { after: DELAY, error: "späti".to_owned() }).await, 0);
 
     let record = row(db, id).await;
     assert_eq!((record.status, record.attempts, record.deferrals), (Status::Retry, 3, 1));
     assert_eq!((record.last_error.as_deref(), record.done_at), (Some("späti"), None));
     assert!(is_unlocked(db, id).await);
-    db.let_pass(Duration::from_secs(59)).await;
+    db.let_pass(DELAY - SLACK).await;
     assert!(claim(db, 1).await.is_empty());
-    db.let_pass(Duration::from_secs(1) + MOMENT).await;
+    db.let_pass(SLACK + MOMENT).await;
     assert_eq!(claim(db, 1).await[0].attempts, 3);
 }
 
@@ -129,18 +135,48 @@ pub(crate) async fn a_released_event_gives_its_claim_back(db: &dyn Harness) {
 }
 
 pub(crate) async fn a_mixed_batch_writes_every_kind(db: &dyn Harness) {
-    let envelopes = plains(db, 6).await;
-    write(db, &envelopes).await;
-    let claimed = claim(db, 6).await;
+    let kinds = every_kind();
+    write(db, &plains(db, kinds.len()).await).await;
+    let claimed = claim(db, 100).await;
+    assert_eq!(claimed.len(), kinds.len());
     let batch: Vec<Settled> =
-        claimed.iter().zip(every_kind()).map(|(claimed, settlement)| Settled { fence: claimed.fence, settlement }).collect();
+        claimed.iter().zip(kinds).map(|(one, settlement)| Settled { fence: one.fence, settlement }).collect();
 
     assert_eq!(db.store().settle(&batch).await.expect("written"), 0);
 
-    let stats = db.store().stats().await.expect("counts");
-    assert_eq!((stats.done, stats.dead, stats.retry, stats.parked, stats.in_flight), (1, 1, 1, 1, 0));
-    assert_eq!(stats.new, 2, "deferred and released");
-    assert_eq!(db.store().settle(&batch).await.expect("a repeat is safe"), 6);
+    for (id, settled) in ids(&claimed).into_iter().zip(&batch) {
+        let record = db.store().get(id).await.expect("can be looked for");
+        assert_eq!(record.as_ref().map(written), expected(&settled.settlement), "{settled:?}: {record:?}");
+        if let Some(record) = record {
+            let gone = (record.locked_by, record.locked_at, record.lease_end, record.claims);
+            assert_eq!(gone, (None, None, None, 0), "{settled:?} ends the claim");
+        }
+    }
+    assert_eq!(db.store().settle(&batch).await.expect("a repeat is safe"), u64::try_from(batch.len()).expect("small"));
+}
+
+/// What tells the outcomes of one batch apart: status, attempts, deferrals, whether it is due and finished, and why it waits.
+type Written = (Status, u32, u32, [bool; 2], Option<String>, Option<u64>);
+
+fn written(record: &Record) -> Written {
+    let Record { status, attempts, deferrals, due_at, done_at, .. } = record;
+    let why = record.last_error.clone().or(record.parked.clone());
+    (*status, *attempts, *deferrals, [due_at.is_some(), done_at.is_some()], why, record.behind)
+}
+
+/// What an outcome of [`every_kind`] leaves of an event that was never tried before; `None` when no row.
+fn expected(settlement: &Settlement) -> Option<Written> {
+    let because = |text: &str| Some(text.to_owned());
+    Some(match settlement {
+        Settlement::Done => (Status::Done, 0, 0, [false, true], None, None),
+        Settlement::Deferred { .. } => (Status::New, 0, 1, [true, false], None, None),
+        Settlement::Retry { .. } => (Status::Retry, 1, 0, [true, false], because("no luck"), None),
+        Settlement::Dead { .. } => (Status::Dead, 1, 0, [false, true], because("too late"), None),
+        Settlement::Parked { .. } => (Status::New, 0, 0, [false, false], because("nobody"), None),
+        Settlement::Released { .. } => (Status::New, 0, 0, [true, false], None, None),
+        Settlement::Behind { sequence } => (Status::New, 0, 0, [false, false], None, Some(*sequence)),
+        Settlement::Erased => return None,
+    })
 }
 
 pub(crate) async fn thousands_of_outcomes_are_written_in_one_call(db: &dyn Harness) {
@@ -220,7 +256,7 @@ pub(crate) async fn the_same_outcome_twice_changes_nothing_the_second_time(db: &
 pub(crate) async fn an_outcome_after_a_release_is_dropped(db: &dyn Harness) {
     let id = write_one(db).await;
     let fence = claim_one(db).await;
-    settle(db, fence, Settlement::Released { after: Duration::from_secs(60) }).await;
+    settle(db, fence, Settlement::Released { after: DELAY }).await;
 
     assert_eq!(settle(db, fence, Settlement::Done).await, 1, "who gave the claim back has none");
 
