@@ -131,9 +131,11 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     let db = MySql::fresh().await;
     let store = db.another().await;
     write_one(&db).await;
-    // Several connections are open and idle.
+    // Several connections are open and idle: two for questions, one for leases, one of the application.
     let (first, second) = tokio::join!(Store::now(&store), Store::now(&store));
     assert!(first.is_ok() && second.is_ok());
+    Store::renew(&store, &[Fence { sequence: 1, claim: 1 }], LEASE).await.expect("nothing to renew yet");
+    MySqlStore::commit(store.begin().await.expect("begins")).await.expect("commits");
     db.execute(&format!(
         "BEGIN NOT ATOMIC
            DECLARE finished INT DEFAULT 0; DECLARE victim BIGINT;
@@ -154,12 +156,15 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     let error = Store::claim(&store, &request(1)).await.expect_err("the first one finds out");
 
     assert!(matches!(error, StoreError::Disconnected { .. }) && error.is_transient(), "{error:?}");
-    assert_eq!(Store::claim(&store, &request(1)).await.expect("works again").len(), 1);
-    Store::settle(&store, &[]).await.expect("works");
-    assert!(
-        Store::renew(&store, &[Fence { sequence: 1, claim: 1 }], LEASE).await.expect("on its own connection too").held.len()
-            <= 1
-    );
+    let claimed = Store::claim(&store, &request(1)).await.expect("works again");
+    let fence = claimed[0].fence;
+    let renewed = Store::renew(&store, &[fence], LEASE).await.expect("on its own connection too");
+    assert_eq!((renewed.held, renewed.locked), (vec![fence.sequence], vec![]));
+    let mut transaction = store.begin().await.expect("on those of the application too");
+    transaction.execute("SELECT 1").await.expect("works");
+    MySqlStore::commit(transaction).await.expect("commits");
+    let done = Settled { fence, settlement: Settlement::Done };
+    assert_eq!(Store::settle(&store, &[done]).await.expect("works"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,6 @@
 //! What a server can do to the host. Only PostgreSQL has roles, plans that change with the table, and standbys.
 
 use std::process::Command;
-use std::time::Duration;
 
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::{Filter, Finding, NewRow, Settled, Settlement, Severity, TableName};
@@ -212,15 +211,21 @@ async fn each_role_may_do_its_part_and_no_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_notice_wakes_those_who_listen_to_this_table() {
     let db = Postgres::fresh().await;
-    let mut wake_ups = db.store().listen().await.expect("listens").expect("PostgreSQL tells");
+    let name = format!("{}_listens", db.schema());
+    let store = PostgresStore::connect(&format!("{}&application_name={name}", db.url())).await.expect("connects");
+    let mut wake_ups = store.listen().await.expect("listens").expect("PostgreSQL tells");
 
     db.store().notify().await.expect("tells");
 
     support::in_time("the notice is heard", wake_ups.next()).await.expect("heard");
     let other = db.other_table("other").await;
     other.migrate_up().await.expect("migrates");
+    let mut theirs = other.listen().await.expect("listens").expect("PostgreSQL tells");
     other.notify().await.expect("tells");
-    let heard = tokio::time::timeout(Duration::from_millis(50), wake_ups.next()).await;
+    support::in_time("the other table's notice is heard", theirs.next()).await.expect("heard");
+    // What was heard before the end of the connection would be told before it.
+    db.execute(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{name}'")).await;
+    let heard = support::in_time("the connection has ended", wake_ups.next()).await;
     assert!(heard.is_err(), "another table's notices are not ours");
 }
 

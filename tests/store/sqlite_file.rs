@@ -1,5 +1,7 @@
 //! What can be wrong with a file. Only SQLite has one.
 
+use std::task::Poll;
+
 use outbox::store::sqlite::SqliteOptions;
 use outbox::{SqliteStore, StoreError, TransactionalStore};
 use sqlx::Executor;
@@ -136,23 +138,53 @@ async fn a_full_disk_refuses_a_write_whole_and_works_again_after() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_of_a_task_that_is_cut_off_does_not_poison_the_store() {
     let db = Sqlite::fresh().await;
-    write_one(&db).await;
+    let store = db.sqlite();
 
-    for delay_us in 0..40 {
-        let store = db.sqlite();
-        let task = tokio::spawn(async move {
-            let transaction = store.begin().await;
-            tokio::task::yield_now().await;
-            drop(transaction);
-        });
-        tokio::time::sleep(std::time::Duration::from_micros(delay_us * 20)).await;
-        task.abort();
-        let _ = task.await;
+    for (polls, when) in (1..).flat_map(|polls| [(polls, CutOff::AtOnce), (polls, CutOff::WhenWoken)]) {
+        let begun = cut_off_after(polls, when, store.begin()).await.is_some();
+        let id = support::in_time("the store goes on", write_one(&db)).await;
+        assert_eq!(support::in_time("claims go on", claim(&db, 10)).await.len(), 1, "cut off {when:?} after {polls} polls");
+        let mut transaction = support::in_time("begins", store.begin()).await.expect("begins");
+        assert!(SqliteStore::is_in_transaction(transaction.as_mut()));
+        let connection: &mut sqlx::SqliteConnection = transaction.as_mut();
+        connection.execute("DELETE FROM outbox_event").await.expect("deletes");
+
+        let committed = cut_off_after(polls, when, SqliteStore::commit(transaction)).await;
+        assert!(committed.as_ref().is_none_or(Result::is_ok), "{committed:?}");
+
+        // Whether its caller waited for it or not, the commit goes to its end.
+        support::eventually("the row is gone", async || outbox::Store::get(&store, id).await.expect("reads").is_none()).await;
+        if begun && committed.is_some() {
+            assert!(polls > 1, "both wait at least once, so that something was cut off");
+            break;
+        }
     }
+}
 
-    assert_eq!(support::in_time("the store goes on", claim(&db, 1)).await.len(), 1);
-    let mut transaction = db.sqlite().begin().await.expect("begins");
-    assert!(SqliteStore::is_in_transaction(transaction.as_mut()));
+/// When a future is dropped after its last poll.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum CutOff {
+    /// While it waits.
+    AtOnce,
+    /// When what it waited for is there, which nobody will take.
+    WhenWoken,
+}
+
+/// Polls a future so many times at most, then drops it: `None` when it had not ended by then.
+async fn cut_off_after<T>(polls: u32, when: CutOff, future: impl Future<Output = T>) -> Option<T> {
+    let (mut future, mut left) = (Box::pin(future), polls);
+    std::future::poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if left == 0 && when == CutOff::AtOnce => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
