@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outbox::store::Record;
-use outbox::{EventId, Outbox, SqliteStore, Status, Store};
+use outbox::store::{Filter, Record};
+use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use support::eventually;
 
 use crate::common::{Directory, commit, database, event, host, sample};
@@ -84,21 +84,27 @@ async fn asking_for_later_counts_no_attempt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_else_is_hurt_by_a_flood_of_trouble() {
     let (_db, store, _directory, outbox) = trouble().await;
-    let bad = ["Loop", "Panic", "Memory", "Recurse", "BigAnswer"];
-    let trouble = (0..100).map(|n| event("Trouble", bad[n % bad.len()], "1")).collect();
-    commit(&outbox, trouble).await;
+    let bad = [("Loop", "fuel:"), ("Panic", "trap:"), ("Memory", "memory:"), ("Recurse", "stack:"), ("BigAnswer", "output:")];
+    // By turns, so that every good event comes right after one that breaks.
+    let (trouble, good) = (0..200).map(|n| (event("Trouble", bad[n % bad.len()].0, "1"), event("Bench", "Noop", "1"))).unzip();
+    let (trouble, good): (Vec<Envelope>, Vec<Envelope>) = (trouble, good);
+    let ids = commit(&outbox, trouble.into_iter().zip(good).flat_map(|(bad, good)| [bad, good]).collect()).await;
 
-    let good = commit(&outbox, (0..200).map(|_| event("Bench", "Noop", "1")).collect()).await;
-
-    eventually("every good event is done", async || {
-        for id in &good {
-            if record(&store, *id).await.status != Status::Done {
-                return false;
-            }
-        }
-        true
-    })
-    .await;
+    for (number, pair) in ids.chunks(2).enumerate() {
+        let [bad, good] = pair else { panic!("they were written in pairs") };
+        eventually("a good event is done", async || record(&store, *good).await.status == Status::Done).await;
+        let row = record(&store, *good).await;
+        assert_eq!((row.attempts, row.claim_seq, row.last_error), (0, 1, None), "number {number}: at once, and undisturbed");
+        assert_ne!(record(&store, *bad).await.status, Status::Done, "number {number}");
+    }
+    for (event_type, error) in bad {
+        let of_type = Filter { event_type: Some(event_type.to_owned()), error: Some(error.to_owned()), ..Filter::default() };
+        eventually(&format!("{event_type} broke its instance"), async || {
+            let broken = store.list(&of_type, 10).await.expect("lists");
+            broken.iter().any(|row| row.last_error.as_deref().is_some_and(|text| text.starts_with(error)))
+        })
+        .await;
+    }
     outbox.shutdown().await;
 }
 
