@@ -9,6 +9,7 @@ mod languages;
 mod large;
 mod lifecycle;
 mod order;
+mod pool;
 mod purge;
 mod rolling;
 mod routes;
