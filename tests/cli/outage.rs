@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use servers::{Database, Server, Stop};
+use servers::{Database, Durability, Server, Stop};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
 use support::history::Order;
 use support::{Faults, Writers, sample_plugins};
@@ -30,7 +30,7 @@ struct Ground {
 
 impl Ground {
     fn with(database: Database) -> Self {
-        let server = Server::start(database).expect("`cargo xtask test` installs the servers");
+        let server = Server::start(database, Durability::Durable).expect("`cargo xtask test` installs the servers");
         let place = Place::at(&server.url());
         place.ok(&["migrate", "up"]);
         Self { place, server }

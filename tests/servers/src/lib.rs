@@ -1,7 +1,7 @@
 //! Private database servers: started in a directory of their own, reachable from this machine alone, gone with their owner.
 //!
 //! `cargo xtask test` starts one of each for all tests. A test that wants to stop, break or restart a server starts its own:
-//! nobody else is connected to it. Nothing here knows the outbox, nor a database driver.
+//! nobody else is connected to it, and it keeps what it was told to keep. Nothing here knows the outbox, nor a database driver.
 
 mod directory;
 mod fault;
@@ -13,6 +13,16 @@ mod server;
 
 pub use fault::Fault;
 pub use server::{Server, Stop};
+
+/// Whether a server keeps what it acknowledged when it crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// As users run theirs: every commit is on the disk before it is acknowledged. For a test that stops or breaks its server.
+    Durable,
+    /// Nothing is waited for on the way to the disk, which is most of what a small commit costs: what a crash leaves cannot be
+    /// relied on. For servers that nobody stops while their data is needed.
+    Volatile,
+}
 
 /// A kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::directory::Directory;
 use crate::process::{self, Signal};
 use crate::program::Account;
 use crate::server::Access;
-use crate::{Database, Fault};
+use crate::{Database, Durability, Fault};
 
 pub(crate) const PROGRAMS: &[&str] = &["initdb", "postgres"];
 
@@ -35,16 +35,20 @@ pub(crate) fn prepare(directory: &Directory, account: Account, access: &Access) 
     process::run(single, &format!("CREATE DATABASE {}\n", access.database), &log)
 }
 
+/// What every server is told.
+const SETTINGS: &[&str] =
+    &["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=300", "timezone=UTC", "log_timezone=UTC"];
+
+/// Commits wait for the write as ever, but nothing is forced to the disk.
+const VOLATILE: &[&str] = &["fsync=off", "full_page_writes=off"];
+
 /// Starts it; returns once it takes connections.
-///
-/// Durable, as users run theirs: a test that kills it must find again what was committed.
-pub(crate) fn start(directory: &Path, account: Account, access: &Access) -> Result<Child, Fault> {
+pub(crate) fn start(directory: &Path, account: Account, access: &Access, durability: Durability) -> Result<Child, Fault> {
     let log = log(directory);
     let mut postgres = command(account, "postgres", directory)?;
     postgres.arg("-D").arg(data(directory)).args(["-p", &access.port.to_string()]);
-    for setting in
-        ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=300", "timezone=UTC", "log_timezone=UTC"]
-    {
+    let volatile = if durability == Durability::Volatile { VOLATILE } else { &[] };
+    for setting in SETTINGS.iter().chain(volatile) {
         postgres.args(["-c", setting]);
     }
     // What is left of an earlier run would be taken for this one's.

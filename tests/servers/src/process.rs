@@ -40,6 +40,15 @@ pub(crate) fn run(mut command: Command, input: &str, log: &Path) -> Result<(), F
     let name = name_of(&command);
     let mut child = command.spawn().map_err(|error| Fault::new(format!("cannot start {name}: {error}")))?;
     let fed = child.stdin.take().expect("it is piped").write_all(input.as_bytes());
+    let until = Instant::now() + PATIENCE;
+    while !has_ended(&mut child) {
+        if Instant::now() > until {
+            child.kill().ok(); // it is waited for below
+            child.wait().ok();
+            return Err(Fault::new(format!("{name} has not ended after {PATIENCE:?}; it said:\n{}", tail(log))));
+        }
+        thread::sleep(GLANCE);
+    }
     let status = child.wait().map_err(|error| Fault::new(format!("cannot wait for {name}: {error}")))?;
     // A program that ends early does not read: why it ended is what counts.
     match fed {

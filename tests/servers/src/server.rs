@@ -9,7 +9,7 @@ use std::process::Child;
 use crate::directory::Directory;
 use crate::process::{self, Signal};
 use crate::program::Account;
-use crate::{Database, Fault, mariadb, postgres};
+use crate::{Database, Durability, Fault, mariadb, postgres};
 
 /// Below what Linux gives to clients (32768 and up). A port from there could be taken by a client while its server is stopped;
 /// worse, a client that tries to connect to it may meet itself.
@@ -21,6 +21,7 @@ const DATABASE: &str = "outbox_test";
 /// A private server. Stopped when dropped, and its files with it.
 pub struct Server {
     database: Database,
+    durability: Durability,
     account: Account,
     access: Access,
     /// `None` while it is stopped.
@@ -51,7 +52,7 @@ impl Server {
     ///
     /// # Errors
     /// When a program is missing, or does not do what it should; with the last lines of its log.
-    pub fn start(database: Database) -> Result<Self, Fault> {
+    pub fn start(database: Database, durability: Durability) -> Result<Self, Fault> {
         let account = Account::of(match database {
             Database::PostgreSql => postgres::ACCOUNT,
             Database::MariaDb => mariadb::ACCOUNT,
@@ -62,7 +63,7 @@ impl Server {
             Database::PostgreSql => postgres::prepare(&directory, account, &access)?,
             Database::MariaDb => mariadb::prepare(&directory, account, &access)?,
         }
-        let mut server = Self { database, account, access, child: None, directory };
+        let mut server = Self { database, durability, account, access, child: None, directory };
         server.resume()?;
         Ok(server)
     }
@@ -84,7 +85,8 @@ impl Server {
         self.access.port
     }
 
-    /// Stops it; returns once it has ended. What was committed stays. Nothing happens when it is stopped already.
+    /// Stops it; returns once it has ended. What was committed stays, but for a crash of a volatile one. Nothing happens when it
+    /// is stopped already.
     pub fn stop(&mut self, how: Stop) {
         if let Some(mut child) = self.child.take() {
             process::end(
@@ -107,8 +109,8 @@ impl Server {
         if self.child.is_none() {
             let directory = self.directory.path();
             self.child = Some(match self.database {
-                Database::PostgreSql => postgres::start(directory, self.account, &self.access)?,
-                Database::MariaDb => mariadb::start(directory, self.account, &self.access)?,
+                Database::PostgreSql => postgres::start(directory, self.account, &self.access, self.durability)?,
+                Database::MariaDb => mariadb::start(directory, self.account, &self.access, self.durability)?,
             });
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
 
-use servers::{Database, Server, Stop};
+use servers::{Database, Durability, Server, Stop};
 
 fn answers(server: &Server) -> bool {
     TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).is_ok()
@@ -19,9 +19,11 @@ fn directories() -> usize {
 /// One after the other: they count the same directories.
 #[test]
 fn a_server_comes_back_on_its_port_after_every_kind_of_stop_and_leaves_nothing_behind() {
-    for database in [Database::PostgreSql, Database::MariaDb] {
+    let both = [Durability::Durable, Durability::Volatile];
+    for (database, durability) in [Database::PostgreSql, Database::MariaDb].into_iter().flat_map(|kind| both.map(|d| (kind, d)))
+    {
         assert!(database.is_installed(), "{} is missing; `cargo xtask test` installs it", database.name());
-        let mut server = Server::start(database).unwrap();
+        let mut server = Server::start(database, durability).unwrap();
         let url = server.url();
         assert!(answers(&server), "{server:?} runs");
 

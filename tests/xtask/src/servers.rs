@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitCode};
 
-use servers::{Database, Server};
+use servers::{Database, Durability, Server};
 
 use crate::fault::Fault;
 use crate::install;
@@ -19,15 +19,17 @@ pub(crate) struct Servers(Vec<(&'static str, Server)>);
 impl Servers {
     /// One of each, but where the environment names one already: that is passed on to the tests as it is.
     pub(crate) fn start_missing() -> Result<Self, Fault> {
-        Self::start(VARIABLES.iter().filter(|(_, name)| environment(name).is_none()))
+        // No test stops or breaks them: those that do start their own.
+        Self::start(VARIABLES.iter().filter(|(_, name)| environment(name).is_none()), Durability::Volatile)
     }
 
-    fn start<'a>(wanted: impl Iterator<Item = &'a (Database, &'static str)>) -> Result<Self, Fault> {
+    fn start<'a>(wanted: impl Iterator<Item = &'a (Database, &'static str)>, durability: Durability) -> Result<Self, Fault> {
         let mut started = Vec::new();
         for (database, variable) in wanted {
             install::ensure(*database)?;
             eprintln!("xtask: starting a {} of our own", database.name());
-            let server = Server::start(*database).map_err(|fault| Fault::new(format!("no {}: {fault}", database.name())))?;
+            let server = Server::start(*database, durability);
+            let server = server.map_err(|fault| Fault::new(format!("no {}: {fault}", database.name())))?;
             started.push((*variable, server));
         }
         Ok(Self(started))
@@ -42,7 +44,8 @@ impl Servers {
 /// `cargo xtask servers`: one of each, until somebody has had enough.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, Fault> {
     let python = python::ensure(workspace)?;
-    let servers = Servers::start(VARIABLES.iter())?;
+    // Whoever measures on them wants to know what users will see.
+    let servers = Servers::start(VARIABLES.iter(), Durability::Durable)?;
     for (variable, server) in &servers.0 {
         println!("export {variable}='{}'", server.url());
     }
