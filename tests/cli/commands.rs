@@ -106,11 +106,31 @@ fn each_kind_of_mistake_has_its_exit_code() {
 #[test]
 fn what_destroys_data_needs_a_yes() {
     let place = Place::migrated();
-    place.ok(&ORDER);
+    for id in ["done", "dead", "discarded", "retried"] {
+        place.order(id, id);
+    }
+    place.sql("UPDATE outbox_event SET status = 1, due_at = NULL, done_at = 1 WHERE event_id = 'done'");
+    place.sql("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = 1 WHERE event_id IN ('dead', 'discarded')");
+    place.sql("UPDATE outbox_event SET status = 2, attempts = 1, due_at = 9000000000000000 WHERE event_id = 'retried'");
+    // Whatever it ends with: without a schema there is nothing to list.
+    let table =
+        || [["migrate", "status"], ["event", "list"]].map(|[one, two]| place.run(&[one, two, "--output", "json"]).stdout);
 
-    let refused = place.run(&["migrate", "down"]);
+    for command in [
+        &["purge", "--older-than", "1h"][..],
+        &["dead", "discard", "discarded"],
+        &["dead", "replay", "--all"],
+        &["replay"],
+        &["migrate", "down"],
+    ] {
+        let before = table();
 
-    assert_ne!(refused.code, Some(0));
-    assert!(refused.stderr.contains("--yes"), "{}", refused.stderr);
-    assert_eq!(place.stat("new"), 1);
+        let refused = place.run(command);
+
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(2), ""), "{command:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("add --yes"), "{command:?}: {}", refused.stderr);
+        assert_eq!(table(), before, "{command:?} without a yes changes nothing");
+        place.ok(&[command, &["--yes"]].concat());
+        assert_ne!(table(), before, "{command:?} with a yes does it");
+    }
 }

@@ -5,6 +5,7 @@ mod commands;
 mod crowd;
 mod dead;
 mod doctor;
+mod every;
 mod home;
 mod host;
 mod network;

@@ -1,10 +1,11 @@
 //! Finds and runs the program.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sqlx::sqlite::SqliteConnectOptions;
@@ -74,11 +75,16 @@ impl Place {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to its end, which must come in time.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
-        let Output { status, stdout, stderr } = self.command(arguments).output().expect("the program can be started");
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
-        Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+        let mut command = self.command(arguments);
+        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.expect("the program can be started");
+        let stdout = whole(child.stdout.take().expect("it is piped"));
+        let stderr = whole(child.stderr.take().expect("it is piped"));
+        let code = end(&mut child, &format!("outbox {arguments:?} ends")).code();
+        let text = |reader: JoinHandle<String>| reader.join().expect("the program writes UTF-8");
+        Ended { code, stdout: text(stdout), stderr: text(stderr) }
     }
 
     /// Runs a command that must end well; returns its standard output.
@@ -128,11 +134,16 @@ impl Place {
         }
     }
 
+    /// Puts a sample plugin into the directory `plugins`.
+    pub(crate) fn plugin(&self, name: &str) {
+        let (plugins, file) = (self.path().join("plugins"), format!("{name}.wasm"));
+        std::fs::create_dir_all(&plugins).expect("can be made");
+        std::fs::copy(sample_plugins().join(&file), plugins.join(&file)).expect("can be copied");
+    }
+
     /// Starts a host with the sample plugin, and waits until it says `ready`.
     pub(crate) fn host(&self, settings: &[(&str, &str)]) -> Host {
-        let plugins = self.path().join("plugins");
-        std::fs::create_dir_all(&plugins).expect("can be made");
-        std::fs::copy(sample_plugins().join("order-mailer.wasm"), plugins.join("order-mailer.wasm")).expect("can be copied");
+        self.plugin("order-mailer");
         let mut command = self.command(&["run", "--plugins", "plugins", "--log", "info"]);
         command.envs(settings.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program can be started");
@@ -197,14 +208,8 @@ impl Host {
 
     /// Waits for its end. Returns how it ended and everything that it said.
     pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>) {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it can be waited for") {
-                return (status, self.rest());
-            }
-            assert!(Instant::now() < until, "expected within {PATIENCE:?}: the host ends");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let status = end(&mut self.child, "the host ends");
+        (status, self.rest())
     }
 
     fn rest(&mut self) -> Vec<String> {
@@ -219,6 +224,31 @@ impl Drop for Host {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Waits for the end of a program, which must come in time; kills it when it does not.
+pub(crate) fn end(child: &mut Child, fact: &str) -> ExitStatus {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().expect("it can be waited for") {
+            return status;
+        }
+        if Instant::now() > until {
+            child.kill().expect("it runs still");
+            child.wait().expect("it ends");
+            panic!("expected within {PATIENCE:?}: {fact}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Reads to the end, beside everything else: a program whose output nobody takes stands still.
+fn whole(mut output: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        output.read_to_string(&mut text).expect("the program writes UTF-8");
+        text
+    })
 }
 
 /// Sends a signal by its name.
