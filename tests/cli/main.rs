@@ -15,4 +15,5 @@ mod program;
 mod route;
 mod schema;
 mod stuck;
+mod tls;
 mod why;

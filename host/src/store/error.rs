@@ -191,10 +191,21 @@ impl StoreError {
     }
 }
 
-/// Whether a database that could not be opened may be there a little later: a wrong password or a missing file will not.
+/// Whether a server answers, but not by a TLS that both sides accept. The driver tells of a certificate that it does not trust
+/// as of an error of I/O with bad data.
+pub(super) fn is_of_tls(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Tls(_) => true,
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
+    }
+}
+
+/// Whether a database that could not be opened may be there a little later: a wrong password, a missing file or a certificate
+/// that nobody trusts will not.
 fn may_be_back(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => true,
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => !is_of_tls(error),
         // PostgreSQL is starting, stopping or full; MySQL is full, or shutting down; SQLite's file is locked.
         sqlx::Error::Database(error) => matches!(
             error.code().as_deref(),

@@ -9,6 +9,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
 use super::MySqlStore;
 use super::fault::{Trust, number};
+use crate::store::error::is_of_tls;
 use crate::store::{StoreError, TableName};
 
 /// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or cut
@@ -237,8 +238,8 @@ fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
         Some(1040 | 1203 | 1226) => "the server has no connection left; raise max_connections, or take fewer here".to_owned(),
         Some(1130) => "the server lets nobody in from this host; create the user for it".to_owned(),
         _ => match &source {
+            error if is_of_tls(error) => "no trusted TLS connection; give the certificate with ?ssl-ca=FILE".to_owned(),
             sqlx::Error::Io(error) => format!("{error}; check host and port, and whether the server runs"),
-            sqlx::Error::Tls(_) => "no trusted TLS connection; give the certificate with ?ssl-ca=FILE".to_owned(),
             sqlx::Error::PoolTimedOut => "no answer in time; check host and port, and whether the server runs".to_owned(),
             _ => "see the cause".to_owned(),
         },

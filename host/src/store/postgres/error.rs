@@ -1,6 +1,7 @@
 //! A driver's errors, sorted by what can be done about them.
 
 use crate::store::StoreError;
+use crate::store::error::is_of_tls;
 
 /// The SQLSTATE of an error. Source: PostgreSQL's documentation, appendix A.
 fn code(error: &sqlx::Error) -> Option<String> {
@@ -43,8 +44,8 @@ pub(super) fn unreachable(database: String, source: sqlx::Error) -> StoreError {
         Some("53300") => "the server has no connection left; raise its max_connections, or let its other users open fewer",
         Some("57P03") => "the server is starting or stopping; the next try may find it ready",
         _ => match &source {
+            error if is_of_tls(error) => "TLS fails; check sslmode and sslrootcert of the address",
             sqlx::Error::Io(_) => "no server answers there; check host and port, and that it runs",
-            sqlx::Error::Tls(_) => "TLS fails; check sslmode and sslrootcert of the address",
             sqlx::Error::PoolTimedOut => "the server did not answer in time; check host and port, and what is between",
             _ => "see the cause",
         },
