@@ -61,7 +61,8 @@ impl DeadEvents {
         limits.run(progress, async |limit| self.store.replay_batch(&filter, limit, audit).await).await
     }
 
-    /// Lets failed events that wait for another attempt, and failed no more than `max_attempts` times, be tried now.
+    /// Lets events that wait for another attempt be tried now: those that failed, no more than `max_attempts` times, and those
+    /// whose listener asked for later.
     ///
     /// # Errors
     /// As [`replay_all`](Self::replay_all).
@@ -99,7 +100,7 @@ pub struct ReplayLimits {
     pub batch_size: u32,
     /// Most events a second, so that a receiver that has just recovered is not run over; `None` for as fast as it goes.
     pub per_second: Option<u32>,
-    /// Longest that it may take; what is left then is left dead.
+    /// Longest that it may take; what is left then is left as it is.
     pub time: Option<Duration>,
     /// Most events.
     pub events: Option<u64>,
@@ -137,5 +138,35 @@ impl ReplayLimits {
                 tokio::time::sleep(Duration::from_secs(1) * limit / per_second.max(1)).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn replayed(limits: &ReplayLimits, takes: Duration) -> (u64, u32) {
+        let mut batches = 0;
+        let run = limits.run(
+            |_| {},
+            async |limit| {
+                batches += 1;
+                tokio::time::sleep(takes).await;
+                Ok(u64::from(limit))
+            },
+        );
+        (run.await.expect("the batches are good"), batches)
+    }
+
+    #[tokio::test]
+    async fn a_replay_ends_at_its_time_limit_though_there_is_more() {
+        let slow = Duration::from_millis(30);
+        let limits = ReplayLimits { time: Some(slow * 3), ..ReplayLimits::default() };
+
+        let (events, batches) = replayed(&limits, slow).await;
+
+        assert!((0..=3).contains(&batches), "{batches} batches of {slow:?} in {:?}", slow * 3);
+        assert_eq!(events, u64::from(batches) * 100);
+        assert_eq!(replayed(&ReplayLimits { time: Some(Duration::ZERO), ..limits }, slow).await, (0, 0));
     }
 }

@@ -164,15 +164,27 @@ pub(crate) async fn dead_events_are_found_by_aggregate_attempts_and_time(db: &dy
 pub(crate) async fn what_waits_for_another_attempt_can_be_hastened(db: &dyn Harness) {
     let day = Duration::from_secs(24 * 3_600);
     let once = finished(db, retry(day)).await;
-    let deferred = finished(db, Settlement::Deferred { after: day }).await;
     let twice = finished(db, retry(Duration::ZERO)).await;
     let fence = claim_one(db).await;
     settle(db, fence, retry(day)).await;
 
+    assert_eq!(db.store().count_waiting(Some(1)).await.expect("counts"), 1);
     assert_eq!(db.store().hasten(Some(1), 10, &by_hand()).await.expect("hastens"), 1);
 
-    assert_eq!(ids(&claim(db, 10).await), [once], "neither the deferred one nor the one that failed too often");
+    assert_eq!(ids(&claim(db, 10).await), [once], "not the one that failed too often");
     assert_eq!(db.store().hasten(None, 10, &by_hand()).await.expect("hastens"), 1, "nothing that is claimed");
     assert_eq!(ids(&claim(db, 10).await), [twice]);
-    assert_eq!(status(db, deferred).await, Status::New);
+}
+
+pub(crate) async fn what_its_listener_put_off_can_be_hastened_and_what_its_writer_put_off_cannot(db: &dyn Harness) {
+    let day = Duration::from_secs(24 * 3_600);
+    let deferred = finished(db, Settlement::Deferred { after: day }).await;
+    let later = event(db, "X").await.deliver_after(day).json(&1).expect("good");
+    write(db, std::slice::from_ref(&later)).await;
+
+    assert_eq!(db.store().count_waiting(None).await.expect("counts"), 1);
+    assert_eq!(db.store().hasten(None, 10, &by_hand()).await.expect("hastens"), 1);
+
+    assert_eq!(ids(&claim(db, 10).await), [deferred]);
+    assert_eq!(row(db, deferred).await.deferrals, 1, "a replay is no excuse for deferring for ever");
 }

@@ -110,6 +110,7 @@ conformance! {
     dead::a_replay_of_many_is_noted_with_its_filter,
     dead::dead_events_are_found_by_aggregate_attempts_and_time,
     dead::what_waits_for_another_attempt_can_be_hastened,
+    dead::what_its_listener_put_off_can_be_hastened_and_what_its_writer_put_off_cannot,
     line::lanes_are_shared_and_never_held_twice,
     line::lanes_are_taken_over_when_their_lease_ends,
     line::a_lane_that_is_given_back_is_free_at_once,

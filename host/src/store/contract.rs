@@ -266,14 +266,21 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
 
-    /// Lets failed events that wait for another attempt, and failed no more than `max_attempts` times (`None`: any number),
-    /// be due now; oldest first, at most `limit`. Returns how many. Noted as by [`replay`](Self::replay).
+    /// Lets events that wait for another attempt be due now: those that failed, and those whose listener asked for later; only
+    /// those that failed no more than `max_attempts` times (`None`: any number). Oldest first, at most `limit`. Returns how many.
+    /// Noted as by [`replay`](Self::replay).
     ///
     /// # Errors
     /// The database's own.
     async fn hasten(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
 
     /// Deletes one dead event. False when it is not there or not dead. Noted as by [`replay`](Self::replay).
+    /// How many events [`hasten`](Self::hasten) would take without a limit.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError>;
+
     ///
     /// # Errors
     /// The database's own.

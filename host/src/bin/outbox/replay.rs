@@ -13,7 +13,7 @@ use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output, count};
 
-/// Let everything that failed be delivered again now: what waits for another attempt, and what is dead
+/// Let everything that failed be delivered again now: what waits for another attempt or was put off by its listener, and what is dead
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox replay --retry-count-threshold 20 --event-limit 10000 --time-limit 1h --yes\n  \
                         outbox replay --dry-run\n\n\
@@ -43,7 +43,7 @@ pub(crate) struct ReplayCommand {
 /// What became of the events that failed.
 #[derive(Serialize)]
 struct Report {
-    /// Waited for another attempt, and are due now.
+    /// Waited for another attempt, or were put off by their listener, and are due now.
     hastened: u64,
     /// Were dead, and are new again.
     replayed: u64,
@@ -57,17 +57,17 @@ impl ReplayCommand {
         let store = database::ready(config).await?;
         let dead = DeadEvents::new(store.clone());
         let filter = DeadFilter { max_attempts: self.retry_count_threshold, ..DeadFilter::default() };
-        let retry = store.stats().await?.retry;
+        let waiting = store.count_waiting(self.retry_count_threshold).await?;
         let all = dead.count(&DeadFilter::default()).await?;
         let matching = dead.count(&filter).await?;
         if self.dry_run {
             let most = self.event_limit.unwrap_or(u64::MAX);
-            let hastened = retry.min(most);
+            let hastened = waiting.min(most);
             let replayed = matching.min(most - hastened);
             return self.show(&Report { hastened, replayed, left_dead: all.saturating_sub(replayed), dry_run: true });
         }
-        let what = format!("deliver {} that wait and {} again", count(retry, "failed event"), count(matching, "dead event"));
-        if retry + matching > 0 {
+        let what = format!("deliver {} that wait and {} again", count(waiting, "event"), count(matching, "dead event"));
+        if waiting + matching > 0 {
             output::confirm(&what, self.yes)?;
         }
         let started = Instant::now();
@@ -91,9 +91,8 @@ impl ReplayCommand {
         output::one(report, self.output.output, |report| {
             let Report { hastened, replayed, left_dead, dry_run } = report;
             if *dry_run {
-                // Which of those that wait are with a host now is known only when they are asked for.
                 format!(
-                    "at most {hastened} that wait would be due now\n{replayed} dead would be new again\n{left_dead} would stay dead\n"
+                    "{hastened} that wait would be due now\n{replayed} dead would be new again\n{left_dead} would stay dead\n"
                 )
             } else {
                 format!("{hastened} that waited are due now\n{replayed} dead are new again\n{left_dead} stay dead\n")

@@ -177,6 +177,10 @@ impl Store for MySqlStore {
         dead::hasten(self, max_attempts, limit, audit).await
     }
 
+    async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
+        dead::count_waiting(self, max_attempts).await
+    }
+
     async fn discard(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
         dead::discard(self, id, audit).await
     }

@@ -46,18 +46,26 @@ SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = r
     expires_at = NULL, blocks = 0
 WHERE event_id = ? AND status = 3";
 
-/// Read without a lock: [`HASTEN`] looks again. Bound: most failures twice, most rows.
+/// What failed, and what its listener put off: not what its writer put off. Read without a lock: [`HASTEN`] looks again. Bound:
+/// most failures twice, most rows.
 const CHOOSE_WAITING: &str = "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_due)
-WHERE due_at > UTC_TIMESTAMP(6) AND status = 2 AND locked_by IS NULL AND (? IS NULL OR attempts <= ?)
+WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
+  AND (? IS NULL OR attempts <= ?)
 ORDER BY seq LIMIT ?";
+
+/// As [`CHOOSE_WAITING`] chooses. Bound: most failures twice.
+const COUNT_WAITING: &str = "
+SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_due)
+WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
+  AND (? IS NULL OR attempts <= ?)";
 
 /// Bound: a JSON list of seq.
 const HASTEN: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6)
-WHERE due_at > UTC_TIMESTAMP(6) AND status = 2 AND locked_by IS NULL";
+WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL";
 
 const DISCARD: &str = "DELETE FROM outbox_event WHERE event_id = ? AND status = 3";
 
@@ -94,6 +102,13 @@ pub(super) async fn hasten(
     let most = max_attempts.map(i64::from);
     let chosen = || sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(i64::from(limit));
     change_chosen(store, chosen, HASTEN, audit, "hasten", &json!({ "max_attempts": max_attempts })).await
+}
+
+pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
+    let most = max_attempts.map(i64::from);
+    let row = sqlx::query(store.table.sql(COUNT_WAITING)).bind(most).bind(most).fetch_one(&store.pool).await;
+    let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| store.failed("count waiting events", error))?;
+    Ok(u64::try_from(count).unwrap_or(0))
 }
 
 pub(super) async fn discard(store: &MySqlStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {

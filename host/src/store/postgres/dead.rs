@@ -51,18 +51,26 @@ noted AS (
   SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-/// $1 to $3 actor, reason and selector, $4 most failures, $5 most rows.
+/// What failed, and what its listener put off: not what its writer put off. $1 to $3 actor, reason and selector, $4 most failures,
+/// $5 most rows.
 const HASTEN: &str = "
 WITH changed AS (
   UPDATE outbox_event SET due_at = now()
   WHERE ctid = ANY (ARRAY (
     SELECT ctid FROM outbox_event
-    WHERE due_at > now() AND status = 2 AND locked_by IS NULL AND ($4::integer IS NULL OR attempts <= $4::integer)
+    WHERE due_at > now() AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
+      AND ($4::integer IS NULL OR attempts <= $4::integer)
     ORDER BY seq + 0 LIMIT $5::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1),
 noted AS (
   INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
   SELECT now(), $1::text, $2::text, $3::text, 'hasten', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
+
+/// As [`HASTEN`] chooses. $1 most failures.
+const COUNT_WAITING: &str = "
+SELECT count(*) AS count FROM outbox_event
+WHERE due_at > now() AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
+  AND ($1::integer IS NULL OR attempts <= $1::integer)";
 
 /// $1 to $3 actor, reason and selector, $4 the id.
 const DISCARD: &str = "
@@ -109,6 +117,12 @@ pub(super) async fn hasten(
     let selector = json!({ "max_attempts": max_attempts });
     let bind = |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(i64::from(limit));
     noted(store, "hasten failed events", HASTEN, audit, &selector, bind).await
+}
+
+pub(super) async fn count_waiting(store: &PostgresStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
+    let action = "count waiting events";
+    let row = store.one(action, store.statement(COUNT_WAITING).bind(max_attempts.map(most))).await?;
+    number(&row, "count").map_err(|error| store.failed(action, error))
 }
 
 pub(super) async fn discard(store: &PostgresStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {

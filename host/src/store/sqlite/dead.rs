@@ -40,13 +40,18 @@ WHERE seq IN (
     AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8)
   ORDER BY seq LIMIT ?10)";
 
-/// ?1 now, ?2 most failures, ?3 most rows.
+/// What failed, and what its listener put off: not what its writer put off. ?1 now, ?2 most failures, ?3 most rows.
 const HASTEN: &str = "
 UPDATE outbox_event SET due_at = ?1
 WHERE seq IN (
   SELECT seq FROM outbox_event
-  WHERE due_at > ?1 AND status = 2 AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)
+  WHERE due_at > ?1 AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)
   ORDER BY seq LIMIT ?3)";
+
+/// As [`HASTEN`] chooses. ?1 now, ?2 most failures.
+const COUNT_WAITING: &str = "
+SELECT count(*) FROM outbox_event
+WHERE due_at > ?1 AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)";
 
 const DISCARD: &str = "DELETE FROM outbox_event WHERE event_id = ?1 AND status = 3";
 
@@ -88,6 +93,13 @@ pub(super) async fn hasten(
 ) -> Result<u64, StoreError> {
     let statement = sqlx::query(store.table.sql(HASTEN)).bind(store.now_micros()).bind(max_attempts).bind(i64::from(limit));
     noted(store, statement, audit, "hasten", &json!({ "max_attempts": max_attempts })).await
+}
+
+pub(super) async fn count_waiting(store: &SqliteStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
+    let row =
+        sqlx::query(store.table.sql(COUNT_WAITING)).bind(store.now_micros()).bind(max_attempts).fetch_one(&store.readers).await;
+    let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| failed("count waiting events", error))?;
+    Ok(u64::try_from(count).unwrap_or(0))
 }
 
 pub(super) async fn discard(store: &SqliteStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
