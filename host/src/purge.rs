@@ -1,15 +1,16 @@
 //! Old finished rows away, in small batches.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::event::{Envelope, OwnerId, Status};
 use crate::metrics::Metrics;
-use crate::store::{NewRow, Ownership, PurgeRequest, Purged, Store, StoreError};
+use crate::store::{NewRow, Ownership, PurgeBatch, PurgeRequest, Purged, Store, StoreError};
 use crate::units::{duration, duration_option};
 
 /// The type of the event that tells of a purge, when one is asked for.
@@ -26,9 +27,15 @@ pub struct PurgeConfig {
     /// How long DONE events are kept. Default 7 days.
     #[serde(with = "duration")]
     pub retention: Duration,
-    /// How long DEAD events are kept. Default: until somebody discards them.
+    /// How long DEAD events are kept. Default: until somebody discards them. One that later events of its aggregate wait behind
+    /// is kept all the same, until it is replayed, skipped or discarded: deleted, it would let them pass.
     #[serde(with = "duration_option", skip_serializing_if = "Option::is_none")]
     pub dead_retention: Option<Duration>,
+    /// How long an event is kept that was due and that no host ever took: for a table that is read by change data capture, where
+    /// nobody marks events as done. Only in the mode `writer_only`, and only while no host is alive that delivers from the table.
+    /// Default: for ever.
+    #[serde(with = "duration_option", skip_serializing_if = "Option::is_none")]
+    pub undelivered_retention: Option<Duration>,
     /// Rest between two purges. Default 1 hour; above zero.
     #[serde(with = "duration")]
     pub interval: Duration,
@@ -56,6 +63,7 @@ impl Default for PurgeConfig {
             on_done: OnDone::Keep,
             retention: Duration::from_secs(7 * 24 * 3600),
             dead_retention: None,
+            undelivered_retention: None,
             interval: Duration::from_secs(3600),
             batch_size: 500,
             emit_event: false,
@@ -77,9 +85,6 @@ impl PurgeConfig {
         faults
     }
 }
-
-/// A batch that comes into others' way is halved down to this.
-const SMALLEST_BATCH: u32 = 10;
 
 /// How far one purge may go.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,14 +112,14 @@ pub struct Purge {
     store: Arc<dyn Store>,
     config: PurgeConfig,
     metrics: Arc<Metrics>,
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
 }
 
 impl Purge {
     /// A purge that has not run yet.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, config: PurgeConfig, metrics: Arc<Metrics>) -> Self {
-        Self { store, config, metrics, closed: AtomicBool::new(false) }
+        Self { store, config, metrics, closed: watch::Sender::new(false) }
     }
 
     /// One purge: batches until nothing old is left or a limit is reached. Each batch is its own transaction.
@@ -122,63 +127,52 @@ impl Purge {
     /// # Errors
     /// When it was closed, or the database's own; what earlier batches deleted stays deleted, and a repeat is safe.
     pub async fn run_once(&self, limits: PurgeLimits) -> Result<Purged, PurgeError> {
-        let mut purged = self.run(Status::Done, self.config.retention, limits).await?;
-        if let Some(retention) = self.config.dead_retention {
-            let rows = limits.rows.map(|rows| rows.saturating_sub(purged.count));
-            purged.add(self.run(Status::Dead, retention, PurgeLimits { rows, ..limits }).await?);
-        }
-        if purged.count > 0 && self.config.emit_event {
-            self.tell(&purged).await?;
-        }
-        Ok(purged)
+        let mut walk = self.walk(limits);
+        let ended = self.everything(&mut walk).await;
+        self.ended(walk.purged, ended).await
     }
 
-    /// Deletes events of one state that were finished at least so long ago.
+    async fn everything(&self, walk: &mut Walk) -> Result<(), PurgeError> {
+        walk.run(|limit| self.finished(Status::Done, self.config.retention, limit), |_| {}).await?;
+        if let Some(older_than) = self.config.dead_retention {
+            walk.run(|limit| self.finished(Status::Dead, older_than, limit), |_| {}).await?;
+        }
+        if let Some(older_than) = self.config.undelivered_retention
+            && !self.somebody_delivers().await?
+        {
+            walk.run(|limit| self.counted(self.store.purge_undelivered(older_than, limit)), |_| {}).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes events of one state that were finished at least so long ago. `progress` is told after each batch what it has
+    /// been so far.
     ///
     /// # Errors
     /// As [`run_once`](Self::run_once).
-    pub async fn run(&self, status: Status, older_than: Duration, limits: PurgeLimits) -> Result<Purged, PurgeError> {
-        let started = Instant::now();
-        let mut purged = Purged::default();
-        let mut batch_size = self.config.batch_size;
-        loop {
-            if self.closed.load(Ordering::Acquire) {
-                return Err(PurgeError::Closed);
-            }
-            let left = limits.rows.map_or(u64::MAX, |rows| rows.saturating_sub(purged.count));
-            let limit = batch_size.min(u32::try_from(left).unwrap_or(u32::MAX));
-            if limit == 0 || limits.time.is_some_and(|time| started.elapsed() >= time) {
-                return Ok(purged);
-            }
-            let batch = match self.store.purge(PurgeRequest { status, older_than, limit }).await {
-                Ok(batch) => batch,
-                // A smaller batch holds its locks for a shorter time.
-                Err(StoreError::Locked { .. } | StoreError::TimedOut { .. }) if limit > SMALLEST_BATCH => {
-                    batch_size = (limit / 2).max(SMALLEST_BATCH);
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            purged.add(batch);
-            self.metrics.purged.add(batch.count);
-            if batch.count < u64::from(limit) {
-                return Ok(purged);
-            }
-            // Between two batches the database belongs to the events.
-            tokio::task::yield_now().await;
-        }
+    pub async fn run(
+        &self,
+        status: Status,
+        older_than: Duration,
+        limits: PurgeLimits,
+        progress: impl FnMut(Purged),
+    ) -> Result<Purged, PurgeError> {
+        let mut walk = self.walk(limits);
+        let ended = walk.run(|limit| self.finished(status, older_than, limit), progress).await;
+        self.ended(walk.purged, ended).await
     }
 
-    /// No purge begins after this.
+    /// No batch begins after this.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.send_replace(true);
     }
 
     /// Purges at every interval until it is stopped, on one node at a time.
     pub(crate) async fn keep(self: Arc<Self>, owner: OwnerId, mut stopped: watch::Receiver<bool>) {
+        let mut blocking = 0;
         loop {
             let turn = match self.is_ours(&owner).await {
-                Ok(true) => self.run_once(PurgeLimits::default()).await,
+                Ok(true) => self.turn(&mut blocking).await,
                 Ok(false) => Ok(Purged::default()),
                 Err(error) => Err(error.into()),
             };
@@ -197,10 +191,58 @@ impl Purge {
         }
     }
 
+    /// One purge, and a warning whenever the number of old dead events changes that it may not delete.
+    async fn turn(&self, blocking: &mut u64) -> Result<Purged, PurgeError> {
+        let purged = self.run_once(PurgeLimits::default()).await?;
+        if let Some(older_than) = self.config.dead_retention {
+            let request = PurgeRequest { status: Status::Dead, older_than, limit: u32::MAX };
+            let now = self.store.count_purgeable(request).await?.blocking;
+            if std::mem::replace(blocking, now) != now && now > 0 {
+                tracing::warn!(
+                    events = now,
+                    "dead events are older than purge.dead_retention and are kept, since later events of their aggregates wait \
+                     behind them; replay, skip or discard them"
+                );
+            }
+        }
+        Ok(purged)
+    }
+
     /// Two nodes that purge at once only wait for each other: the one that started first does it.
     async fn is_ours(&self, owner: &OwnerId) -> Result<bool, StoreError> {
         let nodes = self.store.nodes().await?;
         Ok(nodes.iter().find(|node| node.alive).is_none_or(|first| first.owner == owner.as_str()))
+    }
+
+    /// Hosts that only write are no nodes.
+    async fn somebody_delivers(&self) -> Result<bool, StoreError> {
+        Ok(self.store.nodes().await?.iter().any(|node| node.alive))
+    }
+
+    fn finished(&self, status: Status, older_than: Duration, limit: u32) -> Batch<'_> {
+        self.counted(self.store.purge(PurgeRequest { status, older_than, limit }))
+    }
+
+    fn counted<'a>(&'a self, batch: Batch<'a>) -> Batch<'a> {
+        Box::pin(async move { batch.await.inspect(|batch| self.metrics.purged.add(batch.count)) })
+    }
+
+    fn walk(&self, limits: PurgeLimits) -> Walk {
+        Walk {
+            until: limits.time.and_then(|time| Instant::now().checked_add(time)),
+            rows: limits.rows,
+            batch_size: self.config.batch_size,
+            purged: Purged::default(),
+            closed: self.closed.subscribe(),
+        }
+    }
+
+    /// Tells of what was deleted, when that is asked for: also after a purge that did not come to its end.
+    async fn ended(&self, purged: Purged, ended: Result<(), PurgeError>) -> Result<Purged, PurgeError> {
+        let told = if purged.count > 0 && self.config.emit_event { self.tell(&purged).await } else { Ok(()) };
+        ended?;
+        told?;
+        Ok(purged)
     }
 
     async fn tell(&self, purged: &Purged) -> Result<(), StoreError> {
@@ -211,3 +253,64 @@ impl Purge {
         self.store.write(&[NewRow { envelope: &envelope, claimed: false }], &ownership).await.map(|_| ())
     }
 }
+
+/// A batch on its way. Boxed, as the store hands it out.
+type Batch<'a> = BoxFuture<'a, Result<PurgeBatch, StoreError>>;
+
+/// A batch that comes into others' way is halved down to this.
+const SMALLEST_BATCH: u32 = 10;
+/// The longest rest between two batches.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+/// How far one purge has come, and how far it may go.
+struct Walk {
+    until: Option<Instant>,
+    rows: Option<u64>,
+    batch_size: u32,
+    purged: Purged,
+    closed: watch::Receiver<bool>,
+}
+
+impl Walk {
+    /// Deletes batch by batch, until one is not full or a limit is reached.
+    async fn run<'a>(
+        &mut self,
+        mut delete: impl FnMut(u32) -> Batch<'a>,
+        mut progress: impl FnMut(Purged),
+    ) -> Result<(), PurgeError> {
+        loop {
+            if *self.closed.borrow() {
+                return Err(PurgeError::Closed);
+            }
+            let left = self.rows.map_or(u64::MAX, |rows| rows.saturating_sub(self.purged.count));
+            let limit = self.batch_size.min(u32::try_from(left).unwrap_or(u32::MAX));
+            let began = Instant::now();
+            if limit == 0 || self.until.is_some_and(|until| began >= until) {
+                return Ok(());
+            }
+            match delete(limit).await {
+                Ok(batch) => {
+                    self.purged.add(batch);
+                    progress(self.purged);
+                    if batch.count < u64::from(limit) || self.rows.is_some_and(|rows| self.purged.count >= rows) {
+                        return Ok(());
+                    }
+                }
+                // A smaller batch holds its locks for a shorter time.
+                Err(StoreError::Locked { .. } | StoreError::TimedOut { .. }) if limit > SMALLEST_BATCH => {
+                    self.batch_size = (limit / 2).max(SMALLEST_BATCH);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            // Between two batches the database belongs to the events: a purge has it for half of the time at most.
+            let _ = tokio::time::timeout(rest(began.elapsed()), self.closed.wait_for(|closed| *closed)).await;
+        }
+    }
+}
+
+fn rest(took: Duration) -> Duration {
+    took.min(LONGEST_REST)
+}
+
+#[cfg(test)]
+mod tests;

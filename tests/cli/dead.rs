@@ -125,3 +125,27 @@ fn a_purge_by_hand_keeps_to_its_limit_and_is_noted() {
         (Some("DEAD"), Some("30days"))
     );
 }
+
+#[test]
+fn a_purge_by_hand_writes_its_event_when_that_is_set() {
+    let place = place(3);
+    place.sql(&format!("UPDATE outbox_event SET done_at = {PAST}"));
+
+    place.ok(&["purge", "--dead", "--older-than", "30d", "--yes", "--set", "purge.emit_event=true"]);
+
+    let events = place.json(&["event", "list", "--output", "json"]);
+    let types: Vec<_> = events.as_array().expect("a list").iter().map(|event| event["event_type"].as_str()).collect();
+    assert_eq!(types, [Some("OutboxPurgeCompleted")]);
+}
+
+#[test]
+fn a_purge_by_hand_keeps_what_blocks_others_and_says_so() {
+    let place = place(3);
+    place.sql(&format!("UPDATE outbox_event SET done_at = {PAST}, blocks = event_id = 'dead-2'"));
+
+    let ended = place.run(&["purge", "--dead", "--older-than", "30d", "--yes"]);
+
+    assert_eq!((ended.code, place.stat("dead")), (Some(0), 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("1 DEAD event kept, since later events of their aggregates wait"), "{}", ended.stderr);
+    assert_eq!(place.json(&["event", "why", "dead-2", "--output", "json"])["state"], "dead_blocking");
+}

@@ -134,3 +134,21 @@ fn a_plugin_that_is_taken_away_lets_its_events_wait_and_one_that_comes_back_deli
     host.signal("INT");
     assert_eq!(host.end().0.code(), Some(0), "an interrupt stops it cleanly, too");
 }
+
+#[test]
+fn a_host_that_only_writes_purges_as_the_configuration_says() {
+    let place = Place::migrated();
+    for id in ["done", "waiting"] {
+        place.order(id, id);
+    }
+    place.sql("UPDATE outbox_event SET status = 1, due_at = NULL, done_at = 1000000000000000 WHERE event_id = 'done'");
+
+    let host = place.host(&[("OUTBOX_MODE", "writer_only"), ("OUTBOX_PURGE__INTERVAL", "50ms")]);
+
+    place.wait_for("done", 0);
+    assert_eq!(place.stat("new"), 1, "what is not delivered is kept");
+    drop(host);
+    let all = [("OUTBOX_MODE", "writer_only"), ("OUTBOX_PURGE__UNDELIVERED_RETENTION", "0s")];
+    let _host = place.host(&all);
+    place.wait_for("new", 0);
+}

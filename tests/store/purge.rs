@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use outbox::store::{PurgeBatch, PurgeRequest, Settlement};
+use outbox::store::{NewRow, PurgeBatch, PurgeRequest, Purgeable, Settlement};
 use outbox::{EventId, Status};
 use support::Harness;
 
-use crate::common::{by_hand, claim, dead, finished, retry, row, write_one};
+use crate::common::{by_hand, claim, dead, event, finished, ownership, retry, row, write, write_one};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -29,7 +29,8 @@ pub(crate) async fn only_rows_that_are_old_enough_go(db: &dyn Harness) {
     let counted = db.store().count_purgeable(request).await.expect("counts");
     let purged = db.store().purge(request).await.expect("purges");
 
-    assert_eq!((counted, purged), (1, PurgeBatch { count: 1, first: done_at, last: done_at }));
+    assert_eq!(counted, Purgeable { count: 1, blocking: 0 });
+    assert_eq!(purged, PurgeBatch { count: 1, first: done_at, last: done_at });
     assert!(!is_there(db, old).await && is_there(db, young).await);
 }
 
@@ -79,4 +80,58 @@ pub(crate) async fn nothing_unfinished_is_ever_purged(db: &dyn Harness) {
         assert_eq!(batch.count, 0, "{status}");
     }
     assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 5);
+}
+
+pub(crate) async fn a_dead_event_that_blocks_its_aggregate_is_kept_and_counted(db: &dyn Harness) {
+    let blocks = finished(db, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: true }).await;
+    let plain = finished(db, dead("no")).await;
+    let request = request(Status::Dead, Duration::ZERO, 100);
+
+    assert_eq!(db.store().count_purgeable(request).await.expect("counts"), Purgeable { count: 1, blocking: 1 });
+    assert_eq!(db.store().purge(request).await.expect("purges").count, 1);
+    assert!(is_there(db, blocks).await && !is_there(db, plain).await);
+    assert!(db.store().skip(blocks, &by_hand()).await.expect("skips"));
+    assert_eq!(db.store().purge(request).await.expect("purges").count, 1, "it blocks no more");
+}
+
+pub(crate) async fn what_was_due_long_ago_and_never_taken_is_purged_as_undelivered(db: &dyn Harness) {
+    let old = write_one(db).await;
+    db.let_pass(DAY).await;
+    let second = write_one(db).await;
+    db.let_pass(DAY).await;
+    let due_at = row(db, old).await.due_at;
+
+    let purged = db.store().purge_undelivered(DAY + DAY / 2, 100).await.expect("purges");
+
+    assert_eq!(purged, PurgeBatch { count: 1, first: due_at, last: due_at });
+    assert!(!is_there(db, old).await && is_there(db, second).await);
+    let third = write_one(db).await;
+    assert_eq!(db.store().purge_undelivered(Duration::ZERO, 1).await.expect("purges").count, 1);
+    assert!(!is_there(db, second).await && is_there(db, third).await, "no more than the limit, and the oldest first");
+}
+
+pub(crate) async fn what_its_writer_dated_back_is_as_old_as_its_row(db: &dyn Harness) {
+    let long_ago = db.now().await.minus(DAY * 30);
+    let imported = event(db, "X").await.occurred_at(long_ago).json(&1).expect("good");
+    write(db, std::slice::from_ref(&imported)).await;
+
+    assert_eq!(db.store().purge_undelivered(DAY, 100).await.expect("purges").count, 0);
+    db.let_pass(DAY * 2).await;
+    assert_eq!(db.store().purge_undelivered(DAY, 100).await.expect("purges").count, 1);
+}
+
+pub(crate) async fn what_a_host_ever_took_or_is_not_due_is_not_undelivered(db: &dyn Harness) {
+    let failed = finished(db, retry(Duration::ZERO)).await;
+    claim(db, 1).await;
+    let done = finished(db, Settlement::Done).await;
+    let put_off = event(db, "X").await.deliver_after(DAY * 800).json(&1).expect("good");
+    write(db, std::slice::from_ref(&put_off)).await;
+    let held = event(db, "X").await.json(&1).expect("good");
+    db.store().write(&[NewRow { envelope: &held, claimed: true }], &ownership()).await.expect("written");
+    db.let_pass(DAY * 365).await;
+
+    assert_eq!(db.store().purge_undelivered(Duration::ZERO, 100).await.expect("purges"), PurgeBatch::default());
+    for id in [failed, done, put_off.id(), held.id()] {
+        assert!(is_there(db, id).await, "{id}");
+    }
 }

@@ -155,7 +155,9 @@ impl<S: SharedStore> OutboxBuilder<S> {
         self
     }
 
-    /// What is purged. Writer-only outboxes purge nothing unless asked here.
+    /// What is purged. An outbox made by [`writer_only`](Outbox::writer_only) purges nothing unless asked here: a service that
+    /// only writes may lack the right, and whoever delivers purges. Where change data capture delivers, nobody does: set
+    /// [`undelivered_retention`](PurgeConfig::undelivered_retention), or the table grows for ever.
     pub fn purge(mut self, config: PurgeConfig) -> Self {
         self.purge = config;
         self
@@ -200,6 +202,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
         }
         store.check_schema().await?;
         let listeners = Arc::new(Listeners::default());
+        faults.extend(self.mode.purge_fault(&self.purge, "purge"));
         listeners.replace("native", self.listeners.map_err(StartError::Route)?)?;
         if self.mode != Mode::WriterOnly {
             routes::learn(&*store, &listeners).await?;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::purge::PurgeConfig;
+
 /// What an outbox does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,6 +32,18 @@ impl Mode {
             Self::OrderedByAggregate => "ordered_by_aggregate",
             Self::WriterOnly => "writer_only",
         }
+    }
+
+    /// What is wrong with purging like this in this mode; names begin with `prefix`.
+    #[must_use]
+    pub fn purge_fault(self, purge: &PurgeConfig, prefix: &str) -> Option<String> {
+        (self != Self::WriterOnly && purge.undelivered_retention.is_some()).then(|| {
+            format!(
+                "{prefix}.undelivered_retention is set, but the mode is {}: it deletes events that were never delivered, and is for \
+                 writer_only alone; take it out",
+                self.as_str()
+            )
+        })
     }
 
     /// Whether events go from their commit straight to a worker.

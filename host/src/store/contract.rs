@@ -8,7 +8,8 @@ use async_trait::async_trait;
 
 use super::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration, Node,
-    NodeRecord, Plan, PurgeBatch, PurgeRequest, Record, Renewed, RouteRecord, Settled, Stats, StoreError, Unblocked, WaitsFor,
+    NodeRecord, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord, Settled, Stats, StoreError, Unblocked,
+    WaitsFor,
 };
 use crate::event::{Envelope, EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
@@ -274,13 +275,13 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn hasten(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
 
-    /// Deletes one dead event. False when it is not there or not dead. Noted as by [`replay`](Self::replay).
     /// How many events [`hasten`](Self::hasten) would take without a limit.
     ///
     /// # Errors
     /// The database's own.
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError>;
 
+    /// Deletes one dead event. False when it is not there or not dead. Noted as by [`replay`](Self::replay).
     ///
     /// # Errors
     /// The database's own.
@@ -305,17 +306,24 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError>;
 
-    /// Deletes finished rows, oldest first, at most `limit`.
+    /// Deletes finished rows, oldest first, at most `limit`; never one that later events of its aggregate wait behind.
     ///
     /// # Errors
     /// The database's own.
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError>;
 
-    /// How many rows [`purge`](Self::purge) would delete without a limit.
+    /// How many rows [`purge`](Self::purge) would delete without a limit, and how many it leaves though they are old enough.
     ///
     /// # Errors
     /// The database's own.
-    async fn count_purgeable(&self, request: PurgeRequest) -> Result<u64, StoreError>;
+    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError>;
+
+    /// Deletes rows that have been due for at least `older_than` and that no host ever took, those that were due first at first,
+    /// at most `limit`. `first` and `last` of the answer are the times when they were due.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError>;
 
     /// Looks at the server, its settings, the schema and the connection, for `outbox doctor`. One finding for each thing that was
     /// looked at, good ones included.

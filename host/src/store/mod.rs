@@ -33,7 +33,7 @@ pub use mysql::MySqlStore;
 pub use node::{LANES, Node, NodeRecord};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-pub use record::{DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purged, Record, Stats};
+pub use record::{DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purgeable, Purged, Record, Stats};
 pub use route::{BlockedKey, RouteRecord};
 pub use settlement::{Settled, Settlement};
 #[cfg(feature = "sqlite")]

@@ -165,6 +165,15 @@ pub struct PurgeRequest {
     pub limit: u32,
 }
 
+/// How many rows are old enough to be purged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purgeable {
+    /// A purge deletes so many.
+    pub count: u64,
+    /// It leaves so many: they are dead, and later events of their aggregates wait behind them.
+    pub blocking: u64,
+}
+
 /// What one batch of a purge deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeBatch {

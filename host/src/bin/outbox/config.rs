@@ -273,6 +273,7 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(plugins::faults(&config.plugins));
     faults.extend(database::faults(&config.database, is_set));
     if config.retry.max < config.retry.base {
+    faults.extend(config.mode.purge_fault(&config.purge, "purge"));
         faults.push("retry.max is below retry.base; it is the longest rest, so make it at least as long".to_owned());
     }
     if let Err(error) = tracing_subscriber::EnvFilter::try_new(&config.log.level) {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::listener::{Exponential, Fixed, Jittered};
-use outbox::purge::PurgeConfig;
-use outbox::{Mode, Outbox, OutboxBuilder, Store};
+use outbox::{Outbox, OutboxBuilder, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Policy, host_name};
@@ -18,15 +17,13 @@ const ECHO: Duration = Duration::from_millis(100);
 
 /// A host as the configuration wants it, not yet started.
 pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<Arc<dyn Store>> {
-    // A writer alone leaves the table to those who deliver from it.
-    let enabled = config.purge.enabled && config.mode != Mode::WriterOnly;
     let builder = Outbox::single_node(store)
         .mode(config.mode)
         .label(host_name())
         .dispatcher(config.dispatcher.clone())
         .poller(config.poller.clone())
         .order(config.order)
-        .purge(PurgeConfig { enabled, ..config.purge.clone() })
+        .purge(config.purge.clone())
         .plugins_config(plugins::settings(config));
     let retry = &config.retry;
     match retry.policy {

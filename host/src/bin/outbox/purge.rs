@@ -1,7 +1,7 @@
 //! `outbox purge`: old finished events away, now.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use outbox::event::Status;
@@ -16,9 +16,6 @@ use crate::config::Config;
 use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output, count, span};
-
-/// How many rows go between two looks at the clock and the progress bar.
-const STEP: u64 = 5_000;
 
 /// Delete old finished events
 #[derive(Args, Debug)]
@@ -67,8 +64,14 @@ impl PurgeCommand {
             return Err(Failure::new(crate::failure::Exit::Usage, what));
         };
         let store = database::ready(config).await?;
-        let all = store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
-        let wanted = all.min(self.limit.unwrap_or(u64::MAX));
+        let purgeable = store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
+        let wanted = purgeable.count.min(self.limit.unwrap_or(u64::MAX));
+        if purgeable.blocking > 0 {
+            eprintln!(
+                "{} kept, since later events of their aggregates wait behind them; replay, skip or discard them: outbox route blocked",
+                count(purgeable.blocking, &format!("{status} event"))
+            );
+        }
         let show = |purged: Purged, dry_run: bool| {
             output::one(&Report { purged, dry_run }, self.output.output, |report| {
                 let would = if dry_run { "would be " } else { "" };
@@ -82,7 +85,14 @@ impl PurgeCommand {
         output::confirm(&format!("delete {what} for good"), self.yes)?;
         let purge = Purge::new(store.clone(), config.purge.clone(), Arc::new(Metrics::default()));
         let mut purged = Purged::default();
-        let ended = self.purge(&purge, status, older_than, wanted, &mut purged).await;
+        let bar = output::progress("deleting", Some(wanted));
+        let limits = PurgeLimits { time: self.time_limit, rows: Some(wanted) };
+        let progress = |so_far: Purged| {
+            purged = so_far;
+            bar.set_position(so_far.count);
+        };
+        let ended = purge.run(status, older_than, limits, progress).await;
+        bar.finish_and_clear();
         // What was deleted is noted, also when the purge did not come to its end.
         let selector = json!({ "status": status, "older_than": humantime::format_duration(older_than).to_string() });
         store.note(&self.reason.audit(), "purge", &selector, purged.count).await?;
@@ -91,34 +101,6 @@ impl PurgeCommand {
         if purged.count < wanted {
             eprintln!("the time is over; run it again for the rest");
         }
-        Ok(())
-    }
-
-    /// Adds to `purged` after every step, so that it is known how far an error let it come.
-    async fn purge(
-        &self,
-        purge: &Purge,
-        status: Status,
-        older_than: Duration,
-        wanted: u64,
-        purged: &mut Purged,
-    ) -> Result<(), Failure> {
-        let started = Instant::now();
-        let bar = output::progress("deleting", Some(wanted));
-        while purged.count < wanted {
-            let time = self.time_limit.map(|limit| limit.saturating_sub(started.elapsed()));
-            if time.is_some_and(|time| time.is_zero()) {
-                break;
-            }
-            let rows = STEP.min(wanted - purged.count);
-            let step = purge.run(status, older_than, PurgeLimits { time, rows: Some(rows) }).await?;
-            purged.add(step);
-            bar.set_position(purged.count);
-            if step.count == 0 {
-                break;
-            }
-        }
-        bar.finish_and_clear();
         Ok(())
     }
 }

@@ -14,8 +14,8 @@ use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
 use crate::store::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
-    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, Renewed, RouteRecord, Settled, Stats, Store,
-    StoreError, TransactionalStore, Unblocked, WaitsFor, WakeUps,
+    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord, Settled,
+    Stats, Store, StoreError, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::time::Timestamp;
 
@@ -202,8 +202,12 @@ impl Store for MySqlStore {
         purge::purge(self, request).await
     }
 
-    async fn count_purgeable(&self, request: PurgeRequest) -> Result<u64, StoreError> {
+    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
         purge::count(self, request).await
+    }
+
+    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
+        purge::undelivered(self, older_than, limit).await
     }
 
     async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {

@@ -1,20 +1,33 @@
 //! Old finished rows away.
 
-use sqlx::Row;
+use std::time::Duration;
+
+use sqlx::mysql::MySqlArguments;
+use sqlx::query::Query;
+use sqlx::{MySql, Row};
 
 use super::MySqlStore;
 use super::row::{numbers, sequence};
 use super::transaction::{self, Patience};
 use crate::store::settlement::delay_micros;
-use crate::store::{PurgeBatch, PurgeRequest, StoreError};
+use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
 use crate::time::Timestamp;
 
 /// Walks its own index from the oldest; two purges at once pass by each other's rows. Bound: status, the age in microseconds,
 /// most rows.
 pub(super) const CHOOSE: &str = "
 SELECT seq, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) FROM outbox_event FORCE INDEX (outbox_done)
-WHERE status = ? AND done_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+WHERE status = ? AND done_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND blocks = 0
 ORDER BY done_at, seq LIMIT ?
+FOR UPDATE SKIP LOCKED";
+
+/// Walks the index of what is due. What its writer dated back is as old as its row, no older. Bound: the age in microseconds
+/// twice, most rows.
+const CHOOSE_UNDELIVERED: &str = "
+SELECT seq, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) FROM outbox_event FORCE INDEX (outbox_due)
+WHERE due_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
+  AND status = 0 AND claim_seq = 0
+ORDER BY due_at, seq LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
 /// Bound: a JSON list of seq.
@@ -24,29 +37,44 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.se
 
 /// Bound: status, the age in microseconds.
 const COUNT: &str = "
-SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_done)
+SELECT COUNT(IF(blocks = 0, 1, NULL)), COUNT(IF(blocks = 1, 1, NULL)) FROM outbox_event FORCE INDEX (outbox_done)
 WHERE status = ? AND done_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND";
 
+type Statement<'q> = Query<'q, MySql, MySqlArguments>;
+
 pub(super) async fn purge(store: &MySqlStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
+    let chosen = || {
+        let PurgeRequest { status, older_than, limit } = request;
+        sqlx::query(store.table.sql(CHOOSE)).bind(status.code()).bind(delay_micros(older_than)).bind(i64::from(limit))
+    };
+    delete_chosen(store, "purge finished events", chosen).await
+}
+
+pub(super) async fn undelivered(store: &MySqlStore, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
+    let age = delay_micros(older_than);
+    let chosen = || sqlx::query(store.table.sql(CHOOSE_UNDELIVERED)).bind(age).bind(age).bind(i64::from(limit));
+    delete_chosen(store, "purge undelivered events", chosen).await
+}
+
+/// Chooses and locks rows, each with a time, and deletes them.
+async fn delete_chosen<'q>(
+    store: &MySqlStore,
+    action: &'static str,
+    choose: impl Fn() -> Statement<'q> + Send,
+) -> Result<PurgeBatch, StoreError> {
     let mut patience = Patience::new();
     loop {
-        match try_purge(store, request).await {
+        match try_delete(store, action, choose()).await {
             Err(error) if patience.allows(&error).await => {}
             result => return result,
         }
     }
 }
 
-async fn try_purge(store: &MySqlStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
-    let failed = |error| store.failed("purge finished events", error);
+async fn try_delete(store: &MySqlStore, action: &'static str, choose: Statement<'_>) -> Result<PurgeBatch, StoreError> {
+    let failed = |error| store.failed(action, error);
     let mut transaction = transaction::begin(store).await?;
-    let rows = sqlx::query(store.table.sql(CHOOSE))
-        .bind(request.status.code())
-        .bind(delay_micros(request.older_than))
-        .bind(i64::from(request.limit))
-        .fetch_all(&mut *transaction)
-        .await
-        .map_err(failed)?;
+    let rows = choose.fetch_all(&mut *transaction).await.map_err(failed)?;
     if rows.is_empty() {
         transaction::rollback(transaction).await?;
         return Ok(PurgeBatch::default());
@@ -54,8 +82,8 @@ async fn try_purge(store: &MySqlStore, request: PurgeRequest) -> Result<PurgeBat
     let mut batch = PurgeBatch::default();
     let mut chosen = Vec::with_capacity(rows.len());
     for row in &rows {
-        let done_at = Timestamp::from_micros(row.try_get(1).map_err(failed)?);
-        batch.add(PurgeBatch { count: 1, first: Some(done_at), last: Some(done_at) });
+        let time = Timestamp::from_micros(row.try_get(1).map_err(failed)?);
+        batch.add(PurgeBatch { count: 1, first: Some(time), last: Some(time) });
         chosen.push(sequence(row)?);
     }
     sqlx::query(store.table.sql(DELETE)).bind(numbers(&chosen)).execute(&mut *transaction).await.map_err(failed)?;
@@ -63,12 +91,17 @@ async fn try_purge(store: &MySqlStore, request: PurgeRequest) -> Result<PurgeBat
     Ok(batch)
 }
 
-pub(super) async fn count(store: &MySqlStore, request: PurgeRequest) -> Result<u64, StoreError> {
+pub(super) async fn count(store: &MySqlStore, request: PurgeRequest) -> Result<Purgeable, StoreError> {
+    let failed = |error| store.failed("count finished events", error);
     let row = sqlx::query(store.table.sql(COUNT))
         .bind(request.status.code())
         .bind(delay_micros(request.older_than))
         .fetch_one(&store.pool)
-        .await;
-    let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| store.failed("count finished events", error))?;
-    Ok(u64::try_from(count).unwrap_or(0))
+        .await
+        .map_err(failed)?;
+    let number = |column: usize| -> Result<u64, StoreError> {
+        let number: i64 = row.try_get(column).map_err(failed)?;
+        Ok(u64::try_from(number).unwrap_or(0))
+    };
+    Ok(Purgeable { count: number(0)?, blocking: number(1)? })
 }

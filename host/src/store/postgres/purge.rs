@@ -1,12 +1,14 @@
 //! Old finished rows away.
 
+use std::time::Duration;
+
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::inspect::state;
 use super::row::{count as number, optional_time};
 use crate::store::settlement::delay_micros;
-use crate::store::{PurgeBatch, PurgeRequest, StoreError};
+use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
 
 /// Walks its own index from the oldest; what another node is just purging is stepped over.
 /// $1 status, $2 the age in microseconds, $3 most rows.
@@ -16,14 +18,28 @@ WITH purged AS (
   WHERE ctid = ANY (ARRAY (
     SELECT ctid FROM outbox_event
     WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= now() - $2::bigint * interval '1 microsecond'
+      AND blocks = 0
     ORDER BY status, done_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED))
   RETURNING done_at)
 SELECT count(*) AS count, min(done_at) AS first, max(done_at) AS last FROM purged";
 
 /// $1 status, $2 the age in microseconds.
 const COUNT: &str = "
-SELECT count(*) AS count FROM outbox_event
+SELECT count(*) FILTER (WHERE blocks = 0) AS count, count(*) FILTER (WHERE blocks = 1) AS blocking FROM outbox_event
 WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= now() - $2::bigint * interval '1 microsecond'";
+
+/// Walks the index of what is due. What its writer dated back is as old as its row, no older. $1 the age in microseconds,
+/// $2 most rows.
+const UNDELIVERED: &str = "
+WITH purged AS (
+  DELETE FROM outbox_event
+  WHERE ctid = ANY (ARRAY (
+    SELECT ctid FROM outbox_event
+    WHERE due_at <= now() - $1::bigint * interval '1 microsecond'
+      AND created_at <= now() - $1::bigint * interval '1 microsecond' AND status = 0 AND claim_seq = 0
+    ORDER BY due_at, seq LIMIT $2::bigint FOR UPDATE SKIP LOCKED))
+  RETURNING due_at)
+SELECT count(*) AS count, min(due_at) AS first, max(due_at) AS last FROM purged";
 
 pub(super) async fn purge(store: &PostgresStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
     let action = "purge finished events";
@@ -36,13 +52,20 @@ pub(super) async fn purge(store: &PostgresStore, request: PurgeRequest) -> Resul
     batch(&row).map_err(|error| store.failed(action, error))
 }
 
+pub(super) async fn undelivered(store: &PostgresStore, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
+    let action = "purge undelivered events";
+    let row = store.one(action, store.statement(UNDELIVERED).bind(delay_micros(older_than)).bind(i64::from(limit))).await?;
+    batch(&row).map_err(|error| store.failed(action, error))
+}
+
 fn batch(row: &PgRow) -> Result<PurgeBatch, sqlx::Error> {
     Ok(PurgeBatch { count: number(row, "count")?, first: optional_time(row, "first")?, last: optional_time(row, "last")? })
 }
 
-pub(super) async fn count(store: &PostgresStore, request: PurgeRequest) -> Result<u64, StoreError> {
+pub(super) async fn count(store: &PostgresStore, request: PurgeRequest) -> Result<Purgeable, StoreError> {
     let action = "count finished events";
     let statement = store.statement(COUNT).bind(state(request.status)).bind(delay_micros(request.older_than));
     let row = store.one(action, statement).await?;
-    number(&row, "count").map_err(|error| store.failed(action, error))
+    let number = |column| number(&row, column).map_err(|error| store.failed(action, error));
+    Ok(Purgeable { count: number("count")?, blocking: number("blocking")? })
 }

@@ -30,8 +30,8 @@ pub use open::SqliteOptions;
 
 use super::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
-    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Record, Renewed, RouteRecord, Settled, Stats, Store,
-    StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
+    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord, Settled,
+    Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
@@ -252,8 +252,12 @@ impl Store for SqliteStore {
         purge::purge(self, request).await
     }
 
-    async fn count_purgeable(&self, request: PurgeRequest) -> Result<u64, StoreError> {
+    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
         purge::count(self, request).await
+    }
+
+    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
+        purge::undelivered(self, older_than, limit).await
     }
 
     async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {

@@ -1,50 +1,79 @@
 //! Old finished rows away.
 
+use std::time::Duration;
+
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
 use super::open::failed;
-use crate::store::{PurgeBatch, PurgeRequest, StoreError};
+use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
 use crate::time::{Timestamp, micros};
 
 /// ?1 status, ?2 the cut-off, ?3 most rows. Walks its own index from the oldest.
 pub(super) const PURGE: &str = "
 DELETE FROM outbox_event
 WHERE seq IN (
-  SELECT seq FROM outbox_event WHERE status = ?1 AND done_at IS NOT NULL AND done_at <= ?2 ORDER BY done_at LIMIT ?3)
+  SELECT seq FROM outbox_event WHERE status = ?1 AND done_at IS NOT NULL AND done_at <= ?2 AND blocks = 0
+  ORDER BY done_at LIMIT ?3)
 RETURNING done_at";
 
-const COUNT: &str = "SELECT count(*) FROM outbox_event WHERE status = ?1 AND done_at IS NOT NULL AND done_at <= ?2";
+const COUNT: &str = "
+SELECT count(*) FILTER (WHERE blocks = 0), count(*) FILTER (WHERE blocks = 1)
+FROM outbox_event WHERE status = ?1 AND done_at IS NOT NULL AND done_at <= ?2";
+
+/// Walks the index of what is due. What its writer dated back is as old as its row, no older. ?1 the cut-off, ?2 most rows.
+const UNDELIVERED: &str = "
+DELETE FROM outbox_event
+WHERE seq IN (
+  SELECT seq FROM outbox_event WHERE due_at <= ?1 AND created_at <= ?1 AND status = 0 AND claim_seq = 0
+  ORDER BY due_at, seq LIMIT ?2)
+RETURNING due_at";
 
 pub(super) async fn purge(store: &SqliteStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
     let action = "purge finished events";
     let rows = sqlx::query(store.table.sql(PURGE))
         .bind(request.status.code())
-        .bind(cutoff(store, request))
+        .bind(cutoff(store, request.older_than))
         .bind(i64::from(request.limit))
         .fetch_all(&store.writer)
-        .await
-        .map_err(|error| failed(action, error))?;
+        .await;
+    rows.and_then(|rows| batch(&rows)).map_err(|error| failed(action, error))
+}
+
+pub(super) async fn undelivered(store: &SqliteStore, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
+    let rows = sqlx::query(store.table.sql(UNDELIVERED))
+        .bind(cutoff(store, older_than))
+        .bind(i64::from(limit))
+        .fetch_all(&store.writer)
+        .await;
+    rows.and_then(|rows| batch(&rows)).map_err(|error| failed("purge undelivered events", error))
+}
+
+fn batch(rows: &[SqliteRow]) -> Result<PurgeBatch, sqlx::Error> {
     let mut batch = PurgeBatch::default();
-    for row in &rows {
-        let done_at = Timestamp::from_micros(row.try_get(0).map_err(|error| failed(action, error))?);
-        batch.add(PurgeBatch { count: 1, first: Some(done_at), last: Some(done_at) });
+    for row in rows {
+        let time = Timestamp::from_micros(row.try_get(0)?);
+        batch.add(PurgeBatch { count: 1, first: Some(time), last: Some(time) });
     }
     Ok(batch)
 }
 
-pub(super) async fn count(store: &SqliteStore, request: PurgeRequest) -> Result<u64, StoreError> {
+pub(super) async fn count(store: &SqliteStore, request: PurgeRequest) -> Result<Purgeable, StoreError> {
     let action = "count finished events";
     let row = sqlx::query(store.table.sql(COUNT))
         .bind(request.status.code())
-        .bind(cutoff(store, request))
+        .bind(cutoff(store, request.older_than))
         .fetch_one(&store.readers)
         .await
         .map_err(|error| failed(action, error))?;
-    let count: i64 = row.try_get(0).map_err(|error| failed(action, error))?;
-    Ok(u64::try_from(count).unwrap_or(0))
+    let number = |column: usize| -> Result<u64, StoreError> {
+        let number: i64 = row.try_get(column).map_err(|error| failed(action, error))?;
+        Ok(u64::try_from(number).unwrap_or(0))
+    };
+    Ok(Purgeable { count: number(0)?, blocking: number(1)? })
 }
 
-fn cutoff(store: &SqliteStore, request: PurgeRequest) -> i64 {
-    store.now_micros().saturating_sub(micros(request.older_than))
+fn cutoff(store: &SqliteStore, older_than: Duration) -> i64 {
+    store.now_micros().saturating_sub(micros(older_than))
 }

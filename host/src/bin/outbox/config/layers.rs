@@ -55,7 +55,8 @@ pub(crate) struct Layers {
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
-const WITHOUT_DEFAULT: [&str; 4] = ["database.schema", "database.max_connections", "purge.dead_retention", "plugins.cache_dir"];
+const WITHOUT_DEFAULT: [&str; 5] =
+    ["database.schema", "database.max_connections", "purge.dead_retention", "purge.undelivered_retention", "plugins.cache_dir"];
 
 impl Layers {
     /// The lowest layer.
