@@ -1,25 +1,37 @@
 //! Notices when a part of the host that must run has broken: a silent host with a growing backlog is worse than one that ends.
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-/// Whether every part still runs.
+/// Whether every part still runs: the parts that have broken, in the order of breaking.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Health(watch::Sender<Option<&'static str>>);
+pub(crate) struct Health(watch::Sender<Vec<&'static str>>);
 
 impl Health {
+    /// Starts a part under watch.
+    pub(crate) fn spawn(&self, part: &'static str, running: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        tokio::spawn(self.clone().watched(part, running))
+    }
+
     /// Runs a part under watch.
     pub(crate) async fn watched(self, part: &'static str, running: impl Future<Output = ()>) {
         let _guard = Guard { health: &self, part };
         running.await;
     }
 
-    /// Waits until a part has broken, and tells which; for ever when none does.
+    /// Waits until a part has broken, and tells which was the first; for ever when none does.
     pub(crate) async fn broken(&self) -> &'static str {
         let mut health = self.0.subscribe();
-        match health.wait_for(Option::is_some).await.map(|part| *part) {
+        match health.wait_for(|parts| !parts.is_empty()).await.map(|parts| parts.first().copied()) {
             Ok(Some(part)) => part,
             _ => std::future::pending().await,
         }
+    }
+
+    /// Waits until this part has broken.
+    #[cfg(test)]
+    pub(crate) async fn breaks(&self, part: &str) {
+        self.0.subscribe().wait_for(|parts| parts.contains(&part)).await.expect("its sender is here");
     }
 }
 
@@ -33,7 +45,7 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(part = self.part, "a part of the host has broken; stop it and start it again, and tell its makers");
-            self.health.0.send_replace(Some(self.part));
+            self.health.0.send_modify(|parts| parts.push(self.part));
         }
     }
 }
@@ -46,7 +58,7 @@ mod tests {
     async fn a_panic_is_noticed_and_an_end_is_not() {
         let health = Health::default();
         health.clone().watched("quiet", async {}).await;
-        assert!(health.0.borrow().is_none());
+        assert!(health.0.borrow().is_empty());
         let task = tokio::spawn(health.clone().watched("loud", async { panic!("on purpose") }));
         assert!(task.await.is_err());
         assert_eq!(health.broken().await, "loud");

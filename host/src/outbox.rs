@@ -201,3 +201,6 @@ async fn ended(what: &str, task: JoinHandle<()>) {
         tracing::error!(%error, "the {what} did not end well");
     }
 }
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests;

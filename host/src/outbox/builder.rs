@@ -209,13 +209,17 @@ impl<S: SharedStore> OutboxBuilder<S> {
         }
         #[cfg(feature = "wasm")]
         let plugins = match self.plugins.take().filter(|_| self.mode != Mode::WriterOnly) {
-            Some(config) => Some(crate::wasm::Plugins::start(config, self.dispatcher.workers, listeners.clone()).await?),
+            Some(config) => {
+                let workers = self.dispatcher.workers;
+                Some(crate::wasm::Plugins::start_watched(config, workers, listeners.clone(), &health).await?)
+            }
             None => None,
         };
         // Last of what can fail: from here on everything runs or nothing does. Before anybody learns that this host is there and
         // writes events for it: a host without these listeners must know that somebody has them.
         if self.mode != Mode::WriterOnly
             && let Err(error) = routes::note(&*store, &listeners).await
+        let health = Health::default();
         {
             #[cfg(feature = "wasm")]
             if let Some(plugins) = plugins {
@@ -225,7 +229,6 @@ impl<S: SharedStore> OutboxBuilder<S> {
         }
         let parts = Parts::new(&self.dispatcher, &self.label);
         let (stopped, stop) = watch::channel(false);
-        let health = Health::default();
         let dispatches = self.mode != Mode::WriterOnly;
         let hot = parts.hot_path(self.mode.is_hot());
         let order = (self.mode == Mode::OrderedByAggregate).then(|| Arc::new(Order::new(self.order)));
@@ -269,9 +272,11 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let (left, leave) = watch::channel(false);
         let heart = parts.heart(store.clone(), self.mode, &self.dispatcher, &self.label, lanes);
         let heart = dispatches.then(|| tokio::spawn(health.clone().watched("heart", heart.run(leave))));
-        let routes = dispatches.then(|| tokio::spawn(routes::keep(store.clone(), listeners.clone(), stop.clone())));
-        let mut bells = vec![tokio::spawn(parts.bell.clone().run(store.clone(), stop.clone()))];
-        bells.extend(dispatches.then(|| tokio::spawn(bell::listen(store.clone(), parts.wake.clone(), stop))));
+        let keeping = || routes::keep(store.clone(), listeners.clone(), stop.clone());
+        let routes = dispatches.then(|| health.spawn("route keeper", keeping()));
+        let mut bells = vec![health.spawn("bell", parts.bell.clone().run(store.clone(), stop.clone()))];
+        let listening = || bell::listen(store.clone(), parts.wake.clone(), stop.clone());
+        bells.extend(dispatches.then(|| health.spawn("listener for bells", listening())));
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         Ok(Outbox {
             store,

@@ -21,6 +21,7 @@ use super::plugin::Plugin;
 use super::status::{PluginState, PluginStatus};
 use super::watch::Watch;
 use crate::chain;
+use crate::health::Health;
 use crate::listener::Listeners;
 use crate::units::duration;
 
@@ -78,6 +79,16 @@ impl Plugins {
     /// # Errors
     /// When the directory is missing, unreadable or writable by anybody, or this machine cannot run WebAssembly.
     pub async fn start(config: PluginsConfig, workers: usize, listeners: Arc<Listeners>) -> Result<Self, LoadError> {
+        Self::start_watched(config, workers, listeners, &Health::default()).await
+    }
+
+    /// As [`start`](Self::start), for a host that wants to know when the watching breaks.
+    pub(crate) async fn start_watched(
+        config: PluginsConfig,
+        workers: usize,
+        listeners: Arc<Listeners>,
+        health: &Health,
+    ) -> Result<Self, LoadError> {
         let (interval, debounce) = (config.rescan_interval.max(Duration::from_millis(10)), config.debounce);
         let dir = config.dir.clone();
         let room = Arc::new(Room::new(config, workers, listeners)?);
@@ -85,7 +96,7 @@ impl Plugins {
         let mut watch = Watch::new(dir, interval, debounce);
         room.scan().await;
         let turning = room.clone();
-        watch.run(move || {
+        watch.run(health, move || {
             let room = turning.clone();
             async move { room.scan().await }
         });

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::directory::matters;
+use crate::health::Health;
 
 /// A directory that never rests is looked at all the same, after so many times the debounce.
 const MOST_DEBOUNCES: u32 = 8;
@@ -57,13 +58,13 @@ impl Watch {
     }
 
     /// Calls `scan` after changes and after every interval, until stopped.
-    pub(super) fn run<F>(&mut self, scan: impl Fn() -> F + Send + 'static)
+    pub(super) fn run<F>(&mut self, health: &Health, scan: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send,
     {
         let Some(Parts { mut watcher, mut watched, interval, debounce }) = self.parts.take() else { return };
         let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
-        self.running = Some(tokio::spawn(async move {
+        self.running = Some(health.spawn("watcher of the plugins", async move {
             loop {
                 let reason = async {
                     tokio::select! {
@@ -143,5 +144,23 @@ impl Watched {
             // A help only: the interval finds a new directory too.
             let _ = watcher.watch(parent, RecursiveMode::NonRecursive);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_scan_that_panics_is_noticed() {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let soon = Duration::from_millis(1);
+        let health = Health::default();
+        let mut watch = Watch::new(directory.path().to_owned(), soon, soon);
+
+        watch.run(&health, || async { panic!("on purpose") });
+
+        assert_eq!(tokio::time::timeout(Duration::from_secs(60), health.broken()).await, Ok("watcher of the plugins"));
+        watch.stop().await;
     }
 }
