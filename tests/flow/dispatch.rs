@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::dispatcher::{DispatcherConfig, Interceptor};
-use outbox::listener::{Fixed, Outcome};
+use outbox::listener::{BreakerConfig, Fixed, Outcome};
 use outbox::time::{Clock, SystemClock};
 use outbox::units::ByteSize;
 use outbox::{DispatchResult, Envelope, Event, Failure, Registration, Route, Status, Store};
@@ -359,5 +359,25 @@ async fn everything_that_travels_with_an_event_arrives_hot_and_cold_alike() {
     assert_eq!(cold_event.headers().get("transaction-id"), Some("t-1"));
     let counts = outbox.metrics().counts();
     assert_eq!((counts.hot_enqueued, counts.cold_enqueued), (1, 1));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_is_paused_by_the_rule_that_the_host_was_given() {
+    let db = Sqlite::fresh().await;
+    let broken = Recorder::answering(|_| panic!("on purpose"));
+    let rule = BreakerConfig { window: 3, threshold: 3, ..BreakerConfig::default() };
+    let outbox =
+        outbox(&db).dispatcher(one_worker()).breaker(rule).listener(ROUTE, broken.listener()).start().await.expect("starts");
+
+    let ids = commit(&outbox, (0..5).map(order).collect()).await;
+
+    for id in &ids[..3] {
+        reaches(&db, *id, Status::Retry).await;
+    }
+    eventually("nobody holds the others", async || db.store().stats().await.expect("counts").in_flight == 0).await;
+    for id in &ids[3..] {
+        assert_eq!(row(&db, *id).await.attempts, 0, "its listener is paused");
+    }
     outbox.shutdown().await;
 }

@@ -53,7 +53,7 @@ pub(super) async fn attempt(shared: &Shared, worker: usize, delivery: &Delivery,
     let broke = matches!(&outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
     if found.breaker.record(broke, Instant::now()) {
         tracing::error!(
-            route = %found.registration.route, listener = %found.owner, pause_s = found.registration.breaker.pause.as_secs(),
+            route = %found.registration.route, listener = %found.owner, pause_s = found.breaker.pause().as_secs(),
             "the listener keeps breaking and is paused; its events wait and lose no attempt"
         );
     }

@@ -3,15 +3,42 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
+use crate::units::duration;
+
 /// When a listener is paused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BreakerConfig {
-    /// How many calls are looked at together. Default 20.
+    /// How many calls are looked at together. Default 20; at least 1.
     pub window: u32,
-    /// How many of them must have broken (trapped, panicked, run into a limit). Default 10.
+    /// How many of them must have broken (trapped, panicked, run into a limit). Default 10; at least 1, at most the window.
     pub threshold: u32,
-    /// How long it is paused. Default 30 s.
+    /// How long it is paused. Default 30 s; above zero.
+    #[serde(with = "duration")]
     pub pause: Duration,
+}
+
+impl BreakerConfig {
+    /// Everything that is wrong with these values, one text each; names begin with `prefix`.
+    #[must_use]
+    pub fn faults(&self, prefix: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.threshold == 0 {
+            faults.push(format!("{prefix}.threshold is 0; it must be at least 1"));
+        }
+        if self.threshold > self.window {
+            faults.push(format!(
+                "{prefix}.threshold ({}) is above {prefix}.window ({}); no listener could ever reach it",
+                self.threshold, self.window
+            ));
+        }
+        if self.pause.is_zero() {
+            faults.push(format!("{prefix}.pause is 0; it must be above zero"));
+        }
+        faults
+    }
 }
 
 impl Default for BreakerConfig {
@@ -40,6 +67,12 @@ impl Breaker {
     #[must_use]
     pub fn new(config: BreakerConfig) -> Self {
         Self { config, state: Mutex::default() }
+    }
+
+    /// How long a pause is.
+    #[must_use]
+    pub fn pause(&self) -> Duration {
+        self.config.pause
     }
 
     /// Whether a call may be made at `now`; otherwise how long to wait.

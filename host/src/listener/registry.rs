@@ -25,8 +25,8 @@ pub struct Registration {
     pub deadline: Option<Duration>,
     /// The most calls at once; `None` for as many as there are workers.
     pub concurrency: Option<usize>,
-    /// When it is paused.
-    pub breaker: BreakerConfig,
+    /// When it is paused; `None` for the host's rule.
+    pub breaker: Option<BreakerConfig>,
 }
 
 impl Registration {
@@ -39,7 +39,7 @@ impl Registration {
             max_attempts: None,
             deadline: None,
             concurrency: None,
-            breaker: BreakerConfig::default(),
+            breaker: None,
         }
     }
 
@@ -54,6 +54,13 @@ impl Registration {
     #[must_use]
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// With a rule of its own for when it is paused.
+    #[must_use]
+    pub fn breaker(mut self, config: BreakerConfig) -> Self {
+        self.breaker = Some(config);
         self
     }
 
@@ -108,6 +115,8 @@ pub struct Listeners {
     paused: ArcSwap<HashMap<Route, String>>,
     /// Why routes may be missing here; see [`Listeners::set_incomplete`].
     incomplete: ArcSwapOption<String>,
+    /// For listeners without a rule of their own.
+    breaker: BreakerConfig,
 }
 
 impl Default for Listeners {
@@ -118,11 +127,18 @@ impl Default for Listeners {
             version: watch::Sender::new(0),
             paused: ArcSwap::default(),
             incomplete: ArcSwapOption::empty(),
+            breaker: BreakerConfig::default(),
         }
     }
 }
 
 impl Listeners {
+    /// No listeners yet; those to come are paused by this rule unless they have their own.
+    #[must_use]
+    pub fn with_breaker(breaker: BreakerConfig) -> Self {
+        Self { breaker, ..Self::default() }
+    }
+
     /// The listener of a route.
     #[must_use]
     pub fn find(&self, route: &Route) -> Option<Arc<Found>> {
@@ -145,7 +161,7 @@ impl Listeners {
                 return Err(RouteConflict { route, holder: holder.owner.clone(), newcomer: owner });
             }
             let found = Found {
-                breaker: Breaker::new(registration.breaker),
+                breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
                 places: registration.concurrency.map(tokio::sync::Semaphore::new),
                 registration,
                 owner: owner.clone(),

@@ -10,7 +10,7 @@ use crate::bell;
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared};
 use crate::event::{NameError, Route};
 use crate::health::Health;
-use crate::listener::{Exponential, Listener, Listeners, Registration, RetryPolicy, RouteConflict};
+use crate::listener::{BreakerConfig, Exponential, Listener, Listeners, Registration, RetryPolicy, RouteConflict};
 use crate::order::{Lanes, Order, OrderConfig};
 use crate::poller::PollerConfig;
 use crate::purge::{OnDone, Purge, PurgeConfig};
@@ -51,6 +51,7 @@ pub struct OutboxBuilder<S> {
     purge: PurgeConfig,
     order: OrderConfig,
     retry: Arc<dyn RetryPolicy>,
+    breaker: BreakerConfig,
     listeners: Result<Vec<Registration>, NameError>,
     interceptors: Vec<Arc<dyn Interceptor>>,
     hooks: Vec<Arc<dyn WriterHook>>,
@@ -70,6 +71,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             purge: PurgeConfig { enabled: mode != Mode::WriterOnly, ..PurgeConfig::default() },
             order: OrderConfig::default(),
             retry: Arc::new(Exponential::default()),
+            breaker: BreakerConfig::default(),
             listeners: Ok(Vec::new()),
             interceptors: Vec::new(),
             hooks: Vec::new(),
@@ -137,6 +139,12 @@ impl<S: SharedStore> OutboxBuilder<S> {
         self
     }
 
+    /// When a listener that keeps breaking is paused, unless it has a rule of its own.
+    pub fn breaker(mut self, config: BreakerConfig) -> Self {
+        self.breaker = config;
+        self
+    }
+
     /// How events are dispatched.
     pub fn dispatcher(mut self, config: DispatcherConfig) -> Self {
         self.dispatcher = config;
@@ -192,7 +200,9 @@ impl<S: SharedStore> OutboxBuilder<S> {
         }
         let mut faults = self.dispatcher.faults("dispatcher");
         faults.extend(self.poller.faults("poller"));
+        faults.extend(self.breaker.faults("breaker"));
         faults.extend(self.purge.faults("purge"));
+        faults.extend(self.mode.purge_fault(&self.purge, "purge"));
         if !faults.is_empty() {
             return Err(StartError::Config(faults));
         }
@@ -201,12 +211,12 @@ impl<S: SharedStore> OutboxBuilder<S> {
             store.migrate_up().await?;
         }
         store.check_schema().await?;
-        let listeners = Arc::new(Listeners::default());
-        faults.extend(self.mode.purge_fault(&self.purge, "purge"));
+        let listeners = Arc::new(Listeners::with_breaker(self.breaker));
         listeners.replace("native", self.listeners.map_err(StartError::Route)?)?;
         if self.mode != Mode::WriterOnly {
             routes::learn(&*store, &listeners).await?;
         }
+        let health = Health::default();
         #[cfg(feature = "wasm")]
         let plugins = match self.plugins.take().filter(|_| self.mode != Mode::WriterOnly) {
             Some(config) => {
@@ -219,7 +229,6 @@ impl<S: SharedStore> OutboxBuilder<S> {
         // writes events for it: a host without these listeners must know that somebody has them.
         if self.mode != Mode::WriterOnly
             && let Err(error) = routes::note(&*store, &listeners).await
-        let health = Health::default();
         {
             #[cfg(feature = "wasm")]
             if let Some(plugins) = plugins {

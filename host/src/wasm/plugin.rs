@@ -12,7 +12,7 @@ use super::engine::Engine;
 use super::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
 use super::manifest::{Isolation, Limits, Manifest};
 use crate::event::Route;
-use crate::listener::{BreakerConfig, Registration};
+use crate::listener::Registration;
 
 /// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
 const DEADLINE_SLACK: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ impl Plugin {
             max_attempts: self.manifest.retry.and_then(|retry| retry.max_attempts),
             deadline: Some(deadline + DEADLINE_SLACK),
             concurrency,
-            breaker: BreakerConfig::default(),
+            breaker: None,
         };
         let listeners: Vec<_> = self.routes.iter().map(|_| Arc::new(PluginListener::new(self.clone()))).collect();
         let registrations = self.routes.iter().zip(&listeners).map(register).collect();

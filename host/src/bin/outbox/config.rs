@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outbox::Mode;
 use outbox::dispatcher::DispatcherConfig;
-use outbox::listener::Exponential;
+use outbox::listener::{BreakerConfig, Exponential};
 use outbox::order::OrderConfig;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
@@ -35,6 +35,7 @@ pub(crate) struct Config {
     pub(crate) poller: PollerConfig,
     pub(crate) order: OrderConfig,
     pub(crate) retry: RetryConfig,
+    pub(crate) breaker: BreakerConfig,
     pub(crate) purge: PurgeConfig,
     pub(crate) plugins: PluginsConfig,
     pub(crate) log: LogConfig,
@@ -50,6 +51,7 @@ impl Default for Config {
             poller: PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() },
             order: OrderConfig::default(),
             retry: RetryConfig::default(),
+            breaker: BreakerConfig::default(),
             purge: PurgeConfig::default(),
             plugins: PluginsConfig::default(),
             log: LogConfig::default(),
@@ -269,11 +271,12 @@ fn compose(
 fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut faults = config.dispatcher.faults("dispatcher");
     faults.extend(config.poller.faults("poller"));
+    faults.extend(config.breaker.faults("breaker"));
     faults.extend(config.purge.faults("purge"));
+    faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
     faults.extend(database::faults(&config.database, is_set));
     if config.retry.max < config.retry.base {
-    faults.extend(config.mode.purge_fault(&config.purge, "purge"));
         faults.push("retry.max is below retry.base; it is the longest rest, so make it at least as long".to_owned());
     }
     if let Err(error) = tracing_subscriber::EnvFilter::try_new(&config.log.level) {

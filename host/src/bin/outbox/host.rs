@@ -23,6 +23,7 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         .dispatcher(config.dispatcher.clone())
         .poller(config.poller.clone())
         .order(config.order)
+        .breaker(config.breaker)
         .purge(config.purge.clone())
         .plugins_config(plugins::settings(config));
     let retry = &config.retry;

@@ -145,3 +145,38 @@ fn what_init_writes_for_a_server_sets_its_address_alone() {
         assert!(config.database.url.contains("hunter2"));
     }
 }
+
+#[test]
+fn what_has_no_default_is_set_by_file_environment_and_flag() {
+    let days = |days: u64| Some(Duration::from_secs(days * 24 * 3_600));
+    let retention = |file: &str, environment: &[(&str, &str)], flags: &[Override]| {
+        composed(file, environment, flags).unwrap().0.purge.dead_retention
+    };
+    let file = "[purge]\ndead_retention = \"30days\"\n";
+    let environment = [("OUTBOX_PURGE__DEAD_RETENTION", "60days")];
+    assert_eq!(retention(file, &[], &[]), days(30));
+    assert_eq!(retention(file, &environment, &[]), days(60));
+    assert_eq!(retention(file, &environment, &[Override::new("purge.dead_retention", "90days", "--set")]), days(90));
+}
+
+#[test]
+fn the_breaker_is_set_by_file_environment_and_flag() {
+    let file = "[breaker]\nwindow = 8\nthreshold = 4\npause = \"5s\"\n";
+    let environment = [("OUTBOX_BREAKER__THRESHOLD", "3")];
+    let flags = [Override::new("breaker.pause", "1m", "--set")];
+    let breaker = composed(file, &environment, &flags).unwrap().0.breaker;
+    assert_eq!((breaker.window, breaker.threshold, breaker.pause.as_secs()), (8, 3, 60));
+    let faults = composed("[breaker]\nwindow = 4\n", &[], &[]).unwrap_err();
+    assert!(faults[0].contains("breaker.threshold (10) is above breaker.window (4)"), "{faults:?}");
+}
+
+#[test]
+fn deleting_what_was_never_delivered_is_refused_where_something_delivers() {
+    let file = "[purge]\nundelivered_retention = \"7days\"\n";
+    let faults = composed(file, &[], &[]).unwrap_err();
+    assert!(
+        faults[0].starts_with("outbox.toml:2: purge.undelivered_retention is set, but the mode is single_node"),
+        "{faults:?}"
+    );
+    assert!(composed(file, &[("OUTBOX_MODE", "writer_only")], &[]).is_ok());
+}
