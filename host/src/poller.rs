@@ -16,7 +16,7 @@ use crate::order::{LOOK_AGAIN, Lanes, Order, Place};
 use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
 use crate::routes;
 use crate::settler::SettlerHandle;
-use crate::store::{ClaimRequest, Claimed, Due, LANES, LineRequest, Settlement, Store, StoreError, WaitsFor};
+use crate::store::{ClaimRequest, Claimed, Due, EXPIRED, LANES, LineRequest, Settlement, Store, StoreError, WaitsFor};
 use crate::units::duration;
 use crate::wake::Wake;
 
@@ -366,7 +366,7 @@ impl Poller {
         let event = claim.event.map_err(|why| dead(format!("the row cannot be read: {why}")))?;
         match claim.due {
             Due::In(after) => return Err(Settlement::Released { after }),
-            Due::Expired => return Err(dead("expired: expires_at passed before it was done".to_owned())),
+            Due::Expired => return Err(dead(EXPIRED.to_owned())),
             Due::Now => {}
         }
         if claim.starts >= self.max_starts {

@@ -8,7 +8,7 @@ use outbox::dispatcher::{DispatcherConfig, Interceptor};
 use outbox::listener::{BreakerConfig, Fixed, Outcome};
 use outbox::time::{Clock, SystemClock};
 use outbox::units::ByteSize;
-use outbox::{DispatchResult, Envelope, Event, Failure, Registration, Route, Status, Store};
+use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, Registration, Route, Status, Store};
 use support::{Harness, Recorder, Sqlite, eventually};
 
 use crate::common::{
@@ -359,6 +359,28 @@ async fn everything_that_travels_with_an_event_arrives_hot_and_cold_alike() {
     assert_eq!(cold_event.headers().get("transaction-id"), Some("t-1"));
     let counts = outbox.metrics().counts();
     assert_eq!((counts.hot_enqueued, counts.cold_enqueued), (1, 1));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_expires_in_the_queue_is_not_delivered() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let recorder = Recorder::held();
+    let outbox = Outbox::single_node(store).dispatcher(one_worker()).listener(ROUTE, recorder.listener());
+    let outbox = outbox.start().await.expect("starts");
+    let first = commit_one(&outbox).await;
+    recorder.started().await;
+
+    let clock = SystemClock::default();
+    let expires_at = clock.now().plus(Duration::from_millis(300));
+    let short = Envelope::new("OrderPlaced").aggregate("Order", "43").expires_at(expires_at).json(&1).expect("good");
+    let short = commit(&outbox, vec![short]).await[0];
+    eventually("its time is over", async || clock.now() > expires_at).await;
+    recorder.finish(2);
+
+    let dead = reaches(&db, short, Status::Dead).await;
+    assert!(dead.last_error.as_deref().is_some_and(|error| error.starts_with("expired")), "{dead:?}");
+    assert_eq!((dead.attempts, recorder.ids()), (0, vec![first]));
     outbox.shutdown().await;
 }
 

@@ -9,6 +9,8 @@ use super::Shared;
 use crate::event::Event;
 use crate::listener::{Cause, Failure, Found, Outcome, Visit, panic_text};
 use crate::queue::Delivery;
+use crate::store::EXPIRED;
+use crate::time::system_clock;
 
 /// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
 const GRACE: Duration = Duration::from_millis(250);
@@ -24,6 +26,9 @@ pub(super) async fn attempt(shared: &Shared, worker: usize, delivery: &Delivery,
     let started = Instant::now();
     if delivery.mark.lease_end().is_none_or(|end| end <= started) {
         return lost(shared, delivery, "before its listener was called");
+    }
+    if expired(&delivery.event) {
+        return Some(Outcome::Dead(EXPIRED.to_owned()));
     }
     if let Err(after) = found.breaker.admit(started) {
         return Some(Outcome::Busy { after });
@@ -72,6 +77,11 @@ async fn count_start(shared: &Shared, delivery: &Delivery) -> Result<(), Option<
             Err(Some(Outcome::Busy { after: NOT_COUNTED }))
         }
     }
+}
+
+/// Whether its time ended since it was claimed or written. By the host's clock, since the row is not read again.
+fn expired(event: &Event) -> bool {
+    event.expires_at().is_some_and(|end| end <= system_clock().now())
 }
 
 async fn call(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found, started: Instant) -> Option<Outcome> {

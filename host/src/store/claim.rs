@@ -44,6 +44,9 @@ pub struct Claimed {
     pub behind: Option<u64>,
 }
 
+/// What an event dies of that was not done in the time that its writer gave it.
+pub(crate) const EXPIRED: &str = "expired: expires_at passed before it was done";
+
 /// Whether it is really time for a claimed event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {

@@ -24,6 +24,7 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use audit::{Audit, AuditRecord};
+pub(crate) use claim::EXPIRED;
 pub use claim::{Blocker, ClaimRequest, Claimed, Due, LineRequest, Renewed, Unblocked, WaitsFor};
 pub use contract::{NewRow, Ownership, SharedStore, Store, TransactionalStore, WakeUps};
 pub use error::StoreError;
