@@ -13,6 +13,7 @@ mod park;
 mod postgres_server;
 mod purge;
 mod settle;
+mod sqlite_clock;
 mod sqlite_file;
 mod write;
 

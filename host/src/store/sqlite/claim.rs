@@ -71,6 +71,9 @@ SELECT min(next) FROM (
   FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= ?1 ORDER BY due_at, seq LIMIT 500))";
 
 pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+    let failed = |error| failed("claim events", error);
+    let mut writer = store.writer.acquire().await.map_err(failed)?;
+    // Only now: while others had the writer, time went by.
     let now = store.now_micros();
     let statement = if request.line.is_some() { CLAIM_LINE } else { CLAIM };
     let mut query = sqlx::query(store.table.sql(statement))
@@ -83,7 +86,8 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
     if let Some(line) = &request.line {
         query = query.bind(numbers(&line.lanes)).bind(line::rule(line.waits_for));
     }
-    let rows = query.fetch_all(&store.writer).await.map_err(|error| failed("claim events", error))?;
+    let rows = query.fetch_all(&mut *writer).await.map_err(failed)?;
+    drop(writer);
     let in_line = request.line.as_ref().is_some_and(|line| line.waits_for != WaitsFor::Nothing);
     let mut claimed = rows.iter().map(|row| claimed(row, now, in_line)).collect::<Result<Vec<_>, _>>()?;
     // RETURNING promises no order.
@@ -92,12 +96,14 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
 }
 
 pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Result<Renewed, StoreError> {
+    let failed = |error| failed("renew leases", error);
+    let mut writer = store.writer.acquire().await.map_err(failed)?;
     let rows = sqlx::query(store.table.sql(RENEW))
         .bind(fences(held.iter()))
         .bind(store.now_micros().saturating_add(lease))
-        .fetch_all(&store.writer)
+        .fetch_all(&mut *writer)
         .await
-        .map_err(|error| failed("renew leases", error))?;
+        .map_err(failed)?;
     Ok(Renewed { held: rows.iter().map(sequence).collect::<Result<_, _>>()?, locked: Vec::new() })
 }
 

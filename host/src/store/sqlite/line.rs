@@ -84,8 +84,9 @@ pub(super) fn numbers<N: Display>(numbers: &[N]) -> String {
 
 pub(super) async fn keep(store: &SqliteStore, owner: &OwnerId, lease: i64, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
     let action = "keep lanes";
-    let now = store.now_micros();
     let mut transaction = transaction::begin(store).await?;
+    // Only now: while others had the writer, time went by.
+    let now = store.now_micros();
     for (statement, bounds) in [(RENEW, None), (TAKE, Some((of, most)))] {
         let mut query = sqlx::query(store.table.sql(statement)).bind(owner.as_str()).bind(now).bind(now.saturating_add(lease));
         if let Some((of, most)) = bounds {

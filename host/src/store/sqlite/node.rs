@@ -35,8 +35,9 @@ const DAY: i64 = 24 * 3_600 * 1_000_000;
 
 pub(super) async fn beat(store: &SqliteStore, node: &Node, lease: i64) -> Result<u32, StoreError> {
     let action = "say that this node is alive";
-    let now = store.now_micros();
     let mut transaction = transaction::begin(store).await?;
+    // Only now: while others had the writer, time went by.
+    let now = store.now_micros();
     sqlx::query(store.table.sql(BEAT))
         .bind(node.owner.as_str())
         .bind(&node.label)

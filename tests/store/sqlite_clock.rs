@@ -1,0 +1,86 @@
+//! SQLite has no clock of its own, so it matters when the store looks at its clock: while it waits for the one connection that
+//! writes, time goes by.
+
+use std::time::Duration;
+
+use outbox::TransactionalStore;
+use outbox::store::Node;
+use outbox::time::Timestamp;
+use outbox::{SqliteStore, Store};
+use support::{Harness, Sqlite};
+
+use crate::common::{LEASE, owner, request, row, write_one};
+
+/// Runs `call` while another transaction has the writer for a minute. On one thread, so that the call has come as far as it can
+/// before the time goes by. Returns what the call came to.
+async fn after_a_minute<T: Send + 'static>(db: &Sqlite, call: impl AsyncFnOnce(SqliteStore) -> T + Send + 'static) -> T {
+    let store = db.sqlite();
+    let busy = store.begin().await.expect("begins");
+    let called = tokio::task::LocalSet::new();
+    let result = called
+        .run_until(async {
+            let call = tokio::task::spawn_local(call(store));
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            db.let_pass(Duration::from_secs(60)).await;
+            SqliteStore::rollback(busy).await.expect("rolls back");
+            call.await.expect("no panic")
+        })
+        .await;
+    result
+}
+
+fn whole_lease_from(now: Timestamp) -> Option<Timestamp> {
+    Some(now.plus(LEASE))
+}
+
+#[tokio::test]
+async fn a_claim_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
+    let db = Sqlite::fresh().await;
+    let id = write_one(&db).await;
+
+    let claimed = after_a_minute(&db, async |store| store.claim(&request(1)).await.expect("claims")).await;
+
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(row(&db, id).await.lease_end, whole_lease_from(db.now().await));
+}
+
+#[tokio::test]
+async fn a_renewal_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
+    let db = Sqlite::fresh().await;
+    let id = write_one(&db).await;
+    let held = vec![db.sqlite().claim(&request(1)).await.expect("claims")[0].fence];
+
+    after_a_minute(&db, async move |store| store.renew(&held, LEASE).await.expect("renews")).await;
+
+    assert_eq!(row(&db, id).await.lease_end, whole_lease_from(db.now().await));
+}
+
+#[tokio::test]
+async fn lanes_and_nodes_are_kept_for_a_whole_lease_though_they_waited_for_the_writer() {
+    let db = Sqlite::fresh().await;
+    let (ours, lanes) = (owner("host"), owner("host"));
+    let node = Node { owner: ours, label: "host 1".to_owned(), mode: "ordered", version: "1" };
+
+    after_a_minute(&db, async move |store| store.beat(&node, LEASE).await.expect("beats")).await;
+    let alive = db.sqlite().nodes().await.expect("lists")[0].alive_until;
+    assert_eq!(Some(alive), whole_lease_from(db.now().await));
+
+    after_a_minute(&db, async move |store| store.keep_lanes(&lanes, LEASE, 1, 1).await.expect("keeps")).await;
+    let end = db.number("SELECT lease_end FROM outbox_event_lane WHERE lane = 0").await;
+    assert_eq!(Some(Timestamp::from_micros(end)), whole_lease_from(db.now().await));
+}
+
+#[tokio::test]
+async fn a_delay_counts_from_when_its_outcome_is_stored() {
+    let db = Sqlite::fresh().await;
+    let id = write_one(&db).await;
+    let fence = db.sqlite().claim(&request(1)).await.expect("claims")[0].fence;
+    let settlement = outbox::store::Settlement::Deferred { after: LEASE };
+    let settled = [outbox::store::Settled { fence, settlement }];
+
+    after_a_minute(&db, async move |store| store.settle(&settled).await.expect("stores")).await;
+
+    assert_eq!(row(&db, id).await.due_at, whole_lease_from(db.now().await));
+}
