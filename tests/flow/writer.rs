@@ -389,3 +389,108 @@ async fn events_committed_after_a_shutdown_wait_for_the_next_host() {
     assert_eq!(db.sqlite().stats().await.expect("counts").in_flight, 0);
     second.shutdown().await;
 }
+
+outbox::names! { enum Aggregate { Order } }
+outbox::names! { enum Happened { OrderPlaced, Everywhere } }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_is_written_as_json_and_read_back_by_a_listener_that_enums_name() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::done();
+    let outbox = outbox(&db)
+        .listener((Aggregate::Order, Happened::OrderPlaced), recorder.listener())
+        .listener(Happened::Everywhere, recorder.listener())
+        .start()
+        .await
+        .expect("starts");
+    let value = (42, "ü".to_owned());
+
+    let mut transaction = outbox.begin().await.expect("begins");
+    let first = transaction.write_json(Happened::Everywhere, &value).await.expect("writes").expect("not suppressed");
+    transaction.commit().await.expect("commits");
+    let mut own = db.other_program().begin().await.expect("a transaction that the caller owns");
+    let receipt = outbox.writer().write_json(&mut own, Happened::Everywhere, &value).await.expect("writes");
+    let ids = [first, receipt.ids()[0]];
+    own.commit().await.expect("commits");
+    receipt.committed();
+    commit(&outbox, vec![order(1)]).await;
+
+    done(&db, 3).await;
+    for event in recorder.calls().iter().filter(|event| ids.contains(&event.id())) {
+        assert_eq!(event.payload::<(i32, String)>().expect("of this shape"), value);
+        assert_eq!((event.route().to_string().as_str(), event.content_type()), ("__GLOBAL__/Everywhere", "application/json"));
+    }
+    assert_eq!(recorder.count(), 3);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_is_no_json_fails_the_write_and_names_the_reason() {
+    let db = Sqlite::fresh().await;
+    let outbox = outbox(&db).start().await.expect("starts");
+    let not_json = std::collections::HashMap::from([((1, 2), 3)]);
+
+    let mut transaction = outbox.begin().await.expect("begins");
+    let error = transaction.write_json("X", &not_json).await.expect_err("a key that is no string");
+    transaction.rollback().await.expect("rolls back");
+
+    assert!(matches!(error, WriteError::Envelope(_)), "{error:?}");
+    assert!(error.to_string().contains("could not be serialised as JSON"), "{error}");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hook_may_transform_an_event_and_keep_what_it_does_not_touch() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::done();
+    let later = Envelope::new("OrderPlaced").aggregate("Order", "1").tenant("acme").header("a", "1");
+    let later = later.deliver_after(crate::common::HOUR).json_text("{\"n\":  1.0}").expect("good");
+    let outbox = outbox(&db)
+        .hook(Before(|events: Vec<Envelope>| {
+            let region = |event: &Envelope| event.with(|event| event.header("region", "eu").tenant("other"));
+            Ok(events.iter().map(region).collect::<Result<_, _>>()?)
+        }))
+        .hook(Before(|events: Vec<Envelope>| {
+            let rewritten =
+                |event: &Envelope| if event.is_delayed() { Ok(event.clone()) } else { event.to_builder().json("new") };
+            Ok(events.iter().map(rewritten).collect::<Result<_, _>>()?)
+        }))
+        .listener(ROUTE, recorder.listener())
+        .start()
+        .await
+        .expect("starts");
+
+    let plain = order(2);
+    commit(&outbox, vec![later.clone(), plain.clone()]).await;
+
+    let event = recorder.started().await;
+    assert_eq!((event.id(), event.payload::<String>().expect("text").as_str()), (plain.id(), "new"));
+    assert_eq!((event.occurred_at(), event.aggregate_id()), (plain.occurred_at(), Some("2")));
+    let stored = crate::common::row(&db, later.id()).await;
+    assert_eq!(
+        (stored.tenant_id.as_deref(), stored.headers.get("a"), stored.headers.get("region")),
+        (Some("other"), Some("1"), Some("eu"))
+    );
+    assert_eq!((stored.payload.as_ref(), stored.available_at), (Some(later.payload_bytes()), later.available_at()));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_with_settings_of_its_own_is_begun_by_the_driver_and_one_begun_by_text_is_refused_with_advice() {
+    let db = Sqlite::fresh().await;
+    let outbox = outbox(&db).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+    let mut connection = db.other_program().acquire().await.expect("a connection");
+
+    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *connection).await.expect("begins");
+    let error = outbox.writer().write(&mut connection, order(1)).await.expect_err("the driver does not know of it");
+    sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await.expect("rolls back");
+    drop(connection);
+    let mut own = db.other_program().begin_with("BEGIN IMMEDIATE").await.expect("begins");
+    let receipt = outbox.writer().write(&mut own, order(1)).await.expect("writes");
+    own.commit().await.expect("commits");
+    receipt.committed();
+
+    assert!(matches!(error, WriteError::NoTransaction) && error.to_string().contains("begin_with"), "{error}");
+    done(&db, 1).await;
+    outbox.shutdown().await;
+}

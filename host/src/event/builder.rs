@@ -89,6 +89,34 @@ impl Envelope {
     pub fn new(event_type: impl AsRef<str>) -> EnvelopeBuilder {
         EnvelopeBuilder { event_type: event_type.as_ref().to_owned(), ..EnvelopeBuilder::default() }
     }
+
+    /// Starts another event from this one, id included, for a hook that gives it another payload. A delay is carried over as
+    /// `available_at`.
+    pub fn to_builder(&self) -> EnvelopeBuilder {
+        EnvelopeBuilder {
+            id: Some(self.id),
+            event_type: self.event_type().as_str().to_owned(),
+            aggregate_type: Some(self.aggregate_type().as_str().to_owned()),
+            aggregate_id: self.aggregate_id.as_deref().map(str::to_owned),
+            tenant_id: self.tenant_id.as_deref().map(str::to_owned),
+            now: None,
+            occurred_at: Some(self.occurred_at),
+            available_at: self.is_delayed().then_some(self.available_at),
+            deliver_after: None,
+            expires_at: self.expires_at,
+            headers: self.headers.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            keeping: self.keeping,
+        }
+    }
+
+    /// The same event with something said differently; what is not said again stays, and so do the bytes of the payload. For a
+    /// hook that adds a header, say.
+    ///
+    /// # Errors
+    /// When a field breaks its rule; the message says which.
+    pub fn with(&self, change: impl FnOnce(EnvelopeBuilder) -> EnvelopeBuilder) -> Result<Self, EnvelopeError> {
+        change(self.to_builder()).build(self.content_type.clone(), self.payload.clone())
+    }
 }
 
 impl EnvelopeBuilder {
@@ -172,8 +200,13 @@ impl EnvelopeBuilder {
         self.header(TRACEPARENT, value)
     }
 
-    /// Never stored: delivered after the commit from memory, and **lost if the process dies** before. For what is worth
-    /// telling but not worth a row.
+    /// Never stored: delivered after the commit from memory. For what is worth telling but not worth a row.
+    ///
+    /// A failed attempt is repeated as for any other event, from memory. The event is **lost** when the process dies, is killed
+    /// or stops before a listener was done with it; when it dies (its listener gives it up, fails too often, or was never there);
+    /// and when nobody tells whether its transaction was committed: a [`Receipt`](crate::Receipt) or the future of a write was
+    /// dropped, or the commit's result is unknown. A write is refused where the event could not be kept: with a delay, in modes
+    /// that deliver from the store alone, and while the hot queue has no room.
     pub fn excluded(mut self) -> Self {
         self.keeping = Keeping::Excluded;
         self

@@ -17,7 +17,8 @@ pub enum Keeping {
     /// In the table, from the writer's transaction until it is purged.
     #[default]
     Stored,
-    /// Never in the table: delivered after the commit from memory, and **lost if the process dies** before.
+    /// Never in the table: delivered after the commit from memory, and lost in the cases that
+    /// [`excluded`](super::EnvelopeBuilder::excluded) names.
     Excluded,
 }
 

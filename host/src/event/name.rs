@@ -167,10 +167,11 @@ impl fmt::Display for Route {
     }
 }
 
-impl TryFrom<(&str, &str)> for Route {
+/// Two texts, two names, or two enums made by [`names!`](crate::names), in any mixture.
+impl<A: AsRef<str>, E: AsRef<str>> TryFrom<(A, E)> for Route {
     type Error = NameError;
 
-    fn try_from((aggregate_type, event_type): (&str, &str)) -> Result<Self, NameError> {
+    fn try_from((aggregate_type, event_type): (A, E)) -> Result<Self, NameError> {
         Self::new(aggregate_type, event_type)
     }
 }
@@ -193,8 +194,13 @@ impl TryFrom<&str> for Route {
 /// }
 /// let envelope = outbox::Envelope::new(OrderEvent::OrderPlaced).json(&42)?;
 /// assert_eq!(envelope.event_type().as_str(), "OrderPlaced");
+///
+/// outbox::names! { pub enum Aggregate { Order } }
+/// let route = outbox::Route::try_from((Aggregate::Order, OrderEvent::OrderPlaced))?;
+/// assert_eq!(route.to_string(), "Order/OrderPlaced");
 /// # Ok::<(), outbox::EnvelopeError>(())
 /// ```
+/// Either kind of name, or a pair of both, is a route for a listener.
 #[macro_export]
 macro_rules! names {
     ($(#[$doc:meta])* $visibility:vis enum $name:ident { $($(#[$variant_doc:meta])* $variant:ident),+ $(,)? }) => {
@@ -205,6 +211,15 @@ macro_rules! names {
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str {
                 match self { $(Self::$variant => stringify!($variant)),+ }
+            }
+        }
+
+        /// An event type alone is a route of the global aggregate type.
+        impl TryFrom<$name> for $crate::Route {
+            type Error = $crate::event::NameError;
+
+            fn try_from(event_type: $name) -> Result<Self, Self::Error> {
+                Self::try_from(event_type.as_ref())
             }
         }
     };

@@ -8,6 +8,21 @@ pub type HookError = Box<dyn std::error::Error + Send + Sync>;
 /// Called around every write: `before_write` → insert → `after_write` → commit or rollback → `after_commit` or
 /// `after_rollback`. Errors and panics of the last three are logged and swallowed: the write stands whatever they say.
 /// Source: specification 7.2.
+///
+/// When nobody knows how a transaction ended (a receipt was dropped, or the database did not answer the commit), neither of the
+/// last two is called. An event is changed by [`Envelope::with`], which keeps its payload, or [`Envelope::to_builder`]:
+/// ```
+/// use outbox::Envelope;
+/// use outbox::writer::{HookError, WriterHook};
+///
+/// struct Region;
+///
+/// impl WriterHook for Region {
+///     fn before_write(&self, events: Vec<Envelope>) -> Result<Vec<Envelope>, HookError> {
+///         Ok(events.iter().map(|event| event.with(|event| event.header("region", "eu"))).collect::<Result<_, _>>()?)
+///     }
+/// }
+/// ```
 pub trait WriterHook: Send + Sync + 'static {
     /// May change the events, add some, or leave some out; an empty list suppresses the write.
     ///

@@ -21,8 +21,11 @@ use crate::store::{NewRow, Ownership, StoreError, TransactionalStore};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The connection has no open transaction.
-    #[error("there is no open transaction on this connection; begin one, so that the events commit or vanish with your data")]
+    /// The connection has no open transaction that its driver knows of.
+    #[error(
+        "there is no open transaction on this connection; begin one, so that the events commit or vanish with your data, and by \
+         the driver's begin() or begin_with(\"BEGIN …\"): one that was begun by a statement of your own cannot be seen"
+    )]
     NoTransaction,
     /// The host was stopped.
     #[error("the outbox is stopped; start it again before writing")]
@@ -121,6 +124,19 @@ impl<S: TransactionalStore> Writer<S> {
     /// See [`WriteError`]. Nothing was written.
     pub async fn write(&self, connection: &mut S::Connection, envelope: Envelope) -> Result<Receipt, WriteError> {
         self.write_all(connection, vec![envelope]).await
+    }
+
+    /// Writes an event of this type with this value as JSON: the short form; see [`write_all`](Self::write_all).
+    ///
+    /// # Errors
+    /// See [`WriteError`]. Nothing was written.
+    pub async fn write_json<T: serde::Serialize + ?Sized>(
+        &self,
+        connection: &mut S::Connection,
+        event_type: impl AsRef<str>,
+        payload: &T,
+    ) -> Result<Receipt, WriteError> {
+        self.write(connection, Envelope::new(event_type).json(payload)?).await
     }
 
     /// Writes events in the transaction that is open on `connection`, in a few statements however many there are.
