@@ -45,6 +45,7 @@ conformance! {
     write::what_is_not_put_off_is_due_at_once_though_its_writers_clock_is_ahead,
     write::many_large_payloads_in_one_call_do_not_mix,
     write::names_and_headers_with_quotes_are_only_text,
+    write::a_batch_that_fails_in_its_last_statement_leaves_nothing_in_the_transaction,
     write::no_rows_are_no_work,
     write::a_plain_insert_with_defaults_is_delivered,
     write::a_plain_insert_of_text_delivers_its_bytes,

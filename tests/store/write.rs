@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use outbox::event::EventId;
-use outbox::store::Due;
-use outbox::{Envelope, Status};
-use support::Harness;
+use outbox::store::{Due, NewRow};
+use outbox::{Envelope, Status, Store, TransactionalStore};
+use support::{Database, Harness};
 
 use crate::common::{MOMENT, claim, event, ids, ownership, plain, plains, row, write, write_one};
 
@@ -232,4 +232,37 @@ pub(crate) async fn a_plain_insert_that_only_sets_available_at_is_not_due_before
     let again = claim(db, 10).await;
     assert!(ids(&again).contains(&envelope.id()));
     assert!(again.iter().all(|claimed| claimed.due == Due::Now));
+}
+
+/// Refuses rows of the type `Refused`, whoever writes them.
+async fn refuse(db: &dyn Harness) {
+    match db.store().kind() {
+        "sqlite" => {
+            db.execute(
+                "CREATE TRIGGER refuse BEFORE INSERT ON outbox_event WHEN NEW.event_type = 'Refused'
+                 BEGIN SELECT RAISE(ABORT, 'refused'); END",
+            )
+            .await
+        }
+        _ => db.execute("ALTER TABLE outbox_event ADD CONSTRAINT refuse CHECK (event_type <> 'Refused')").await,
+    };
+}
+
+pub(crate) async fn a_batch_that_fails_in_its_last_statement_leaves_nothing_in_the_transaction<D: Database>(db: &D) {
+    let mut envelopes = plains(db, 2_500).await;
+    envelopes.push(event(db, "Refused").await.json(&1).expect("good"));
+    let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: true }).collect();
+    let more = [plain(db).await];
+    let more: Vec<NewRow<'_>> = more.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    refuse(db).await;
+    let store = db.typed();
+
+    let mut transaction = store.begin().await.expect("begins");
+    store.insert(transaction.as_mut(), &rows, &ownership()).await.expect_err("the last row is refused");
+    let went_on = store.insert(transaction.as_mut(), &more, &ownership()).await;
+    D::Store::commit(transaction).await.expect("the driver says nothing of a transaction that the server ended");
+
+    // After an error, PostgreSQL takes no more of a transaction, and commits none of it.
+    let expected = if store.kind() == "postgres" { (false, 0) } else { (true, 1) };
+    assert_eq!((went_on.is_ok(), db.number("SELECT count(*) FROM outbox_event").await), expected);
 }

@@ -1,5 +1,6 @@
 //! Envelopes into rows.
 
+use sqlx::Executor;
 use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
@@ -31,6 +32,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?,
 const TAKE_BACK: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq";
+
+/// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when the
+/// future that makes it is dropped.
+const SAVEPOINT: &str = "SAVEPOINT outbox_write";
+const RELEASE: &str = "RELEASE SAVEPOINT outbox_write";
+const TAKE_ALL_BACK: &str = "ROLLBACK TO SAVEPOINT outbox_write";
 
 /// Most rows in one statement, and most payload bytes: well below what a server takes as one packet by default.
 const MAX_ROWS: usize = 1_000;
@@ -72,6 +79,25 @@ pub(super) async fn insert(
     ownership: &Ownership,
 ) -> Result<Vec<Option<u64>>, StoreError> {
     let mut sequences = Vec::with_capacity(rows.len());
+    if chunk_len(rows) >= rows.len() {
+        insert_chunks(store, connection, rows, ownership, &mut sequences).await?;
+        return Ok(sequences);
+    }
+    // Several statements: what the first ones wrote must not stay when a later one fails.
+    run(store, connection, SAVEPOINT).await?;
+    let result = insert_chunks(store, connection, rows, ownership, &mut sequences).await;
+    let ended = run(store, connection, if result.is_ok() { RELEASE } else { TAKE_ALL_BACK }).await;
+    // Where this fails after an error, that error has ended the whole transaction already.
+    result.and(ended).map(|()| sequences)
+}
+
+async fn insert_chunks(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    rows: &[NewRow<'_>],
+    ownership: &Ownership,
+    sequences: &mut Vec<Option<u64>>,
+) -> Result<(), StoreError> {
     let mut rest = rows;
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(chunk_len(rest));
@@ -81,7 +107,12 @@ pub(super) async fn insert(
         }
         rest = after;
     }
-    Ok(sequences)
+    Ok(())
+}
+
+async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &'static str) -> Result<(), StoreError> {
+    connection.execute(sqlx::raw_sql(sql)).await.map_err(|error| store.failed(ACTION, error))?;
+    Ok(())
 }
 
 fn chunk_len(rows: &[NewRow<'_>]) -> usize {

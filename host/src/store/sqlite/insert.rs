@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
+use sqlx::{Executor, Row};
 
 use super::SqliteStore;
 use super::open::failed;
@@ -31,9 +31,17 @@ RETURNING seq, event_id";
 
 const TAKE_BACK: &str = "DELETE FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1))";
 
+/// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when the
+/// future that makes it is dropped.
+const SAVEPOINT: &str = "SAVEPOINT outbox_write";
+const RELEASE: &str = "RELEASE SAVEPOINT outbox_write";
+const TAKE_ALL_BACK: &str = "ROLLBACK TO SAVEPOINT outbox_write";
+
 /// Most rows in one statement, and most payload bytes: bounded, so that a large batch does not double itself in memory.
 const MAX_ROWS: usize = 1_000;
 const MAX_BYTES: usize = 16 << 20;
+
+const ACTION: &str = "insert events";
 
 pub(super) async fn insert(
     store: &SqliteStore,
@@ -42,13 +50,37 @@ pub(super) async fn insert(
     ownership: &Ownership,
 ) -> Result<Vec<Option<u64>>, StoreError> {
     let mut sequences = Vec::with_capacity(rows.len());
+    if chunk_len(rows) >= rows.len() {
+        insert_chunks(store, connection, rows, ownership, &mut sequences).await?;
+        return Ok(sequences);
+    }
+    // Several statements: what the first ones wrote must not stay when a later one fails.
+    run(connection, SAVEPOINT).await?;
+    let result = insert_chunks(store, connection, rows, ownership, &mut sequences).await;
+    let ended = run(connection, if result.is_ok() { RELEASE } else { TAKE_ALL_BACK }).await;
+    // Where this fails after an error, that error has ended the whole transaction already.
+    result.and(ended).map(|()| sequences)
+}
+
+async fn insert_chunks(
+    store: &SqliteStore,
+    connection: &mut SqliteConnection,
+    rows: &[NewRow<'_>],
+    ownership: &Ownership,
+    sequences: &mut Vec<Option<u64>>,
+) -> Result<(), StoreError> {
     let mut rest = rows;
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(chunk_len(rest));
-        insert_chunk(store, connection, chunk, ownership, &mut sequences).await?;
+        insert_chunk(store, connection, chunk, ownership, sequences).await?;
         rest = after;
     }
-    Ok(sequences)
+    Ok(())
+}
+
+async fn run(connection: &mut SqliteConnection, sql: &'static str) -> Result<(), StoreError> {
+    connection.execute(sqlx::raw_sql(sql)).await.map_err(|error| failed(ACTION, error))?;
+    Ok(())
 }
 
 fn chunk_len(rows: &[NewRow<'_>]) -> usize {
@@ -67,7 +99,6 @@ async fn insert_chunk(
     ownership: &Ownership,
     sequences: &mut Vec<Option<u64>>,
 ) -> Result<(), StoreError> {
-    let action = "insert events";
     let now = store.now_micros();
     let (fields, payloads) = encode(rows);
     let inserted = sqlx::query(store.table.sql(INSERT))
@@ -78,7 +109,7 @@ async fn insert_chunk(
         .bind(now.saturating_add(micros(ownership.lease)))
         .fetch_all(connection)
         .await
-        .map_err(|error| failed(action, error))?;
+        .map_err(|error| failed(ACTION, error))?;
     // The rows come back in the order in which they went in; what is missing was there already.
     let mut inserted = inserted.iter().peekable();
     for row in rows {
