@@ -11,6 +11,7 @@ mod mysql_server;
 mod node;
 mod park;
 mod postgres_server;
+mod prepared;
 mod purge;
 mod settle;
 mod sqlite_clock;
@@ -135,6 +136,7 @@ conformance! {
     line::an_erased_event_leaves_no_row,
     node::a_node_is_alive_as_long_as_it_says_so,
     node::a_node_that_leaves_takes_nothing_with_it,
+    prepared::a_column_that_is_added_under_a_running_host_disturbs_nobody,
     node::a_good_database_has_only_good_findings,
     node::a_missing_schema_and_a_lease_below_the_deadline_are_found,
     node::every_statement_that_must_be_fast_uses_its_index,

@@ -62,6 +62,18 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// A statement that was prepared before is no longer valid: somebody altered the table, or a pooler stands between.
+    #[error(
+        "a statement that was prepared to {action} is no longer valid, because the table was altered, or a pooler handed out \
+         another session; it is prepared anew"
+    )]
+    Outdated {
+        /// What was being done.
+        action: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
     /// The server has no connection left.
     #[error("the server has no connection left to {action}; raise its max_connections, or let the host open fewer")]
     TooManyConnections {
@@ -180,6 +192,7 @@ impl StoreError {
             | Self::ReadOnly { .. }
             | Self::Standby { .. }
             | Self::Disconnected { .. }
+            | Self::Outdated { .. }
             | Self::TooManyConnections { .. }
             | Self::TimedOut { .. } => true,
             Self::Unreachable { source, .. } => source.as_ref().is_some_and(may_be_back),

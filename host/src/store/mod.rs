@@ -15,6 +15,8 @@ mod record;
 mod route;
 mod settlement;
 mod table;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod trust;
 
 #[cfg(feature = "mysql")]
 pub mod mysql;

@@ -1,8 +1,5 @@
 //! The server's errors, sorted by what can be done about them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
 use sqlx::mysql::MySqlDatabaseError;
 
 use crate::store::StoreError;
@@ -26,6 +23,9 @@ pub(super) const DENIED: [u16; 2] = [1142, 1143];
 /// Shutting down, killed, disconnected for idling, a cluster node that is not ready.
 const CUT: [u16; 8] = [1053, 1077, 1079, 1152, 1317, 1927, 4031, 1047];
 
+/// A prepared statement met a table that was altered, and could not be prepared again.
+const OUTDATED: u16 = 1615;
+
 /// The server's own number of an error.
 pub(super) fn number(error: &sqlx::Error) -> Option<u16> {
     error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
@@ -39,6 +39,7 @@ pub(super) fn is_duplicate(error: &sqlx::Error) -> bool {
 pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
     match number(&source) {
         Some(DEADLOCK | LOCK_WAIT_TIMEOUT) => StoreError::Locked { action, source },
+        Some(OUTDATED) => StoreError::Outdated { action, source },
         Some(code) if TOO_LONG.contains(&code) => StoreError::TimedOut { action, source },
         Some(code) if DISK_FULL.contains(&code) => StoreError::Full { action, source },
         Some(code) if READ_ONLY.contains(&code) || (code == PREVENTED && says_read_only(&source)) => {
@@ -61,38 +62,10 @@ fn says_read_only(error: &sqlx::Error) -> bool {
         .is_some_and(|error| error.message().contains("read-only") || error.message().contains("read_only"))
 }
 
-/// Since when connections are no longer to be trusted. After a failover or a restart, one call meets the old server; all the
-/// connections that were opened before are thrown away then, without asking each of them.
-#[derive(Debug)]
-pub(super) struct Trust {
-    started: Instant,
-    /// Microseconds after the start; 0 means never.
-    lost_at: AtomicU64,
-}
-
-impl Trust {
-    pub(super) fn new() -> Self {
-        Self { started: Instant::now(), lost_at: AtomicU64::new(0) }
-    }
-
-    /// Notes an error that may concern every connection that is open now.
-    pub(super) fn note(&self, error: &StoreError) {
-        // A server that has no connection left serves those that there are.
-        let concerns_all = matches!(error, StoreError::Standby { .. } | StoreError::Disconnected { .. });
-        if concerns_all {
-            self.lost_at.fetch_max(micros(self.started.elapsed()), Ordering::Relaxed);
-        }
-    }
-
-    /// Whether a connection of this age was opened after the last such error.
-    pub(super) fn holds_for(&self, age: Duration) -> bool {
-        let lost_at = self.lost_at.load(Ordering::Relaxed);
-        lost_at == 0 || micros(self.started.elapsed().saturating_sub(age)) > lost_at
-    }
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX).max(1)
+/// Whether an error may concern every connection that is open now. A server that has no connection left serves those that there
+/// are.
+pub(super) fn concerns_all(error: &StoreError) -> bool {
+    matches!(error, StoreError::Standby { .. } | StoreError::Disconnected { .. } | StoreError::Outdated { .. })
 }
 
 #[cfg(test)]
@@ -100,22 +73,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_connection_takes_the_trust_in_those_that_are_as_old() {
-        let trust = Trust { started: Instant::now() - Duration::from_secs(10), lost_at: AtomicU64::new(0) };
-        assert!(trust.holds_for(Duration::from_secs(5)));
-
-        trust.note(&failed("test", sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())));
-
-        assert!(!trust.holds_for(Duration::from_secs(5)));
-        assert!(!trust.holds_for(Duration::from_millis(100)));
+    fn a_lost_connection_takes_the_trust_in_the_others() {
+        assert!(concerns_all(&failed("test", sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into()))));
     }
 
     #[test]
     fn an_error_of_one_statement_says_nothing_of_the_connection() {
-        let trust = Trust::new();
-
-        trust.note(&failed("test", sqlx::Error::RowNotFound));
-
-        assert!(trust.holds_for(Duration::from_secs(5)));
+        assert!(!concerns_all(&failed("test", sqlx::Error::RowNotFound)));
     }
 }

@@ -1,7 +1,7 @@
 //! Envelopes into rows.
 
-use sqlx::Executor;
 use sqlx::mysql::MySqlConnection;
+use sqlx::{Connection, Executor};
 
 use super::MySqlStore;
 use super::fault::is_duplicate;
@@ -101,10 +101,15 @@ async fn insert_chunks(
     let mut rest = rows;
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(chunk_len(rest));
-        match chunk {
-            [row] => sequences.push(insert_one(store, connection, row, ownership).await?),
-            rows => sequences.extend(insert_many::insert(store, connection, rows, ownership).await?),
+        let inserted = match chunk {
+            [row] => insert_one(store, connection, row, ownership).await.map(|sequence| vec![sequence]),
+            rows => insert_many::insert(store, connection, rows, ownership).await,
+        };
+        if let Err(StoreError::Outdated { .. }) = inserted {
+            // It may be the caller's own connection, which nobody replaces. That this can fail as well changes nothing.
+            let _ = connection.clear_cached_statements().await;
         }
+        sequences.extend(inserted?);
         rest = after;
     }
     Ok(())

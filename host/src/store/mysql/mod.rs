@@ -34,6 +34,7 @@ use sqlx::mysql::MySqlPool;
 
 pub use open::MySqlOptions;
 
+use super::trust::Trust;
 use super::{StoreError, TableName};
 
 /// The outbox in a MySQL or MariaDB database.
@@ -47,7 +48,7 @@ pub struct MySqlStore {
     table: TableName,
     /// Which database, for messages.
     database: Arc<str>,
-    trust: Arc<fault::Trust>,
+    trust: Arc<Trust>,
 }
 
 impl MySqlStore {
@@ -60,7 +61,9 @@ impl MySqlStore {
     /// Sorts a driver's error, and draws what it says of the other connections.
     fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
         let error = fault::failed(action, source);
-        self.trust.note(&error);
+        if fault::concerns_all(&error) {
+            self.trust.lose();
+        }
         error
     }
 }

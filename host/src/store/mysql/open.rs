@@ -8,8 +8,9 @@ use sqlx::pool::PoolConnectionMetadata;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
 use super::MySqlStore;
-use super::fault::{Trust, number};
+use super::fault::number;
 use crate::store::error::is_of_tls;
+use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName};
 
 /// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or cut

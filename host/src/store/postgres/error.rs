@@ -1,5 +1,7 @@
 //! A driver's errors, sorted by what can be done about them.
 
+use sqlx::postgres::PgDatabaseError;
+
 use crate::store::StoreError;
 use crate::store::error::is_of_tls;
 
@@ -18,6 +20,8 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
     match code(&source).as_deref() {
         // Lock not available, deadlock, serialisation failure.
         Some("55P03" | "40P01" | "40001") => StoreError::Locked { action, source },
+        Some("26000") => StoreError::Outdated { action, source },
+        Some("0A000") if is_outdated_plan(&source) => StoreError::Outdated { action, source },
         Some("25006") => StoreError::Standby { action, source },
         Some("53100") => StoreError::Full { action, source },
         Some("53300") => StoreError::TooManyConnections { action, source },
@@ -29,6 +33,13 @@ pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
         Some("XX001" | "XX002") => StoreError::Corrupt { action, source },
         _ => StoreError::Failed { action, source },
     }
+}
+
+/// "Feature not supported" is said of many things. Of a statement whose columns have other types now, this function of the server
+/// says it, in whatever language the message is.
+fn is_outdated_plan(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
+    error.is_some_and(|error| error.routine() == Some("RevalidateCachedQuery"))
 }
 
 /// Whether the connection that an error came from must not be used again.

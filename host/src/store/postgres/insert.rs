@@ -1,7 +1,7 @@
 //! Envelopes into rows.
 
-use sqlx::Row;
 use sqlx::postgres::{PgBindIterExt, PgConnection};
+use sqlx::{Connection, Row};
 
 use super::PostgresStore;
 use super::row::{sequence, signed};
@@ -78,7 +78,16 @@ async fn insert_chunk(
     sequences: &mut Vec<Option<u64>>,
 ) -> Result<(), StoreError> {
     let statement = bind(store.statement(INSERT), rows, ownership);
-    let inserted = statement.fetch_all(connection).await.map_err(|error| store.failed("insert events", error))?;
+    let inserted = match statement.fetch_all(&mut *connection).await.map_err(|error| store.failed("insert events", error)) {
+        Ok(inserted) => inserted,
+        Err(error) => {
+            if matches!(error, StoreError::Outdated { .. }) {
+                // It may be the caller's own connection, which nobody replaces. That this can fail as well changes nothing.
+                let _ = connection.clear_cached_statements().await;
+            }
+            return Err(error);
+        }
+    };
     // The rows come back in the order in which they went in; what is missing was there already.
     let mut inserted = inserted.iter().peekable();
     for row in rows {

@@ -37,6 +37,7 @@ use sqlx::{Postgres, Row};
 
 pub use open::PostgresOptions;
 
+use super::trust::Trust;
 use super::{
     Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
     NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord, Settled,
@@ -61,6 +62,7 @@ pub struct PostgresStore {
     table: TableName,
     /// The database, for messages.
     database: Arc<str>,
+    trust: Arc<Trust>,
 }
 
 impl PostgresStore {

@@ -9,6 +9,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 
 use super::PostgresStore;
 use super::error::unreachable;
+use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName};
 
 /// A connection that idled for longer is asked whether it still lives before it is used; a shorter rest is not worth the wait.
@@ -142,23 +143,34 @@ impl PostgresStore {
         let first = options.connect.connect().await.map_err(|error| unreachable(database.to_string(), error))?;
         // That it can be closed politely or not changes nothing.
         let _ = first.close().await;
-        let host = host_pool(&options);
+        let trust = Arc::new(Trust::new());
+        let host = host_pool(&options, &trust);
+        let opened = trust.clone();
         let callers = PgPoolOptions::new()
             .max_connections(options.transactions.max(1))
             .acquire_timeout(options.acquire_timeout)
+            .before_acquire(move |_, met| {
+                let trusted = opened.holds_for(met.age);
+                Box::pin(async move { Ok(trusted) })
+            })
             .connect_lazy_with(options.connect.clone());
-        Ok(Self { host, callers, connect: options.connect, table: options.table, database })
+        Ok(Self { host, callers, connect: options.connect, table: options.table, database, trust })
     }
 }
 
-fn host_pool(options: &PostgresOptions) -> PgPool {
+fn host_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
+    let trust = trust.clone();
     let settings = [options.statement_timeout, options.lock_timeout].map(|span| span.as_millis().to_string());
     PgPoolOptions::new()
         .max_connections(options.connections.max(1))
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
-        .before_acquire(|connection, rest| {
+        .before_acquire(move |connection, rest| {
+            let trusted = trust.holds_for(rest.age);
             Box::pin(async move {
+                if !trusted {
+                    return Ok(false);
+                }
                 if rest.idle_for > TRUSTED_FOR {
                     connection.ping().await?;
                 }

@@ -59,11 +59,17 @@ impl PostgresStore {
         error
     }
 
-    /// As [`failed`], and names the table when that is what is missing.
+    /// As [`failed`], names the table when that is what is missing, and draws what it says of the other connections.
     pub(super) fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
         match source.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
-            Some("42P01" | "3F000") => StoreError::NoSchema { table: self.table.to_string() },
-            _ => failed(action, source),
+            Some("42P01" | "3F000") => return StoreError::NoSchema { table: self.table.to_string() },
+            _ => {}
         }
+        let error = failed(action, source);
+        if matches!(error, StoreError::Outdated { .. }) {
+            // The same statement was prepared on the others.
+            self.trust.lose();
+        }
+        error
     }
 }
