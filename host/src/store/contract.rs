@@ -108,6 +108,14 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError>;
 
+    /// Gives back the claims that the owner inserted these rows with, as if they had not been claimed. Waits for nobody: a row
+    /// that cannot be seen yet, or that somebody else has locked, is left as it is. Returns those that need no second look: given
+    /// back now, or not held by that claim any more.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe.
+    async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError>;
+
     /// Makes claims hold for `lease` from now. Waits for nobody: a row that somebody else has locked is left as it is.
     ///
     /// # Errors
@@ -379,7 +387,7 @@ pub trait TransactionalStore: Store {
     /// The driver's connection.
     type Connection: Send;
     /// A transaction that the store began; rolled back when dropped.
-    type Transaction: AsMut<Self::Connection> + Send;
+    type Transaction: AsMut<Self::Connection> + Send + 'static;
 
     /// Begins a transaction that may write.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
@@ -400,6 +408,16 @@ pub trait TransactionalStore: Store {
         rows: &[NewRow<'_>],
         ownership: &Ownership,
     ) -> impl Future<Output = Result<Vec<Option<u64>>, StoreError>> + Send;
+
+    /// Which of these events are in the table, as the transaction on the connection sees it.
+    ///
+    /// # Errors
+    /// The database's own; PostgreSQL's when it has ended the transaction, though the driver would report its commit as a success.
+    fn find(
+        &self,
+        connection: &mut Self::Connection,
+        ids: &[EventId],
+    ) -> impl Future<Output = Result<Vec<EventId>, StoreError>> + Send;
 
     /// Deletes rows that this transaction inserted.
     fn take_back(

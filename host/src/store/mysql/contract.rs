@@ -7,8 +7,8 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlTransaction};
 
 use super::{
-    MySqlStore, audit, claim, dead, diagnose, grants, insert, inspect, lease, line, lock, migrate, node, plan, purge, route,
-    settle, transaction,
+    MySqlStore, audit, claim, dead, diagnose, find, give_back, grants, insert, inspect, lease, line, lock, migrate, node, plan,
+    purge, route, settle, transaction,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
@@ -71,6 +71,10 @@ impl Store for MySqlStore {
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
         lock::locked(self, sequences).await
+    }
+
+    async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
+        give_back::give_back(self, owner, ids).await
     }
 
     async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
@@ -234,7 +238,7 @@ impl TransactionalStore for MySqlStore {
     type Transaction = MySqlTransaction<'static>;
 
     async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        transaction::begin_on(self, &self.callers).await
+        transaction::begin_for_caller(self).await
     }
 
     async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
@@ -256,6 +260,10 @@ impl TransactionalStore for MySqlStore {
         ownership: &Ownership,
     ) -> Result<Vec<Option<u64>>, StoreError> {
         insert::insert(self, connection, rows, ownership).await
+    }
+
+    async fn find(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
+        find::find(self, connection, ids).await
     }
 
     async fn take_back(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {

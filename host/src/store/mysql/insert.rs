@@ -39,6 +39,9 @@ const SAVEPOINT: &str = "SAVEPOINT outbox_write";
 const RELEASE: &str = "RELEASE SAVEPOINT outbox_write";
 const TAKE_ALL_BACK: &str = "ROLLBACK TO SAVEPOINT outbox_write";
 
+/// What is prepared here, in the caller's transaction.
+pub(super) const STATEMENTS: [&str; 2] = [INSERT_ONE, TAKE_BACK];
+
 /// Most rows in one statement, and most payload bytes: well below what a server takes as one packet by default.
 const MAX_ROWS: usize = 1_000;
 const MAX_BYTES: usize = 4 << 20;

@@ -53,6 +53,9 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PA
 STRAIGHT_JOIN outbox_event ON outbox_event.event_id = given.event_id
 LOCK IN SHARE MODE";
 
+/// What is prepared here, in the caller's transaction.
+pub(super) const STATEMENTS: [&str; 3] = [INSERT_MANY, NUMBERS, THERE];
+
 /// All at once, which nearly always works; else without those that are there already; else, when somebody inserts the same ids
 /// at the same time, one by one.
 pub(super) async fn insert(

@@ -10,6 +10,8 @@ mod contract;
 mod dead;
 mod diagnose;
 mod fault;
+mod find;
+mod give_back;
 mod grants;
 mod insert;
 mod insert_many;

@@ -3,15 +3,41 @@
 use std::time::Duration;
 
 use rand::RngExt;
+use sqlx::Executor;
 use sqlx::mysql::{MySqlPool, MySqlTransaction};
 
-use super::MySqlStore;
 use super::fault::{DEADLOCK, failed, number};
+use super::{MySqlStore, find, insert, insert_many};
 use crate::store::StoreError;
+
+const BEGIN: &str = "begin a transaction";
 
 /// Begins in a task of its own: a `begin` that is cancelled half-way leaves a pooled connection inside a transaction.
 pub(super) async fn begin(store: &MySqlStore) -> Result<MySqlTransaction<'static>, StoreError> {
     begin_on(store, &store.pool).await
+}
+
+/// As [`begin`], for a transaction of the caller. What is run in it later is prepared now, once for each connection: a future of
+/// his that is dropped while the server prepares a statement leaves the connection waiting for an answer for ever.
+pub(super) async fn begin_for_caller(store: &MySqlStore) -> Result<MySqlTransaction<'static>, StoreError> {
+    let this = store.clone();
+    match tokio::spawn(async move {
+        let mut transaction = this.callers.begin().await.map_err(|error| this.failed(BEGIN, error))?;
+        for sql in insert::STATEMENTS.into_iter().chain(insert_many::STATEMENTS).chain([find::FIND]) {
+            match transaction.prepare(this.table.sql(sql)).await {
+                // What this user may not do, or the table is not there for, he is told when he asks for it.
+                Err(error) if error.as_database_error().is_none() => return Err(this.failed(BEGIN, error)),
+                _ => {}
+            }
+        }
+        Ok(transaction)
+    })
+    .await
+    {
+        Ok(begun) => begun,
+        Err(join) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),
+        Err(_) => Err(StoreError::Closed { action: BEGIN }),
+    }
 }
 
 /// As [`begin`], on another pool of the store.
@@ -19,9 +45,9 @@ pub(super) async fn begin_on(store: &MySqlStore, pool: &MySqlPool) -> Result<MyS
     let pool = pool.clone();
     match tokio::spawn(async move { pool.begin().await }).await {
         Ok(Ok(transaction)) => Ok(transaction),
-        Ok(Err(error)) => Err(store.failed("begin a transaction", error)),
+        Ok(Err(error)) => Err(store.failed(BEGIN, error)),
         Err(join) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),
-        Err(_) => Err(StoreError::Closed { action: "begin a transaction" }),
+        Err(_) => Err(StoreError::Closed { action: BEGIN }),
     }
 }
 

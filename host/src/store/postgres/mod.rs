@@ -9,6 +9,8 @@ mod claim;
 mod dead;
 mod diagnose;
 mod error;
+mod find;
+mod give_back;
 mod grants;
 mod health;
 mod insert;
@@ -137,6 +139,10 @@ impl Store for PostgresStore {
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
         settle::locked(self, sequences).await
+    }
+
+    async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
+        give_back::give_back(self, owner, ids).await
     }
 
     async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
@@ -320,6 +326,10 @@ impl TransactionalStore for PostgresStore {
         ownership: &Ownership,
     ) -> Result<Vec<Option<u64>>, StoreError> {
         insert::insert(self, connection, rows, ownership).await
+    }
+
+    async fn find(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
+        find::find(self, connection, ids).await
     }
 
     async fn take_back(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {

@@ -7,6 +7,8 @@ mod audit;
 mod claim;
 mod dead;
 mod diagnose;
+mod find;
+mod give_back;
 mod insert;
 mod inspect;
 mod line;
@@ -120,6 +122,10 @@ impl Store for SqliteStore {
     /// None: the file is locked as a whole.
     async fn locked(&self, _sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
+        give_back::give_back(self, owner, ids).await
     }
 
     async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
@@ -306,6 +312,10 @@ impl TransactionalStore for SqliteStore {
         ownership: &Ownership,
     ) -> Result<Vec<Option<u64>>, StoreError> {
         insert::insert(self, connection, rows, ownership).await
+    }
+
+    async fn find(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
+        find::find(self, connection, ids).await
     }
 
     async fn take_back(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {
