@@ -1,9 +1,12 @@
 //! The walk of an event, from a transaction to its end, through the public API alone.
 
 mod acceptance;
+mod bulk;
 mod claims;
 mod common;
 mod dispatch;
+mod dropped;
+mod excluded;
 mod killer;
 mod languages;
 mod large;
@@ -11,9 +14,11 @@ mod lifecycle;
 mod order;
 mod pool;
 mod purge;
+mod receipts;
 mod rolling;
 mod routes;
 mod two_databases;
+mod undone;
 mod wake;
 mod writer;
 
@@ -45,6 +50,13 @@ on_every_database! {
     rolling::a_host_without_any_listener_parks_what_is_due,
     rolling::a_route_is_noted_before_its_host_has_started,
     rolling::a_route_that_nobody_ever_answered_still_ends_dead,
+    bulk::a_transaction_with_twenty_thousand_events_leaves_none_to_wait_for_a_lease,
+    bulk::room_in_the_hot_queue_is_given_back_by_every_end_of_a_transaction,
+    dropped::a_begin_dropped_at_any_await_leaves_no_transaction_open,
+    dropped::a_commit_dropped_at_any_await_is_a_commit_or_a_rollback_and_hooks_are_told,
+    dropped::events_of_a_write_dropped_at_any_await_are_delivered_if_they_are_committed,
+    dropped::events_of_a_write_dropped_at_any_await_are_gone_if_they_are_rolled_back,
+    dropped::events_of_an_emit_dropped_at_any_await_are_stored_and_delivered_or_neither,
     order::events_of_one_aggregate_are_delivered_in_order_though_some_fail,
     order::two_events_of_one_aggregate_are_never_with_a_listener_at_once,
     order::one_busy_aggregate_does_not_keep_the_others_waiting,
@@ -58,4 +70,18 @@ on_every_database! {
     order::a_stop_gives_back_what_waits_in_lines,
     order::events_of_a_paused_route_wait_until_it_is_resumed,
     order::a_done_event_leaves_no_row_when_that_is_asked_for,
+}
+
+/// Facts about transactions that are open beside each other, which SQLite does not have.
+mod side_by_side {
+    mod mysql {
+        walks! { MySql => receipts::receipts_dropped_before_their_commits_hold_nobody_up,
+        receipts::a_receipt_dropped_before_its_rollback_leaves_nothing_behind,
+        receipts::a_hot_copy_never_runs_under_a_lease_that_ended_during_the_insert }
+    }
+    mod postgres {
+        walks! { Postgres => receipts::receipts_dropped_before_their_commits_hold_nobody_up,
+        receipts::a_receipt_dropped_before_its_rollback_leaves_nothing_behind,
+        receipts::a_hot_copy_never_runs_under_a_lease_that_ended_during_the_insert }
+    }
 }

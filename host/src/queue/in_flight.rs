@@ -41,6 +41,12 @@ impl InFlight {
         Some(Mark { in_flight: self.clone(), id, fence })
     }
 
+    /// Whether an event is marked.
+    #[must_use]
+    pub fn contains(&self, id: &EventId) -> bool {
+        self.shard(id).contains_key(id)
+    }
+
     /// How many events are marked.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -7,6 +7,7 @@ mod batches;
 mod delivery;
 mod in_flight;
 mod lines;
+mod reserved;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ pub use delivery::{Delivery, Path};
 pub use in_flight::{InFlight, Mark};
 pub use lines::Turn;
 pub(crate) use lines::{Admission, Key, LINE_CAPACITY, Lines, key};
+pub(crate) use reserved::Reserved;
 
 use crate::units::ByteSize;
 
@@ -62,6 +64,9 @@ struct Sides {
 struct Side {
     deliveries: VecDeque<Delivery>,
     bytes: usize,
+    /// Room that is kept for events to come.
+    reserved: usize,
+    reserved_bytes: usize,
 }
 
 impl Side {
@@ -78,7 +83,13 @@ impl Side {
 
     /// A single event larger than all of the room still gets in: otherwise it never would.
     fn has_room(&self, count: usize, bytes: usize) -> bool {
-        self.deliveries.len() < count && (self.bytes < bytes || self.deliveries.is_empty())
+        let taken = self.deliveries.len() + self.reserved;
+        taken < count && (self.bytes + self.reserved_bytes < bytes || taken == 0)
+    }
+
+    fn reserve(&mut self, bytes: usize) {
+        self.reserved += 1;
+        self.reserved_bytes += bytes;
     }
 
     fn is_half_empty(&self, count: usize, bytes: usize) -> bool {
@@ -187,7 +198,7 @@ impl Queue {
         if sides.closed || !sides.hot.has_room(self.limits.hot, self.limits.bytes.as_usize()) {
             return 0;
         }
-        self.limits.hot - sides.hot.deliveries.len()
+        self.limits.hot - sides.hot.deliveries.len() - sides.hot.reserved
     }
 
     /// Waits until at least half of the cold side is free, by number and by bytes, or the queue is closed.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use super::excluded::Waiting;
+use super::give_back::Unused;
 use super::outgoing::Outgoing;
 use crate::event::{EventId, Fence};
 use crate::metrics::Metrics;
-use crate::queue::Delivery;
+use crate::queue::{Delivery, Queue};
 use crate::store::Settlement;
 
 const RELEASED: Settlement = Settlement::Released { after: Duration::ZERO };
@@ -17,6 +19,11 @@ const RELEASED: Settlement = Settlement::Released { after: Duration::ZERO };
 #[derive(Clone, Debug)]
 pub(crate) struct SettlerHandle {
     pub(super) outgoing: mpsc::Sender<Outgoing>,
+    /// Bounded by the room in the hot queue that each claim keeps.
+    pub(super) unused: mpsc::UnboundedSender<Unused>,
+    /// Bounded by the room in the hot queue that each event keeps.
+    pub(super) excluded: mpsc::UnboundedSender<Waiting>,
+    pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) keeps: Keeps,
 }
@@ -45,18 +52,22 @@ impl SettlerHandle {
     pub(crate) async fn send(&self, delivery: Delivery, settlement: Settlement) {
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
-        if let Some(outgoing) = Outgoing::of(delivery, settlement) {
+        if delivery.fence().is_none() {
+            if let Some(waiting) = Waiting::of(delivery, settlement, &self.queue)
+                && let Err(unsent) = self.excluded.send(waiting)
+            {
+                unsent.0.lost();
+            }
+        } else if let Some(outgoing) = Outgoing::of(delivery, settlement) {
             // Fails only when the settler is gone; then the claim ends with its lease.
             let _ = self.outgoing.send(outgoing).await;
         }
     }
 
-    /// Hands over claims whose events were never started, without waiting; those that find no room end with their lease.
-    pub(crate) fn try_give_back(&self, fences: impl IntoIterator<Item = Fence>) {
-        for fence in fences {
-            self.metrics.dispatch_released.increment();
-            let _ = self.outgoing.try_send(Outgoing::claim(fence, RELEASED));
-        }
+    /// Hands over claims that rows were inserted with and that nobody will use, without waiting.
+    pub(crate) fn give_back_unused(&self, unused: Unused) {
+        // Fails only when the settler is gone; then the claims end with their leases.
+        let _ = self.unused.send(unused);
     }
 
     /// Hands over claims whose listeners were cut off by a stop; nothing is counted.

@@ -4,6 +4,8 @@
 //! of its events are let go after the commit. When the database fails, the outcome is kept and tried again: the listener has
 //! done its work, and must not do it twice for our own error.
 
+mod excluded;
+mod give_back;
 mod handle;
 mod outgoing;
 
@@ -16,6 +18,7 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 
+pub(crate) use give_back::Unused;
 pub(crate) use handle::{Keeps, SettlerHandle};
 use outgoing::{Batch, Outgoing};
 
@@ -63,12 +66,19 @@ pub(crate) struct Settler {
 impl Settler {
     /// Starts the settler. Once stopped, it takes no more outcomes and ends when everything is written.
     pub(crate) fn start(self, stopped: watch::Receiver<bool>, health: &Health) -> (SettlerHandle, JoinHandle<()>) {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        let handle = SettlerHandle { outgoing: sender, metrics: self.metrics.clone(), keeps: self.keeps };
-        (handle, tokio::spawn(health.clone().watched("settler", self.run(receiver, stopped))))
+        let (outgoing, to_write) = mpsc::channel(WAITING);
+        let (unused, to_give_back) = mpsc::unbounded_channel();
+        let (excluded, to_wait) = mpsc::unbounded_channel();
+        let (queue, metrics) = (self.queue.clone(), self.metrics.clone());
+        let handle = SettlerHandle { outgoing, unused, excluded, queue: queue.clone(), metrics, keeps: self.keeps };
+        let waiting = excluded::wait(to_wait, queue, stopped.clone());
+        let running = async move {
+            tokio::join!(self.write_all(to_write, stopped.clone()), self.give_back(to_give_back, stopped), waiting);
+        };
+        (handle, tokio::spawn(health.clone().watched("settler", running)))
     }
 
-    async fn run(self, outgoing: mpsc::Receiver<Outgoing>, stopped: watch::Receiver<bool>) {
+    async fn write_all(&self, outgoing: mpsc::Receiver<Outgoing>, stopped: watch::Receiver<bool>) {
         let outgoing = Mutex::new(outgoing);
         let (locked, apart) = mpsc::unbounded_channel();
         let writers = async {

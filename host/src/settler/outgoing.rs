@@ -29,12 +29,7 @@ impl Outgoing {
     /// `None` for an event that was never stored: there is nothing to write.
     pub(super) fn of(delivery: Delivery, settlement: Settlement) -> Option<Self> {
         let Delivery { event, mark, turn, .. } = delivery;
-        let Some(fence) = mark.fence() else {
-            if !matches!(settlement, Settlement::Done | Settlement::Erased) {
-                tracing::error!(event.id = %event.id(), route = %event.route(), ?settlement, "an event that was excluded from the store was not delivered, and is lost");
-            }
-            return None;
-        };
+        let fence = mark.fence()?;
         let event = matches!(settlement, Settlement::Dead { .. }).then_some(event);
         Some(Self { settled: Settled { fence, settlement }, kept: Kept { _mark: Some(mark), event, turn } })
     }

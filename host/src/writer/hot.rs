@@ -2,24 +2,37 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::bell::Bell;
-use crate::event::{Envelope, Event, Fence};
+use crate::event::{Envelope, Event, EventId, Fence, OwnerId};
 use crate::metrics::Metrics;
-use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
-use crate::settler::SettlerHandle;
+use crate::queue::{Batches, Delivery, InFlight, Path, Queue, Reserved};
+use crate::settler::{SettlerHandle, Unused};
 use crate::wake::Wake;
+
+/// An event that is in no table has no claim that could end: a year is as good as for ever, and can be added to any time.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// What the table holds of a written event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Row {
+    /// Perhaps a row that is claimed by us: its insert has not ended.
+    Asked,
     /// A row that was inserted already claimed by us, with this `seq`.
     Ours(u64),
     /// A row that anybody may claim.
     Free,
     /// No row: the event is excluded.
     None,
+}
+
+/// The claim that rows were inserted with.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease {
+    pub(crate) owner: OwnerId,
+    /// When it ends; by the database's clock it ends later, never earlier.
+    pub(crate) end: Instant,
 }
 
 /// From a commit straight into the hot queue.
@@ -42,29 +55,29 @@ impl HotPath {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// How many events would find room in the hot queue now.
-    pub(super) fn room(&self) -> usize {
-        self.queue.as_ref().map_or(0, |queue| queue.hot_room())
+    /// Keeps room in the hot queue for the first of these events, given by their sizes in bytes; for none in a mode without one.
+    pub(super) fn reserve(&self, sizes: impl Iterator<Item = usize>) -> Reserved {
+        self.queue.as_ref().map_or_else(Reserved::default, |queue| queue.reserve(sizes))
     }
 
     /// Queues committed events, and wakes the poller for those that it must take.
-    pub(super) fn enqueue(&self, events: Vec<(Envelope, Row)>, lease_end: Instant) {
+    pub(super) fn enqueue(&self, events: Vec<(Envelope, Row)>, lease: &Lease, room: Reserved) {
         self.metrics.events_written.add(u64::try_from(events.len()).unwrap_or(0));
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(events.len());
         let mut for_the_poller = false;
         for (envelope, row) in events {
-            let (sequence, fence) = match row {
-                Row::Ours(sequence) => (sequence, Some(Fence { sequence, claim: 1 })),
-                Row::None => (0, None),
-                Row::Free => {
+            let (sequence, fence, end) = match row {
+                Row::Ours(sequence) => (sequence, Some(Fence { sequence, claim: 1 }), lease.end),
+                Row::None => (0, None, Instant::now() + FOR_EVER),
+                Row::Free | Row::Asked => {
                     for_the_poller |= !self.note_left(&envelope);
                     continue;
                 }
             };
             // A commit that took longer than the lease has lost the claim: the poller takes the row.
-            let in_time = lease_end > Instant::now() || fence.is_none();
-            match self.in_flight.mark_until(envelope.id(), fence, lease_end).filter(|_| in_time) {
+            let in_time = end > Instant::now();
+            match self.in_flight.mark_until(envelope.id(), fence, end).filter(|_| in_time) {
                 Some(mark) => {
                     let event = Event::of(envelope).sequence(sequence).fence(1).build();
                     deliveries.push(Delivery::new(Arc::new(event), mark, Path::Hot, batch));
@@ -73,13 +86,13 @@ impl HotPath {
             }
         }
         let count = deliveries.len();
-        let refused = match &self.queue {
-            Some(queue) => queue.push(Path::Hot, deliveries),
+        let late = match &self.queue {
+            Some(queue) => queue.push_reserved(room, deliveries),
             None => deliveries,
         };
-        self.metrics.hot_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
-        if !refused.is_empty() {
-            self.drop_hot(refused);
+        self.metrics.hot_enqueued.add(u64::try_from(count - late.len()).unwrap_or(0));
+        if !late.is_empty() {
+            self.leave(late, lease);
             for_the_poller = true;
         }
         if for_the_poller {
@@ -97,36 +110,39 @@ impl HotPath {
             return true;
         }
         if self.queue.is_some() {
-            self.warn_full(1);
+            self.warn_full();
         }
         false
     }
 
-    fn drop_hot(&self, refused: Vec<Delivery>) {
-        let (stored, excluded): (Vec<_>, Vec<_>) = refused.into_iter().partition(|delivery| delivery.fence().is_some());
+    /// Leaves events alone that were committed after the queue was closed.
+    fn leave(&self, late: Vec<Delivery>, lease: &Lease) {
+        let (stored, excluded): (Vec<_>, Vec<_>) = late.into_iter().partition(|delivery| delivery.fence().is_some());
         for delivery in excluded {
             tracing::error!(
                 event.id = %delivery.event.id(), route = %delivery.event.route(),
-                "an event that was excluded from the store found no room in the hot queue, and is lost"
+                "an event that is excluded from the store was committed while the host stops, and is lost"
             );
         }
-        if !stored.is_empty() {
-            self.warn_full(stored.len());
-            self.give_back(stored.iter().filter_map(Delivery::fence).collect());
-        }
+        let ids = stored.iter().map(|delivery| delivery.event.id()).collect();
+        // Their marks would say that they are in our hands.
+        drop(stored);
+        self.give_back(ids, lease, Reserved::default());
     }
 
-    /// Gives claims of rows back that nobody will deliver hot.
-    pub(super) fn give_back(&self, fences: Vec<Fence>) {
-        if let Some(settler) = self.settler.get() {
-            settler.try_give_back(fences);
+    /// Gives claims of rows back that nobody will deliver hot, as soon as the rows can be seen.
+    pub(super) fn give_back(&self, mut ids: Vec<EventId>, lease: &Lease, room: Reserved) {
+        // One that is in our hands was there before: this insert has met its own duplicate.
+        ids.retain(|id| !self.in_flight.contains(id));
+        if let Some(settler) = self.settler.get().filter(|_| !ids.is_empty()) {
+            settler.give_back_unused(Unused { owner: lease.owner.clone(), ids, until: lease.end, _room: room });
         }
     }
 
     /// Warns for the first of every thousand: a flood of writes must not become a flood of lines.
-    fn warn_full(&self, count: usize) {
+    fn warn_full(&self) {
         let before = self.metrics.hot_dropped.get();
-        self.metrics.hot_dropped.add(u64::try_from(count).unwrap_or(0));
+        self.metrics.hot_dropped.increment();
         if before == 0 || before / 1_000 != self.metrics.hot_dropped.get() / 1_000 {
             tracing::warn!(
                 dropped_total = self.metrics.hot_dropped.get(),

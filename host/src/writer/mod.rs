@@ -6,12 +6,16 @@ mod receipt;
 mod transaction;
 
 use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::task::JoinHandle;
 
 pub use hook::{HookError, WriterHook};
 pub(crate) use hot::HotPath;
 pub use receipt::Receipt;
 pub use transaction::OutboxTransaction;
 
+use hot::{Lease, Row};
 use receipt::Written;
 
 use crate::event::{Envelope, EnvelopeError, EventId, Keeping};
@@ -39,6 +43,14 @@ pub enum WriteError {
     /// An envelope could not be built.
     #[error(transparent)]
     Envelope(#[from] EnvelopeError),
+    /// An event that is excluded from the store cannot be kept in memory either.
+    #[error("event {id} is excluded from the store, and {why}; store it, by leaving out excluded()")]
+    NotKept {
+        /// The first such event.
+        id: EventId,
+        /// Why it cannot be kept.
+        why: &'static str,
+    },
     /// A hook refused the events.
     #[error("a writer hook refused the events")]
     Hook(#[source] HookError),
@@ -89,32 +101,50 @@ impl<S> Writer<S> {
         })
     }
 
-    /// The rows of the events that are stored, claimed as far as the hot queue has room for them.
-    fn rows<'a>(&self, envelopes: &'a [Envelope]) -> Vec<NewRow<'a>> {
-        let mut room = self.hot.room();
-        let stored = envelopes.iter().filter(|envelope| envelope.keeping() == Keeping::Stored);
-        stored
-            .map(|envelope| {
-                let claimed = room > 0 && !envelope.is_delayed();
-                room -= usize::from(claimed);
-                NewRow { envelope, claimed }
-            })
-            .collect()
+    /// Events on their way into the table: claimed as far as the hot queue has room for them, which is kept from now on.
+    fn begin_insert(&self, envelopes: Vec<Envelope>) -> Result<Written, WriteError> {
+        let excluded = || envelopes.iter().filter(|envelope| is_excluded(envelope));
+        let hot = envelopes.iter().filter(|envelope| !is_excluded(envelope) && !envelope.is_delayed());
+        // Those that are in no table come first: they have no other way.
+        let room = self.hot.reserve(excluded().chain(hot).map(Envelope::size_bytes));
+        self.check_excluded(excluded(), room.events())?;
+        let mut claims = room.events() - excluded().count();
+        let events = envelopes.into_iter().map(|envelope| {
+            let row = match envelope.keeping() {
+                Keeping::Excluded => Row::None,
+                Keeping::Stored if claims > 0 && !envelope.is_delayed() => {
+                    claims -= 1;
+                    Row::Asked
+                }
+                Keeping::Stored => Row::Free,
+            };
+            (envelope, row)
+        });
+        // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
+        let lease = Lease { owner: self.ownership.owner.clone(), end: Instant::now() + self.ownership.lease };
+        Ok(Written::new(events.collect(), self.hooks.clone(), self.hot.clone(), lease, room))
     }
 
-    /// Pairs the events with what the store said of their rows; those that were there before are left out.
-    fn written(&self, envelopes: Vec<Envelope>, claimed: &[bool], sequences: &[Option<u64>]) -> Written {
-        let mut rows = claimed.iter().zip(sequences);
-        let mut written = Vec::with_capacity(envelopes.len());
-        for envelope in envelopes {
-            if envelope.keeping() == Keeping::Excluded {
-                written.push((envelope, hot::Row::None));
-            } else if let Some((claimed, Some(sequence))) = rows.next().map(|(claimed, sequence)| (*claimed, *sequence)) {
-                written.push((envelope, if claimed { hot::Row::Ours(sequence) } else { hot::Row::Free }));
-            }
+    /// Refuses events that are to be kept in memory alone, and cannot be.
+    fn check_excluded<'e>(
+        &self,
+        mut excluded: impl Iterator<Item = &'e Envelope> + Clone,
+        room: usize,
+    ) -> Result<(), WriteError> {
+        let refused = |envelope: &Envelope, why| Err(WriteError::NotKept { id: envelope.id(), why });
+        if let Some(delayed) = excluded.clone().find(|envelope| envelope.is_delayed()) {
+            return refused(delayed, "is to be delivered later, which only the store remembers");
         }
-        Written::new(written, self.hooks.clone(), self.hot.clone(), &self.ownership)
+        match excluded.nth(room) {
+            Some(first) if self.hot.queue.is_none() => refused(first, "this outbox delivers from the store alone"),
+            Some(first) => refused(first, "the hot queue has no room for it just now"),
+            None => Ok(()),
+        }
     }
+}
+
+fn is_excluded(envelope: &Envelope) -> bool {
+    envelope.keeping() == Keeping::Excluded
 }
 
 impl<S: TransactionalStore> Writer<S> {
@@ -139,12 +169,17 @@ impl<S: TransactionalStore> Writer<S> {
         self.write(connection, Envelope::new(event_type).json(payload)?).await
     }
 
-    /// Writes events in the transaction that is open on `connection`, in a few statements however many there are.
+    /// Writes events in the transaction that is open on `connection`, in a few statements however many there are. The driver must
+    /// have begun it: by its `begin()`, or by `begin_with("BEGIN …")` for one with settings of its own.
     ///
     /// Call [`Receipt::committed`] after your commit, and the events are delivered at once; otherwise the poller takes them.
+    /// When this future is dropped before it has ended, some of the events may be in your transaction; those that you commit are
+    /// delivered. On MySQL let it end, unless the store began the transaction: a connection on which the driver was cut off while
+    /// it prepared a statement answers no more.
     ///
     /// # Errors
-    /// See [`WriteError`]. Nothing was written; your transaction is as usable as before.
+    /// See [`WriteError`]. Nothing was written, and your transaction is as usable as before; but when it was the database that
+    /// failed ([`WriteError::Store`]), it may have ended the transaction, and PostgreSQL always has: roll it back.
     pub async fn write_all(&self, connection: &mut S::Connection, envelopes: Vec<Envelope>) -> Result<Receipt, WriteError> {
         self.insert(connection, envelopes, OnDuplicate::Refuse).await.map(Receipt::new)
     }
@@ -166,22 +201,33 @@ impl<S: TransactionalStore> Writer<S> {
         if !S::is_in_transaction(connection) {
             return Err(WriteError::NoTransaction);
         }
-        let envelopes = self.before_write(envelopes)?;
-        let rows = self.rows(&envelopes);
-        let sequences =
-            if rows.is_empty() { Vec::new() } else { self.store.insert(connection, &rows, &self.ownership).await? };
+        // Dropped before the insert has ended, it gives back what may have come in.
+        let mut written = self.begin_insert(self.before_write(envelopes)?)?;
+        let rows = written.rows();
+        let inserted =
+            if rows.is_empty() { Ok(Vec::new()) } else { self.store.insert(connection, &rows, &self.ownership).await };
+        let sequences = match inserted {
+            Ok(sequences) => sequences,
+            Err(error) => {
+                drop(rows);
+                written.refused();
+                return Err(error.into());
+            }
+        };
         if on_duplicate == OnDuplicate::Refuse
             && let Some(error) = duplicates(&rows, &sequences)
         {
+            drop(rows);
             let inserted: Vec<u64> = sequences.into_iter().flatten().collect();
             // A writer with the right to INSERT alone meets its own duplicate without having to delete anything.
             if !inserted.is_empty() {
                 self.store.take_back(connection, &inserted).await?;
             }
+            written.refused();
             return Err(error);
         }
-        let claimed: Vec<bool> = rows.iter().map(|row| row.claimed).collect();
-        let written = self.written(envelopes, &claimed, &sequences);
+        drop(rows);
+        written.inserted(&sequences);
         written.after_write();
         Ok(written)
     }
@@ -194,15 +240,31 @@ impl<S: crate::store::SharedStore> Writer<S> {
     /// # Errors
     /// See [`WriteError`]. Nothing was written, unless the commit's result is unknown; a repeat skips what came in.
     pub async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
-        let envelopes = self.before_write(envelopes)?;
-        let rows = self.rows(&envelopes);
-        let sequences = if rows.is_empty() { Vec::new() } else { self.store.shared().write(&rows, &self.ownership).await? };
-        let claimed: Vec<bool> = rows.iter().map(|row| row.claimed).collect();
-        let written = self.written(envelopes, &claimed, &sequences);
+        let writer = self.clone();
+        // In a task of its own: whoever drops this future, what follows from the write happens.
+        joined(tokio::spawn(async move { writer.emit_now(envelopes).await })).await
+    }
+
+    async fn emit_now(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
+        let mut written = self.begin_insert(self.before_write(envelopes)?)?;
+        let rows = written.rows();
+        let store = self.store.shared();
+        let sequences = if rows.is_empty() { Vec::new() } else { store.write(&rows, &self.ownership).await? };
+        drop(rows);
+        written.inserted(&sequences);
         written.after_write();
         let ids = written.ids();
         written.committed();
         Ok(ids)
+    }
+}
+
+/// What a task came to that ends whoever waits for it.
+async fn joined<T>(task: JoinHandle<Result<T, WriteError>>) -> Result<T, WriteError> {
+    match task.await {
+        Ok(result) => result,
+        Err(join) if join.is_panic() => std::panic::resume_unwind(join.into_panic()),
+        Err(_) => Err(StoreError::Closed { action: "write events" }.into()),
     }
 }
 

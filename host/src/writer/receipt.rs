@@ -2,64 +2,85 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::hook::{HookError, WriterHook};
-use super::hot::{HotPath, Row};
-use crate::event::{Envelope, EventId, Fence};
+use super::hot::{HotPath, Lease, Row};
+use crate::event::{Envelope, EventId};
 use crate::listener::panic_text;
-use crate::store::Ownership;
+use crate::queue::Reserved;
+use crate::store::NewRow;
 
-/// Events in a transaction that is not decided yet.
+/// Events in a transaction that is not decided yet. Dropped without a word, nobody knows whether they were committed: the poller
+/// decides, and need not wait for our claims to end.
 pub(super) struct Written {
     events: Vec<(Envelope, Row)>,
     hooks: Arc<[Arc<dyn WriterHook>]>,
     hot: Arc<HotPath>,
-    /// When the claim that the rows were inserted with ends.
-    lease_end: Instant,
+    lease: Lease,
+    /// The room in the hot queue for those that are claimed, and for those that are excluded.
+    room: Reserved,
 }
 
 impl Written {
+    /// Events whose insert begins now.
     pub(super) fn new(
         events: Vec<(Envelope, Row)>,
         hooks: Arc<[Arc<dyn WriterHook>]>,
         hot: Arc<HotPath>,
-        ownership: &Ownership,
+        lease: Lease,
+        room: Reserved,
     ) -> Self {
-        // A tenth early: the rows were inserted a moment ago, and a hot copy must never run under a claim that is over.
-        let lease_end = Instant::now() + ownership.lease.mul_f64(0.9);
-        Self { events, hooks, hot, lease_end }
+        Self { events, hooks, hot, lease, room }
+    }
+
+    /// The rows of the events that are stored.
+    pub(super) fn rows(&self) -> Vec<NewRow<'_>> {
+        let stored = self.events.iter().filter(|(_, row)| *row != Row::None);
+        stored.map(|(envelope, row)| NewRow { envelope, claimed: *row == Row::Asked }).collect()
+    }
+
+    /// Takes in what the store said of the rows; those that were there before are left out.
+    pub(super) fn inserted(&mut self, sequences: &[Option<u64>]) {
+        let mut sequences = sequences.iter();
+        self.events.retain_mut(|(_, row)| {
+            if *row == Row::None {
+                return true;
+            }
+            let sequence = sequences.next().copied().flatten();
+            if let (Row::Asked, Some(sequence)) = (*row, sequence) {
+                *row = Row::Ours(sequence);
+            }
+            sequence.is_some()
+        });
     }
 
     pub(super) fn ids(&self) -> Vec<EventId> {
         self.events.iter().map(|(envelope, _)| envelope.id()).collect()
     }
 
+    /// One of the rows. They came in by one call, so a savepoint takes all of them back or none.
+    pub(super) fn witness(&self) -> Option<EventId> {
+        self.events.iter().find(|(_, row)| *row != Row::None).map(|(envelope, _)| envelope.id())
+    }
+
     pub(super) fn after_write(&self) {
         self.run("after_write", |hook, events| hook.after_write(events));
     }
 
-    pub(super) fn committed(self) {
+    /// Nothing came in.
+    pub(super) fn refused(mut self) {
+        self.events.clear();
+    }
+
+    pub(super) fn committed(mut self) {
         self.run("after_commit", |hook, events| hook.after_commit(events));
-        self.hot.enqueue(self.events, self.lease_end);
+        let (events, room) = (std::mem::take(&mut self.events), std::mem::take(&mut self.room));
+        self.hot.enqueue(events, &self.lease, room);
     }
 
-    pub(super) fn rolled_back(self) {
+    pub(super) fn rolled_back(mut self) {
         self.run("after_rollback", |hook, events| hook.after_rollback(events));
-    }
-
-    /// Nobody knows whether the transaction was committed: the poller decides, and need not wait for our claims to end.
-    pub(super) fn unknown(self) {
-        let ours: Vec<Fence> = self
-            .events
-            .iter()
-            .filter_map(|(_, row)| match row {
-                Row::Ours(sequence) => Some(Fence { sequence: *sequence, claim: 1 }),
-                Row::Free | Row::None => None,
-            })
-            .collect();
-        self.hot.give_back(ours);
-        self.hot.wake.now();
+        self.events.clear();
     }
 
     fn run(&self, what: &str, call: impl Fn(&dyn WriterHook, &[&Envelope]) -> Result<(), HookError>) {
@@ -78,43 +99,57 @@ impl Written {
     }
 }
 
+impl Drop for Written {
+    fn drop(&mut self) {
+        if self.events.is_empty() {
+            return;
+        }
+        let events = std::mem::take(&mut self.events);
+        let mut unused = Vec::new();
+        let mut free = None;
+        for (envelope, row) in &events {
+            match row {
+                Row::Ours(_) | Row::Asked => unused.push(envelope.id()),
+                Row::Free => free = free.or(Some(envelope.id())),
+                Row::None => tracing::error!(
+                    event.id = %envelope.id(), route = %envelope.route(),
+                    "nobody knows whether the transaction of an event was committed that is excluded from the store; it is lost"
+                ),
+            }
+        }
+        // One of those that have no claim is looked for as well: when it can be seen, so can the others, and the poller is woken.
+        unused.extend(free);
+        self.hot.give_back(unused, &self.lease, std::mem::take(&mut self.room));
+        self.hot.wake.now();
+    }
+}
+
 /// What is owed to events that were written in a transaction of yours: tell it how the transaction ended.
 ///
-/// Dropped without a word, it counts as an unknown result: the poller takes the events if they are there.
+/// Dropped without a word, it counts as an unknown result: the poller takes the events as soon as it can see them, and events
+/// that are excluded from the store are lost. Until then they keep their places in the hot queue.
 #[must_use = "tell it how your transaction ended: committed() or rolled_back()"]
-pub struct Receipt(Option<Written>);
+pub struct Receipt(Written);
 
 impl Receipt {
     pub(super) fn new(written: Written) -> Self {
-        Self(Some(written))
+        Self(written)
     }
 
     /// The ids of the events, in order; empty when a hook suppressed the write.
     #[must_use]
     pub fn ids(&self) -> Vec<EventId> {
-        self.0.as_ref().map(Written::ids).unwrap_or_default()
+        self.0.ids()
     }
 
     /// The transaction was committed: the events go straight to their listeners.
-    pub fn committed(mut self) {
-        if let Some(written) = self.0.take() {
-            written.committed();
-        }
+    pub fn committed(self) {
+        self.0.committed();
     }
 
     /// The transaction was rolled back: the events never happened.
-    pub fn rolled_back(mut self) {
-        if let Some(written) = self.0.take() {
-            written.rolled_back();
-        }
-    }
-}
-
-impl Drop for Receipt {
-    fn drop(&mut self) {
-        if let Some(written) = self.0.take() {
-            written.unknown();
-        }
+    pub fn rolled_back(self) {
+        self.0.rolled_back();
     }
 }
 

@@ -1,9 +1,11 @@
 //! A transaction that knows the outbox.
 
+use std::collections::HashSet;
+
 use super::receipt::Written;
-use super::{OnDuplicate, WriteError, Writer};
+use super::{OnDuplicate, WriteError, Writer, joined};
 use crate::event::{Envelope, EventId};
-use crate::store::TransactionalStore;
+use crate::store::{StoreError, TransactionalStore};
 
 /// A transaction that knows the outbox: the driver's own, and what is owed to the events written in it.
 ///
@@ -13,27 +15,30 @@ pub struct OutboxTransaction<S: TransactionalStore> {
     transaction: Option<S::Transaction>,
     writer: Writer<S>,
     written: Vec<Written>,
+    /// Whether statements of the caller may have come after the events, and taken them back.
+    touched: bool,
 }
 
 impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
     pub(crate) async fn begin(writer: Writer<S>) -> Result<Self, WriteError> {
         let transaction = writer.store.begin().await?;
-        Ok(Self { transaction: Some(transaction), writer, written: Vec::new() })
+        Ok(Self { transaction: Some(transaction), writer, written: Vec::new(), touched: false })
     }
 
     /// Writes one event. Returns its id, or `None` when a hook suppressed it.
     ///
     /// # Errors
-    /// See [`WriteError`]. Nothing was written; the transaction is as usable as before.
+    /// As [`write_all`](Self::write_all).
     pub async fn write(&mut self, envelope: Envelope) -> Result<Option<EventId>, WriteError> {
         Ok(self.write_all(vec![envelope]).await?.into_iter().next())
     }
 
     /// Writes events in a few statements, however many there are. Returns their ids, in order; none when a hook suppressed
-    /// them.
+    /// them. When this future is dropped before it has ended, some of the events may be in the transaction.
     ///
     /// # Errors
-    /// See [`WriteError`]. Nothing was written; the transaction is as usable as before.
+    /// See [`WriteError`]. Nothing was written, and the transaction is as usable as before; but when it was the database that
+    /// failed ([`WriteError::Store`]), it may have ended the transaction, and PostgreSQL always has: roll it back.
     pub async fn write_all(&mut self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
         self.insert(envelopes, OnDuplicate::Refuse).await
     }
@@ -58,24 +63,37 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
         self.write(Envelope::new(event_type).json(payload)?).await
     }
 
-    /// Commits, and sends the events straight to their listeners.
+    /// Commits, and sends the events straight to their listeners. Events that a savepoint of yours took back are not sent.
     ///
     /// # Errors
-    /// When the database did not confirm the commit. Then nobody knows yet whether it happened; if it did, the poller finds the
-    /// events and they are delivered.
+    /// When the database has rolled the transaction back already, after an error in a statement of yours; or when it did not
+    /// confirm the commit. Then nobody knows yet whether it happened; if it did, the poller finds the events and they are
+    /// delivered.
     pub async fn commit(mut self) -> Result<(), WriteError> {
-        let transaction = self.transaction.take().expect("ended only here, by rollback, or by drop");
+        let mut transaction = self.transaction.take().expect("ended only here, by rollback, or by drop");
         let written = std::mem::take(&mut self.written);
-        match S::commit(transaction).await {
-            Ok(()) => {
-                written.into_iter().for_each(Written::committed);
-                Ok(())
-            }
-            Err(error) => {
-                written.into_iter().for_each(Written::unknown);
-                Err(error.into())
-            }
-        }
+        let store = (self.touched && !written.is_empty()).then(|| self.writer.store.clone());
+        // In a task of its own: whoever drops this future, what follows from the commit happens.
+        joined(tokio::spawn(async move {
+            let (held, taken_back) = match store {
+                None => (written, Vec::new()),
+                Some(store) => match held(&store, transaction.as_mut(), &written).await {
+                    Ok(held) => written.into_iter().partition(|written| written.witness().is_none_or(|id| held.contains(&id))),
+                    Err(error) => {
+                        // That this fails as well changes nothing: a connection that is lost takes its transaction along.
+                        let _ = S::rollback(transaction).await;
+                        written.into_iter().for_each(Written::rolled_back);
+                        return Err(error.into());
+                    }
+                },
+            };
+            // On an error both are dropped, which is what is due where nobody knows.
+            S::commit(transaction).await?;
+            taken_back.into_iter().for_each(Written::rolled_back);
+            held.into_iter().for_each(Written::committed);
+            Ok(())
+        }))
+        .await
     }
 
     /// Rolls back: neither your data nor the events ever happened.
@@ -85,15 +103,22 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
     pub async fn rollback(mut self) -> Result<(), WriteError> {
         let transaction = self.transaction.take().expect("ended only here, by commit, or by drop");
         let written = std::mem::take(&mut self.written);
-        let result = S::rollback(transaction).await;
-        written.into_iter().for_each(Written::rolled_back);
-        Ok(result?)
+        joined(tokio::spawn(async move {
+            let result = S::rollback(transaction).await;
+            written.into_iter().for_each(Written::rolled_back);
+            Ok(result?)
+        }))
+        .await
     }
 
     async fn insert(&mut self, envelopes: Vec<Envelope>, on_duplicate: OnDuplicate) -> Result<Vec<EventId>, WriteError> {
         let transaction = self.transaction.as_mut().expect("ended only by commit, rollback or drop");
+        // Until it has gone well: an error or a drop may have done anything to what was written before.
+        let touched = std::mem::replace(&mut self.touched, true);
         let written = self.writer.insert(transaction.as_mut(), envelopes, on_duplicate).await?;
         let ids = written.ids();
+        // What had happened before is as it was.
+        self.touched = touched && !self.written.is_empty();
         self.written.push(written);
         Ok(ids)
     }
@@ -101,6 +126,7 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
 
 impl<S: TransactionalStore> AsMut<S::Connection> for OutboxTransaction<S> {
     fn as_mut(&mut self) -> &mut S::Connection {
+        self.touched = !self.written.is_empty();
         self.transaction.as_mut().expect("ended only by commit, rollback or drop").as_mut()
     }
 }
@@ -117,4 +143,14 @@ impl<S: TransactionalStore> std::fmt::Debug for OutboxTransaction<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OutboxTransaction").field("writes", &self.written.len()).finish_non_exhaustive()
     }
+}
+
+/// Which of the witnesses of written events the transaction still holds.
+async fn held<S: TransactionalStore>(
+    store: &S,
+    connection: &mut S::Connection,
+    written: &[Written],
+) -> Result<HashSet<EventId>, StoreError> {
+    let witnesses: Vec<EventId> = written.iter().filter_map(Written::witness).collect();
+    Ok(store.find(connection, &witnesses).await?.into_iter().collect())
 }

@@ -1,0 +1,140 @@
+//! Room in the hot queue that is kept for events whose transaction is not decided yet.
+//!
+//! Without it, transactions that are open at once would each claim rows for the same free places, and what then finds none has
+//! to be given back to the table, row by row.
+
+use std::sync::Arc;
+
+use super::{Delivery, Queue, Side};
+
+/// Room in the hot queue, kept until it is used or dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Reserved {
+    /// `None` where nothing is kept.
+    queue: Option<Arc<Queue>>,
+    events: usize,
+    bytes: usize,
+}
+
+impl Reserved {
+    /// For how many events there is room.
+    pub(crate) fn events(&self) -> usize {
+        self.events
+    }
+
+    fn give_up(&mut self, hot: &mut Side) {
+        if self.queue.take().is_some() {
+            hot.reserved -= self.events;
+            hot.reserved_bytes -= self.bytes;
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.clone() {
+            self.give_up(&mut queue.lock().hot);
+        }
+    }
+}
+
+impl Queue {
+    /// Keeps room for the first of these events, given by their sizes in bytes, as far as there is room now.
+    pub(crate) fn reserve(self: &Arc<Self>, sizes: impl Iterator<Item = usize>) -> Reserved {
+        let (mut events, mut reserved_bytes) = (0, 0);
+        let mut sides = self.lock();
+        if !sides.closed {
+            for bytes in sizes {
+                if !sides.hot.has_room(self.limits.hot, self.limits.bytes.as_usize()) {
+                    break;
+                }
+                sides.hot.reserve(bytes);
+                (events, reserved_bytes) = (events + 1, reserved_bytes + bytes);
+            }
+        }
+        drop(sides);
+        Reserved { queue: Some(self.clone()), events, bytes: reserved_bytes }
+    }
+
+    /// Keeps room for an event that was in the queue and comes again, whether there is any or not: fewer others get in meanwhile.
+    pub(crate) fn reserve_again(self: &Arc<Self>, bytes: usize) -> Reserved {
+        self.lock().hot.reserve(bytes);
+        Reserved { queue: Some(self.clone()), events: 1, bytes }
+    }
+
+    /// Puts events for which room was kept at the end of the hot side, in order, and gives up the rest of the room. Those that
+    /// come after the closing are given back.
+    pub(crate) fn push_reserved(&self, mut reserved: Reserved, deliveries: Vec<Delivery>) -> Vec<Delivery> {
+        let mut sides = self.lock();
+        reserved.give_up(&mut sides.hot);
+        if sides.closed {
+            return deliveries;
+        }
+        let wake = deliveries.len().min(sides.waiting);
+        for delivery in deliveries {
+            sides.hot.push(delivery);
+        }
+        drop(sides);
+        for _ in 0..wake {
+            self.filled.notify_one();
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::{Envelope, Event};
+    use crate::queue::{InFlight, Path, QueueLimits};
+    use crate::units::ByteSize;
+
+    fn queue(hot: usize, bytes: ByteSize) -> Arc<Queue> {
+        Arc::new(Queue::new(QueueLimits { hot, cold: 1, bytes }))
+    }
+
+    fn delivery() -> Delivery {
+        let envelope = Envelope::new("X").json(&1).expect("valid");
+        let in_flight = Arc::new(InFlight::default());
+        let mark = in_flight.mark(envelope.id(), None, Duration::from_secs(30)).expect("new");
+        Delivery::new(Arc::new(Event::of(envelope).build()), mark, Path::Hot, 0)
+    }
+
+    #[test]
+    fn room_is_kept_once_and_comes_back_when_it_is_dropped() {
+        let queue = queue(10, ByteSize::mib(1));
+        let first = queue.reserve([1; 6].into_iter());
+        let second = queue.reserve([1; 6].into_iter());
+
+        assert_eq!((first.events(), second.events(), queue.hot_room()), (6, 4, 0));
+        assert_eq!(queue.push(Path::Hot, [delivery()]).len(), 1, "what is kept is not there for others");
+        drop(first);
+        assert_eq!((queue.hot_room(), queue.reserve([1; 9].into_iter()).events()), (6, 6));
+    }
+
+    #[test]
+    fn kept_room_is_taken_by_the_events_that_it_was_kept_for() {
+        let queue = queue(2, ByteSize::mib(1));
+        let reserved = queue.reserve([1; 2].into_iter());
+
+        assert!(queue.push_reserved(reserved, vec![delivery()]).is_empty());
+
+        assert_eq!((queue.depth().0, queue.hot_room()), (1, 1), "one used, one given up");
+        let again = queue.reserve_again(1);
+        queue.close();
+        assert_eq!(queue.push_reserved(again, vec![delivery()]).len(), 1, "not after the closing");
+    }
+
+    #[test]
+    fn bytes_are_kept_as_well_but_never_none() {
+        let queue = queue(10, ByteSize(100));
+        assert_eq!(queue.reserve([1_000; 3].into_iter()).events(), 1, "alone, however large");
+        assert_eq!(queue.reserve([60; 3].into_iter()).events(), 2);
+        let waiting = queue.reserve_again(1_000);
+        assert_eq!((queue.hot_room(), queue.reserve([1].into_iter()).events()), (0, 0));
+        drop(waiting);
+        assert_eq!(queue.hot_room(), 10);
+    }
+}
