@@ -1,6 +1,7 @@
 //! Wires the rooms together, starts and stops them.
 
 mod builder;
+mod enqueue;
 mod mode;
 mod parts;
 

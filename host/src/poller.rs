@@ -99,7 +99,7 @@ pub(crate) enum Turn {
 const UNPARK_BATCH: usize = 1_000;
 /// An event that so many hosts held when they went may have stopped them; it is delivered alone from then on. One is not enough:
 /// after every `kill -9`, all that was in hand would have to go one by one.
-const HOSTS_GONE: u32 = 2;
+pub(crate) const HOSTS_GONE: u32 = 2;
 /// How soon an event is looked at again whose route could not be looked up.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The least rest when something is due but was not ours to claim.

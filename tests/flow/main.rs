@@ -14,6 +14,7 @@ mod lifecycle;
 mod order;
 mod pool;
 mod purge;
+mod queues;
 mod receipts;
 mod rolling;
 mod routes;

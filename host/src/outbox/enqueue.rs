@@ -1,0 +1,56 @@
+//! Events that the application claims by itself, into the queues of a running outbox.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Outbox;
+use crate::poller::HOSTS_GONE;
+use crate::queue::{Delivery, Path};
+use crate::store::{Claimed, Due, SharedStore};
+
+impl<S: SharedStore> Outbox<S> {
+    /// How many more events would find room in the queues: hot, cold. Room that is kept for events of open transactions counts as
+    /// taken. 0 while the outbox stops. Source: specification 9.
+    #[must_use]
+    pub fn queue_room(&self) -> (usize, usize) {
+        (self.queue.hot_room(), self.queue.cold_room().0)
+    }
+
+    /// Puts an event into the hot queue that was claimed with [`Store::claim`](crate::Store::claim) for this outbox's
+    /// [`owner`](Self::owner), by a claim that began before `lease_end` minus its lease. From then on it is delivered, its claim
+    /// kept and its outcome stored as for any other.
+    ///
+    /// `None` when it was taken. Otherwise it is handed back, and stays the caller's to settle: the queue is full, or the outbox
+    /// stops; the event cannot be read, or is not due; it is in this process's hands already; hosts were gone while they held it,
+    /// so that it must be delivered alone; or the mode delivers in order, which events of somebody else's choosing would break.
+    pub fn enqueue_hot(&self, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
+        self.enqueue(Path::Hot, claimed, lease_end)
+    }
+
+    /// As [`enqueue_hot`](Self::enqueue_hot), into the cold queue, from which one event is taken for every two hot ones.
+    pub fn enqueue_cold(&self, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
+        self.enqueue(Path::Cold, claimed, lease_end)
+    }
+
+    fn enqueue(&self, path: Path, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
+        let Claimed { event: Ok(event), due: Due::Now, fence, deferrals, claims: ..=HOSTS_GONE, starts: 0, .. } = &claimed
+        else {
+            return Some(claimed);
+        };
+        if self.hot.queue.is_none() {
+            return Some(claimed);
+        }
+        let Some(mark) = self.in_flight.mark_until(event.id(), Some(*fence), lease_end) else { return Some(claimed) };
+        let batch = self.hot.batches.next();
+        let event = Arc::new(event.clone());
+        let delivery = Delivery { event, batch, path, deferrals: *deferrals, alone: false, mark, turn: None };
+        if !self.queue.push(path, [delivery]).is_empty() {
+            return Some(claimed);
+        }
+        match path {
+            Path::Hot => self.metrics.hot_enqueued.increment(),
+            Path::Cold => self.metrics.cold_enqueued.increment(),
+        }
+        None
+    }
+}

@@ -1,0 +1,84 @@
+//! Events that the application claims by itself, and puts into the queues.
+
+use std::time::{Duration, Instant};
+
+use outbox::dispatcher::DispatcherConfig;
+use outbox::store::{ClaimRequest, Claimed};
+use outbox::{Mode, Outbox, SqliteStore, Store};
+use support::{Harness, Recorder, Sqlite};
+
+use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, one_worker, order, orders, outbox};
+
+/// Claims as a poller of the application's own would; returns when the claims end.
+async fn claim(db: &Sqlite, outbox: &Outbox<SqliteStore>) -> (Vec<Claimed>, Instant) {
+    let (owner, lease) = (outbox.owner().clone(), Duration::from_secs(30));
+    let request = ClaimRequest { owner, lease, limit: 10, max_bytes: 1 << 20, skip_recent: Duration::ZERO, line: None };
+    let lease_end = Instant::now() + lease;
+    (db.sqlite().claim(&request).await.expect("claims"), lease_end)
+}
+
+/// Writes events that are due as soon as an hour has passed, of which the host's own poller hears nothing.
+async fn due_unnoticed(db: &Sqlite, outbox: &Outbox<SqliteStore>, count: u32) {
+    let later = |event: outbox::Envelope| event.with(|event| event.deliver_after(HOUR)).expect("good");
+    commit(outbox, orders(count).into_iter().map(later).collect()).await;
+    db.let_pass(HOUR + Duration::from_secs(1)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claimed_events_are_delivered_from_either_queue_as_far_as_there_is_room() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::held();
+    let config = DispatcherConfig { hot_queue: 1, cold_queue: 1, ..one_worker() };
+    let outbox =
+        outbox(&db).poller(drowsy()).dispatcher(config).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    due_unnoticed(&db, &outbox, 4).await;
+    let (claimed, lease_end) = claim(&db, &outbox).await;
+    commit(&outbox, vec![order(0)]).await;
+    recorder.started().await;
+    assert_eq!(outbox.queue_room(), (1, 1));
+
+    let mut claimed = claimed.into_iter();
+    let mut next = || claimed.next().expect("four were claimed");
+    assert!(outbox.enqueue_hot(next(), lease_end).is_none());
+    assert!(outbox.enqueue_cold(next(), lease_end).is_none());
+    assert_eq!(outbox.queue_room(), (0, 0));
+    let refused = [outbox.enqueue_hot(next(), lease_end), outbox.enqueue_cold(next(), lease_end)];
+    recorder.finish(1);
+    for refused in refused {
+        let refused = refused.expect("the queue is full");
+        recorder.started().await;
+        assert!(outbox.enqueue_cold(refused, lease_end).is_none(), "there is room again");
+        recorder.finish(1);
+    }
+    recorder.finish(3);
+
+    done(&db, 5).await;
+    at_rest(&outbox).await;
+    assert_eq!(recorder.count(), 5);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_in_our_hands_already_or_would_break_the_order_is_handed_back() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::held();
+    let outbox = outbox(&db).poller(drowsy()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    due_unnoticed(&db, &outbox, 1).await;
+    let (first, first_end) = claim(&db, &outbox).await;
+    assert!(first.into_iter().all(|claimed| outbox.enqueue_cold(claimed, first_end).is_none()));
+    recorder.started().await;
+    db.let_pass(Duration::from_secs(31)).await;
+    let (again, again_end) = claim(&db, &outbox).await;
+    assert_eq!(again.len(), 1);
+    assert!(again.into_iter().all(|claimed| outbox.enqueue_cold(claimed, again_end).is_some()));
+    recorder.finish(1);
+    at_rest(&outbox).await;
+    outbox.shutdown().await;
+
+    let db = Sqlite::fresh().await;
+    let ordered = crate::common::outbox(&db).mode(Mode::Ordered).poller(drowsy()).start().await.expect("starts");
+    due_unnoticed(&db, &ordered, 1).await;
+    let (claimed, lease_end) = claim(&db, &ordered).await;
+    assert!(claimed.into_iter().all(|claimed| ordered.enqueue_cold(claimed, lease_end).is_some()));
+    ordered.shutdown().await;
+}
