@@ -13,7 +13,9 @@ use sqlx::{AssertSqlSafe, Executor};
 use support::{Database, Harness, MySql, Postgres, Recorder, Sqlite, eventually};
 use tokio::sync::Semaphore;
 
-use crate::common::{HOUR, ROUTE, at_rest, commit, commit_one, done, drowsy, one_worker, order, orders, outbox, reaches, row};
+use crate::common::{
+    HOUR, ROUTE, at_rest, commit, commit_one, done, drowsy, one_worker, order, orders, outbox, reaches, row, start_rested,
+};
 
 /// Whether another host gets an event.
 async fn takes_one(db: &Sqlite, owner: &OwnerId, lease: Duration) -> Option<Fence> {
@@ -50,7 +52,7 @@ async fn an_event_that_keeps_stopping_its_host_dies() {
 async fn the_outcome_of_a_lost_claim_is_fenced_off_and_counted() {
     let db = Sqlite::fresh().await;
     let recorder = Recorder::held();
-    let outbox = outbox(&db).poller(drowsy()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let outbox = start_rested(&db, outbox(&db).poller(drowsy()).listener(ROUTE, recorder.listener())).await;
     let id = commit_one(&outbox).await;
     recorder.started().await;
 

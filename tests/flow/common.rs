@@ -31,6 +31,19 @@ pub(crate) fn outbox<D: Database>(db: &D) -> OutboxBuilder<D::Store> {
     Outbox::single_node(db.typed()).poller(eager()).retry(Fixed(HOUR))
 }
 
+/// Starts an outbox whose poller has had its first look when this returns: what a test lets become due afterwards, a poller that
+/// sleeps does not see. One event more is DONE then.
+pub(crate) async fn start_rested<D: Database>(db: &D, builder: OutboxBuilder<D::Store>) -> Outbox<D::Store> {
+    let envelope = Envelope::new("First").now(db.now().await).json(&0).expect("a good envelope");
+    let ownership = Ownership { owner: OwnerId::generate("first"), lease: HOUR };
+    let row = NewRow { envelope: &envelope, claimed: false };
+    db.store().write(&[row], &ownership).await.expect("writes");
+    let listener = |_: Arc<Event>| async { Ok(DispatchResult::Done) };
+    let outbox = builder.listener("First", listener).start().await.expect("starts");
+    reaches(db, envelope.id(), Status::Done).await;
+    outbox
+}
+
 pub(crate) fn one_worker() -> DispatcherConfig {
     DispatcherConfig { workers: 1, ..DispatcherConfig::default() }
 }

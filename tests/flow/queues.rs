@@ -7,7 +7,7 @@ use outbox::store::{ClaimRequest, Claimed};
 use outbox::{Mode, Outbox, SqliteStore, Store};
 use support::{Harness, Recorder, Sqlite};
 
-use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, one_worker, order, orders, outbox};
+use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, one_worker, order, orders, outbox, start_rested};
 
 /// Claims as a poller of the application's own would; returns when the claims end.
 async fn claim(db: &Sqlite, outbox: &Outbox<SqliteStore>) -> (Vec<Claimed>, Instant) {
@@ -29,8 +29,8 @@ async fn claimed_events_are_delivered_from_either_queue_as_far_as_there_is_room(
     let db = Sqlite::fresh().await;
     let recorder = Recorder::held();
     let config = DispatcherConfig { hot_queue: 1, cold_queue: 1, ..one_worker() };
-    let outbox =
-        outbox(&db).poller(drowsy()).dispatcher(config).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let builder = outbox(&db).poller(drowsy()).dispatcher(config).listener(ROUTE, recorder.listener());
+    let outbox = start_rested(&db, builder).await;
     due_unnoticed(&db, &outbox, 4).await;
     let (claimed, lease_end) = claim(&db, &outbox).await;
     commit(&outbox, vec![order(0)]).await;
@@ -52,7 +52,8 @@ async fn claimed_events_are_delivered_from_either_queue_as_far_as_there_is_room(
     }
     recorder.finish(3);
 
-    done(&db, 5).await;
+    // With the one of the start.
+    done(&db, 6).await;
     at_rest(&outbox).await;
     assert_eq!(recorder.count(), 5);
     outbox.shutdown().await;
@@ -62,7 +63,7 @@ async fn claimed_events_are_delivered_from_either_queue_as_far_as_there_is_room(
 async fn what_is_in_our_hands_already_or_would_break_the_order_is_handed_back() {
     let db = Sqlite::fresh().await;
     let recorder = Recorder::held();
-    let outbox = outbox(&db).poller(drowsy()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let outbox = start_rested(&db, outbox(&db).poller(drowsy()).listener(ROUTE, recorder.listener())).await;
     due_unnoticed(&db, &outbox, 1).await;
     let (first, first_end) = claim(&db, &outbox).await;
     assert!(first.into_iter().all(|claimed| outbox.enqueue_cold(claimed, first_end).is_none()));
@@ -76,7 +77,8 @@ async fn what_is_in_our_hands_already_or_would_break_the_order_is_handed_back() 
     outbox.shutdown().await;
 
     let db = Sqlite::fresh().await;
-    let ordered = crate::common::outbox(&db).mode(Mode::Ordered).poller(drowsy()).start().await.expect("starts");
+    let builder = crate::common::outbox(&db).mode(Mode::Ordered).poller(drowsy());
+    let ordered = start_rested(&db, builder).await;
     due_unnoticed(&db, &ordered, 1).await;
     let (claimed, lease_end) = claim(&db, &ordered).await;
     assert!(claimed.into_iter().all(|claimed| ordered.enqueue_cold(claimed, lease_end).is_some()));
