@@ -66,7 +66,7 @@ impl<S: SharedStore> Outbox<S> {
     }
 
     /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt. Of several nodes one works, and
-    /// another takes over when it is gone.
+    /// another takes over when it is gone. See [`Mode::Ordered`] for what holds up the line.
     pub fn ordered(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::Ordered)
     }

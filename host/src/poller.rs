@@ -74,9 +74,9 @@ pub(crate) struct Poller {
     pub(crate) lease: Duration,
     pub(crate) max_starts: u32,
     pub(crate) config: PollerConfig,
-    /// For order by aggregate.
+    /// For order by aggregate, or of all events.
     pub(crate) order: Option<Arc<Order>>,
-    /// Where only what belongs to this node's lanes is claimed, or only by the node that holds the single one.
+    /// With it: only what belongs to this node's lanes is claimed, or only by the node that holds the single one.
     pub(crate) lanes: Option<Arc<Lanes>>,
     /// When what waits behind others was let go last, where order is not asked for.
     pub(crate) swept_at: Option<Instant>,
@@ -104,6 +104,8 @@ pub(crate) const HOSTS_GONE: u32 = 2;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The least rest when something is due but was not ours to claim.
 const NOT_OURS: Duration = Duration::from_millis(100);
+/// The same where all events stand in one line: nothing is ours until its front is.
+const LINE_STOPPED: Duration = Duration::from_millis(500);
 /// How soon there may be room in the lines.
 const LINES_MOVE: Duration = Duration::from_millis(2);
 /// How often events are looked for that wait behind others of their aggregate, though nobody keeps that order any more.
@@ -177,7 +179,8 @@ impl Poller {
             && let Some(due) = self.store.next_due().await?
         {
             // What others hold, or are about to hold, would keep us busy for nothing.
-            self.wake.within(if claimed == 0 { due.max(NOT_OURS) } else { due });
+            let least = if self.is_one_line() { LINE_STOPPED } else { NOT_OURS };
+            self.wake.within(if claimed == 0 { due.max(least) } else { due });
         }
         Ok(turn)
     }
@@ -197,7 +200,7 @@ impl Poller {
 
     /// Lets events go on whose blocker is out of the way.
     async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
-        if let Some(order) = &self.order {
+        if let Some(order) = self.order.as_ref().filter(|_| !self.is_one_line()) {
             let (room, _) = self.room();
             if room > 0 && order.unblock(&*self.store, after_a_rest, room).await? {
                 self.wake.within(LOOK_AGAIN);
@@ -222,23 +225,23 @@ impl Poller {
 
     /// What may be claimed now; `None` when nothing may.
     async fn line(&self) -> Result<Option<Option<LineRequest>>, StoreError> {
-        let Some(lanes) = &self.lanes else { return Ok(Some(None)) };
+        let (Some(lanes), Some(order)) = (&self.lanes, &self.order) else { return Ok(Some(None)) };
         let open = lanes.open();
         if open.is_empty() {
             return Ok(None);
         }
-        if let Some(order) = &self.order {
-            order.lines().claiming();
-            return Ok(Some(Some(LineRequest { lanes: open, waits_for: order.waits_for() })));
-        }
         // The node before us may have died with events in its hands: they come first, when their leases end.
-        if self.in_flight.is_empty() && !lanes.is_settled() {
-            if self.store.stats().await?.in_flight > 0 {
+        if order.is_one_for_all() && !lanes.is_settled() {
+            if !self.in_flight.is_empty() || self.store.stats().await?.in_flight > 0 {
                 return Ok(None);
             }
             lanes.settled();
         }
-        Ok(Some(None))
+        Ok(Some(Some(order.claiming(open))))
+    }
+
+    fn is_one_line(&self) -> bool {
+        self.order.as_ref().is_some_and(|order| order.is_one_for_all())
     }
 
     /// Room for events that wait in the queue or in lines, and for their bytes.
@@ -248,7 +251,12 @@ impl Poller {
         if waiting_bytes > 0 && waiting_bytes >= bytes {
             return (0, 0);
         }
-        (room.saturating_sub(waiting), bytes - waiting_bytes)
+        let (free, free_bytes) = (room.saturating_sub(waiting), bytes - waiting_bytes);
+        // A single line moves one by one: it is filled up when half of it is free, not at each step.
+        if self.is_one_line() && (waiting > free || waiting_bytes > free_bytes) {
+            return (0, 0);
+        }
+        (free, free_bytes)
     }
 
     /// Claims and queues. Returns how many were claimed, too.

@@ -16,4 +16,5 @@ mod route;
 mod schema;
 mod stuck;
 mod tls;
+mod total_order;
 mod why;

@@ -18,6 +18,7 @@ mod queues;
 mod receipts;
 mod rolling;
 mod routes;
+mod total_order;
 mod two_databases;
 mod undone;
 mod wake;
@@ -66,6 +67,13 @@ on_every_database! {
     order::a_failed_event_is_overtaken_when_that_is_asked_for,
     order::nodes_share_the_aggregates_and_take_over_from_one_that_leaves,
     order::in_total_order_one_node_works_and_another_takes_over,
+    total_order::events_are_delivered_in_the_order_of_insertion_whatever_their_times_say,
+    total_order::a_deferred_event_holds_up_all_later_ones,
+    total_order::a_failed_event_is_dead_after_one_attempt_whatever_its_listener_allows,
+    total_order::an_event_of_a_paused_route_holds_up_all_later_ones,
+    total_order::an_event_whose_listener_is_paused_by_its_breaker_holds_up_all_later_ones,
+    total_order::a_delayed_event_holds_up_nobody_and_takes_its_place_when_its_time_comes,
+    total_order::order_survives_stops_in_the_middle_of_a_backlog,
     order::what_a_host_set_aside_before_it_died_is_found_by_the_others,
     order::what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for,
     order::a_stop_gives_back_what_waits_in_lines,

@@ -94,6 +94,21 @@ pub(crate) async fn a_delayed_event_is_not_due_before_its_time(db: &dyn Harness)
     assert_eq!(ids(&claim(db, 10).await), [delayed.id()]);
 }
 
+pub(crate) async fn a_release_without_a_delay_keeps_the_place_of_an_event(db: &dyn Harness) {
+    let first = write_one(db).await;
+    db.let_pass(MOMENT).await;
+    write_one(db).await;
+    let claimed = claim(db, 10).await;
+    let due_at = row(db, first).await.due_at;
+    let at_once = Settlement::Released { after: Duration::ZERO };
+
+    settle(db, claimed[1].fence, at_once.clone()).await;
+    settle(db, claimed[0].fence, at_once).await;
+
+    assert_eq!(row(db, first).await.due_at, due_at);
+    assert_eq!(ids(&claim(db, 1).await), [first], "though it was given back last");
+}
+
 pub(crate) async fn the_oldest_due_are_taken_first(db: &dyn Harness) {
     let later = event(db, "X").await.deliver_after(Duration::from_secs(20)).json(&1).expect("good");
     let sooner = event(db, "X").await.deliver_after(Duration::from_secs(10)).json(&1).expect("good");

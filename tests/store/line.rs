@@ -15,7 +15,7 @@ fn all() -> Vec<u16> {
 }
 
 fn in_line(owner: &OwnerId, lanes: Vec<u16>, waits_for: WaitsFor) -> ClaimRequest {
-    ClaimRequest { owner: owner.clone(), line: Some(LineRequest { lanes, waits_for }), ..request(100) }
+    ClaimRequest { owner: owner.clone(), line: Some(LineRequest::ByAggregate { lanes, waits_for }), ..request(100) }
 }
 
 /// A node that holds every lane.

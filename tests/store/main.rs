@@ -4,6 +4,7 @@ mod claim;
 mod common;
 mod concurrency;
 mod dead;
+mod front;
 mod inspect;
 mod line;
 mod migrate;
@@ -57,6 +58,7 @@ conformance! {
     claim::a_claim_writes_owner_lease_fence_and_counter,
     claim::a_claimed_event_knows_its_attempt_sequence_and_fence,
     claim::a_delayed_event_is_not_due_before_its_time,
+    claim::a_release_without_a_delay_keeps_the_place_of_an_event,
     claim::the_oldest_due_are_taken_first,
     claim::events_that_are_due_together_come_in_order_of_insertion,
     claim::a_claim_takes_no_more_than_its_limit,
@@ -134,6 +136,13 @@ conformance! {
     line::a_dead_event_without_an_aggregate_blocks_nothing,
     line::blocked_aggregates_are_listed_with_their_cause,
     line::an_erased_event_leaves_no_row,
+    front::the_front_of_the_line_is_claimed_in_the_order_of_insertion,
+    front::the_front_is_a_small_batch_when_its_payloads_are_large,
+    front::nothing_passes_an_event_that_cannot_be_claimed,
+    front::an_event_that_another_owner_holds_stops_the_line_until_its_lease_ends,
+    front::finished_and_delayed_events_stop_nobody,
+    front::whose_lane_it_is_not_claims_nothing_of_the_line,
+    front::an_event_that_is_too_young_stops_the_line,
     node::a_node_is_alive_as_long_as_it_says_so,
     node::a_node_that_leaves_takes_nothing_with_it,
     prepared::a_column_that_is_added_under_a_running_host_disturbs_nobody,

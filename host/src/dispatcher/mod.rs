@@ -169,7 +169,11 @@ async fn visit(shared: &Shared, worker: usize, delivery: &Delivery) -> Option<Se
     let registration = found.as_ref().map(|found| &found.registration);
     let policy = Policy {
         retry: registration.and_then(|own| own.retry.as_deref()).unwrap_or(&*shared.retry),
-        max_attempts: registration.and_then(|own| own.max_attempts).unwrap_or(shared.config.max_attempts),
+        max_attempts: match (&shared.order, registration.and_then(|own| own.max_attempts)) {
+            // Where all events stand in one line each has one attempt, whatever its listener allows.
+            (Some(order), _) if order.is_one_for_all() => 1,
+            (_, own) => own.unwrap_or(shared.config.max_attempts),
+        },
         max_deferrals: shared.config.max_deferrals,
         park_unroutable: shared.config.unroutable == Unroutable::Park || awaited.is_some(),
     };

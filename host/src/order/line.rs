@@ -1,18 +1,22 @@
 //! Which claimed events may start, and which wait in the table behind others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::OrderConfig;
 use super::blockers::Blockers;
 use super::config::resolves;
 use crate::event::Event;
 use crate::queue::{Admission, Delivery, LINE_CAPACITY, Lines, Turn, key};
-use crate::store::{Blocker, Settlement, Store, StoreError, WaitsFor};
+use crate::store::{Blocker, LineRequest, Settlement, Store, StoreError, WaitsFor};
 
-/// Order by aggregate, as this process keeps it.
+/// Order by aggregate, or of all events, as this process keeps it.
 #[derive(Debug)]
 pub(crate) struct Order {
     waits_for: WaitsFor,
+    /// Whether all events stand in one line. Then nothing is set aside in the table: a claim takes nothing but the front of the
+    /// line, so what may not start is given back, and keeps its place.
+    one_for_all: bool,
     lines: Arc<Lines>,
     blockers: Mutex<Blockers>,
 }
@@ -43,11 +47,31 @@ pub(crate) struct Next {
 
 impl Order {
     pub(crate) fn new(config: OrderConfig) -> Self {
-        Self { waits_for: config.waits_for(), lines: Arc::default(), blockers: Mutex::default() }
+        Self { waits_for: config.waits_for(), one_for_all: false, lines: Arc::default(), blockers: Mutex::default() }
+    }
+
+    /// One line of all events. A dead one blocks nobody.
+    pub(crate) fn one_for_all() -> Self {
+        let lines = Arc::new(Lines::one_for_all());
+        Self { waits_for: WaitsFor::Unresolved, one_for_all: true, lines, blockers: Mutex::default() }
+    }
+
+    pub(crate) fn is_one_for_all(&self) -> bool {
+        self.one_for_all
     }
 
     pub(crate) fn waits_for(&self) -> WaitsFor {
         self.waits_for
+    }
+
+    /// What a claim that begins now may take of these lanes. One claim at a time.
+    pub(crate) fn claiming(&self, lanes: Vec<u16>) -> LineRequest {
+        self.lines.claiming();
+        if self.one_for_all {
+            LineRequest::OneForAll { held: self.lines.held() }
+        } else {
+            LineRequest::ByAggregate { lanes, waits_for: self.waits_for }
+        }
     }
 
     /// The lines in this process's hands.
@@ -62,12 +86,16 @@ impl Order {
             Admission::Waits => Place::Waits,
             // Behind all that is in our hands: when that is done, and not before, it is its turn to be claimed again.
             Admission::Behind(delivery, last) => Place::Behind(delivery, last),
+            Admission::Elsewhere(delivery, nearest) if self.one_for_all => Place::Behind(delivery, nearest),
             Admission::Elsewhere(delivery, nearest) => Place::BehindOthers(delivery, nearest),
         }
     }
 
-    /// The settlement that sets an event aside behind another of its aggregate.
+    /// The settlement that sets an event aside behind another of its line.
     pub(crate) fn behind(&self, event: &Event, blocker: u64) -> Settlement {
+        if self.one_for_all {
+            return Settlement::Released { after: Duration::ZERO };
+        }
         if let Some(key) = key(event) {
             self.lock().insert(blocker, key);
         }
@@ -79,6 +107,10 @@ impl Order {
         let (sequence, key) = (turn.sequence(), turn.key().clone());
         let resolved = settlement.is_some_and(|settlement| resolves(settlement, self.waits_for));
         let after = turn.end(resolved);
+        if self.one_for_all {
+            let back = |delivery| (delivery, Settlement::Released { after: Duration::ZERO });
+            return Next { start: after.next, aside: after.behind.into_iter().map(back).collect(), opens: false };
+        }
         let mut blockers = self.lock();
         // What was set aside in the table waits for the end of the line that is in our hands.
         let opens = resolved && after.next.is_none() && blockers.line_ended(&key);

@@ -240,11 +240,13 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let (stopped, stop) = watch::channel(false);
         let dispatches = self.mode != Mode::WriterOnly;
         let hot = parts.hot_path(self.mode.is_hot());
-        let order = (self.mode == Mode::OrderedByAggregate).then(|| Arc::new(Order::new(self.order)));
-        let lanes = match (self.mode, &order) {
-            (Mode::Ordered, _) => Some(Arc::new(Lanes::single())),
-            (_, Some(order)) => Some(Arc::new(Lanes::of_aggregates(order.clone()))),
-            _ => None,
+        let (order, lanes) = match self.mode {
+            Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Lanes::single()))),
+            Mode::OrderedByAggregate => {
+                let order = Arc::new(Order::new(self.order));
+                (Some(order.clone()), Some(Arc::new(Lanes::of_aggregates(order))))
+            }
+            Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => (None, None),
         };
         let dispatcher = dispatches.then(|| {
             let shared = Shared {
@@ -258,7 +260,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 store: store.clone(),
                 keeps: Keeps {
                     erase_done: self.purge.on_done == OnDone::Delete,
-                    dead_blocks: order.is_some() && self.order.dead_blocks(),
+                    dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
                 },
                 order: order.clone(),
             };

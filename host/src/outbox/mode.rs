@@ -13,7 +13,9 @@ pub enum Mode {
     SingleNode,
     /// Hot path and poller; several processes share the database.
     MultiNode,
-    /// Poller only, one worker, one attempt; one node at a time.
+    /// Poller only, one worker, one attempt; one node at a time. All events in the order of insertion, each when the outcome of the
+    /// one before it is stored. One that failed is dead, and the next one goes; one that was deferred or parked, or whose listener
+    /// cannot take it just now, holds up all later ones. A delayed event takes its place when its time comes.
     Ordered,
     /// Poller only; the events of one aggregate one after the other, over any number of workers and nodes.
     OrderedByAggregate,

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Delivery;
 use crate::event::{AggregateType, Event};
 
-/// The lines of the aggregates whose events are in this process's hands.
+/// The lines of the aggregates whose events are in this process's hands; or the one line of all events.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     state: Mutex<State>,
+    /// The key of every event, where all stand in one line.
+    one_for_all: Option<Key>,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +52,11 @@ pub(crate) enum Admission {
 }
 
 impl Lines {
+    /// One line of all events.
+    pub(crate) fn one_for_all() -> Self {
+        Self { one_for_all: Some((AggregateType::global(), Arc::from(""))), ..Self::default() }
+    }
+
     /// Says that a claim begins. One claim at a time.
     pub(crate) fn claiming(&self) {
         self.lock().resolved.clear();
@@ -64,9 +71,11 @@ impl Lines {
     /// Puts a claimed event into its line; `nearest` is the `seq` of the last event before it that was not resolved when the
     /// claim was made. Events must come in the order of their `seq`.
     pub(crate) fn admit(self: &Arc<Self>, mut delivery: Delivery, nearest: Option<u64>) -> Admission {
-        let Some(key) = key(&delivery.event) else {
+        let Some(key) = self.one_for_all.clone().or_else(|| key(&delivery.event)) else {
             return Admission::Start(delivery);
         };
+        // A line of all events may take all the room.
+        let capacity = if self.one_for_all.is_some() { usize::MAX } else { LINE_CAPACITY };
         let state = &mut *self.lock();
         // What was resolved while the claim was on its way is no longer waited for.
         let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
@@ -79,10 +88,12 @@ impl Lines {
                 Admission::Start(delivery)
             }
             (Some(line), nearest)
-                if line.waiting.len() < LINE_CAPACITY && nearest.is_none_or(|nearest| state.held.contains(&nearest)) =>
+                if line.waiting.len() < capacity && nearest.is_none_or(|nearest| state.held.contains(&nearest)) =>
             {
                 let bytes = delivery.event.size_bytes();
-                line.waiting.push_back(delivery);
+                // At the end, unless it comes late: its time has just come, or it was brought back from the dead.
+                let place = line.waiting.partition_point(|waiting| waiting.event.sequence() < sequence);
+                line.waiting.insert(place, delivery);
                 state.held.insert(sequence);
                 state.waiting += 1;
                 state.waiting_bytes += bytes;
@@ -96,6 +107,11 @@ impl Lines {
     /// Whether an event is in one of the lines.
     pub(crate) fn holds(&self, sequence: u64) -> bool {
         self.lock().held.contains(&sequence)
+    }
+
+    /// The `seq` of every event in the lines, in no order.
+    pub(crate) fn held(&self) -> Vec<u64> {
+        self.lock().held.iter().copied().collect()
     }
 
     /// Whether events of an aggregate are in this process's hands.
@@ -230,6 +246,10 @@ mod tests {
             Self { lines: Arc::default(), in_flight: Arc::default() }
         }
 
+        fn one_for_all() -> Self {
+            Self { lines: Arc::new(Lines::one_for_all()), in_flight: Arc::default() }
+        }
+
         fn admit(&self, aggregate: &str, sequence: u64, nearest: Option<u64>) -> Admission {
             let envelope = Envelope::new("X").aggregate("Order", aggregate).json(&1).expect("good");
             let fence = Some(Fence { sequence, claim: 1 });
@@ -265,6 +285,41 @@ mod tests {
         assert_eq!(third.event.sequence(), 3);
         assert!(end(third, true).next.is_none());
         assert_eq!((hands.lines.waiting(), hands.lines.lock().lines.len()), ((0, 0), 1));
+    }
+
+    #[test]
+    fn an_event_whose_time_comes_late_waits_in_its_place() {
+        let hands = Hands::new();
+        let first = hands.start("42", 5);
+        hands.admit("42", 6, Some(5));
+        hands.admit("42", 9, Some(6));
+        assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
+        assert!(matches!(hands.admit("42", 7, Some(6)), Admission::Waits));
+
+        let mut next = end(first, true).next;
+        let mut order = Vec::new();
+        while let Some(delivery) = next {
+            order.push(delivery.event.sequence());
+            next = end(delivery, true).next;
+        }
+        assert_eq!(order, [3, 6, 7, 9]);
+    }
+
+    #[test]
+    fn in_one_line_events_wait_for_each_other_whatever_they_belong_to_and_however_many() {
+        let hands = Hands::one_for_all();
+        let first = hands.start("42", 1);
+        let last = u64::try_from(LINE_CAPACITY).expect("small") * 2;
+        for sequence in 2..=last {
+            assert!(matches!(hands.admit(&sequence.to_string(), sequence, Some(sequence - 1)), Admission::Waits));
+        }
+        assert_eq!(hands.lines.held().len(), hands.lines.waiting().0 + 1);
+
+        let after = end(first, false);
+
+        assert_eq!(after.behind.len(), hands.in_flight.len());
+        assert!(after.behind.iter().map(|waiting| waiting.event.sequence()).is_sorted());
+        assert!(matches!(hands.admit("7", last + 1, Some(last)), Admission::Elsewhere(_, end) if end == last));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct ClaimRequest {
     pub max_bytes: usize,
     /// Leave alone what was inserted within this span; zero for nothing.
     pub skip_recent: Duration,
-    /// For order by aggregate; `None` for any event, without looking at others of its aggregate.
+    /// Where order is kept; `None` for any event, without looking at others.
     pub line: Option<LineRequest>,
 }
 
@@ -38,9 +38,9 @@ pub struct Claimed {
     pub starts: u32,
     /// Whether it is really time.
     pub due: Due,
-    /// The `seq` of an earlier event of its aggregate that it waits for, as they stood before the claim: the last one, this batch's
+    /// The `seq` of an earlier event of its line that it waits for, as they stood before the claim: the last one, this batch's
     /// included. Where others than the owner hold any, a store may name one of those instead. `None` when it is the first of its
-    /// line, has no aggregate id, or was not claimed by [`ClaimRequest::line`].
+    /// line, stands in none, or was not claimed by [`ClaimRequest::line`].
     pub behind: Option<u64>,
 }
 
@@ -68,13 +68,23 @@ pub struct Renewed {
     pub locked: Vec<u64>,
 }
 
-/// Claims for order by aggregate.
+/// Claims that keep an order.
 #[derive(Clone, Debug)]
-pub struct LineRequest {
-    /// Only events of these lanes, and of these only lanes that the owner holds by the database's clock.
-    pub lanes: Vec<u16>,
-    /// Which earlier events of its aggregate are looked for.
-    pub waits_for: WaitsFor,
+pub enum LineRequest {
+    /// A line for each aggregate: any due event, those that have been due longest first.
+    ByAggregate {
+        /// Only events of these lanes, and of these only lanes that the owner holds by the database's clock.
+        lanes: Vec<u16>,
+        /// Which earlier events of its aggregate are looked for.
+        waits_for: WaitsFor,
+    },
+    /// One line of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come,
+    /// up to one that cannot be claimed (another owner holds it, it was deferred, it is parked). Nothing unless the owner holds
+    /// lane 0 by the database's clock.
+    OneForAll {
+        /// The `seq` of events that the owner has in hand already: those behind them may be claimed.
+        held: Vec<u64>,
+    },
 }
 
 /// An event that others wait behind, by their rows: its own may be gone.

@@ -6,14 +6,12 @@ use std::time::Duration;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::MySqlStore;
-use super::line;
-use super::place;
 use super::row::{claimed, left_out, numbers, payload_bytes, sequence};
 use super::transaction::{self, Patience};
+use super::{MySqlStore, front, line, place};
 use crate::event::Fence;
 use crate::store::settlement::delay_micros;
-use crate::store::{ClaimRequest, Claimed, StoreError};
+use crate::store::{ClaimRequest, Claimed, LineRequest, StoreError};
 
 /// What is due, without a lock. In order of binding: the microseconds to leave alone, most rows.
 pub(super) const CHOOSE: &str = "
@@ -51,7 +49,7 @@ ORDER BY due_at, outbox_event.seq LIMIT ?";
 /// Locks what was chosen and is still due; a row that somebody else has locked is passed by, so claims never wait, and settlers
 /// wait for no more than this short transaction. A large payload is left out here: the byte limit may leave its event to the next
 /// claim, and would have been moved for nothing. Bound: a JSON list of seq.
-const CLAIM_CHOSEN: &str = "
+pub(super) const CLAIM_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
@@ -101,7 +99,10 @@ pub(super) async fn claim(store: &MySqlStore, request: &ClaimRequest) -> Result<
 
 async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let mut transaction = transaction::begin(store).await?;
-    let mut rows = lock(store, &mut transaction, request).await?;
+    let (mut rows, mut behind) = match &request.line {
+        Some(LineRequest::OneForAll { held }) => front::lock(store, &mut transaction, request, held).await?,
+        _ => (lock(store, &mut transaction, request).await?, HashMap::new()),
+    };
     rows.truncate(fitting(&rows, request.max_bytes)?);
     if rows.is_empty() {
         transaction::rollback(transaction).await?;
@@ -119,10 +120,9 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
         .execute(&mut *transaction)
         .await
         .map_err(|error| store.failed(ACTION, error))?;
-    let mut behind = match &request.line {
-        Some(line) => place::behind(store, &mut transaction, &request.owner, &rows, line.waits_for).await?,
-        None => HashMap::new(),
-    };
+    if let Some(LineRequest::ByAggregate { waits_for, .. }) = &request.line {
+        behind = place::behind(store, &mut transaction, &request.owner, &rows, *waits_for).await?;
+    }
     transaction::commit(transaction).await?;
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -142,11 +142,11 @@ async fn lock(
     let skip_recent = delay_micros(request.skip_recent);
     let limit = i64::from(request.limit);
     let choose = match &request.line {
-        None => sqlx::query(store.table.sql(CHOOSE)).bind(skip_recent),
-        Some(line) => sqlx::query(store.table.sql(CHOOSE_IN_LINE))
+        Some(LineRequest::ByAggregate { lanes, .. }) => sqlx::query(store.table.sql(CHOOSE_IN_LINE))
             .bind(skip_recent)
             .bind(request.owner.as_str())
-            .bind(line::letters(&line.lanes)),
+            .bind(line::letters(lanes)),
+        _ => sqlx::query(store.table.sql(CHOOSE)).bind(skip_recent),
     };
     let chosen = choose.bind(limit).fetch_all(&mut *connection).await.map_err(failed)?;
     if chosen.is_empty() {

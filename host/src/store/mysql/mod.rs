@@ -11,6 +11,7 @@ mod dead;
 mod diagnose;
 mod fault;
 mod find;
+mod front;
 mod give_back;
 mod grants;
 mod insert;

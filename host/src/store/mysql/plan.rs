@@ -3,7 +3,7 @@
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{MySqlStore, claim, dead, lease, line, place, purge, route, settle};
+use super::{MySqlStore, claim, dead, front, lease, line, place, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
@@ -16,13 +16,19 @@ struct Explained {
 
 const ANY_DEAD: [&str; 20] = ["NULL"; 20];
 
-const STATEMENTS: [Explained; 12] = [
+const STATEMENTS: [Explained; 13] = [
     Explained { statement: "claim", sql: claim::CLAIM, index: "outbox_due", values: &["0", "500"] },
     Explained {
         statement: "claim in line",
         sql: claim::CHOOSE_IN_LINE,
         index: "outbox_due",
         values: &["0", "'nobody'", "'1'", "500"],
+    },
+    Explained {
+        statement: "claim the front",
+        sql: front::FRONT,
+        index: "outbox_done",
+        values: &["0", "500", "0", "500", "'nobody'", "500"],
     },
     Explained { statement: "place in line", sql: place::LINES, index: "outbox_line", values: &["0", "500", "1", "2"] },
     Explained {

@@ -74,12 +74,13 @@ SET due_at = NULL, behind = settled.earlier, claims = GREATEST(claims - 1, 0),
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// The claim is given back: the event never started. Rows of [seq, fence, delay].
+/// The claim is given back: the event never started. Without a delay it keeps its place among those that are due. Rows of
+/// [seq, fence, delay].
 const RELEASED: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, claims = GREATEST(claims - 1, 0),
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET due_at = CASE WHEN settled.delay > 0 THEN UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND ELSE due_at END,
+    claims = GREATEST(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Longest stored error, in characters. Source: specification 8.3.

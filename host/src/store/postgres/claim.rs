@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use sqlx::Row;
 
-use super::PostgresStore;
 use super::line::{lanes, waited_for};
 use super::row::{claimed, signed};
 use super::time::Moment;
+use super::{PostgresStore, front};
 use crate::event::Fence;
 use crate::store::settlement::delay_micros;
-use crate::store::{ClaimRequest, Claimed, StoreError, WaitsFor};
+use crate::store::{ClaimRequest, Claimed, LineRequest, StoreError, WaitsFor};
 
 /// Choosing and locking are one statement: split, two owners could choose the same row. A row that another claim changed
 /// meanwhile is locked in its new version, which the statement does not see, so it is left alone. The array of row addresses
@@ -73,7 +73,11 @@ SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_
        now()";
 
 pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-    let statement = if request.line.is_some() { CLAIM_LINE } else { CLAIM };
+    let statement = match &request.line {
+        None => CLAIM,
+        Some(LineRequest::ByAggregate { .. }) => CLAIM_LINE,
+        Some(LineRequest::OneForAll { .. }) => front::CLAIM_FRONT,
+    };
     let mut statement = store
         .statement(statement)
         .bind(request.owner.as_str())
@@ -81,11 +85,18 @@ pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Resu
         .bind(i64::from(request.limit))
         .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
         .bind(delay_micros(request.skip_recent));
-    if let Some(line) = &request.line {
-        statement = statement.bind(lanes(&line.lanes)).bind(waited_for(line.waits_for));
-    }
+    let in_line = match &request.line {
+        None => false,
+        Some(LineRequest::ByAggregate { lanes: held, waits_for }) => {
+            statement = statement.bind(lanes(held)).bind(waited_for(*waits_for));
+            *waits_for != WaitsFor::Nothing
+        }
+        Some(LineRequest::OneForAll { held }) => {
+            statement = statement.bind(held.iter().copied().map(signed).collect::<Vec<_>>());
+            true
+        }
+    };
     let rows = store.all("claim events", statement).await?;
-    let in_line = request.line.as_ref().is_some_and(|line| line.waits_for != WaitsFor::Nothing);
     let mut claimed = rows.iter().map(|row| claimed(row, in_line)).collect::<Result<Vec<_>, _>>()?;
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);

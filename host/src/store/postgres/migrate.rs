@@ -30,6 +30,12 @@ const STEPS: &[Step] = &[
         up: include_str!("../../../../migrations/postgres/0002_starts.sql"),
         down: include_str!("../../../../migrations/postgres/0002_starts.down.sql"),
     },
+    Step {
+        version: 3,
+        name: "open",
+        up: include_str!("../../../../migrations/postgres/0003_open.sql"),
+        down: include_str!("../../../../migrations/postgres/0003_open.down.sql"),
+    },
 ];
 
 const HISTORY: &str = "

@@ -10,6 +10,7 @@ mod dead;
 mod diagnose;
 mod error;
 mod find;
+mod front;
 mod give_back;
 mod grants;
 mod health;

@@ -3,13 +3,14 @@
 use sqlx::{AssertSqlSafe, Row};
 
 use super::run::Statement;
-use super::{PostgresStore, claim, dead, lease, line, purge, route, settle};
+use super::{PostgresStore, claim, dead, front, lease, line, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 10] = [
+const STATEMENTS: [(&str, &str, &str); 11] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
+    ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
     ("heads of lines", line::HEADS, "outbox_event_line"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, "outbox_event_pkey"),
@@ -52,6 +53,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind(0_i64)
             .bind((0..256).collect::<Vec<i16>>())
             .bind(line::waited_for(crate::store::WaitsFor::Unresolved)),
+        "claim the front" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
         "heads of lines" => statement.bind(numbers).bind(line::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),

@@ -64,11 +64,12 @@ SET due_at = NULL, behind = blocker, claims = greatest(claims - 1, 0), locked_by
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS settled (sequence, fence, blocker)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// $1 and $2 the fences, $3 delays in microseconds. The claim is given back: the event never started.
+/// $1 and $2 the fences, $3 delays in microseconds. The claim is given back: the event never started. Without a delay it keeps
+/// its place among those that are due.
 const RELEASED: &str = "
 UPDATE outbox_event
-SET due_at = now() + delay * interval '1 microsecond', claims = greatest(claims - 1, 0),
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET due_at = CASE WHEN delay > 0 THEN now() + delay * interval '1 microsecond' ELSE due_at END,
+    claims = greatest(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS settled (sequence, fence, delay)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::SqliteStore;
 use super::line::{self, numbers};
 use super::open::failed;
 use super::row::{claimed, sequence};
+use super::{SqliteStore, front};
 use crate::event::Fence;
-use crate::store::{ClaimRequest, Claimed, Renewed, StoreError, WaitsFor};
+use crate::store::{ClaimRequest, Claimed, LineRequest, Renewed, StoreError, WaitsFor};
 use crate::time::{Timestamp, micros};
 use sqlx::Row;
 
@@ -75,7 +75,11 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
     let mut writer = store.writer.acquire().await.map_err(failed)?;
     // Only now: while others had the writer, time went by.
     let now = store.now_micros();
-    let statement = if request.line.is_some() { CLAIM_LINE } else { CLAIM };
+    let statement = match &request.line {
+        None => CLAIM,
+        Some(LineRequest::ByAggregate { .. }) => CLAIM_LINE,
+        Some(LineRequest::OneForAll { .. }) => front::CLAIM_FRONT,
+    };
     let mut query = sqlx::query(store.table.sql(statement))
         .bind(now)
         .bind(now.saturating_add(micros(request.lease)))
@@ -83,12 +87,19 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
         .bind(i64::from(request.limit))
         .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
         .bind(now.saturating_sub(micros(request.skip_recent)));
-    if let Some(line) = &request.line {
-        query = query.bind(numbers(&line.lanes)).bind(line::rule(line.waits_for));
-    }
+    let in_line = match &request.line {
+        None => false,
+        Some(LineRequest::ByAggregate { lanes, waits_for }) => {
+            query = query.bind(numbers(lanes)).bind(line::rule(*waits_for));
+            *waits_for != WaitsFor::Nothing
+        }
+        Some(LineRequest::OneForAll { held }) => {
+            query = query.bind(numbers(held));
+            true
+        }
+    };
     let rows = query.fetch_all(&mut *writer).await.map_err(failed)?;
     drop(writer);
-    let in_line = request.line.as_ref().is_some_and(|line| line.waits_for != WaitsFor::Nothing);
     let mut claimed = rows.iter().map(|row| claimed(row, now, in_line)).collect::<Result<Vec<_>, _>>()?;
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);

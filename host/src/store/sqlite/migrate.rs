@@ -36,6 +36,12 @@ const STEPS: &[Step] = &[
         up: include_str!("../../../../migrations/sqlite/0003_starts.sql"),
         down: include_str!("../../../../migrations/sqlite/0003_starts.down.sql"),
     },
+    Step {
+        version: 4,
+        name: "open",
+        up: include_str!("../../../../migrations/sqlite/0004_open.sql"),
+        down: include_str!("../../../../migrations/sqlite/0004_open.down.sql"),
+    },
 ];
 
 const HISTORY: &str = "

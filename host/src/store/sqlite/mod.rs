@@ -8,6 +8,7 @@ mod claim;
 mod dead;
 mod diagnose;
 mod find;
+mod front;
 mod give_back;
 mod insert;
 mod inspect;

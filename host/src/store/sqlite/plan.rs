@@ -3,13 +3,14 @@
 use sqlx::Row;
 
 use super::open::failed;
-use super::{SqliteStore, claim, dead, line, purge, route, settle};
+use super::{SqliteStore, claim, dead, front, line, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with the part of the schema that it lives on.
-const STATEMENTS: [(&str, &str, &str); 10] = [
+const STATEMENTS: [(&str, &str, &str); 11] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
+    ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
     ("heads of lines", line::HEADS, "outbox_event_line"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, PRIMARY_KEY),

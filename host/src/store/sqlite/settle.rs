@@ -68,10 +68,11 @@ SET due_at = NULL, behind = settled.value ->> 2, claims = max(claims - 1, 0),
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// ?1 rows of [seq, fence, delay], ?2 now. The claim is given back: the event never started.
+/// ?1 rows of [seq, fence, delay], ?2 now. The claim is given back: the event never started. Without a delay it keeps its place
+/// among those that are due.
 const RELEASED: &str = "
 UPDATE outbox_event
-SET due_at = ?2 + (settled.value ->> 2), claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET due_at = iif(settled.value ->> 2 > 0, ?2 + (settled.value ->> 2), due_at), claims = max(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 

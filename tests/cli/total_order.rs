@@ -1,0 +1,105 @@
+//! The mode `ordered` over restarts: hosts that are stopped and killed in the middle of a backlog, one after the other.
+
+use std::time::{Duration, Instant};
+
+use support::history::Step;
+use support::{Faults, Writers, sample_plugins};
+
+use crate::home::Home;
+use crate::node::{Node, Settings, history, say, wait_until_all_is_delivered};
+use crate::program::{PATIENCE, Place};
+
+/// How many events wait for the first host, unless `OUTBOX_TEST_EVENTS` says more.
+const EVENTS: usize = 500;
+/// How many times a host is restarted, unless `OUTBOX_TEST_RESTARTS` says more: by turns cleanly and by SIGKILL.
+const RESTARTS: usize = 4;
+/// How long the listener takes for each.
+const TAKES: Duration = Duration::from_millis(5);
+
+/// A lease short enough to wait for: after a kill the next host goes on when it ends.
+const SETTINGS: Settings<'_> = &[
+    ("OUTBOX_MODE", "ordered"),
+    ("OUTBOX_DISPATCHER__LEASE", "3s"),
+    ("OUTBOX_DISPATCHER__DEADLINE", "2s"),
+    ("OUTBOX_DISPATCHER__MAX_CLAIMS", "100"),
+    ("OUTBOX_POLLER__INTERVAL", "100ms"),
+];
+
+#[test]
+fn restarts_in_the_middle_of_a_backlog_keep_the_order_of_insertion_on_sqlite() {
+    restarts_in_the_middle_of_a_backlog("SQLite", &Place::migrated());
+}
+
+#[test]
+fn restarts_in_the_middle_of_a_backlog_keep_the_order_of_insertion_on_postgres() {
+    restarts_in_the_middle_of_a_backlog("PostgreSQL", &Place::on(Home::on_postgres()));
+}
+
+#[test]
+fn restarts_in_the_middle_of_a_backlog_keep_the_order_of_insertion_on_mysql() {
+    restarts_in_the_middle_of_a_backlog("MySQL", &Place::on(Home::on_mysql()));
+}
+
+fn restarts_in_the_middle_of_a_backlog(database: &str, place: &Place) {
+    sample_plugins();
+    let (events, restarts) = (asked_for("OUTBOX_TEST_EVENTS", EVENTS), asked_for("OUTBOX_TEST_RESTARTS", RESTARTS));
+    // One writer, so that the order of its commits is the order of insertion.
+    Writers { writers: 1, events, rest: Duration::ZERO, takes: TAKES, faults: Faults::None }
+        .start(place.url(), place.path())
+        .join()
+        .expect("everything is written");
+    let part = events / (restarts + 1);
+    let started = Instant::now();
+    let mut node = Node::start(place, 0, SETTINGS);
+    for restart in 1..=restarts {
+        wait_for_deliveries(&node, restart * part);
+        if restart % 2 == 0 {
+            node.kill();
+        } else {
+            assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well");
+        }
+        node.revive(place, SETTINGS);
+    }
+    wait_until_all_is_delivered(place, events);
+    let took = started.elapsed();
+    assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well");
+
+    let history = history(place, std::slice::from_ref(&node));
+    let delivered: Vec<u64> = history
+        .lines()
+        .iter()
+        .filter_map(|line| match &line.step {
+            Step::Delivered(delivery) => Some(delivery.sequence),
+            _ => None,
+        })
+        .collect();
+    let back: Vec<_> = delivered.windows(2).filter(|pair| pair[1] < pair[0]).collect();
+    let mut once = delivered.clone();
+    once.dedup();
+    say(&format!(
+        "{database}, ordered, {restarts} restarts: {} committed, {} deliveries, {} of them repeats, in {took:.1?}\n",
+        history.committed(),
+        delivered.len(),
+        delivered.len() - once.len(),
+    ));
+    // The next one starts only when the outcome of the one before it is stored: a kill repeats the last one and no other.
+    assert!(back.is_empty(), "steps back: {back:?}");
+    assert_eq!(once.len(), history.committed(), "every committed event is delivered, and no other");
+    assert!(delivered.len() - once.len() <= restarts / 2, "only a kill may repeat an event");
+    assert_eq!((place.stat("done") + place.stat("dead"), place.stat("parked")), (once.len() as u64, 0));
+}
+
+/// Waits until so many deliveries are in the log, of all its lives.
+fn wait_for_deliveries(node: &Node, count: usize) {
+    let patience = PATIENCE + TAKES * 10 * u32::try_from(count).expect("small");
+    let started = Instant::now();
+    while node.deliveries() < count {
+        assert!(started.elapsed() < patience, "expected within {patience:?}: {count} deliveries");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a longer run is asked for through the environment")]
+fn asked_for(name: &str, otherwise: usize) -> usize {
+    std::env::var(name).ok().map_or(otherwise, |number| number.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
