@@ -44,6 +44,7 @@ struct Running {
     plugins: Option<crate::wasm::Plugins>,
     dispatcher: Option<Dispatcher>,
     poller: Option<JoinHandle<()>>,
+    learner: Option<JoinHandle<()>>,
     purge: Option<(Arc<Purge>, JoinHandle<()>)>,
     routes: Option<JoinHandle<()>>,
     heart: Option<JoinHandle<()>>,
@@ -150,6 +151,9 @@ impl<S: SharedStore> Outbox<S> {
         }
         if let Some(task) = self.running.poller.take() {
             ended("poller", task).await;
+        }
+        if let Some(task) = self.running.learner.take() {
+            ended("learner", task).await;
         }
         if let Some(dispatcher) = self.running.dispatcher.take() {
             dispatcher.stop().await;

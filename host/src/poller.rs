@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::order::{LOOK_AGAIN, Lanes, Order, Place};
+use crate::order::{LOOK_AGAIN, Lanes, Order, Place, Sweep};
 use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
 use crate::routes;
 use crate::settler::SettlerHandle;
-use crate::store::{ClaimRequest, Claimed, Due, EXPIRED, LANES, LineRequest, Settlement, Store, StoreError, WaitsFor};
+use crate::store::{ClaimRequest, Claimed, Due, EXPIRED, LineRequest, Settlement, Store, StoreError};
 use crate::units::duration;
 use crate::wake::Wake;
 
@@ -78,8 +78,8 @@ pub(crate) struct Poller {
     pub(crate) order: Option<Arc<Order>>,
     /// With it: only what belongs to this node's lanes is claimed, or only by the node that holds the single one.
     pub(crate) lanes: Option<Arc<Lanes>>,
-    /// When what waits behind others was let go last, where order is not asked for.
-    pub(crate) swept_at: Option<Instant>,
+    /// Where order by aggregate is not asked for.
+    pub(crate) sweep: Sweep,
     /// Whether the last batch of unparked events was a full one.
     pub(crate) unparking: bool,
 }
@@ -108,11 +108,6 @@ const NOT_OURS: Duration = Duration::from_millis(100);
 const LINE_STOPPED: Duration = Duration::from_millis(500);
 /// How soon there may be room in the lines.
 const LINES_MOVE: Duration = Duration::from_millis(2);
-/// How often events are looked for that wait behind others of their aggregate, though nobody keeps that order any more.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// Most events that others wait behind, and most of those others behind each, that one statement of a sweep lets go.
-const SWEEP_BATCH: usize = 100;
-const SWEEP_LIMIT: u32 = 100;
 
 impl Poller {
     /// Polls until it is stopped. Only rests are cut short by a stop, never a statement.
@@ -207,20 +202,10 @@ impl Poller {
             }
             return Ok(());
         }
-        // The mode may have been another one before: nothing may wait for ever.
-        if !after_a_rest || self.swept_at.is_some_and(|at| at.elapsed() < SWEEP_EVERY) {
-            return Ok(());
+        if let Some(soon) = self.sweep.step(&*self.store).await? {
+            self.wake.within(soon);
         }
-        let lanes: Vec<u16> = (0..LANES).collect();
-        loop {
-            let blockers = self.store.blockers(&lanes).await?;
-            if blockers.is_empty() {
-                self.swept_at = Some(Instant::now());
-                return Ok(());
-            }
-            let blockers: Vec<u64> = blockers.iter().take(SWEEP_BATCH).map(|blocker| blocker.sequence).collect();
-            self.store.unblock(&blockers, WaitsFor::Nothing, SWEEP_LIMIT).await?;
-        }
+        Ok(())
     }
 
     /// What may be claimed now; `None` when nothing may.

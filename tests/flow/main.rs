@@ -18,6 +18,7 @@ mod queues;
 mod receipts;
 mod rolling;
 mod routes;
+mod sweep;
 mod total_order;
 mod two_databases;
 mod undone;
@@ -74,6 +75,8 @@ on_every_database! {
     total_order::an_event_whose_listener_is_paused_by_its_breaker_holds_up_all_later_ones,
     total_order::a_delayed_event_holds_up_nobody_and_takes_its_place_when_its_time_comes,
     total_order::order_survives_stops_in_the_middle_of_a_backlog,
+    sweep::a_long_line_that_nobody_keeps_any_more_goes_on_to_its_end,
+    sweep::events_are_claimed_while_many_others_are_unparked,
     order::what_a_host_set_aside_before_it_died_is_found_by_the_others,
     order::what_waits_behind_others_goes_on_when_order_is_no_longer_asked_for,
     order::a_stop_gives_back_what_waits_in_lines,

@@ -253,8 +253,31 @@ pub(crate) async fn an_event_behind_another_is_not_due_and_keeps_its_counters(db
     let stats = db.store().stats().await.expect("counts");
     assert_eq!((stats.dead, stats.blocked, stats.new, stats.parked), (1, 2, 0, 0));
     let blocker = Blocker { sequence: first, aggregate_type: "Order".to_owned(), aggregate_id: "42".to_owned() };
-    assert_eq!(db.store().blockers(&all()).await.expect("looks"), [blocker]);
-    assert!(db.store().blockers(&[]).await.expect("looks").is_empty());
+    assert_eq!(db.store().blockers(&all(), 0, 10).await.expect("looks"), [blocker]);
+    assert!(db.store().blockers(&[], 0, 10).await.expect("looks").is_empty());
+}
+
+pub(crate) async fn blockers_are_listed_in_pages_each_once(db: &dyn Harness) {
+    let mut all_of_them = Vec::new();
+    for aggregate in ["a", "b", "c"] {
+        for blocker in [100, 200] {
+            written(db, aggregate, 2).await;
+            let blocker = blocker + u64::from(aggregate.as_bytes()[0]);
+            db.execute(&format!("UPDATE outbox_event SET behind = {blocker}, due_at = NULL WHERE behind IS NULL")).await;
+            all_of_them.push((blocker, aggregate.to_owned()));
+        }
+    }
+    all_of_them.sort_unstable();
+
+    let mut listed = Vec::new();
+    for expected in [4, 2, 0] {
+        let after = listed.last().map_or(0, |(sequence, _)| *sequence);
+        let page = db.store().blockers(&all(), after, 4).await.expect("looks");
+        assert_eq!(page.len(), expected);
+        listed.extend(page.into_iter().map(|blocker| (blocker.sequence, blocker.aggregate_id)));
+    }
+
+    assert_eq!(listed, all_of_them);
 }
 
 fn cleared(blockers: &[u64]) -> Unblocked {

@@ -129,6 +129,7 @@ conformance! {
     line::what_is_claimed_or_failed_is_still_waited_for,
     line::what_is_finished_or_not_yet_available_is_not_waited_for,
     line::an_event_behind_another_is_not_due_and_keeps_its_counters,
+    line::blockers_are_listed_in_pages_each_once,
     line::a_line_goes_on_in_order_when_its_blocker_is_resolved,
     line::a_replayed_blocker_is_delivered_before_its_line,
     line::a_discarded_blocker_lets_its_line_go,

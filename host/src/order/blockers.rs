@@ -11,6 +11,9 @@ const BATCH: usize = 1_000;
 /// How soon a blocker is looked at again after some were let go from behind it, unless their line ends sooner; and how often the
 /// blockers are looked at of which nothing was heard.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Most blockers kept in mind. Those that were looked at and still block are forgotten first: they are learned from the table
+/// again, in turns.
+const MOST: usize = 20_000;
 
 /// Events that others wait behind.
 #[derive(Debug, Default)]
@@ -29,22 +32,58 @@ pub(super) struct Blockers {
 }
 
 impl Blockers {
-    /// Remembers an event that others wait behind.
-    pub(super) fn learn(&mut self, blocker: u64) {
+    /// Whether those learned before have been looked at, so that others can be learned.
+    pub(super) fn has_room_to_learn(&self) -> bool {
+        self.open.len() < BATCH
+    }
+
+    /// Learns of an event that others wait behind, with its aggregate when that can be read. One that was not known may be out of
+    /// the way already, so it is looked at soon; true then.
+    pub(super) fn learn(&mut self, blocker: u64, key: Option<Key>) -> bool {
+        let is_new = !self.all.contains(&blocker);
+        match key {
+            Some(key) => self.insert(blocker, key),
+            None => self.remember(blocker),
+        }
+        if is_new {
+            self.open.entry(blocker).or_insert(None);
+        }
+        is_new
+    }
+
+    fn remember(&mut self, blocker: u64) {
         self.all.insert(blocker);
+        if self.all.len() > MOST {
+            let is_idle = |known: &&u64| **known != blocker && !self.open.contains_key(known) && !self.touched.contains(known);
+            if let Some(idle) = self.all.iter().find(is_idle).copied() {
+                self.forget(idle);
+            }
+        }
+    }
+
+    fn forget(&mut self, blocker: u64) {
+        self.all.remove(&blocker);
+        if let Some(key) = self.keys.remove(&blocker)
+            && let Some(others) = self.by_key.get_mut(&key)
+        {
+            others.remove(&blocker);
+            if others.is_empty() {
+                self.by_key.remove(&key);
+            }
+        }
     }
 
     /// Remembers one with its aggregate.
     pub(super) fn insert(&mut self, blocker: u64, key: Key) {
-        self.all.insert(blocker);
+        self.remember(blocker);
         self.by_key.entry(key.clone()).or_default().insert(blocker);
         self.keys.insert(blocker, key);
     }
 
     /// Notes that an event was set aside behind one; it may be out of the way already when it is not `held` by this process.
     pub(super) fn touch(&mut self, blocker: u64, held: bool) {
-        self.all.insert(blocker);
         self.touched.insert(blocker);
+        self.remember(blocker);
         if !held {
             self.open.entry(blocker).or_insert(None);
         }
@@ -84,15 +123,9 @@ impl Blockers {
                 self.open.remove(candidate);
             }
         }
-        for blocker in unblocked.cleared.iter().filter(|blocker| !self.touched.contains(blocker)) {
-            self.all.remove(blocker);
-            if let Some(key) = self.keys.remove(blocker)
-                && let Some(others) = self.by_key.get_mut(&key)
-            {
-                others.remove(blocker);
-                if others.is_empty() {
-                    self.by_key.remove(&key);
-                }
+        for blocker in &unblocked.cleared {
+            if !self.touched.contains(blocker) {
+                self.forget(*blocker);
             }
         }
         self.open.extend(unblocked.left.iter().map(|blocker| (*blocker, Some(Instant::now()))));
@@ -111,7 +144,7 @@ mod tests {
     #[test]
     fn all_blockers_are_looked_at_in_turns() {
         let mut blockers = Blockers::default();
-        (1..=2_500).for_each(|blocker| blockers.learn(blocker));
+        (1..=2_500).for_each(|blocker| blockers.insert(blocker, key("42")));
         let parts: Vec<usize> = (0..4).map(|_| blockers.candidates(true, |_| false).len()).collect();
         assert_eq!(parts, [1_000, 1_000, 500, 1_000]);
         assert!(blockers.candidates(false, |_| false).is_empty());
@@ -134,6 +167,38 @@ mod tests {
         assert_eq!(blockers.candidates(false, |_| false), [1]);
         assert!(!blockers.note(&[1], &Unblocked { cleared: vec![1], left: vec![] }));
         assert!(!blockers.line_ended(&key("42")), "it is forgotten");
+    }
+
+    #[test]
+    fn what_is_learned_is_looked_at_soon_and_once() {
+        let mut blockers = Blockers::default();
+        blockers.candidates(true, |_| false);
+        assert!(blockers.learn(1, Some(key("42"))) && blockers.learn(2, None));
+        assert_eq!(blockers.candidates(false, |_| false), [1, 2]);
+        assert!(!blockers.note(&[1, 2], &Unblocked::default()), "both still block");
+        assert!(!blockers.learn(1, Some(key("42"))), "it is known");
+        assert!(blockers.candidates(false, |_| false).is_empty());
+    }
+
+    #[test]
+    fn any_number_of_blockers_is_learned_in_turns_and_few_are_kept_in_mind() {
+        let mut blockers = Blockers::default();
+        let all: Vec<u64> = (1..=50_000).collect();
+        let mut looked_at = BTreeSet::new();
+        for page in all.chunks(1_000) {
+            assert!(blockers.has_room_to_learn());
+            for blocker in page {
+                blockers.learn(*blocker, Some(key(&blocker.to_string())));
+            }
+            while !blockers.has_room_to_learn() {
+                let candidates = blockers.candidates(false, |_| false);
+                looked_at.extend(candidates.iter().copied());
+                blockers.note(&candidates, &Unblocked::default());
+            }
+        }
+        assert_eq!(looked_at.len(), all.len(), "each was looked at");
+        let kept = (blockers.all.len(), blockers.keys.len(), blockers.by_key.len());
+        assert_eq!(kept, (MOST, MOST, MOST));
     }
 
     #[test]

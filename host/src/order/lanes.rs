@@ -1,10 +1,11 @@
 //! Which lanes this node works on.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use super::Order;
+use tokio::sync::Notify;
+
 use crate::event::{EventId, Fence, OwnerId};
 use crate::queue::InFlight;
 use crate::store::{LANES, Store, StoreError};
@@ -15,8 +16,8 @@ use crate::wake::Wake;
 pub(crate) struct Lanes {
     /// How many there are: all, or the single one that serves as the lock of the mode `ordered`.
     of: u16,
-    order: Option<Arc<Order>>,
     state: Mutex<State>,
+    opened: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -27,26 +28,29 @@ struct State {
     leaving: Vec<u16>,
     /// Whether nobody else has events in hand any more that were claimed before these lanes were ours.
     settled: bool,
-    /// When the table was last asked for all events of our lanes that others wait behind.
-    learned_at: Option<Instant>,
     /// What was in this process's hands when the leaving began.
     unsettled: HashSet<(EventId, Fence)>,
 }
 
 impl Lanes {
     /// Lanes for order by aggregate.
-    pub(crate) fn of_aggregates(order: Arc<Order>) -> Self {
-        Self { of: LANES, order: Some(order), state: Mutex::default() }
+    pub(crate) fn of_aggregates() -> Self {
+        Self { of: LANES, state: Mutex::default(), opened: Notify::new() }
     }
 
     /// The one lane that only one node at a time can hold.
     pub(crate) fn single() -> Self {
-        Self { of: 1, order: None, state: Mutex::default() }
+        Self { of: 1, state: Mutex::default(), opened: Notify::new() }
     }
 
     /// The lanes that events may be claimed of.
     pub(crate) fn open(&self) -> Vec<u16> {
         self.lock().open.clone()
+    }
+
+    /// Waits until lanes are opened that were not ours before. For one at a time.
+    pub(crate) async fn opened(&self) {
+        self.opened.notified().await;
     }
 
     /// Whether nobody else has events in hand any more that were claimed before these lanes were ours.
@@ -74,38 +78,14 @@ impl Lanes {
         let held = store.keep_lanes(owner, lease, share, self.of).await?;
         let before: HashSet<u16> = self.lock().open.iter().copied().collect();
         let (open, leaving) = held.split_at(held.len().min(usize::from(share)));
-        let new: Vec<u16> = open.iter().filter(|lane| !before.contains(lane)).copied().collect();
-        if let Some(order) = &self.order {
-            self.learn(order, store, open, &new, lease).await?;
-        }
         let given_back = self.update(open, leaving, in_flight);
-        if !given_back.is_empty() {
-            store.release_lanes(owner, &given_back).await?;
-        }
-        if !new.is_empty() {
+        if open.iter().any(|lane| !before.contains(lane)) {
             tracing::debug!(lanes = open.len(), nodes = live, "this node works on other lanes than before");
+            self.opened.notify_one();
             wake.now();
         }
-        Ok(())
-    }
-
-    /// The last owner of a lane knew who waits behind whom: we learn it from the table. Now and then for all lanes, since a host
-    /// may still set events aside that it claimed before it lost their lane, and die before it lets them go.
-    async fn learn(
-        &self,
-        order: &Order,
-        store: &dyn Store,
-        open: &[u16],
-        new: &[u16],
-        every: Duration,
-    ) -> Result<(), StoreError> {
-        let all = self.lock().learned_at.is_none_or(|at| at.elapsed() >= every);
-        let lanes = if all { open } else { new };
-        if !lanes.is_empty() {
-            order.learn(store.blockers(lanes).await?);
-        }
-        if all {
-            self.lock().learned_at = Some(Instant::now());
+        if !given_back.is_empty() {
+            store.release_lanes(owner, &given_back).await?;
         }
         Ok(())
     }

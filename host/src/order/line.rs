@@ -128,16 +128,21 @@ impl Order {
         self.lock().touch(blocker, held);
     }
 
-    /// Remembers events that others wait behind.
-    pub(crate) fn learn(&self, blockers: Vec<Blocker>) {
+    /// Whether blockers learned before have been looked at, so that others can be learned.
+    pub(crate) fn has_room_to_learn(&self) -> bool {
+        self.lock().has_room_to_learn()
+    }
+
+    /// Learns of events that others wait behind. True when there are some that were not known.
+    pub(crate) fn learn(&self, blockers: Vec<Blocker>) -> bool {
         let mut known = self.lock();
+        let mut some = false;
         for Blocker { sequence, aggregate_type, aggregate_id } in blockers {
-            match aggregate_type.parse() {
-                Ok(aggregate_type) => known.insert(sequence, (aggregate_type, aggregate_id.into())),
-                // No claim can be made of such rows; they are looked at now and then.
-                Err(_) => known.learn(sequence),
-            }
+            // A name that is none belongs to rows of which no claim can be made; they are looked at now and then.
+            let key = aggregate_type.parse().ok().map(|aggregate_type| (aggregate_type, aggregate_id.into()));
+            some |= known.learn(sequence, key);
         }
+        some
     }
 
     /// Lets events in the table go whose turn it is, no more than there is `room` for. What may be in the way no more is looked

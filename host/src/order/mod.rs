@@ -8,9 +8,13 @@
 mod blockers;
 mod config;
 mod lanes;
+mod learn;
 mod line;
+mod sweep;
 
 pub(crate) use blockers::LOOK_AGAIN;
 pub use config::{OnDead, OrderConfig};
 pub(crate) use lanes::Lanes;
+pub(crate) use learn::Learner;
 pub(crate) use line::{Order, Place};
+pub(crate) use sweep::Sweep;

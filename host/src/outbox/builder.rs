@@ -242,10 +242,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let hot = parts.hot_path(self.mode.is_hot());
         let (order, lanes) = match self.mode {
             Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Lanes::single()))),
-            Mode::OrderedByAggregate => {
-                let order = Arc::new(Order::new(self.order));
-                (Some(order.clone()), Some(Arc::new(Lanes::of_aggregates(order))))
-            }
+            Mode::OrderedByAggregate => (Some(Arc::new(Order::new(self.order))), Some(Arc::new(Lanes::of_aggregates()))),
             Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => (None, None),
         };
         let dispatcher = dispatches.then(|| {
@@ -272,13 +269,18 @@ impl<S: SharedStore> OutboxBuilder<S> {
             let _ = hot.settler.set(dispatcher.settler().clone());
             let mut poller =
                 parts.poller(store.clone(), listeners.clone(), dispatcher.settler(), &self.dispatcher, self.poller);
-            (poller.order, poller.lanes) = (order, lanes.clone());
+            (poller.order, poller.lanes) = (order.clone(), lanes.clone());
             tokio::spawn(health.clone().watched("poller", poller.run(stop.clone())))
         });
         let purge = self.purge.enabled.then(|| {
             let purge = Arc::new(Purge::new(store.clone(), self.purge, parts.metrics.clone()));
             let keeping = purge.clone().keep(parts.owner.clone(), stop.clone());
             (purge, tokio::spawn(health.clone().watched("purge", keeping)))
+        });
+        // In one line of all events nothing waits behind others in the table.
+        let learner = order.filter(|order| !order.is_one_for_all()).zip(lanes.clone()).map(|(order, lanes)| {
+            let learner = parts.learner(store.clone(), order, lanes, self.dispatcher.lease);
+            tokio::spawn(health.clone().watched("learner", learner.run(stop.clone())))
         });
         let (left, leave) = watch::channel(false);
         let heart = parts.heart(store.clone(), self.mode, &self.dispatcher, &self.label, lanes);
@@ -303,6 +305,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 plugins,
                 dispatcher,
                 poller,
+                learner,
                 purge,
                 routes,
                 heart,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::Mode;
 use crate::bell::Bell;
@@ -10,7 +11,7 @@ use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::node::Heart;
-use crate::order::Lanes;
+use crate::order::{Lanes, Learner, Order, Sweep};
 use crate::poller::{Poller, PollerConfig};
 use crate::queue::{Batches, InFlight, Queue};
 use crate::settler::SettlerHandle;
@@ -79,6 +80,10 @@ impl Parts {
         }
     }
 
+    pub(super) fn learner(&self, store: Arc<dyn Store>, order: Arc<Order>, lanes: Arc<Lanes>, every: Duration) -> Learner {
+        Learner { store, order, lanes, wake: self.wake.clone(), metrics: self.metrics.clone(), every }
+    }
+
     pub(super) fn poller(
         &self,
         store: Arc<dyn Store>,
@@ -102,7 +107,7 @@ impl Parts {
             config,
             order: None,
             lanes: None,
-            swept_at: None,
+            sweep: Sweep::default(),
             unparking: false,
         }
     }

@@ -205,11 +205,11 @@ pub trait Store: Send + Sync + 'static {
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError>;
 
     /// The events that others of these lanes wait behind (see [`Settlement::Behind`](super::Settlement::Behind)), in order of
-    /// their `seq`, each once.
+    /// their `seq`: those after the `seq` `after`, at most `limit`.
     ///
     /// # Errors
     /// The database's own.
-    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError>;
+    async fn blockers(&self, lanes: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError>;
 
     /// Lets events that wait behind these be due now, oldest first, at most `limit` behind each; of those alone whose turn it
     /// is: no earlier event of their aggregate is waited for, so they are not set aside again at once.

@@ -50,10 +50,11 @@ SELECT outbox_event.seq,
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
-/// Bound: the lanes as 256 letters.
+/// One row for each: all that wait behind an event are of its aggregate. Bound: the last one of the page before, the lanes as 256
+/// letters, most rows.
 const BLOCKERS: &str = "
-SELECT DISTINCT behind, aggregate_type, COALESCE(aggregate_id, '') FROM outbox_event FORCE INDEX (outbox_behind)
-WHERE behind IS NOT NULL AND SUBSTR(?, lane + 1, 1) = '1' ORDER BY behind";
+SELECT behind, MIN(aggregate_type), MIN(COALESCE(aggregate_id, '')) FROM outbox_event FORCE INDEX (outbox_behind)
+WHERE behind > ? AND SUBSTR(?, lane + 1, 1) = '1' GROUP BY behind ORDER BY behind LIMIT ?";
 
 /// The first that waits behind each. Bound: a JSON list of seq.
 const FIRSTS: &str = "
@@ -180,9 +181,10 @@ pub(super) fn earlier(row: &MySqlRow) -> Result<Option<(u64, u64)>, sqlx::Error>
     Ok(u64::try_from(event).ok().zip(other))
 }
 
-pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError> {
+pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
     let failed = |error| store.failed("look for events that others wait behind", error);
-    let rows = sqlx::query(store.table.sql(BLOCKERS)).bind(letters(lanes)).fetch_all(&store.pool).await.map_err(failed)?;
+    let query = sqlx::query(store.table.sql(BLOCKERS)).bind(i64::try_from(after).unwrap_or(i64::MAX));
+    let rows = query.bind(letters(lanes)).bind(i64::from(limit)).fetch_all(&store.pool).await.map_err(failed)?;
     let text = |row: &MySqlRow, index: usize| row.try_get::<String, _>(index).map_err(failed);
     let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
     rows.iter().map(blocker).collect()

@@ -42,10 +42,10 @@ SELECT outbox_event.seq,
         ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)
 FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 
-/// $1 lanes.
+/// One row for each: all that wait behind an event are of its aggregate. $1 lanes, $2 the last one of the page before, $3 most rows.
 const BLOCKERS: &str = "
-SELECT DISTINCT behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
-WHERE behind IS NOT NULL AND lane = ANY ($1::smallint[]) ORDER BY behind";
+SELECT DISTINCT ON (behind) behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
+WHERE behind > $2::bigint AND lane = ANY ($1::smallint[]) ORDER BY behind LIMIT $3::bigint";
 
 /// The first that waits behind each. $1 events.
 const FIRSTS: &str = "
@@ -119,9 +119,10 @@ pub(super) async fn heads(store: &PostgresStore, events: &[u64], waits_for: Wait
     Ok(heads)
 }
 
-pub(super) async fn blockers(store: &PostgresStore, held: &[u16]) -> Result<Vec<Blocker>, StoreError> {
+pub(super) async fn blockers(store: &PostgresStore, held: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
     let action = "look for events that others wait behind";
-    let rows = store.all(action, store.statement(BLOCKERS).bind(lanes(held))).await?;
+    let statement = store.statement(BLOCKERS).bind(lanes(held)).bind(signed(after)).bind(i64::from(limit));
+    let rows = store.all(action, statement).await?;
     let text = |row: &PgRow, index: usize| row.try_get::<String, _>(index).map_err(|error| store.failed(action, error));
     let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
     rows.iter().map(blocker).collect()

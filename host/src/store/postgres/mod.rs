@@ -202,8 +202,8 @@ impl Store for PostgresStore {
         line::heads(self, events, waits_for).await
     }
 
-    async fn blockers(&self, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError> {
-        line::blockers(self, lanes).await
+    async fn blockers(&self, lanes: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
+        line::blockers(self, lanes, after, limit).await
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {

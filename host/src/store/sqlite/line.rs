@@ -43,10 +43,11 @@ SELECT seq, head FROM (
   FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1)) AND status IN (0, 2))
 WHERE head IS NOT NULL AND ?2 < 2";
 
-/// ?1 lanes as a JSON list.
+/// One row for each: all that wait behind an event are of its aggregate. ?1 lanes as a JSON list, ?2 the last one of the page
+/// before, ?3 most rows.
 const BLOCKERS: &str = "
-SELECT DISTINCT behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
-WHERE behind IS NOT NULL AND lane IN (SELECT value FROM json_each(?1)) ORDER BY behind";
+SELECT behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event INDEXED BY outbox_event_behind
+WHERE behind IS NOT NULL AND behind > ?2 AND lane IN (SELECT value FROM json_each(?1)) GROUP BY behind ORDER BY behind LIMIT ?3";
 
 /// The first that waits behind each. ?1 events as a JSON list.
 const FIRSTS: &str = "
@@ -126,15 +127,18 @@ pub(super) async fn heads(store: &SqliteStore, events: &[u64], waits_for: WaitsF
     rows.iter().map(|row| Ok((sequence(row)?, column(row, "head").map_err(|error| failed(action, error))?))).collect()
 }
 
-pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16]) -> Result<Vec<Blocker>, StoreError> {
+pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
     let action = "look for events that others wait behind";
     let rows = sqlx::query(store.table.sql(BLOCKERS))
         .bind(numbers(lanes))
+        .bind(i64::try_from(after).unwrap_or(i64::MAX))
+        .bind(i64::from(limit))
         .fetch_all(&store.readers)
         .await
         .map_err(|error| failed(action, error))?;
-    let text = |row: &SqliteRow, index: usize| row.try_get::<String, _>(index).map_err(|error| failed(action, error));
-    let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
+    // This database keeps any bytes as text: a name that cannot be read must not hide the other blockers.
+    let text = |row: &SqliteRow, index: usize| row.try_get::<String, _>(index).unwrap_or_default();
+    let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1), aggregate_id: text(row, 2) });
     rows.iter().map(blocker).collect()
 }
 

@@ -1,0 +1,45 @@
+//! Lets events go that wait behind others, where nobody keeps that order any more.
+
+use std::time::{Duration, Instant};
+
+use super::LOOK_AGAIN;
+use crate::store::{LANES, Store, StoreError, WaitsFor};
+
+/// How often such events are looked for.
+const EVERY: Duration = Duration::from_secs(60);
+/// Most events that others wait behind, and most of those others behind each, that one batch lets go.
+const BLOCKERS: u32 = 20;
+const BEHIND_EACH: u32 = 500;
+
+/// Walks over the events that wait behind others, batch by batch, where order by aggregate is not asked for: the mode may have been
+/// another one before, and nothing may wait for ever.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    /// The last blocker of the batch before; 0 between two walks.
+    after: u64,
+    /// Whether this walk left any behind: lines that are longer than a batch, or rows that somebody has locked.
+    left: bool,
+    /// When the next walk begins; `None` for the first.
+    next: Option<Instant>,
+}
+
+impl Sweep {
+    /// Lets one batch go, when it is time. Returns how soon to come again, if that is sooner than the next regular walk.
+    pub(crate) async fn step(&mut self, store: &dyn Store) -> Result<Option<Duration>, StoreError> {
+        if self.after == 0 && self.next.is_some_and(|next| Instant::now() < next) {
+            return Ok(None);
+        }
+        let lanes: Vec<u16> = (0..LANES).collect();
+        let blockers = store.blockers(&lanes, self.after, BLOCKERS).await?;
+        let blockers: Vec<u64> = blockers.iter().map(|blocker| blocker.sequence).collect();
+        let Some(last) = blockers.last() else {
+            let rest = if std::mem::take(&mut self.left) { LOOK_AGAIN } else { EVERY };
+            (self.after, self.next) = (0, Some(Instant::now() + rest));
+            return Ok((rest < EVERY).then_some(rest));
+        };
+        self.after = *last;
+        let unblocked = store.unblock(&blockers, WaitsFor::Nothing, BEHIND_EACH).await?;
+        self.left |= !unblocked.left.is_empty();
+        Ok(Some(Duration::ZERO))
+    }
+}
