@@ -2,13 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use support::{Faults, Network, Proxy, Writers, sample_plugins};
+use support::history::FaultKind;
+use support::{Faults, Network, Proxy, Witness, Writers, sample_plugins};
 use tokio::runtime::Runtime;
 
 use crate::home::Home;
-use crate::node::{Mode, Node, Settings, conclude, say, wait_until_all_is_delivered};
+use crate::node::{Mode, Node, Settings, conclude, patience, say, wait_for_writers, wait_until_all_is_delivered};
 use crate::program::Place;
 
 const EVENTS: usize = 1_000;
@@ -23,9 +24,10 @@ const CUTS: [u64; 40] = [
 const CUT_FOR: Duration = Duration::from_millis(60);
 const BETWEEN_CUTS: Duration = Duration::from_millis(150);
 
+/// Leases short enough to wait for, and so long that a busy machine alone does not end them.
 const SETTINGS: Settings<'_> = &[
-    ("OUTBOX_DISPATCHER__LEASE", "2s"),
-    ("OUTBOX_DISPATCHER__DEADLINE", "1s"),
+    ("OUTBOX_DISPATCHER__LEASE", "6s"),
+    ("OUTBOX_DISPATCHER__DEADLINE", "4s"),
     ("OUTBOX_POLLER__INTERVAL", "100ms"),
     ("OUTBOX_RETRY__POLICY", "fixed"),
     ("OUTBOX_RETRY__BASE", "100ms"),
@@ -102,17 +104,21 @@ fn nothing_is_lost_however_early_or_late_connections_are_cut(name: &str, wire: &
     let writers = writers.start(&wire.url, wire.place.path());
     node.wait_for_deliveries(20);
 
-    let mut cuts = 0;
+    let witness = Witness::of(wire.place.url(), wire.place.path());
+    let (mut cuts, started) = (0, Instant::now());
     while cuts < CUTS.len() || !writers.is_finished() {
-        wire.proxy.set(Network::CutAfter(CUTS[cuts % CUTS.len()]));
+        assert!(started.elapsed() < patience(EVENTS), "expected within {:?}: everything is written", patience(EVENTS));
+        let cut = node.trouble(&witness, FaultKind::CutOff, || wire.proxy.set(Network::CutAfter(CUTS[cuts % CUTS.len()])));
         thread::sleep(CUT_FOR);
+        witness.over(cut);
         wire.proxy.set(Network::Pass);
         thread::sleep(BETWEEN_CUTS);
         cuts += 1;
     }
-    writers.join().expect("everything is written");
+    wait_for_writers(writers, EVENTS);
 
-    conclude(&format!("{name}, {}, {cuts} cuts", wire.mode.name()), &wire.place, &mut [node], EVENTS, wire.mode.order());
+    let title = format!("{name}, {}, {cuts} cuts", wire.mode.name());
+    conclude(&title, &wire.place, &mut [node], EVENTS, &wire.mode.rules(), &witness);
 }
 
 #[test]
@@ -146,11 +152,13 @@ fn a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing(name: &str
     let writers = writers.start(wire.place.url(), wire.place.path());
     far.wait_for_deliveries(20);
 
-    wire.proxy.set(Network::HalfOpen);
+    let witness = Witness::of(wire.place.url(), wire.place.path());
+    let cut = far.trouble(&witness, FaultKind::CutOff, || wire.proxy.set(Network::HalfOpen));
     let mut near = wire.near(1);
-    writers.join().expect("everything is written");
+    wait_for_writers(writers, EVENTS);
     // What the other one holds is delivered here as soon as its leases end.
     let taken_over = wait_until_all_is_delivered(&wire.place, EVENTS);
+    witness.over(cut);
     wire.proxy.set(Network::Pass);
     far.wait_for("outcomes were dropped", 1);
 
@@ -161,6 +169,7 @@ fn a_host_that_was_cut_off_for_longer_than_its_leases_changes_nothing(name: &str
         &wire.place,
         &mut [far, near],
         EVENTS,
-        wire.mode.order(),
+        &wire.mode.rules(),
+        &witness,
     );
 }

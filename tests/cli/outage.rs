@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use servers::{Database, Durability, Server, Stop};
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, PgConnection};
-use support::history::Order;
-use support::{Faults, Writers, sample_plugins};
+use support::{Faults, Witness, Writers, sample_plugins};
 
-use crate::node::{Node, Settings, conclude, say};
+use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers};
 use crate::program::Place;
 
 const EVENTS: usize = 600;
@@ -90,21 +89,23 @@ fn nothing_is_lost_while_the_server_restarts(database: Database) {
     let mut node = Node::start(&ground.place, 0, SETTINGS);
     node.wait_for("ready", 1);
     let writers = ground.writers();
+    let witness = Witness::of(ground.place.url(), ground.place.path());
 
     for how in [Stop::Clean, Stop::Crash] {
         node.wait_for_deliveries(20);
-        ground.server.stop(how);
+        let outage = node.unseen(&witness, || ground.server.stop(how));
         std::thread::sleep(TROUBLE);
         let started = Instant::now();
         ground.server.resume().expect("it starts again");
         let up = started.elapsed();
         let recovered = node.wait_for_deliveries(20);
+        witness.over(outage);
         say(&format!("{}, {how:?} restart: up after {up:.1?}, delivers again {recovered:.1?} later\n", database.name()));
     }
-    writers.join().expect("everything is written");
+    wait_for_writers(writers, EVENTS);
 
     assert_said_once_per_outage(&node, 2);
-    conclude(&format!("{}, two restarts", database.name()), &ground.place, &mut [node], EVENTS, Order::Any);
+    conclude(&format!("{}, two restarts", database.name()), &ground.place, &mut [node], EVENTS, &Mode::Any.rules(), &witness);
 }
 
 #[test]
@@ -158,17 +159,19 @@ fn a_server_that_takes_no_writes_for_a_while_is_waited_for(name: &str, ground: &
     let writers = ground.writers();
     node.wait_for_deliveries(20);
 
-    read_only(true);
+    let witness = Witness::of(ground.place.url(), ground.place.path());
+    let trouble = node.unseen(&witness, || read_only(true));
     std::thread::sleep(TROUBLE);
     read_only(false);
     let recovered = node.wait_for_deliveries(20);
+    witness.over(trouble);
     say(&format!("{name}, writable again: delivers {recovered:.1?} later\n"));
-    writers.join().expect("everything is written");
+    wait_for_writers(writers, EVENTS);
 
     let claims = node.said("the poller cannot claim events").len();
     assert_eq!(claims, 1, "the poller says it once: {:?}", node.complaints());
     assert_said_once_per_outage(&node, 1);
-    conclude(&format!("{name}, read-only for a while"), &ground.place, &mut [node], EVENTS, Order::Any);
+    conclude(&format!("{name}, read-only for a while"), &ground.place, &mut [node], EVENTS, &Mode::Any.rules(), &witness);
 }
 
 /// Each part of the host says once per change that it cannot go on, however often it tries.

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
-use support::sample_plugins;
-use tempfile::TempDir;
+use support::{Evidence, sample_plugins};
 
 use crate::home::Home;
 
@@ -20,7 +19,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory with a database of its own.
 pub(crate) struct Place {
-    directory: TempDir,
+    directory: Evidence,
     url: String,
     /// What keeps a database that is no file in the directory; `None` as well when the test keeps the server itself.
     _home: Option<Home>,
@@ -53,7 +52,7 @@ impl Place {
 
     /// With nothing in it.
     pub(crate) fn empty() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let directory = Evidence::of_this_test();
         let url = format!("sqlite:{}", directory.path().join("outbox.db").display());
         Self { directory, url, _home: None }
     }

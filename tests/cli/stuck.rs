@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
-use support::history::Order;
-use support::{Faults, Writers, sample_plugins};
+use support::history::FaultKind;
+use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::home::Home;
-use crate::node::{Mode, Node, Settings, conclude, say, wait_until_all_is_delivered};
+use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers, wait_until_all_is_delivered};
 use crate::program::Place;
 
 const EVENTS: usize = 500;
 
+/// Leases short enough to wait for, and so long that a busy machine alone does not end them.
 const SETTINGS: Settings<'_> = &[
-    ("OUTBOX_DISPATCHER__LEASE", "2s"),
-    ("OUTBOX_DISPATCHER__DEADLINE", "1s"),
+    ("OUTBOX_DISPATCHER__LEASE", "6s"),
+    ("OUTBOX_DISPATCHER__DEADLINE", "4s"),
     ("OUTBOX_POLLER__INTERVAL", "100ms"),
     ("OUTBOX_RETRY__POLICY", "fixed"),
     ("OUTBOX_RETRY__BASE", "100ms"),
@@ -30,7 +31,7 @@ const SMALL_POOL: Settings<'_> = &[
 ];
 
 /// How long rows are locked: longer than a lease, and longer than MySQL waits for a lock. A plan, not a wait for something.
-const LOCKED: Duration = Duration::from_secs(6);
+const LOCKED: Duration = Duration::from_secs(9);
 
 fn write(place: &Place, takes: Duration) -> std::thread::JoinHandle<()> {
     sample_plugins();
@@ -76,10 +77,12 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(name: &str
     let mut sleeper = Node::start(place, 0, settings);
     sleeper.wait_for_deliveries(20);
 
-    sleeper.signal("STOP");
+    let witness = Witness::of(place.url(), place.path());
+    let asleep = sleeper.trouble(&witness, FaultKind::Stalled, || sleeper.signal("STOP"));
     let mut other = Node::start(place, 1, settings);
-    writers.join().expect("everything is written");
+    wait_for_writers(writers, EVENTS);
     let taken_over = wait_until_all_is_delivered(place, EVENTS);
+    witness.over(asleep);
     sleeper.signal("CONT");
     sleeper.wait_for("outcomes were dropped", 1);
 
@@ -90,7 +93,8 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(name: &str
         place,
         &mut [sleeper, other],
         EVENTS,
-        mode.order(),
+        &mode.rules(),
+        &witness,
     );
 }
 
@@ -132,12 +136,14 @@ fn rows_that_somebody_locks_for_long_are_delivered_afterwards(name: &str, place:
     let mut node = Node::start(place, 0, SETTINGS);
     node.wait_for_deliveries(20);
 
-    lock();
+    let witness = Witness::of(place.url(), place.path());
+    let locked_out = node.trouble(&witness, FaultKind::CutOff, lock);
+    witness.over(locked_out);
     let recovered = node.wait_for_deliveries(1);
-    writers.join().expect("everything is written");
+    wait_for_writers(writers, EVENTS);
 
     say(&format!("{name}, rows locked for {LOCKED:?}: delivers {recovered:.1?} later; it said {:?}\n", node.complaints()));
-    conclude(&format!("{name}, rows locked for a while"), place, &mut [node], EVENTS, Order::Any);
+    conclude(&format!("{name}, rows locked for a while"), place, &mut [node], EVENTS, &Mode::Any.rules(), &witness);
 }
 
 #[test]
@@ -153,11 +159,12 @@ fn sixteen_workers_share_the_smallest_pool_on_mysql() {
 fn sixteen_workers_share_the_smallest_pool(name: &str, place: &Place) {
     let writers = write(place, Duration::ZERO);
     let mut node = Node::start(place, 0, SMALL_POOL);
-    writers.join().expect("everything is written");
+    wait_for_writers(writers, EVENTS);
     wait_until_all_is_delivered(place, EVENTS);
 
     assert!(node.runs() && node.complaints().is_empty(), "{:?}", node.complaints());
-    conclude(&format!("{name}, sixteen workers, four connections"), place, &mut [node], EVENTS, Order::Any);
+    let witness = Witness::of(place.url(), place.path());
+    conclude(&format!("{name}, sixteen workers, four connections"), place, &mut [node], EVENTS, &Mode::Any.rules(), &witness);
 }
 
 fn run(future: impl Future<Output = ()>) {

@@ -2,7 +2,7 @@
 
 use outbox::EventId;
 
-use crate::history::{Delivery, Ending, History, Line, Order, Report, Step, Written};
+use crate::history::{Delivery, Ended, Ending, History, Line, Report, Rules, Step, Written};
 
 /// What writers did, kept beside the database under test: a [`History`] in memory, without aggregates and numbers.
 #[derive(Clone, Debug, Default)]
@@ -25,16 +25,18 @@ impl Ledger {
     pub fn compare(&self, delivered: impl IntoIterator<Item = EventId>) -> Report {
         let mut history = self.history.clone();
         // Nobody knows the claims here: each delivery counts as one of its own.
-        history.extend(delivered.into_iter().zip(1..).map(|(event_id, fence)| {
-            let (aggregate, sequence, attempt, ending) = (None, 0, 1, Ending::Done);
-            line(Step::Delivered(Delivery { event_id, aggregate, sequence, fence, attempt, ending }))
+        history.extend(delivered.into_iter().zip(1..).flat_map(|(event_id, fence)| {
+            let (aggregate, sequence, attempt) = (None, 0, 1);
+            let began = Step::Began(Delivery { event_id, aggregate, sequence, fence, attempt });
+            [line(began), line(Step::Ended(Ended { event_id, fence, ending: Ending::Done, after_ms: None }))]
         }));
-        history.check(Order::Any)
+        history.check(&Rules::default())
     }
 
     fn transaction(&mut self, ids: impl IntoIterator<Item = EventId>, end: impl FnOnce(String) -> Step) {
         let name = self.history.lines().len().to_string();
-        let events = ids.into_iter().map(|event_id| Written { event_id, aggregate: None, delayed: false }).collect();
+        let written = |(place, event_id)| Written { event_id, aggregate: None, place, not_before: None };
+        let events = (0..).zip(ids).map(written).collect();
         self.history.extend([line(Step::Intent { transaction: name.clone(), events }), line(end(name))]);
     }
 }

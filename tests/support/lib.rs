@@ -1,8 +1,11 @@
 //! What the tests share: databases that live as long as a test, listeners that can be met, and ways to wait without sleeping
 //! for luck.
 
+mod chance;
 mod database;
 mod eventually;
+mod evidence;
+mod gate;
 pub mod history;
 mod languages;
 mod ledger;
@@ -12,10 +15,14 @@ mod postgres;
 mod proxy;
 mod recorder;
 mod sqlite;
+mod witness;
 mod writers;
 
+pub use chance::Seed;
 pub use database::{Database, Harness};
 pub use eventually::{PATIENCE, eventually, in_time};
+pub use evidence::Evidence;
+pub use gate::{Gate, Moment};
 pub use history::Report;
 pub use languages::{DOCUMENTED_PAYLOAD, documented_insert, first_documented_insert, python};
 pub use ledger::Ledger;
@@ -25,4 +32,5 @@ pub use postgres::Postgres;
 pub use proxy::{Network, Proxy};
 pub use recorder::Recorder;
 pub use sqlite::Sqlite;
-pub use writers::{Faults, Writers};
+pub use witness::{Trouble, Witness};
+pub use writers::{Faults, Places, Writers};

@@ -1,15 +1,18 @@
 //! Programs that write, and leave a record of it.
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use outbox::{Envelope, MySqlStore, Outbox, PostgresStore, SqliteStore, TransactionalStore};
+use rand::RngExt;
+use rand::rngs::StdRng;
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::history::{Aggregate, Journal, Step, Written};
+use crate::{Gate, Moment, Seed};
 
 /// Writers that work at the same time, each on aggregates of its own.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +46,11 @@ const ROLLED_BACK: usize = 4;
 const DROPPED: usize = 9;
 
 /// One in so many events fails at first, and one in so many of those a second time: which ones is chance.
-const FAILING: u64 = 8;
+const FAILING: u32 = 8;
+
+/// One in so many events is asked for later, and so much.
+const DELAYED: u32 = 20;
+const DELAY: Duration = Duration::from_millis(400);
 
 impl Writers {
     /// Starts writing events for the plugin `recorder`; each writer keeps a journal `writer-N.jsonl` in the directory.
@@ -75,7 +82,7 @@ impl Writers {
             let journal = Journal::open(&directory.join(&name).with_extension("jsonl"), &name);
             let outbox = Outbox::writer_only(store.clone()).start().await.expect("the schema is there");
             tasks.spawn(async move {
-                self.write_one(&outbox, &name, &journal).await;
+                self.write_one(&outbox, &name, &journal, &Gate::open()).await;
                 outbox.shutdown().await;
             });
         }
@@ -84,16 +91,28 @@ impl Writers {
         }
     }
 
-    async fn write_one<S: TransactionalStore + Clone>(self, outbox: &Outbox<S>, name: &str, journal: &Journal) {
+    /// Writes as one of them, through somebody's own outbox, until it has committed its share.
+    ///
+    /// # Panics
+    /// When the database fails it without being expected to.
+    pub async fn write_one<S: TransactionalStore + Clone>(
+        self,
+        outbox: &Outbox<S>,
+        name: &str,
+        journal: &Journal,
+        gate: &Gate,
+    ) {
         let mut committed = 0;
-        let chance = RandomState::new();
+        let mut chance = Seed::of_this_run().choices_of(name);
+        let mut places = Places::default();
         for number in 1.. {
             if committed >= self.events.div_ceil(self.writers) {
                 return;
             }
             let transaction = format!("{name}/{number}");
-            let envelopes: Vec<Envelope> = (0..1 + number % 5).map(|part| self.envelope(name, number, part, &chance)).collect();
-            let events = envelopes.iter().map(written).collect();
+            let envelopes: Vec<Envelope> =
+                (0..1 + number % 5).map(|part| self.envelope(name, number, part, &mut chance)).collect();
+            let events = envelopes.iter().map(|envelope| places.take(envelope)).collect();
             journal.record(Step::Intent { transaction: transaction.clone(), events });
 
             let begun = match outbox.begin().await {
@@ -114,10 +133,12 @@ impl Writers {
                     assert!(ended.is_ok() || self.faults == Faults::Expected, "{ended:?}");
                 }
                 Ok((open, count)) => {
+                    gate.pass(Moment::Inserted).await;
                     journal.record(match open.commit().await {
                         Ok(()) => Step::Committed { transaction, sequences: Vec::new() },
                         Err(_) => Step::Unknown { transaction },
                     });
+                    gate.pass(Moment::HandedOver).await;
                     committed += count;
                 }
             }
@@ -126,23 +147,34 @@ impl Writers {
     }
 
     /// Event `part` of transaction `number`; the aggregates take turns.
-    fn envelope(self, writer: &str, number: usize, part: usize, chance: &RandomState) -> Envelope {
-        let drawn = chance.hash_one((number, part));
-        let succeeds_on = match (drawn.is_multiple_of(FAILING), (drawn / FAILING).is_multiple_of(FAILING)) {
+    fn envelope(self, writer: &str, number: usize, part: usize, chance: &mut StdRng) -> Envelope {
+        let succeeds_on = match (chance.random_ratio(1, FAILING), chance.random_ratio(1, FAILING)) {
             (true, true) => 3,
             (true, false) => 2,
             (false, _) => 1,
         };
         let payload = json!({ "succeeds_on": succeeds_on, "takes_ms": self.takes.as_millis() });
-        Envelope::new("Changed")
-            .aggregate("Account", format!("{writer}.{}", (number + part) % AGGREGATES))
-            .json(&payload)
-            .expect("a good envelope")
+        let envelope = Envelope::new("Changed").aggregate("Account", format!("{writer}.{}", (number + part) % AGGREGATES));
+        let envelope = if chance.random_ratio(1, DELAYED) { envelope.deliver_after(DELAY) } else { envelope };
+        envelope.json(&payload).expect("a good envelope")
     }
 }
 
-fn written(envelope: &Envelope) -> Written {
-    let kind = envelope.aggregate_type().as_str().to_owned();
-    let aggregate = envelope.aggregate_id().map(|id| Aggregate { kind, id: id.to_owned() });
-    Written { event_id: envelope.id(), aggregate, delayed: envelope.is_delayed() }
+/// What a writer knows of the order of what it writes, aggregate by aggregate.
+#[derive(Debug, Default)]
+pub struct Places(BTreeMap<Aggregate, u64>);
+
+impl Places {
+    /// The record of an event that is written next; the aggregate must be written by nobody else meanwhile.
+    pub fn take(&mut self, envelope: &Envelope) -> Written {
+        let kind = envelope.aggregate_type().as_str().to_owned();
+        let aggregate = envelope.aggregate_id().map(|id| Aggregate { kind, id: id.to_owned() });
+        let place = aggregate.clone().map_or(0, |aggregate| {
+            let next = self.0.entry(aggregate).or_default();
+            *next += 1;
+            *next
+        });
+        let not_before = envelope.is_delayed().then(|| envelope.available_at().as_micros());
+        Written { event_id: envelope.id(), aggregate, place, not_before }
+    }
 }

@@ -1,6 +1,7 @@
-//! Tells the log of every delivery, as one JSON object: what the tests prove histories with.
+//! Tells the log of the beginning and of the end of every call, as one JSON object each: what the tests prove histories with.
 //!
-//! `{"event_id":"…","aggregate":{"type":"Account","id":"7"},"sequence":4,"fence":1,"attempt":1,"ending":"done"}`
+//! `{"event_id":"…","aggregate":{"type":"Account","id":"7"},"sequence":4,"fence":1,"attempt":1}`
+//! `{"event_id":"…","fence":1,"ending":"done"}`
 
 use outbox_sdk::prelude::*;
 use serde_json::json;
@@ -17,19 +18,20 @@ struct Change {
     takes_ms: u64,
 }
 
-/// Tells before it works and answers: a host that is killed between the two delivers again, and both are on record.
+/// Tells before it works and before it answers: a host that is killed in between delivers again, and both calls are on record.
 fn record(event: &Event, change: Change) -> Answer {
-    let succeeds = event.attempt >= change.succeeds_on;
-    let delivery = json!({
+    let (succeeds, fence) = (event.attempt >= change.succeeds_on, fence(event)?);
+    let beginning = json!({
         "event_id": event.id,
         "aggregate": event.aggregate_id.as_ref().map(|id| json!({ "type": event.route.aggregate_type, "id": id })),
         "sequence": event.sequence,
-        "fence": fence(event)?,
+        "fence": fence,
         "attempt": event.attempt,
-        "ending": if succeeds { "done" } else { "failed" },
     });
-    info!("{delivery}");
+    info!("{beginning}");
     std::thread::sleep(Duration::from_millis(change.takes_ms));
+    let end = json!({ "event_id": event.id, "fence": fence, "ending": if succeeds { "done" } else { "failed" } });
+    info!("{end}");
     if succeeds { Ok(Done) } else { Err(Failure::retryable(format_args!("attempt {}", event.attempt))) }
 }
 

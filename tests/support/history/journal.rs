@@ -65,20 +65,31 @@ impl History {
         self.sort();
     }
 
-    /// Takes in the log of a host with `--log-format json` that runs the plugin `recorder`: its deliveries, and none of its other
-    /// lines.
+    /// Takes in the log of a host with `--log-format json` that runs the plugin `recorder`: its calls, and none of its other lines.
     ///
     /// # Panics
     /// When it cannot be read.
     pub fn read_host_log(&mut self, path: &Path, node: &str) {
         for text in read(path).lines() {
-            match host_log::delivery(text, node) {
+            match host_log::step(text, node) {
                 Ok(Some(line)) => self.lines.push(line),
                 Ok(None) => {}
                 Err(_) => self.torn += 1,
             }
         }
         self.sort();
+    }
+
+    /// Takes in every journal (`*.jsonl`) of a directory.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub fn read_all(&mut self, directory: &Path) {
+        for entry in fs::read_dir(directory).expect("the directory is there").flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "jsonl") {
+                self.read(&entry.path());
+            }
+        }
     }
 
     /// Takes in lines that are in no file.

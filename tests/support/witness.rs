@@ -1,0 +1,135 @@
+//! Somebody who watches hosts from outside, through the table alone.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use outbox::store::{Filter, Record};
+use outbox::time::{Clock, SystemClock};
+use outbox::{MySqlStore, PostgresStore, SqliteStore, Status, Store};
+use tokio::runtime::Runtime;
+
+use crate::history::{Fault, FaultKind, Held, Journal, Row, Step};
+
+/// Looks at a database that hosts work on, and keeps a journal of what is done to them: `witness.jsonl`.
+pub struct Witness {
+    store: Arc<dyn Store>,
+    journal: Journal,
+    clock: SystemClock,
+    /// What the connections live on.
+    runtime: Runtime,
+}
+
+/// What is being done to a host.
+#[must_use]
+#[derive(Debug)]
+pub struct Trouble {
+    host: String,
+    kind: FaultKind,
+    from: i64,
+    held: Held,
+    /// The process, when it can be looked at again.
+    process: Option<u32>,
+}
+
+impl Witness {
+    /// Of the database of this address; its journal goes into the directory. Not for use inside of a tokio runtime.
+    ///
+    /// # Panics
+    /// When the database does not answer.
+    #[must_use]
+    pub fn of(url: &str, directory: &Path) -> Self {
+        let runtime = Runtime::new().expect("threads can be started");
+        let store = runtime.block_on(open(url));
+        let journal = Journal::open(&directory.join("witness.jsonl"), "witness");
+        Self { store, journal, clock: SystemClock::default(), runtime }
+    }
+
+    /// Something is done to a host by `act`, from now on until [`over`](Self::over). What the host holds is looked at afterwards, when it
+    /// can change nothing any more.
+    pub fn trouble(&self, host: &str, kind: FaultKind, process: u32, act: impl FnOnce()) -> Trouble {
+        let from = self.clock.now().as_micros();
+        act();
+        Trouble { host: host.to_owned(), kind, from, held: Held::Claims(self.held(process)), process: Some(process) }
+    }
+
+    /// The same, while the database itself is away.
+    pub fn unseen(&self, host: &str, kind: FaultKind, act: impl FnOnce()) -> Trouble {
+        let from = self.clock.now().as_micros();
+        act();
+        Trouble { host: host.to_owned(), kind, from, held: Held::Unseen, process: None }
+    }
+
+    /// The trouble ends: call it just before it does. Returns how many events the host held.
+    pub fn over(&self, mut trouble: Trouble) -> usize {
+        if let (Held::Claims(claims), Some(process)) = (&mut trouble.held, trouble.process)
+            && trouble.kind == FaultKind::CutOff
+        {
+            // It went on meanwhile, as far as it could.
+            claims.extend(self.held(process));
+            claims.sort_unstable();
+            claims.dedup();
+        }
+        let held = match &trouble.held {
+            Held::Claims(claims) => claims.len(),
+            Held::Unseen => 0,
+        };
+        let Trouble { host, kind, from, held: claims, .. } = trouble;
+        self.journal.record(Step::Fault(Fault { host, kind, from, held: claims }));
+        held
+    }
+
+    /// Writes down the whole table.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub fn record_table(&self) {
+        let rows = self.rows(&Filter::default()).iter().map(Row::from).collect();
+        self.journal.record(Step::Table { rows });
+    }
+
+    /// The rows that a filter lets through, in the order of insertion.
+    ///
+    /// # Panics
+    /// When they cannot be read.
+    #[must_use]
+    pub fn rows(&self, filter: &Filter) -> Vec<Record> {
+        self.runtime.block_on(self.store.list(filter, u32::MAX)).expect("the table can be read")
+    }
+
+    /// The store that it looks through.
+    #[must_use]
+    pub fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    /// Runs something on the threads of its store.
+    pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// The events that hosts of this process hold, each with its claim. A host that is not in the list of hosts yet may be of this
+    /// process.
+    fn held(&self, process: u32) -> Vec<(outbox::EventId, u64)> {
+        let nodes = self.runtime.block_on(self.store.nodes()).expect("the hosts can be listed");
+        let theirs =
+            |owner: &str| nodes.iter().find(|node| node.owner == owner).is_none_or(|node| ends_with(&node.label, process));
+        let unfinished = [Status::New, Status::Retry].map(|status| Filter { status: Some(status), ..Filter::default() });
+        let rows = unfinished.iter().flat_map(|filter| self.rows(filter));
+        rows.filter(|row| row.locked_by.as_deref().is_some_and(theirs)).map(|row| (row.event_id, row.claim_seq)).collect()
+    }
+}
+
+/// A host's label ends with the number of its process.
+fn ends_with(label: &str, process: u32) -> bool {
+    label.rsplit(' ').next() == Some(&process.to_string())
+}
+
+async fn open(url: &str) -> Arc<dyn Store> {
+    let there = "the database is there";
+    match url.split(':').next().unwrap_or_default() {
+        "sqlite" => Arc::new(SqliteStore::open(url).await.expect(there)),
+        "postgres" => Arc::new(PostgresStore::connect(url).await.expect(there)),
+        "mysql" => Arc::new(MySqlStore::connect(url).await.expect(there)),
+        scheme => panic!("no store for {scheme}"),
+    }
+}
