@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod bulk;
+mod chaos;
 mod claims;
 mod common;
 mod dispatch;
@@ -18,6 +19,7 @@ mod queues;
 mod receipts;
 mod rolling;
 mod routes;
+mod slow_commit;
 mod sweep;
 mod total_order;
 mod two_databases;
@@ -82,6 +84,7 @@ on_every_database! {
     order::a_stop_gives_back_what_waits_in_lines,
     order::events_of_a_paused_route_wait_until_it_is_resumed,
     order::a_done_event_leaves_no_row_when_that_is_asked_for,
+    slow_commit::events_of_a_commit_that_outlasts_their_leases_are_delivered_once,
 }
 
 /// Facts about transactions that are open beside each other, which SQLite does not have.

@@ -93,7 +93,8 @@ async fn call(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found
     let call = async { found.registration.listener.call(visit).await };
     let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
     loop {
-        let Some(lease_end) = delivery.mark.lease_end() else {
+        // A timeout polls first: an event whose lease ended while it waited for an interceptor or a place would be delivered.
+        let Some(lease_end) = delivery.mark.lease_end().filter(|end| *end > Instant::now()) else {
             return lost(shared, delivery, "while its listener was at work");
         };
         match tokio::time::timeout_at(deadline.min(lease_end).into(), &mut call).await {
