@@ -4,6 +4,7 @@
 
 mod breaker;
 mod outcome;
+mod owner;
 mod registry;
 mod retry;
 
@@ -15,6 +16,7 @@ use futures_util::future::BoxFuture;
 pub use breaker::{Breaker, BreakerConfig};
 pub(crate) use outcome::panic_text;
 pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome};
+pub use owner::Owner;
 pub use registry::{Found, Listeners, Registration, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
-use super::{Breaker, BreakerConfig, Listener, RetryPolicy};
+use super::{Breaker, BreakerConfig, Listener, Owner, RetryPolicy};
 use crate::event::Route;
 
 /// One listener and how it wants to be called.
@@ -78,8 +78,8 @@ pub struct Found {
     pub registration: Registration,
     /// What its last calls came to.
     pub breaker: Breaker,
-    /// Who registered it: the plugin's name, or `native`.
-    pub owner: Arc<str>,
+    /// Who registered it.
+    pub owner: Owner,
     /// Free places, when the number of calls at once is bounded.
     pub places: Option<tokio::sync::Semaphore>,
 }
@@ -97,9 +97,9 @@ pub struct RouteConflict {
     /// The route.
     pub route: Route,
     /// Who has it.
-    pub holder: Arc<str>,
+    pub holder: Owner,
     /// Who wanted it.
-    pub newcomer: Arc<str>,
+    pub newcomer: Owner,
 }
 
 type Table = HashMap<Route, Arc<Found>, foldhash::fast::RandomState>;
@@ -150,23 +150,34 @@ impl Listeners {
     ///
     /// # Errors
     /// When somebody else answers one of the routes, or one is given twice. Then nothing has changed.
-    pub fn replace(&self, owner: &str, registrations: Vec<Registration>) -> Result<(), RouteConflict> {
-        let owner: Arc<str> = Arc::from(owner);
+    pub fn replace(&self, owner: impl Into<Owner>, registrations: Vec<Registration>) -> Result<(), RouteConflict> {
+        self.replace_all([(owner.into(), registrations)])
+    }
+
+    /// [`replace`](Self::replace) for several owners in one step, so that a route that goes from one of them to another is
+    /// never without a listener.
+    ///
+    /// # Errors
+    /// When somebody else answers one of the routes, or one is given twice. Then nothing has changed.
+    pub fn replace_all(&self, changes: impl IntoIterator<Item = (Owner, Vec<Registration>)>) -> Result<(), RouteConflict> {
+        let changes: Vec<(Owner, Vec<Registration>)> = changes.into_iter().collect();
         let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut table: Table = (**self.table.load()).clone();
-        table.retain(|_, found| found.owner != owner);
-        for registration in registrations {
-            let route = registration.route.clone();
-            if let Some(holder) = table.get(&route) {
-                return Err(RouteConflict { route, holder: holder.owner.clone(), newcomer: owner });
+        table.retain(|_, found| changes.iter().all(|(owner, _)| found.owner != *owner));
+        for (owner, registrations) in changes {
+            for registration in registrations {
+                let route = registration.route.clone();
+                if let Some(holder) = table.get(&route) {
+                    return Err(RouteConflict { route, holder: holder.owner.clone(), newcomer: owner });
+                }
+                let found = Found {
+                    breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
+                    places: registration.concurrency.map(tokio::sync::Semaphore::new),
+                    registration,
+                    owner: owner.clone(),
+                };
+                table.insert(route, Arc::new(found));
             }
-            let found = Found {
-                breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
-                places: registration.concurrency.map(tokio::sync::Semaphore::new),
-                registration,
-                owner: owner.clone(),
-            };
-            table.insert(route, Arc::new(found));
         }
         remembered.extend(table.keys().cloned());
         self.table.store(Arc::new(table));
@@ -179,15 +190,16 @@ impl Listeners {
     ///
     /// # Errors
     /// When somebody answers the route already. Then nothing has changed.
-    pub fn add(&self, owner: &str, registration: Registration) -> Result<(), RouteConflict> {
+    pub fn add(&self, owner: impl Into<Owner>, registration: Registration) -> Result<(), RouteConflict> {
+        let owner = owner.into();
         let mut registrations: Vec<Registration> =
-            self.table.load().values().filter(|found| &*found.owner == owner).map(|found| found.registration.clone()).collect();
+            self.table.load().values().filter(|found| found.owner == owner).map(|found| found.registration.clone()).collect();
         registrations.push(registration);
         self.replace(owner, registrations)
     }
 
     /// Takes away everything that `owner` answers. Events of its routes are parked until somebody answers them again.
-    pub fn remove(&self, owner: &str) {
+    pub fn remove(&self, owner: impl Into<Owner>) {
         self.replace(owner, Vec::new()).expect("nothing is added, so nothing conflicts");
     }
 
@@ -353,6 +365,40 @@ mod tests {
         assert!(listeners.gives_up_any([&paid].into_iter()));
         listeners.remember([paid.clone()]);
         assert!(!listeners.gives_up_any([&paid].into_iter()));
+    }
+
+    #[test]
+    fn no_plugin_replaces_native_listeners_whatever_its_name() {
+        let listeners = Listeners::default();
+        let placed = Route::new("Order", "OrderPlaced").expect("valid");
+        listeners.replace(Owner::Native, vec![registration("Order", "OrderPlaced")]).expect("free");
+        for name in ["native", "native code", ""] {
+            listeners.replace(name, vec![registration("Order", "OrderPaid")]).expect("free");
+            listeners.remove(name);
+            assert!(listeners.find(&placed).is_some_and(|found| found.owner == Owner::Native), "{name}");
+        }
+        let error = listeners.replace("native", vec![registration("Order", "OrderPlaced")]).expect_err("taken");
+        assert!(error.to_string().contains("answered by native code; native cannot"), "{error}");
+    }
+
+    #[test]
+    fn several_owners_change_in_one_step_or_not_at_all() {
+        let listeners = Listeners::default();
+        let [placed, paid] = ["OrderPlaced", "OrderPaid"].map(|name| Route::new("Order", name).expect("valid"));
+        let owner = |route: &Route| listeners.find(route).map(|found| found.owner.to_string());
+        listeners.replace("a", vec![registration("Order", "OrderPlaced")]).expect("free");
+        listeners.replace("b", vec![registration("Order", "OrderPaid")]).expect("free");
+        let before = *listeners.changes().borrow();
+
+        let exchange = [("a", "OrderPaid"), ("b", "OrderPlaced")];
+        let exchange = exchange.map(|(owner, name)| (Owner::from(owner), vec![registration("Order", name)]));
+        listeners.replace_all(exchange).expect("each takes what the other gives up");
+        assert_eq!((owner(&placed).as_deref(), owner(&paid).as_deref()), (Some("b"), Some("a")));
+        assert_eq!(*listeners.changes().borrow(), before + 1);
+
+        let both = ["a", "b"].map(|owner| (Owner::from(owner), vec![registration("Order", "OrderPlaced")]));
+        listeners.replace_all(both).expect_err("two listeners for one route");
+        assert_eq!((owner(&placed).as_deref(), owner(&paid).as_deref()), (Some("b"), Some("a")), "all or nothing");
     }
 
     #[test]

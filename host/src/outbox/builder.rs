@@ -10,7 +10,7 @@ use crate::bell;
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared};
 use crate::event::{NameError, Route};
 use crate::health::Health;
-use crate::listener::{BreakerConfig, Exponential, Listener, Listeners, Registration, RetryPolicy, RouteConflict};
+use crate::listener::{BreakerConfig, Exponential, Listener, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
 use crate::order::{Lanes, Order, OrderConfig};
 use crate::poller::PollerConfig;
 use crate::purge::{OnDone, Purge, PurgeConfig};
@@ -212,7 +212,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
         }
         store.check_schema().await?;
         let listeners = Arc::new(Listeners::with_breaker(self.breaker));
-        listeners.replace("native", self.listeners.map_err(StartError::Route)?)?;
+        listeners.replace(Owner::Native, self.listeners.map_err(StartError::Route)?)?;
         if self.mode != Mode::WriterOnly {
             routes::learn(&*store, &listeners).await?;
         }

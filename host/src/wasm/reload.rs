@@ -22,7 +22,7 @@ use super::status::{PluginState, PluginStatus};
 use super::watch::Watch;
 use crate::chain;
 use crate::health::Health;
-use crate::listener::Listeners;
+use crate::listener::{Listeners, Owner};
 use crate::units::duration;
 
 /// A kept instance that nobody came for is dropped after so long.
@@ -202,7 +202,8 @@ impl Room {
         let now = Instant::now();
         let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for status in &mut list {
-            let paused = |found: Arc<crate::listener::Found>| *found.owner == *status.name && found.breaker.is_open(now);
+            let owner = Owner::from(&*status.name);
+            let paused = |found: Arc<crate::listener::Found>| found.owner == owner && found.breaker.is_open(now);
             if status.routes.iter().filter_map(|route| self.listeners.find(route)).any(paused) {
                 status.state = PluginState::Paused;
             }
@@ -241,7 +242,7 @@ impl Room {
                 return true;
             }
             if let Some(serving) = &entry.serving {
-                self.listeners.remove(name);
+                self.listeners.remove(&**name);
                 tracing::info!(
                     plugin = name.as_str(),
                     digest = &serving.key.digest[..12],
@@ -336,7 +337,8 @@ impl Room {
     fn seat_waiting(&self, plugins: &mut BTreeMap<String, Entry>) {
         for (name, entry) in plugins {
             let Some(Fault { key: Some(key), waiting: Some(plugin), .. }) = &entry.fault else { continue };
-            let taken = |route| self.listeners.find(route).is_some_and(|found| *found.owner != **name);
+            let owner = Owner::from(&**name);
+            let taken = |route| self.listeners.find(route).is_some_and(|found| found.owner != owner);
             if !plugin.routes.iter().any(taken) {
                 let (key, plugin) = (key.clone(), plugin.clone());
                 self.seat(name, entry, plugin, key, Instant::now());

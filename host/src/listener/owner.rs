@@ -1,0 +1,32 @@
+//! Who a listener belongs to.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Who registered a listener. Only its owner replaces or removes it.
+///
+/// A text always names a plugin, so no file name can stand for the application's own listeners.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Owner {
+    /// The application that embeds the host.
+    Native,
+    /// The plugin of this name.
+    Plugin(Arc<str>),
+}
+
+impl From<&str> for Owner {
+    /// The plugin of this name.
+    fn from(name: &str) -> Self {
+        Self::Plugin(Arc::from(name))
+    }
+}
+
+/// `native code`, which is no plugin's name because of its space, or the plugin's name.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native code",
+            Self::Plugin(name) => name,
+        })
+    }
+}
