@@ -64,6 +64,8 @@ async fn a_hundred_swaps_under_load_lose_nothing_and_deliver_nothing_twice() {
 async fn events_wait_while_their_plugin_is_away_and_go_on_when_it_is_back() {
     let (directory, noop) = (Directory::new(), sample("noop"));
     directory.put("noop.wasm", &noop);
+    // A directory that has lost all of its plugins changes nothing.
+    directory.put("trouble.wasm", &sample("trouble"));
     let (_db, store) = database().await;
     let outbox = host(store.clone(), &directory).await;
     let plugins = outbox.plugins().expect("a directory was given");
@@ -96,5 +98,27 @@ async fn a_route_is_remembered_over_a_restart_without_its_plugin() {
         store.get(id).await.expect("reads").expect("the row is there").parked.is_some()
     })
     .await;
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_nobody_answers_wait_while_a_plugin_is_in_fault_and_no_longer() {
+    let (directory, trouble) = (Directory::new(), sample("trouble"));
+    directory.put("noop.wasm", &sample("noop"));
+    directory.put("trouble.wasm", &trouble[..trouble.len() / 2]);
+    let (_db, store) = database().await;
+    let outbox = host(store.clone(), &directory).await;
+    let row = async |id| store.get(id).await.expect("reads").expect("the row is there");
+    let id = commit(&outbox, vec![event("Trouble", "Done", "1")]).await[0];
+    eventually("the event is parked", async || row(id).await.parked.is_some()).await;
+    let reason = row(id).await.parked.unwrap_or_default();
+    assert!(reason.contains("the plugin trouble does not serve"), "{reason}");
+
+    directory.put("trouble.wasm", &trouble);
+    outbox.plugins().expect("a directory was given").rescan().await;
+
+    eventually("the event is done", async || row(id).await.status == Status::Done).await;
+    let unknown = commit(&outbox, vec![event("Nobody", "Answers", "1")]).await[0];
+    eventually("nothing is in fault, so nothing is waited for", async || row(unknown).await.status == Status::Dead).await;
     outbox.shutdown().await;
 }

@@ -53,6 +53,11 @@ impl Cache {
         Ok(Self { dir: dir.to_owned(), key: key(dir)? })
     }
 
+    /// Whether there is a compiled component for these bytes. That it can be used is known only when it is loaded.
+    pub(super) fn has(&self, engine: &wasmtime::Engine, digest: &str) -> bool {
+        fs::symlink_metadata(self.path(engine, digest)).is_ok()
+    }
+
     /// The compiled component for these bytes, if it is there and nobody touched it.
     pub(super) fn load(&self, engine: &wasmtime::Engine, digest: &str) -> Option<Component> {
         let path = self.path(engine, digest);
@@ -110,6 +115,19 @@ impl Cache {
         mac.update(&[0]);
         mac.update(compiled);
         mac
+    }
+}
+
+/// The same compiled component for another engine of this process.
+///
+/// # Errors
+/// When the two engines compile differently.
+pub(super) fn copied(component: &Component, engine: &wasmtime::Engine) -> wasmtime::Result<Component> {
+    let compiled = component.serialize()?;
+    #[expect(unsafe_code, reason = "these bytes never left this function")]
+    // SAFETY: the bytes are our compiler's, from `Component::serialize` one line above.
+    unsafe {
+        Component::deserialize(engine, compiled)
     }
 }
 

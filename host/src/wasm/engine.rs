@@ -12,7 +12,9 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, OperatorCost, Poolin
 use super::bindings::Listener;
 use super::capability::State;
 use super::error::LoadError;
+use super::machine::Machine;
 use super::manifest::MAX_MEMORY;
+use super::probe::slots_come_back_clean;
 
 /// Guests that compute are made to give way this often. Half of it costs an idle host half a percent of a core.
 const TICK: Duration = Duration::from_millis(10);
@@ -20,12 +22,15 @@ const TICK: Duration = Duration::from_millis(10);
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
 const SMALL_RESERVATION: u64 = 256 << 20;
 
-/// Whether memory is cleaned page by page with the kernel's help: twice as fast, but pages that were swapped out keep what an
-/// earlier guest wrote (wasmtime#14357).
+/// Whether memory is cleaned page by page with the kernel's help: twice as fast, but it rests on what the kernel says of its
+/// pages. A page that is away meanwhile (swapped out, or being moved) keeps what an earlier guest wrote (wasmtime#14357).
+///
+/// Tables, whose elements are functions, are never cleaned this way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PagemapScan {
-    /// Where the kernel can and the machine has no swap. The default.
+    /// Where the kernel can, the machine neither swaps nor moves pages between NUMA nodes, and a trial at the start finds every
+    /// slot clean. Given up as soon as swap appears. The default.
     #[default]
     Auto,
     /// Never.
@@ -39,7 +44,8 @@ pub struct Engine {
     /// Taken while a component is compiled: one at a time, so that compiling takes at most its share of the machine.
     pub(super) compiling: tokio::sync::Mutex<()>,
     pub(super) workers: usize,
-    scans_pages: bool,
+    machine: Machine,
+    pub(super) scans_pages: bool,
     kept: Arc<AtomicUsize>,
     max_kept: usize,
 }
@@ -56,21 +62,45 @@ impl Engine {
     /// # Errors
     /// When this machine cannot run WebAssembly at all.
     pub fn new(workers: usize, pagemap_scan: PagemapScan) -> Result<Arc<Self>, LoadError> {
+        Self::on(Machine::default(), workers, pagemap_scan)
+    }
+
+    /// [`new`](Self::new) on a machine that tells of itself in other files.
+    pub(super) fn on(machine: Machine, workers: usize, pagemap_scan: PagemapScan) -> Result<Arc<Self>, LoadError> {
         let workers = workers.max(1);
         let max_kept = 3 * workers;
         // A call uses one slot, a kept instance one, and a few are for loading and for slots not yet given back.
         let slots = u32::try_from(workers + max_kept + 8).unwrap_or(u32::MAX).min(4_096);
-        let scans_pages = pagemap_scan == PagemapScan::Auto && !has_swap();
-        let wasm = allocate(slots, scans_pages).map_err(LoadError::Engine)?;
+        let may_scan = pagemap_scan == PagemapScan::Auto
+            && PoolingAllocationConfig::is_pagemap_scan_available()
+            && machine.takes_pages_away().is_none();
+        let scanning = if may_scan { scanning(slots).map_err(LoadError::Engine)? } else { None };
+        let scans_pages = scanning.is_some();
+        let wasm = scanning.map_or_else(|| allocate(slots, Reset::ByHand).map(|(wasm, _)| wasm), Ok);
+        let wasm = wasm.map_err(LoadError::Engine)?;
         let linker = link(&wasm).map_err(LoadError::Engine)?;
         tick(&wasm).map_err(|source| LoadError::Engine(source.into()))?;
         let kept = Arc::default();
-        Ok(Arc::new(Self { wasm, linker, compiling: tokio::sync::Mutex::new(()), workers, scans_pages, kept, max_kept }))
+        Ok(Arc::new(Self {
+            wasm,
+            linker,
+            compiling: tokio::sync::Mutex::new(()),
+            workers,
+            machine,
+            scans_pages,
+            kept,
+            max_kept,
+        }))
     }
 
-    /// Whether swap came while pages are cleaned with the kernel's help, which then leaves some as they are.
-    pub(super) fn is_leaking(&self) -> bool {
-        self.scans_pages && has_swap()
+    /// Why pages can no longer be cleaned with the kernel's help, though they are.
+    pub(super) fn leaks(&self) -> Option<&'static str> {
+        if self.scans_pages { self.machine.takes_pages_away() } else { None }
+    }
+
+    /// The same sandbox, empty, that cleans pages without the kernel's help.
+    pub(super) fn without_scan(&self) -> Result<Arc<Self>, LoadError> {
+        Self::on(self.machine.clone(), self.workers, PagemapScan::Off)
     }
 
     /// Room to keep one more instance; `None` when so many are kept that new calls might find no slot.
@@ -92,22 +122,49 @@ impl Drop for KeptPlace {
     }
 }
 
-/// The best allocator that this machine has room for. A slot reserves about 6 GiB of addresses, which some containers forbid.
-fn allocate(slots: u32, scans_pages: bool) -> wasmtime::Result<wasmtime::Engine> {
+/// How a slot is cleaned for its next guest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reset {
+    /// The first bytes are overwritten, the others given back to the kernel.
+    ByHand,
+    /// The kernel is asked which pages were written, and only those are overwritten.
+    ByScan,
+}
+
+/// A pool that cleans with the kernel's help, if on this kernel it cleans.
+fn scanning(slots: u32) -> wasmtime::Result<Option<wasmtime::Engine>> {
+    let (wasm, pooled) = allocate(slots, Reset::ByScan)?;
+    if !pooled {
+        return Ok(None);
+    }
+    match slots_come_back_clean(&wasm) {
+        Ok(()) => Ok(Some(wasm)),
+        Err(found) => {
+            tracing::warn!(
+                "plugins: memory is cleaned without the kernel's help, at half the speed, since a trial failed: {found}"
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// The best allocator that this machine has room for, and whether that is a pool. A slot reserves about 6 GiB of addresses,
+/// which some containers forbid.
+fn allocate(slots: u32, reset: Reset) -> wasmtime::Result<(wasmtime::Engine, bool)> {
     let mut pooling = config();
-    pooling.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots, scans_pages)));
+    pooling.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots, reset)));
     let refused = match wasmtime::Engine::new(&pooling) {
-        Ok(engine) => return Ok(engine),
+        Ok(engine) => return Ok((engine, true)),
         Err(refused) => refused,
     };
     pooling.memory_reservation(SMALL_RESERVATION);
     if let Ok(engine) = wasmtime::Engine::new(&pooling) {
         tracing::info!("plugins: reserving 256 MiB of addresses per memory, since 4 GiB were refused: {refused}");
-        return Ok(engine);
+        return Ok((engine, true));
     }
     let engine = wasmtime::Engine::new(config().memory_reservation(SMALL_RESERVATION))?;
     tracing::warn!("plugins: without a pool of instances (calls cost twice as much), since it was refused: {refused}");
-    Ok(engine)
+    Ok((engine, false))
 }
 
 fn config() -> Config {
@@ -132,7 +189,7 @@ fn config() -> Config {
     config
 }
 
-fn pool(slots: u32, scans_pages: bool) -> PoolingAllocationConfig {
+fn pool(slots: u32, reset: Reset) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
         // A Python guest has 14 core instances.
@@ -149,18 +206,14 @@ fn pool(slots: u32, scans_pages: bool) -> PoolingAllocationConfig {
         .max_core_instance_size(4 << 20)
         .max_memory_size(MAX_MEMORY.as_usize())
         .max_unused_warm_slots(slots / 4)
-        // Cleaned by hand instead of given back to the kernel: that stops every other core to tell it of the change.
-        .linear_memory_keep_resident(8 << 20)
-        .table_keep_resident(MAX_TABLE_ELEMENTS * size_of::<usize>());
-    if scans_pages {
-        pool.pagemap_scan(Enabled::Auto);
-    }
+        // Cleaned instead of given back to the kernel: that stops every other core to tell it of the change.
+        .linear_memory_keep_resident(8 << 20);
+    match reset {
+        Reset::ByHand => pool.table_keep_resident(MAX_TABLE_ELEMENTS * size_of::<usize>()),
+        // A function of an earlier guest that is left in a table is a way out of the sandbox: tables are given back whole.
+        Reset::ByScan => pool.table_keep_resident(0).pagemap_scan(Enabled::Auto),
+    };
     pool
-}
-
-/// Whether the machine swaps; yes when it cannot be told.
-fn has_swap() -> bool {
-    std::fs::read_to_string("/proc/swaps").map_or(true, |swaps| swaps.lines().skip(1).any(|line| !line.trim().is_empty()))
 }
 
 /// Everything that a guest may import.

@@ -67,7 +67,25 @@ pub enum LoadError {
         /// What is wrong and what is allowed.
         reason: String,
     },
-    /// A value of the manifest's `[config]` comes from elsewhere, and is not there.
+    /// The file's name is no plugin's name.
+    #[error("{file:?} is not loaded: a plugin's name has 1 to 64 letters, digits, `.`, `_` and `-` of ASCII; rename the file")]
+    Name {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The manifest asks for another component.
+    #[error("{file} has the digest {found}, and its manifest {manifest} asks for {wanted}: the pair is loaded once both match")]
+    Digest {
+        /// The component file.
+        file: PathBuf,
+        /// The manifest, or the section of the host's configuration.
+        manifest: String,
+        /// The digest of the manifest.
+        wanted: String,
+        /// The digest of the file.
+        found: String,
+    },
+    /// A value of the manifest's `[config]` comes from elsewhere, and is not there or must not be read.
     #[error("config.{key} of {plugin}.toml has no value: {reason}")]
     Config {
         /// The plugin.

@@ -2,9 +2,9 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 
@@ -14,7 +14,6 @@ use super::error::LoadError;
 pub(super) const MAX_FILE_BYTES: u64 = 32 << 20;
 /// A bare header: eight bytes that are a valid, empty component.
 const HEADER_BYTES: usize = 8;
-const SETTLE: Duration = Duration::from_millis(200);
 
 /// The bytes of a component, and their name.
 #[derive(Clone)]
@@ -25,21 +24,14 @@ pub(super) struct Bytes {
     pub(super) digest: String,
 }
 
-/// Whether the file was seen to be complete, by a watcher that waited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
-    Yes,
-    No,
-}
-
 impl Bytes {
     pub(super) fn of(file: &Path, bytes: Vec<u8>) -> Self {
         let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(&bytes));
         Self { file: file.to_owned(), bytes, digest }
     }
 
-    /// Reads a file of the directory. Blocks, for 200 ms at least when the file has not settled.
-    pub(super) fn read(dir: &Path, file: &Path, settled: Settled) -> Result<Self, LoadError> {
+    /// Reads a file of the directory. Blocks.
+    pub(super) fn read(dir: &Path, file: &Path) -> Result<Self, LoadError> {
         let read = |source| LoadError::Read { file: file.to_owned(), source };
         let mut opened = open(dir, file)?;
         let before = opened.metadata().map_err(read)?;
@@ -48,9 +40,6 @@ impl Bytes {
         }
         if before.len() > MAX_FILE_BYTES {
             return Err(LoadError::TooLarge { file: file.to_owned(), bytes: before.len() });
-        }
-        if settled == Settled::No {
-            std::thread::sleep(SETTLE);
         }
         let mut bytes = Vec::with_capacity(usize::try_from(before.len()).expect("at most 32 MiB"));
         // One byte more than allowed: the file may have grown since.
@@ -106,7 +95,10 @@ pub(super) fn open(dir: &Path, file: &Path) -> Result<File, LoadError> {
         .map_err(read)
 }
 
-/// What changes when somebody writes.
-pub(super) fn stamp(metadata: &Metadata) -> (u64, Option<SystemTime>) {
-    (metadata.len(), metadata.modified().ok())
+/// What changes when somebody writes a file, or puts another one in its place.
+pub(super) type Stamp = (u64, u64, u64, Option<SystemTime>);
+
+/// The file's stamp.
+pub(super) fn stamp(metadata: &Metadata) -> Stamp {
+    (metadata.dev(), metadata.ino(), metadata.len(), metadata.modified().ok())
 }

@@ -1,6 +1,6 @@
 //! From bytes to a plugin: scanned, compiled, compared, linked, described. Each step has its own error.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +12,15 @@ use super::bindings::exports::outbox::listener::handler::Description;
 use super::cache::Cache;
 use super::capability::Identity;
 use super::contract;
+use super::directory::Written;
 use super::ending::{Ended, explain};
 use super::engine::{Engine, MAX_TABLE_ELEMENTS};
 use super::error::LoadError;
 use super::file::Bytes;
 use super::limits::INIT_FUEL;
-use super::manifest::{Limits, Manifest, Resolve};
+use super::manifest::{Limits, Manifest};
 use super::plugin::{Linked, Plugin};
+use super::references::{Place, References};
 use super::scan::scan;
 use super::text::keepable;
 use crate::event::Route;
@@ -32,7 +34,9 @@ const MAX_ROUTES: usize = 1_000;
 pub(super) struct Loaded {
     pub(super) plugin: Arc<Plugin>,
     pub(super) imports: Vec<String>,
+    /// How long it took to compile the component, or to read what was compiled before.
     pub(super) compile: Duration,
+    pub(super) was_compiled: bool,
 }
 
 /// What a load needs beside the bytes.
@@ -40,15 +44,17 @@ pub(super) struct Loaded {
 pub(super) struct Loader {
     pub(super) engine: Arc<Engine>,
     pub(super) cache: Option<Arc<Cache>>,
-    pub(super) resolve: Resolve,
+    pub(super) references: References,
 }
 
 impl Loader {
     /// Makes a plugin of these bytes. Nothing that runs is touched.
-    pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, manifest: Manifest) -> Result<Loaded, LoadError> {
-        let config = self.config(name, &manifest)?;
+    pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, written: Written) -> Result<Loaded, LoadError> {
+        let place = written.place;
+        let manifest = accepted(name, &bytes, &written)?;
+        let config = self.config(name, place, &manifest)?;
         let started = Instant::now();
-        let component = self.compile(bytes.clone()).await?;
+        let (component, was_compiled) = self.compile(bytes.clone()).await?;
         let compile = started.elapsed();
         let file = bytes.file.as_path();
         let differences = contract::differences(&component);
@@ -72,37 +78,64 @@ impl Loader {
         let routes = routes(file, &description)?;
         let Description { name: described_name, version, .. } = description;
         let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes });
-        Ok(Loaded { plugin, imports: contract::imports(&component), compile })
+        Ok(Loaded { plugin, imports: contract::imports(&component), compile, was_compiled })
     }
 
-    fn config(&self, name: &str, manifest: &Manifest) -> Result<std::collections::BTreeMap<String, String>, LoadError> {
-        let resolve = |(key, value): (&String, &String)| match self.resolve.text(value) {
+    /// Whether the component has been compiled before, and need not be now.
+    pub(super) fn is_compiled(&self, digest: &str) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.has(&self.engine.wasm, digest))
+    }
+
+    fn config(&self, name: &str, place: Place, manifest: &Manifest) -> Result<BTreeMap<String, String>, LoadError> {
+        let resolve = |(key, value): (&String, &String)| match self.references.text(name, place, value) {
             Ok(value) => Ok((key.clone(), value)),
             Err(reason) => Err(LoadError::Config { plugin: name.to_owned(), key: key.clone(), reason }),
         };
         manifest.config.iter().map(resolve).collect()
     }
 
-    /// Compiles on a thread of its own, one component at a time, unless the cache has it.
-    async fn compile(&self, bytes: Arc<Bytes>) -> Result<Component, LoadError> {
+    /// Compiles on a thread of its own, one component at a time, unless the cache has it; true when it had.
+    async fn compile(&self, bytes: Arc<Bytes>) -> Result<(Component, bool), LoadError> {
         let turn = self.engine.compiling.lock().await;
         let (engine, cache) = (self.engine.wasm.clone(), self.cache.clone());
         let file = bytes.file.clone();
         let compiled = tokio::task::spawn_blocking(move || {
             if let Some(component) = cache.as_ref().and_then(|cache| cache.load(&engine, &bytes.digest)) {
-                return Ok(component);
+                return Ok((component, true));
             }
             scan(&bytes)?;
             let component = Component::from_binary(&engine, &bytes.bytes).map_err(|error| refused(&bytes, &error))?;
             if let Some(cache) = cache {
                 cache.store(&engine, &bytes.digest, &component);
             }
-            Ok(component)
+            Ok((component, false))
         })
         .await;
         drop(turn);
         compiled.unwrap_or_else(|panic| Err(LoadError::Compile { file, reason: format!("the compiler gave up ({panic})") }))
     }
+}
+
+/// The manifest, if name, manifest and bytes go together.
+pub(super) fn accepted(name: &str, bytes: &Bytes, written: &Written) -> Result<Manifest, LoadError> {
+    if !is_plugin_name(name) {
+        return Err(LoadError::Name { file: bytes.file.clone() });
+    }
+    let manifest = written.checked(&bytes.file)?;
+    match &manifest.digest {
+        Some(wanted) if *wanted != bytes.digest => Err(LoadError::Digest {
+            file: bytes.file.clone(),
+            manifest: written.stands(&bytes.file),
+            wanted: wanted.clone(),
+            found: bytes.digest.clone(),
+        }),
+        _ => Ok(manifest.clone()),
+    }
+}
+
+/// A name that reads the same in logs, paths, metrics and sections of a configuration.
+fn is_plugin_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
 fn refused(bytes: &Bytes, error: &wasmtime::Error) -> LoadError {

@@ -1,7 +1,6 @@
 //! What the operator grants a plugin and asks of it: `NAME.toml` beside `NAME.wasm`, or `[plugins.NAME]` of the host's file.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,10 @@ pub(super) const MAX_MEMORY: ByteSize = ByteSize::mib(256);
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Manifest {
+    /// SHA-256 of the component, 64 hex digits in lower case: another component is held back until file and manifest match.
+    /// `None` for whichever lies there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// How long one instance of the guest lives. Default: one event.
     pub isolation: Isolation,
     /// What one call may use.
@@ -125,6 +128,7 @@ fn max_calls() -> u32 {
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
 struct Written {
+    digest: Option<String>,
     isolation: Isolation,
     limits: Limits,
     retry: Option<Retry>,
@@ -141,7 +145,7 @@ impl TryFrom<Written> for Manifest {
 
     /// Checks everything and reports all faults together.
     fn try_from(written: Written) -> Result<Self, String> {
-        let Written { isolation, limits, retry, config, .. } = written;
+        let Written { digest, isolation, limits, retry, config, .. } = written;
         let mut faults = Vec::new();
         for (key, given) in [
             ("emit", written.emit.is_some()),
@@ -153,6 +157,12 @@ impl TryFrom<Written> for Manifest {
             if given {
                 faults.push(format!("`{key}` is not supported by this version; remove it"));
             }
+        }
+        let digest = digest.map(|digest| digest.to_ascii_lowercase());
+        if let Some(digest) = &digest
+            && (digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        {
+            faults.push(format!("digest is `{digest}`; it must be the SHA-256 of the component in 64 hex digits"));
         }
         if matches!(isolation, Isolation::Worker { max_calls: 0 }) {
             faults.push("isolation.worker.max_calls is 0; it must be at least 1".to_owned());
@@ -172,69 +182,7 @@ impl TryFrom<Written> for Manifest {
         if retry.is_some_and(|retry| retry.max_attempts == Some(0)) {
             faults.push("retry.max_attempts is 0; it must be at least 1".to_owned());
         }
-        if faults.is_empty() { Ok(Self { isolation, limits, retry, config }) } else { Err(faults.join("; ")) }
-    }
-}
-
-/// Where a value of a manifest's `[config]` comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// `${env:NAME}`: the environment of the host.
-    Env,
-    /// `${file:PATH}`: the text of a file.
-    File,
-}
-
-/// Finds the values behind `${env:NAME}` and `${file:PATH}`.
-///
-/// The library reads neither: whoever embeds it says how. The default refuses.
-#[derive(Clone)]
-pub struct Resolve(Arc<Find>);
-
-type Find = dyn Fn(Source, &str) -> Result<String, String> + Send + Sync;
-
-impl Resolve {
-    /// With a function from where and which to the value, or to the reason why there is none.
-    pub fn new(find: impl Fn(Source, &str) -> Result<String, String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(find))
-    }
-
-    /// The text with every reference replaced.
-    pub(super) fn text(&self, text: &str) -> Result<String, String> {
-        let mut resolved = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(start) = rest.find("${") {
-            resolved.push_str(&rest[..start]);
-            let inner = &rest[start + 2..];
-            let end = inner.find('}').ok_or_else(|| format!("`{}` has no closing brace", &rest[start..]))?;
-            let (source, name) = match inner[..end].split_once(':') {
-                Some(("env", name)) => (Source::Env, name),
-                Some(("file", path)) => (Source::File, path),
-                _ => return Err(format!("`${{{}}}` is not a reference; write ${{env:NAME}} or ${{file:PATH}}", &inner[..end])),
-            };
-            resolved.push_str(&(self.0)(source, name)?);
-            rest = &inner[end + 1..];
-        }
-        resolved.push_str(rest);
-        Ok(resolved)
-    }
-}
-
-impl Default for Resolve {
-    fn default() -> Self {
-        Self::new(|source, name| {
-            let what = match source {
-                Source::Env => "the environment",
-                Source::File => "a file",
-            };
-            Err(format!("`{name}` would come from {what}, which this host does not read for plugins; write the value itself"))
-        })
-    }
-}
-
-impl fmt::Debug for Resolve {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Resolve")
+        if faults.is_empty() { Ok(Self { digest, isolation, limits, retry, config }) } else { Err(faults.join("; ")) }
     }
 }
 
@@ -283,18 +231,8 @@ mod tests {
         let unknown = fault("[limits]\nfule = 3");
         assert!(unknown.contains("fule") && unknown.contains("`fuel`"), "{unknown}");
         assert!(fault("isolation = \"thread\"").contains("`event`"));
-    }
-
-    #[test]
-    fn references_are_resolved_by_the_embedder_only() {
-        let resolve = Resolve::new(|source, name| match source {
-            Source::Env => Ok(name.to_lowercase()),
-            Source::File => Err(format!("{name} is not there")),
-        });
-        assert_eq!(resolve.text("https://${env:HOST}/${env:PATH}!"), Ok("https://host/path!".to_owned()));
-        assert_eq!(resolve.text("${file:/x}"), Err("/x is not there".to_owned()));
-        assert!(resolve.text("${HOME}").unwrap_err().contains("write ${env:NAME}"));
-        assert!(Resolve::default().text("${env:X}").unwrap_err().contains("does not read"));
-        assert_eq!(Resolve::default().text("plain"), Ok("plain".to_owned()));
+        assert!(fault("digest = \"abc\"").contains("digest is `abc`; it must be the SHA-256"));
+        let upper = format!("digest = \"{}\"", "AB".repeat(32));
+        assert_eq!(toml::from_str::<Manifest>(&upper).unwrap().digest, Some("ab".repeat(32)));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use wasmtime::{AsContextMut, Store, UpdateDeadline};
 
 use super::bindings::{Listener as Guest, ListenerPre};
+use super::cache::copied;
 use super::call::PluginListener;
 use super::capability::{Identity, State};
 use super::engine::Engine;
@@ -79,6 +80,22 @@ pub(super) struct Plugin {
 impl Plugin {
     pub(super) fn isolation(&self) -> Isolation {
         self.manifest.isolation
+    }
+
+    /// The same plugin in another sandbox; instances that this one keeps stay behind.
+    pub(super) fn moved_to(&self, engine: &Arc<Engine>) -> wasmtime::Result<Arc<Self>> {
+        let component = copied(self.linked.pre.instance_pre().component(), &engine.wasm)?;
+        let pre = engine.linker.instantiate_pre(&component).and_then(ListenerPre::new)?;
+        let Linked { identity, limits, .. } = &self.linked;
+        let linked = Linked { engine: engine.clone(), pre, identity: identity.clone(), limits: *limits };
+        let Self { manifest, version, described_name, routes, .. } = self;
+        Ok(Arc::new(Self {
+            linked,
+            manifest: manifest.clone(),
+            version: version.clone(),
+            described_name: described_name.clone(),
+            routes: routes.clone(),
+        }))
     }
 
     /// One listener for each route, as it is and as the registry takes it.

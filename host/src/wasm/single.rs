@@ -3,29 +3,30 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::directory;
+use super::directory::{self, Written};
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
-use super::file::{Bytes, Settled};
+use super::file::Bytes;
 use super::load::{Loaded, Loader};
-use super::manifest::{Manifest, Resolve};
+use super::manifest::Manifest;
+use super::references::References;
+use super::reload::PluginsConfig;
 use super::status::PluginReport;
 use crate::listener::Registration;
 
-/// Loads one component file and reports what it is. Nothing of it runs but `describe`.
-///
-/// `manifest` is used in place of the `NAME.toml` beside the file.
+/// Loads one component file as a host with this configuration and so many workers would, and reports what it is. Nothing of it
+/// runs but `describe`. What is compiled stays in the cache, for the host.
 ///
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.
-pub async fn check(file: &Path, manifest: Option<Manifest>, resolve: Resolve) -> Result<PluginReport, LoadError> {
-    let manifest = match manifest {
-        Some(manifest) => manifest,
-        None => beside(file)?,
+pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result<PluginReport, LoadError> {
+    let written = match config.manifests.get(&name_of(file)) {
+        Some(manifest) => Written::by_host(manifest.clone()),
+        None => directory::manifest_beside(parent(file), file)?,
     };
-    let loader = Loader { engine: Engine::new(1, PagemapScan::Off)?, cache: None, resolve };
-    let (bytes, loaded) = load(&loader, file, manifest).await?;
-    let Loaded { plugin, imports, compile } = loaded;
+    let loader = config.loader(Engine::new(workers, PagemapScan::Off)?);
+    let (bytes, loaded) = load(&loader, file, written).await?;
+    let Loaded { plugin, imports, compile, was_compiled } = loaded;
     Ok(PluginReport {
         name: plugin.linked.identity.name.clone(),
         described_name: plugin.described_name.clone(),
@@ -35,6 +36,7 @@ pub async fn check(file: &Path, manifest: Option<Manifest>, resolve: Resolve) ->
         imports,
         size_bytes: bytes.bytes.len() as u64,
         compile,
+        was_compiled,
         isolation: plugin.isolation(),
         limits: plugin.manifest.limits,
     })
@@ -47,22 +49,19 @@ pub async fn check(file: &Path, manifest: Option<Manifest>, resolve: Resolve) ->
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.
 pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest) -> Result<Vec<Registration>, LoadError> {
-    let loader = Loader { engine: engine.clone(), cache: None, resolve: Resolve::default() };
-    let (_, loaded) = load(&loader, file, manifest).await?;
+    let loader = Loader { engine: engine.clone(), cache: None, references: References::default() };
+    let (_, loaded) = load(&loader, file, Written::by_host(manifest)).await?;
     Ok(loaded.plugin.registrations().1)
 }
 
-async fn load(loader: &Loader, file: &Path, manifest: Manifest) -> Result<(Arc<Bytes>, Loaded), LoadError> {
-    let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let bytes = Arc::new(Bytes::read(parent(file), file, Settled::Yes)?);
-    let loaded = loader.load(&name, bytes.clone(), manifest).await?;
+async fn load(loader: &Loader, file: &Path, written: Written) -> Result<(Arc<Bytes>, Loaded), LoadError> {
+    let bytes = Arc::new(Bytes::read(parent(file), file)?);
+    let loaded = loader.load(&name_of(file), bytes.clone(), written).await?;
     Ok((bytes, loaded))
 }
 
-fn beside(file: &Path) -> Result<Manifest, LoadError> {
-    let name = || file.with_extension("toml").display().to_string();
-    let written = directory::manifest_beside(parent(file), file)?;
-    written.manifest.map_err(|reason| LoadError::Manifest { file: name(), reason })
+fn name_of(file: &Path) -> String {
+    file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn parent(file: &Path) -> &Path {

@@ -36,6 +36,8 @@ pub enum PluginState {
     Serving,
     /// It never could; see the error.
     Failed,
+    /// It is being compiled, and answers when that is done.
+    Loading,
     /// It broke so often that at least one of its routes rests for a while.
     Paused,
 }
@@ -57,9 +59,11 @@ pub struct PluginReport {
     pub imports: Vec<String>,
     /// The file's size in bytes.
     pub size_bytes: u64,
-    /// How long compiling took.
+    /// How long compiling took, or reading what had been compiled.
     #[serde(with = "duration")]
     pub compile: Duration,
+    /// Whether the cache had it compiled already.
+    pub was_compiled: bool,
     /// How long one instance would live.
     pub isolation: Isolation,
     /// What one call may use.

@@ -17,6 +17,15 @@ use crate::health::Health;
 /// A directory that never rests is looked at all the same, after so many times the debounce.
 const MOST_DEBOUNCES: u32 = 8;
 
+/// When the first scan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// At once.
+    AtOnce,
+    /// After a change or an interval, like every other.
+    AfterAChange,
+}
+
 /// Watches one directory.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -57,16 +66,20 @@ impl Watch {
         Self { changed, stopped: Arc::default(), parts: Some(Parts { watcher, watched, interval, debounce }), running: None }
     }
 
-    /// Calls `scan` after changes and after every interval, until stopped.
-    pub(super) fn run<F>(&mut self, health: &Health, scan: impl Fn() -> F + Send + 'static)
+    /// Calls `scan` after changes and after every interval, until stopped; a scan that runs then is dropped.
+    pub(super) fn run<F>(&mut self, first: First, health: &Health, scan: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send,
     {
         let Some(Parts { mut watcher, mut watched, interval, debounce }) = self.parts.take() else { return };
         let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
         self.running = Some(health.spawn("watcher of the plugins", async move {
+            let mut at_once = first == First::AtOnce;
             loop {
                 let reason = async {
+                    if std::mem::take(&mut at_once) {
+                        return;
+                    }
                     tokio::select! {
                         () = changed.notified() => quiet(&changed, debounce).await,
                         () = tokio::time::sleep(interval) => {}
@@ -79,12 +92,15 @@ impl Watch {
                 if let Some(watcher) = &mut watcher {
                     watched.follow(watcher);
                 }
-                scan().await;
+                tokio::select! {
+                    () = stopped.notified() => return,
+                    () = scan() => {}
+                }
             }
         }));
     }
 
-    /// Stops after the scan that runs, if one does.
+    /// Stops; does not wait for what is being compiled.
     pub(super) async fn stop(mut self) {
         self.stopped.notify_one();
         if let Some(running) = self.running.take() {
@@ -158,7 +174,7 @@ mod tests {
         let health = Health::default();
         let mut watch = Watch::new(directory.path().to_owned(), soon, soon);
 
-        watch.run(&health, || async { panic!("on purpose") });
+        watch.run(First::AfterAChange, &health, || async { panic!("on purpose") });
 
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), health.broken()).await, Ok("watcher of the plugins"));
         watch.stop().await;

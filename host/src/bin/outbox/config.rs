@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::plugins::{self, PluginsConfig};
+use crate::plugins::{self, PluginsConfig, ReadyWhen};
 use layers::Layers;
 
 /// The file that is read when it is there and no other is named.
@@ -53,7 +53,8 @@ impl Default for Config {
             retry: RetryConfig::default(),
             breaker: BreakerConfig::default(),
             purge: PurgeConfig::default(),
-            plugins: PluginsConfig::default(),
+            // A component may take half a minute to compile, and the others need not wait for it.
+            plugins: PluginsConfig { ready_when: ReadyWhen::Cached, ..PluginsConfig::default() },
             log: LogConfig::default(),
         }
     }

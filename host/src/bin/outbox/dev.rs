@@ -39,6 +39,8 @@ pub(crate) fn defaults() -> Vec<Override> {
         Override::new("database.url", "sqlite:outbox-dev.db", "outbox dev"),
         // A sample event that nobody answers waits for its plugin.
         Override::new("dispatcher.unroutable", "park", "outbox dev"),
+        // What it shows first is what the plugins answer.
+        Override::new("plugins.ready_when", "all", "outbox dev"),
     ]
 }
 

@@ -82,6 +82,7 @@ fn state(state: PluginState) -> &'static str {
     match state {
         PluginState::Serving => "serving",
         PluginState::Failed => "failed",
+        PluginState::Loading => "loading",
         PluginState::Paused => "paused",
     }
 }
@@ -104,7 +105,7 @@ fn described(report: &PluginReport) -> String {
         ("routes", routes(&report.routes)),
         ("imports", if report.imports.is_empty() { "-".to_owned() } else { shown(&report.imports.join(", ")).into_owned() }),
         ("size", format!("{} bytes", report.size_bytes)),
-        ("compiled in", format!("{} ms", report.compile.as_millis())),
+        (if report.was_compiled { "read from cache in" } else { "compiled in" }, format!("{} ms", report.compile.as_millis())),
         ("isolation", isolation.trim_matches('"').to_owned()),
         ("limits", format!("fuel {}, deadline {:?}, memory {}", limits.fuel, limits.deadline, limits.memory)),
     ];

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use outbox::wasm::{self, LoadError, Resolve, Source};
-pub(crate) use outbox::wasm::{PluginReport, PluginState, PluginStatus, PluginsConfig};
+pub(crate) use outbox::wasm::{PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen};
 
 use crate::config::{Config, cache_dir, reference};
 
@@ -11,7 +11,7 @@ use crate::config::{Config, cache_dir, reference};
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// The settings of `[plugins]`; any other key there is a plugin's name.
-const SETTINGS: [&str; 5] = ["dir", "cache_dir", "rescan_interval", "debounce", "pagemap_scan"];
+const SETTINGS: [&str; 7] = ["dir", "cache_dir", "rescan_interval", "debounce", "pagemap_scan", "ready_when", "files_dir"];
 
 /// Whether this key of `[plugins]` is a setting, and not a plugin's name.
 pub(crate) fn is_setting(key: &str) -> bool {
@@ -27,7 +27,8 @@ pub(crate) fn faults(config: &PluginsConfig) -> Vec<String> {
     }
 }
 
-/// The settings for the room that loads plugins, which asks us for what manifests only refer to.
+/// The settings for the room that loads plugins, which asks us for what manifests only refer to. Every command has the same cache
+/// and the same sandbox, so that none compiles what another did.
 pub(crate) fn settings(config: &Config) -> PluginsConfig {
     let cache_dir = config.plugins.cache_dir.clone().or_else(cache_dir);
     PluginsConfig { resolve: resolve(), cache_dir, ..config.plugins.clone() }
@@ -45,7 +46,7 @@ fn resolve() -> Resolve {
 /// # Errors
 /// When the directory cannot be used.
 pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadError> {
-    wasm::inspect(settings(config), 1).await
+    wasm::inspect(settings(config), config.dispatcher.workers).await
 }
 
 /// Looks at one component file.
@@ -53,11 +54,10 @@ pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadEr
 /// # Errors
 /// Why it cannot be loaded.
 pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, LoadError> {
-    let name = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    wasm::check(file, config.plugins.manifests.get(&name).cloned(), resolve()).await
+    wasm::check(file, settings(config), config.dispatcher.workers).await
 }
 
 /// Which plugin answers a route.
 pub(crate) fn answering<'a>(plugins: &'a [PluginStatus], route: &outbox::Route) -> Option<&'a PluginStatus> {
-    plugins.iter().find(|plugin| plugin.state != PluginState::Failed && plugin.routes.contains(route))
+    plugins.iter().find(|plugin| plugin.routes.contains(route))
 }

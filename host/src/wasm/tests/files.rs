@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use wit_parser::Resolve;
 
 use super::{Guest, component, put, refused};
-use crate::wasm::{Engine, LoadError, Manifest, PagemapScan, check, load_listener};
+use crate::wasm::{Engine, LoadError, Manifest, PagemapScan, PluginsConfig, check, load_listener};
 
 #[tokio::test]
 async fn every_kind_of_wrong_file_has_its_own_message() {
@@ -125,14 +125,17 @@ async fn check_reports_what_a_component_is() {
     let dir = tempfile::tempdir().unwrap();
     let file = Guest::new("(call $done)").write(dir.path(), "mailer");
     put(dir.path(), "mailer.toml", b"isolation = \"batch\"");
-    let report = check(&file, None, Default::default()).await.unwrap();
+    let report = check(&file, PluginsConfig::default(), 1).await.unwrap();
     assert_eq!((report.name.as_str(), report.described_name.as_str(), report.version.as_str()), ("mailer", "guest", "1.0.0"));
     assert_eq!(report.isolation, crate::wasm::Isolation::Batch);
     assert!(report.imports.contains(&"outbox:listener/log@0.1.0".to_owned()), "{:?}", report.imports);
     put(dir.path(), "mailer.toml", b"[limits]\nfule = 1");
-    let error = check(&file, None, Default::default()).await.unwrap_err().to_string();
+    let error = check(&file, PluginsConfig::default(), 1).await.unwrap_err().to_string();
     assert!(error.contains("mailer.toml") && error.contains("fule") && error.contains("expected one of"), "{error}");
-    put(dir.path(), "mailer.toml", b"[config]\nkey = \"${env:X}\"");
-    let error = check(&file, None, Default::default()).await.unwrap_err().to_string();
-    assert!(error.contains("config.key of mailer.toml has no value: `X` would come from the environment"), "{error}");
+    put(dir.path(), "mailer.toml", b"[config]\nkey = \"${env:OUTBOX_PLUGIN_X}\"");
+    let error = check(&file, PluginsConfig::default(), 1).await.unwrap_err().to_string();
+    assert!(
+        error.contains("config.key of mailer.toml has no value: `OUTBOX_PLUGIN_X` would come from the environment"),
+        "{error}"
+    );
 }

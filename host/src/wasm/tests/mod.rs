@@ -3,7 +3,11 @@
 mod files;
 mod isolation;
 mod limits;
+mod moves;
+mod pages;
+mod pairs;
 mod reload;
+mod start;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

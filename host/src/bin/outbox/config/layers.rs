@@ -55,8 +55,14 @@ pub(crate) struct Layers {
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
-const WITHOUT_DEFAULT: [&str; 5] =
-    ["database.schema", "database.max_connections", "purge.dead_retention", "purge.undelivered_retention", "plugins.cache_dir"];
+const WITHOUT_DEFAULT: [&str; 6] = [
+    "database.schema",
+    "database.max_connections",
+    "purge.dead_retention",
+    "purge.undelivered_retention",
+    "plugins.cache_dir",
+    "plugins.files_dir",
+];
 
 impl Layers {
     /// The lowest layer.
@@ -94,7 +100,9 @@ impl Layers {
 
     /// What of the environment is ours.
     pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
-        let mut ours: Vec<(String, String)> = variables.filter(|(name, _)| name.starts_with("OUTBOX_")).collect();
+        // What manifests refer to is for plugins, and no setting.
+        let ours = |name: &str| name.starts_with("OUTBOX_") && !name.starts_with("OUTBOX_PLUGIN_");
+        let mut ours: Vec<(String, String)> = variables.filter(|(name, _)| ours(name)).collect();
         ours.sort();
         for (name, value) in ours {
             let rest = name["OUTBOX_".len()..].to_ascii_lowercase();

@@ -108,6 +108,11 @@ fn one_underscore_too_few_is_told_and_names_that_others_set_are_left_alone() {
 }
 
 #[test]
+fn variables_for_plugins_are_no_settings() {
+    assert!(composed("", &[("OUTBOX_PLUGIN_MAILER__TOKEN", "x"), ("OUTBOX_PLUGIN_DISPATCHER_WORKERS", "8")], &[]).is_ok());
+}
+
+#[test]
 fn passwords_are_hidden_in_addresses() {
     assert_eq!(hide_password("postgres://app:p@ss@db:5432/shop?x=1"), "postgres://app:***@db:5432/shop?x=1");
     assert_eq!(

@@ -1,0 +1,64 @@
+//! Cleaning memory with the kernel's help, and giving it up.
+
+use std::sync::Arc;
+
+use super::reload::{answer, answering, config, one};
+use super::{event, put};
+use crate::event::Route;
+use crate::listener::{Listeners, Outcome, Visit};
+use crate::wasm::machine::Machine;
+use crate::wasm::probe::slots_come_back_clean;
+use crate::wasm::{Engine, PagemapScan, Plugins};
+
+const NO_SWAP: &str = "Filename\tType\tSize\tUsed\tPriority\n";
+
+#[test]
+fn every_pool_that_is_used_hands_out_clean_slots() {
+    for pagemap_scan in [PagemapScan::Auto, PagemapScan::Off] {
+        let engine = Engine::new(2, pagemap_scan).unwrap();
+        assert_eq!(slots_come_back_clean(&engine.wasm), Ok(()), "{pagemap_scan:?}");
+    }
+}
+
+#[test]
+fn a_machine_with_swap_never_begins_to_scan() {
+    let dir = tempfile::tempdir().unwrap();
+    let swaps = put(dir.path(), "swaps", format!("{NO_SWAP}/dev/sda2 partition 1 0 -2\n").as_bytes());
+    let engine = Engine::on(Machine::with_swaps(swaps), 1, PagemapScan::Auto).unwrap();
+    assert!(!engine.scans_pages && engine.leaks().is_none());
+}
+
+#[tokio::test]
+async fn when_swap_appears_everything_that_serves_moves_to_a_pool_that_leaks_nothing() {
+    let (dir, proc) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let swaps = put(proc.path(), "swaps", NO_SWAP.as_bytes());
+    answering(1_000).write(dir.path(), "mailer");
+    let listeners = Arc::new(Listeners::default());
+    let machine = Machine::with_swaps(swaps);
+    let plugins = Plugins::start_on(machine, config(dir.path()), 2, listeners.clone(), &Health::default()).await.unwrap();
+    let before = plugins.engine().await;
+    // Serves on, though its file is broken now: it cannot be loaded again.
+    put(dir.path(), "mailer.wasm", b"(component)");
+    plugins.rescan().await;
+    assert!(Arc::ptr_eq(&before, &plugins.engine().await));
+    let in_flight = listeners.find(&Route::new("Order", "OrderPlaced").unwrap()).unwrap();
+    let version = *listeners.changes().borrow();
+
+    put(proc.path(), "swaps", format!("{NO_SWAP}/swapfile file 1 0 -2\n").as_bytes());
+    plugins.rescan().await;
+
+    let after = plugins.engine().await;
+    assert_eq!(before.scans_pages, !Arc::ptr_eq(&before, &after), "moved, if this kernel let it scan");
+    assert!(!after.scans_pages);
+    assert!(*listeners.changes().borrow() - version <= 1, "in one step");
+    assert_eq!(answer(&listeners).await, Some(1_000));
+    assert!(one(&plugins, "mailer").error.is_some());
+    let event = event(None);
+    let old = in_flight.registration.listener.call(Visit { event: &event, worker: 0, batch: 1 }).await;
+    assert!(matches!(old, Outcome::RetryAfter(_)), "an event in flight ends where it began: {old:?}");
+    // And what is loaded from now on.
+    answering(2_000).write(dir.path(), "mailer");
+    plugins.rescan().await;
+    assert_eq!((answer(&listeners).await, one(&plugins, "mailer").error), (Some(2_000), None));
+    assert!(Arc::ptr_eq(&after, &plugins.engine().await), "once");
+}
