@@ -80,6 +80,31 @@ fn what_needs_somebody_is_found_with_its_fix_and_ends_with_8() {
 }
 
 #[test]
+fn due_events_that_nobody_delivers_are_found_at_once() {
+    let place = place();
+    place.order("due", "42");
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(8), "{}", ended.stdout);
+    let pending = found(&ended, "pending");
+    assert!(pending.starts_with("\"warning\": ") && pending.contains("no host"), "{pending}");
+    assert!(found(&ended, "routes").starts_with("\"good\": "), "a plugin here answers it: {}", ended.stdout);
+}
+
+#[test]
+fn a_route_that_never_had_a_listener_is_told_of_as_such() {
+    let place = place();
+    place.ok(&["event", "emit", "--type", "OrderPlacd", "--aggregate-type", "Order", "--payload", "{}"]);
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    let routes = found(&ended, "routes");
+    assert!(!routes.contains("none without its listener"), "{routes}");
+    assert!(routes.contains("Order/OrderPlacd has 1 event waiting, and never had a listener"), "{routes}");
+}
+
+#[test]
 fn a_database_that_cannot_be_reached_ends_with_5_after_what_can_be_looked_at_without_it() {
     let place = place();
 

@@ -11,6 +11,7 @@ mod host;
 mod network;
 mod node;
 mod outage;
+mod plugins;
 mod program;
 mod route;
 mod schema;

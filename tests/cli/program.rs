@@ -76,14 +76,7 @@ impl Place {
 
     /// Runs a command to its end, which must come in time.
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
-        let mut command = self.command(arguments);
-        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = spawned.expect("the program can be started");
-        let stdout = whole(child.stdout.take().expect("it is piped"));
-        let stderr = whole(child.stderr.take().expect("it is piped"));
-        let code = end(&mut child, &format!("outbox {arguments:?} ends")).code();
-        let text = |reader: JoinHandle<String>| reader.join().expect("the program writes UTF-8");
-        Ended { code, stdout: text(stdout), stderr: text(stderr) }
+        Ended::of(self.command(arguments))
     }
 
     /// Runs a command that must end well; returns its standard output.
@@ -158,6 +151,19 @@ impl Place {
         let mut host = Host { child, lines, seen: Vec::new() };
         host.wait_for_line("it says that it is ready", |line| line == "ready");
         host
+    }
+}
+
+impl Ended {
+    /// Runs a command to its end, which must come in time.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.expect("the program can be started");
+        let stdout = whole(child.stdout.take().expect("it is piped"));
+        let stderr = whole(child.stderr.take().expect("it is piped"));
+        let code = end(&mut child, &format!("{command:?} ends")).code();
+        let text = |reader: JoinHandle<String>| reader.join().expect("the program writes UTF-8");
+        Self { code, stdout: text(stdout), stderr: text(stderr) }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
 use crate::output::{or_dash, shown};
-use crate::plugin::routes;
+use crate::plugin::{lines, routes};
 use crate::plugins::{PluginState, PluginStatus, answering};
 
 const AGGREGATE_TYPE: &str = "Order";
@@ -108,7 +108,7 @@ impl Dev {
         }
         for plugin in plugins {
             let what = match &plugin.error {
-                Some(error) if plugin.state == PluginState::Failed => format!("failed: {}", shown(error)),
+                Some(error) if plugin.state == PluginState::Failed => format!("failed: {}", lines(error)),
                 _ => format!("{}  {}", or_dash(plugin.version.as_deref()), routes(&plugin.routes)),
             };
             eprintln!("            {}  {what}", shown(&plugin.name));

@@ -94,7 +94,8 @@ async fn contents(
     let nodes = store.nodes().await?;
     findings.extend(look::nodes(&nodes));
     findings.extend(look::routes(&store.count_routes().await?, answered, store.now().await?));
-    findings.extend(look::events(&store.stats().await?, nodes.iter().any(|node| node.alive)));
+    let delivers = nodes.iter().any(|node| node.alive && node.mode != "writer_only");
+    findings.extend(look::events(&store.stats().await?, delivers));
     Ok(())
 }
 
@@ -121,7 +122,10 @@ fn text(findings: &[Finding]) -> String {
             Severity::Warning => ("!", Colour::Yellow),
             Severity::Fault => ("✗", Colour::Red),
         };
-        text.push_str(&format!("{} {:width$}  {}\n", paint(mark, colour), finding.check, shown(&finding.found)));
+        for (number, line) in finding.found.lines().enumerate() {
+            let (mark, check) = if number == 0 { (paint(mark, colour), finding.check) } else { (" ".into(), "") };
+            text.push_str(&format!("{mark} {check:width$}  {}\n", shown(line)));
+        }
         if let Some(fix) = &finding.fix {
             for line in fix.lines() {
                 text.push_str(&format!("  {:width$}  {} {}\n", "", paint("→", Colour::Faint), shown(line)));

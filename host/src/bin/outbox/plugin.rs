@@ -12,7 +12,7 @@ use crate::plugins::{self, PluginReport, PluginState, PluginStatus};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PluginCommand {
-    /// Show what is in the plugins directory, and whether it would serve
+    /// Show what is in the plugins directory, and whether it would serve; exit code 8 when something cannot
     #[command(after_help = "Example:\n  outbox plugin list --plugins plugins --output json")]
     List {
         #[command(flatten)]
@@ -43,7 +43,9 @@ impl PluginCommand {
                 if plugins.is_empty() {
                     eprintln!("{} holds no plugins; copy a component there as NAME.wasm", config.plugins.dir.display());
                 }
-                Ok(())
+                // The list has told what is wrong.
+                let fault = plugins.iter().any(|plugin| plugin.error.is_some());
+                if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
             }
             Self::Check { file, output } => {
                 if !file.exists() {
@@ -72,10 +74,15 @@ fn table(plugins: &[PluginStatus]) -> String {
     // A reason is a sentence or two: below the table it can be read, in a column it would tear it apart.
     for plugin in plugins {
         if let Some(error) = &plugin.error {
-            text.push_str(&format!("\n{}: {}\n", shown(&plugin.name), shown(error)));
+            text.push_str(&format!("\n{}: {}\n", shown(&plugin.name), lines(error)));
         }
     }
     text
+}
+
+/// Text that may have several lines, the later ones below the first.
+pub(crate) fn lines(text: &str) -> String {
+    text.lines().map(shown).collect::<Vec<_>>().join("\n  ")
 }
 
 fn state(state: PluginState) -> &'static str {

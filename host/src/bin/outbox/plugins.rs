@@ -49,6 +49,12 @@ pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadEr
     wasm::inspect(settings(config), config.dispatcher.workers).await
 }
 
+/// Everything that is wrong with the manifests beside the components; nothing when there is no such directory.
+pub(crate) fn manifest_faults(config: &Config) -> Vec<String> {
+    let faults = wasm::check_manifests(&config.plugins).unwrap_or_default();
+    faults.iter().map(|fault| outbox::chain(fault)).collect()
+}
+
 /// Looks at one component file.
 ///
 /// # Errors

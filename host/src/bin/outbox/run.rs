@@ -10,6 +10,7 @@ use crate::config::{Config, LogFormat, hide_password};
 use crate::database::{self, Kind, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
+use crate::plugins::PluginState;
 
 /// How soon a server that is not there is asked again, at first and in the end.
 const FIRST_REST: Duration = Duration::from_millis(100);
@@ -19,6 +20,8 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox run --database-url sqlite:shop.db --plugins plugins --migrate\n\n\
                         Prints `ready` on stderr once it delivers; a database server that is not there yet is waited for.\n\
+                        Plugins that are not in the cache are compiled after that, and their events wait for them: see\n\
+                        plugins.ready_when. `outbox plugin check` fills the cache.\n\
                         SIGINT or SIGTERM stops it: what is queued is finished, claims are given back. A second signal ends it\n\
                         at once (exit code 130).")]
 pub(crate) struct RunCommand {
@@ -40,11 +43,15 @@ impl RunCommand {
             outbox = self.start(config) => outbox?,
             () = stop.wait() => return Err(Failure::new(Exit::Interrupted, "stopped before it was ready")),
         };
+        let plugins = outbox.plugins().map(|plugins| plugins.list()).unwrap_or_default();
+        let many = |state| plugins.iter().filter(|plugin| plugin.state == state).count();
         tracing::info!(
             database = hide_password(&config.database.url),
             mode = config.mode.as_str(),
             workers = config.dispatcher.workers,
-            plugins = outbox.plugins().map_or(0, |plugins| plugins.list().len()),
+            plugins = many(PluginState::Serving),
+            loading = many(PluginState::Loading),
+            failed = many(PluginState::Failed),
             routes = outbox.listeners().routes().len(),
             owner = outbox.owner().as_str(),
             "the host runs"

@@ -5,12 +5,13 @@ use serde_json::{Map, Value, json};
 
 use crate::config::layers::Leaf;
 use crate::config::{Settings, hide_password};
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::plugins;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Check the configuration; exit code 4 when something is wrong
+    /// Check the configuration and the manifests of the plugins; exit code 4 when something is wrong
     #[command(after_help = "Example:\n  outbox config check --config /etc/outbox.toml")]
     Check,
     /// Show every setting; secrets are hidden
@@ -40,8 +41,16 @@ enum Language {
 impl ConfigCommand {
     pub(crate) fn run(self, settings: &Settings) -> Result<(), Failure> {
         match self {
-            // Whoever gets here has a valid configuration.
+            // Whoever gets here has a valid configuration; the manifests beside the components have not been read.
             Self::Check => {
+                let faults = plugins::manifest_faults(&settings.config);
+                if !faults.is_empty() {
+                    let what = format!(
+                        "the configuration is valid, but not every manifest in {}",
+                        settings.config.plugins.dir.display()
+                    );
+                    return Err(Failure::new(Exit::Config, what).details(faults));
+                }
                 let from = settings.file.as_ref().map_or_else(
                     || "no outbox.toml here; defaults, environment and flags".to_owned(),
                     |file| format!("{}, environment and flags", file.display()),

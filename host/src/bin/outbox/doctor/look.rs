@@ -137,18 +137,23 @@ pub(super) fn routes(routes: &[RouteRecord], answered: Option<&[Route]>, now: Ti
             } else {
                 format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`")
             };
-            findings.push(Finding::warning("routes", format!("{route} has {parked} waiting without a listener"), fix));
+            let never = if known.first_seen_at.is_none() { ", and never had one" } else { "" };
+            findings.push(Finding::warning("routes", format!("{route} has {parked} waiting without a listener{never}"), fix));
+        } else if known.waiting > 0 && known.first_seen_at.is_none() && !answered.is_some_and(|here| here.contains(route)) {
+            let what = format!("{route} has {} waiting, and never had a listener", count(known.waiting, "event"));
+            let fix = "correct its name where the events are written, or bring a plugin or listener that answers it";
+            findings.push(Finding::warning("routes", what, fix));
         }
     }
     if findings.is_empty() {
         let many = count(u64::try_from(routes.len()).unwrap_or(u64::MAX), "route");
-        findings.push(Finding::good("routes", format!("{many}, none paused, none without its listener")));
+        findings.push(Finding::good("routes", format!("{many}, none paused, and no event waits for a listener")));
     }
     findings
 }
 
 /// How the events stand, on the whole.
-pub(super) fn events(stats: &Stats, is_anybody_alive: bool) -> Vec<Finding> {
+pub(super) fn events(stats: &Stats, somebody_delivers: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     if stats.dead > 0 {
         let what = format!("{} given up", count(stats.dead, "event"));
@@ -164,16 +169,17 @@ pub(super) fn events(stats: &Stats, is_anybody_alive: bool) -> Vec<Finding> {
         findings.push(Finding::good("blocked", "no event waits behind another"));
     }
     let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let waited = |age| format!("the oldest due event has waited for {}", span(age));
     findings.push(match oldest {
         None => Finding::good("pending", "no event is due"),
-        Some(age) if age < LONG => Finding::good("pending", format!("the oldest due event has waited for {}", span(age))),
+        Some(age) if !somebody_delivers => {
+            let what = format!("{}, and no host that delivers says that it is alive", waited(age));
+            Finding::warning("pending", what, "start one with `outbox run`")
+        }
+        Some(age) if age < LONG => Finding::good("pending", waited(age)),
         Some(age) => {
-            let fix = if is_anybody_alive {
-                "see what holds it: outbox event list --status new --limit 1, then outbox event why ID; more workers or hosts help when all are busy"
-            } else {
-                "no host says that it is alive: start one with `outbox run`"
-            };
-            Finding::warning("pending", format!("the oldest due event has waited for {}", span(age)), fix)
+            let fix = "see what holds it: outbox event list --status new --limit 1, then outbox event why ID; more workers or hosts help when all are busy";
+            Finding::warning("pending", waited(age), fix)
         }
     });
     findings

@@ -68,6 +68,13 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
     let here = routes(&[route("A", 2)], Some(&[Route::new("Order", "A").unwrap()]), NOW);
     assert!(here[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run")), "{here:?}");
 
+    let never = RouteRecord { waiting: 3, ..route("A", 0) };
+    let told = routes(&[never.clone()], Some(&[]), NOW);
+    assert_eq!(told[0].found, "Order/A has 3 events waiting, and never had a listener");
+    assert_eq!(worst(&routes(&[never.clone()], Some(std::slice::from_ref(&never.route)), NOW)), Severity::Good, "soon it has");
+    let seen = RouteRecord { first_seen_at: Some(NOW), ..never };
+    assert_eq!(worst(&routes(&[seen], Some(&[]), NOW)), Severity::Good, "another host may answer it");
+
     let paused = RouteRecord { paused_at: Some(NOW.minus(LONG)), paused_by: Some("anna".to_owned()), ..route("A", 2) };
     let paused = routes(&[paused], None, NOW);
     assert_eq!(paused.len(), 1);
@@ -82,6 +89,8 @@ fn events_that_need_somebody_are_told() {
     let findings = events(&bad, false);
     assert!(findings.iter().all(|finding| finding.severity == Severity::Warning && finding.fix.is_some()), "{findings:?}");
     assert!(findings[2].fix.as_deref().is_some_and(|fix| fix.contains("start one")), "{findings:?}");
+    let due = Stats { oldest_pending_seconds: Some(1.0), ..Stats::default() };
+    assert_eq!((worst(&events(&due, true)), worst(&events(&due, false))), (Severity::Good, Severity::Warning));
     assert!(events(&bad, true)[2].fix.as_deref().is_some_and(|fix| fix.contains("event why")));
 }
 

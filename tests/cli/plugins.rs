@@ -1,0 +1,160 @@
+//! Plugins as an operator meets them: what is compiled when, what a manifest may refer to, what is told of a fault.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use support::sample_plugins;
+
+use crate::program::{Ended, Place};
+
+/// A place with one good plugin.
+fn place() -> Place {
+    let place = Place::migrated();
+    fs::create_dir(place.path().join("plugins")).expect("can be made");
+    fs::copy(sample_plugins().join("order-mailer.wasm"), place.path().join("plugins/order-mailer.wasm"))
+        .expect("can be copied");
+    place
+}
+
+fn put(place: &Place, name: &str, text: &str) {
+    let draft = place.path().join("draft");
+    fs::write(&draft, text).expect("can be written");
+    fs::rename(draft, place.path().join("plugins").join(name)).expect("can be renamed");
+}
+
+/// Runs a command with a cache directory of this place, and a variable that no plugin has any business with.
+fn run(place: &Place, arguments: &[&str]) -> Ended {
+    let mut command = place.command(arguments);
+    command.env("XDG_CACHE_HOME", place.path().join("cache")).env("SHOP_SECRET", "hunter2");
+    command.env("OUTBOX_PLUGIN_MAILER__TOKEN", "for plugins");
+    Ended::of(command)
+}
+
+/// The compiled components of the place's cache, each with the number that changes when it is written anew.
+fn compiled(place: &Place) -> Vec<(PathBuf, u64)> {
+    let Ok(entries) = fs::read_dir(place.path().join("cache/outbox")) else { return Vec::new() };
+    let files = entries.map(|entry| entry.expect("can be read").path());
+    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")).collect();
+    files.sort();
+    files.into_iter().map(|path| (path.clone(), fs::metadata(path).expect("it is there").ino())).collect()
+}
+
+#[test]
+fn every_command_uses_what_the_check_compiled() {
+    let place = place();
+
+    let checked = run(&place, &["plugin", "check", "plugins/order-mailer.wasm"]);
+
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    let warmed = compiled(&place);
+    assert_eq!(warmed.len(), 1, "the check leaves what it compiled: {warmed:?}");
+    for arguments in [&["plugin", "list"][..], &["plugin", "check", "plugins/order-mailer.wasm"], &["doctor"]] {
+        run(&place, arguments);
+        assert_eq!(compiled(&place), warmed, "{arguments:?} compiled again");
+    }
+    let cache = place.path().join("cache");
+    let host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
+    assert_eq!(compiled(&place), warmed, "the host compiled again");
+    drop(host);
+}
+
+#[test]
+fn a_manifest_beside_a_component_reads_no_secret_of_the_host() {
+    let place = place();
+    let secret = place.path().join("secret");
+    fs::write(&secret, "hunter2\n").expect("can be written");
+    for reference in
+        ["${env:SHOP_SECRET}".to_owned(), "${env:OUTBOX_DATABASE_URL}".to_owned(), format!("${{file:{}}}", secret.display())]
+    {
+        put(&place, "order-mailer.toml", &format!("[config]\ntoken = \"{reference}\"\n"));
+        let ended = run(&place, &["plugin", "check", "plugins/order-mailer.wasm"]);
+        assert_eq!(ended.code, Some(8), "{reference}: {}{}", ended.stdout, ended.stderr);
+        assert!(!format!("{}{}", ended.stdout, ended.stderr).contains("hunter2"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("[plugins.order-mailer"), "says where it may stand: {}", ended.stderr);
+        let listed = run(&place, &["plugin", "list"]);
+        assert!(listed.stdout.contains("failed"), "{reference}: {}", listed.stdout);
+
+        fs::remove_file(place.path().join("plugins/order-mailer.toml")).expect("it is there");
+        fs::write(place.path().join("outbox.toml"), format!("[plugins.order-mailer.config]\ntoken = \"{reference}\"\n"))
+            .expect("can be written");
+        let ended = run(&place, &["plugin", "check", "plugins/order-mailer.wasm"]);
+        assert_eq!(ended.code, Some(0), "the operator's own file may say {reference}: {}", ended.stderr);
+        fs::remove_file(place.path().join("outbox.toml")).expect("it is there");
+    }
+}
+
+#[test]
+fn a_manifest_beside_a_component_may_refer_to_what_is_meant_for_plugins() {
+    let place = place();
+    let files = place.path().join("for-plugins");
+    fs::create_dir(&files).expect("can be made");
+    fs::write(files.join("token"), "t\n").expect("can be written");
+    fs::write(place.path().join("secret"), "hunter2\n").expect("can be written");
+    std::os::unix::fs::symlink(place.path().join("secret"), files.join("link")).expect("can be made");
+    let check = |reference: &str| {
+        put(&place, "order-mailer.toml", &format!("[config]\ntoken = \"{reference}\"\n"));
+        let set = format!("plugins.files_dir={}", files.display());
+        run(&place, &["plugin", "check", "plugins/order-mailer.wasm", "--set", &set])
+    };
+
+    for fine in ["${env:OUTBOX_PLUGIN_MAILER__TOKEN}", "${file:token}", &format!("${{file:{}/token}}", files.display())] {
+        let ended = check(fine);
+        assert_eq!(ended.code, Some(0), "{fine}: {}", ended.stderr);
+    }
+    for (outside, why) in [
+        ("${file:../secret}", "outside"),
+        ("${file:link}", "outside"),
+        ("${file:absent}", "absent"),
+        ("${env:OUTBOX_PLUGIN_ABSENT}", "is not set"),
+    ] {
+        let ended = check(outside);
+        assert_eq!(ended.code, Some(8), "{outside}: {}", ended.stdout);
+        assert!(ended.stderr.contains(why), "{outside}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_fault_of_a_manifest_is_told_in_lines_that_can_be_read() {
+    let place = place();
+    put(&place, "order-mailer.toml", "[limits]\nfuel = \n");
+
+    for arguments in [&["plugin", "check", "plugins/order-mailer.wasm"][..], &["plugin", "list"], &["doctor"]] {
+        let ended = run(&place, arguments);
+        let told = format!("{}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.code, Some(8), "{arguments:?}: {told}");
+        assert!(told.contains("order-mailer.toml") && told.contains("line 2"), "{arguments:?}: {told}");
+        assert!(!told.contains("\\n"), "{arguments:?}: {told}");
+    }
+    let said = place.host(&[]).kill();
+    let told = said.iter().find(|line| line.contains("the host runs")).expect("it says so before it is ready");
+    assert!(told.contains("plugins=0") && told.contains("failed=1"), "{told}");
+}
+
+#[test]
+fn a_list_with_a_fault_ends_with_8() {
+    let place = place();
+    assert_eq!(run(&place, &["plugin", "list"]).code, Some(0));
+    fs::write(place.path().join("plugins/broken.wasm"), "no component").expect("can be written");
+
+    for format in ["table", "json"] {
+        let ended = run(&place, &["plugin", "list", "--output", format]);
+        assert_eq!(ended.code, Some(8), "{}", ended.stderr);
+        assert!(ended.stdout.contains("order-mailer"), "the list is printed all the same: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn the_check_of_the_configuration_reads_the_manifests_beside_the_components() {
+    let place = place();
+    assert_eq!(run(&place, &["config", "check", "--plugins", "nowhere"]).code, Some(0), "not every place has plugins");
+    put(&place, "order-mailer.toml", "isolation = \"batch\"\n");
+    assert_eq!(run(&place, &["config", "check"]).code, Some(0));
+    put(&place, "order-mailer.toml", "[limits]\nfule = 3\n");
+
+    let ended = run(&place, &["config", "check"]);
+
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(ended.stderr.contains("order-mailer.toml") && ended.stderr.contains("fule"), "{}", ended.stderr);
+    assert_eq!(compiled(&place), [], "and compiles nothing");
+}
