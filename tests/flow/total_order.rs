@@ -123,7 +123,7 @@ pub(crate) async fn an_event_whose_listener_is_paused_by_its_breaker_holds_up_al
         _ => Ok(DispatchResult::Done),
     });
     let mut fragile = Registration::new(Route::try_from(ROUTE).expect("good"), recorder.listener());
-    fragile.breaker = BreakerConfig { window: 1, threshold: 1, pause: Duration::from_millis(200) };
+    fragile.breaker = Some(BreakerConfig { window: 1, threshold: 1, pause: Duration::from_millis(200) });
     let envelopes = [order(1), order(2), other(), order(3)];
     let written = backlog(db, &envelopes).await;
 

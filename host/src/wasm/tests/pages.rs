@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::reload::{answer, answering, config, one};
 use super::{event, put};
 use crate::event::Route;
+use crate::health::Health;
 use crate::listener::{Listeners, Outcome, Visit};
 use crate::wasm::machine::Machine;
 use crate::wasm::probe::slots_come_back_clean;
