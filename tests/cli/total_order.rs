@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use support::history::Step;
-use support::{Faults, Writers, sample_plugins};
+use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::home::Home;
 use crate::node::{Node, Settings, history, say, wait_until_all_is_delivered};
@@ -21,7 +21,6 @@ const SETTINGS: Settings<'_> = &[
     ("OUTBOX_MODE", "ordered"),
     ("OUTBOX_DISPATCHER__LEASE", "3s"),
     ("OUTBOX_DISPATCHER__DEADLINE", "2s"),
-    ("OUTBOX_DISPATCHER__MAX_CLAIMS", "100"),
     ("OUTBOX_POLLER__INTERVAL", "100ms"),
 ];
 
@@ -48,13 +47,14 @@ fn restarts_in_the_middle_of_a_backlog(database: &str, place: &Place) {
         .start(place.url(), place.path())
         .join()
         .expect("everything is written");
+    let witness = Witness::of(place.url(), place.path());
     let part = events / (restarts + 1);
     let started = Instant::now();
     let mut node = Node::start(place, 0, SETTINGS);
     for restart in 1..=restarts {
         wait_for_deliveries(&node, restart * part);
         if restart % 2 == 0 {
-            node.kill();
+            node.kill(&witness);
         } else {
             assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well");
         }
@@ -64,12 +64,12 @@ fn restarts_in_the_middle_of_a_backlog(database: &str, place: &Place) {
     let took = started.elapsed();
     assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well");
 
-    let history = history(place, std::slice::from_ref(&node));
+    let history = history(place, std::slice::from_ref(&node), &witness);
     let delivered: Vec<u64> = history
         .lines()
         .iter()
         .filter_map(|line| match &line.step {
-            Step::Delivered(delivery) => Some(delivery.sequence),
+            Step::Began(delivery) => Some(delivery.sequence),
             _ => None,
         })
         .collect();
