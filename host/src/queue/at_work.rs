@@ -69,12 +69,10 @@ impl AtWork {
         }
     }
 
+    /// Counts nobody who has to wait: a leaving tells those that wait, so they would wake themselves and each other for ever.
     fn try_enter(&self) -> bool {
-        if self.count.fetch_add(1, Ordering::SeqCst) & ALONE == 0 {
-            return true;
-        }
-        self.leave();
-        false
+        let beside = |count| (count & ALONE == 0).then_some(count + 1);
+        self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, beside).is_ok()
     }
 
     fn leave(&self) {
