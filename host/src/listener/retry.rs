@@ -61,14 +61,57 @@ impl<P: RetryPolicy> RetryPolicy for Jittered<P> {
 mod tests {
     use super::*;
 
+    fn failure() -> Failure {
+        Failure::retryable("")
+    }
+
+    /// The shortest and the longest of many rests.
+    fn spread(policy: &impl RetryPolicy, attempt: u32) -> (Duration, Duration) {
+        let rests: Vec<_> = (0..2_000).map(|_| policy.delay(attempt, &failure()).expect("always another attempt")).collect();
+        (*rests.iter().min().expect("many"), *rests.iter().max().expect("many"))
+    }
+
+    /// Whether two thousand rests lie within half of `ideal` either way, and reach nearly as far: one in ten of them is expected
+    /// in each tenth, so that it does not happen by chance that none is.
+    fn varies_by_half_around(ideal: Duration, (shortest, longest): (Duration, Duration)) -> bool {
+        shortest >= ideal / 2 && shortest < ideal * 6 / 10 && longest <= ideal * 3 / 2 && longest > ideal * 14 / 10
+    }
+
     #[test]
-    fn the_rest_doubles_within_its_jitter_and_never_passes_the_longest() {
+    fn the_rest_doubles_with_every_attempt_and_varies_by_half_either_way() {
         let policy = Exponential::default();
-        let failure = Failure::retryable("");
-        for attempt in 1..200 {
-            let ideal = Duration::from_millis(200).saturating_mul(1 << (attempt - 1).min(20)).min(policy.max);
-            let delay = policy.delay(attempt, &failure).expect("always another attempt");
-            assert!(delay >= ideal / 2 && delay <= policy.max, "attempt {attempt}: {delay:?}");
+        for attempt in 1..=8 {
+            let ideal = Duration::from_millis(200) * 2_u32.pow(attempt - 1);
+            let spread = spread(&policy, attempt);
+            assert!(varies_by_half_around(ideal, spread), "attempt {attempt}: {spread:?} around {ideal:?}");
         }
+    }
+
+    #[test]
+    fn the_rest_never_passes_the_longest_however_many_attempts_failed() {
+        let policy = Exponential::default();
+        for attempt in [10, 31, 32, 33, 64, 65, 200, u32::MAX] {
+            let (shortest, longest) = spread(&policy, attempt);
+            assert!(shortest >= policy.max / 2 && longest == policy.max, "attempt {attempt}: {shortest:?} to {longest:?}");
+        }
+    }
+
+    #[test]
+    fn a_jittered_rest_varies_by_half_around_that_of_its_policy() {
+        let second = Duration::from_secs(1);
+        let spread = spread(&Jittered(Fixed(second)), 3);
+        assert!(varies_by_half_around(second, spread), "{spread:?}");
+    }
+
+    #[test]
+    fn a_jittered_policy_gives_up_when_its_policy_does() {
+        #[derive(Debug)]
+        struct Never;
+        impl RetryPolicy for Never {
+            fn delay(&self, _: u32, _: &Failure) -> Option<Duration> {
+                None
+            }
+        }
+        assert_eq!(Jittered(Never).delay(1, &failure()), None);
     }
 }
