@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::queue::QueueLimits;
+use crate::queue::{LineLimits, QueueLimits};
 use crate::units::{ByteSize, duration};
 
 /// How events are dispatched. Source: specification 9.1.
@@ -80,6 +80,11 @@ impl DispatcherConfig {
     #[must_use]
     pub fn queue_limits(&self) -> QueueLimits {
         QueueLimits { hot: self.hot_queue, cold: self.cold_queue, bytes: self.queue_bytes }
+    }
+
+    /// How much may wait in the lines of aggregates.
+    pub(crate) fn line_limits(&self) -> LineLimits {
+        LineLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
     }
 
     /// Everything that is wrong with these values, one text each; names begin with `prefix`.

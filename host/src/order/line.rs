@@ -7,7 +7,7 @@ use super::OrderConfig;
 use super::blockers::Blockers;
 use super::config::resolves;
 use crate::event::Event;
-use crate::queue::{Admission, Delivery, LINE_CAPACITY, Lines, Turn, key};
+use crate::queue::{Admission, Delivery, LineLimits, Lines, Turn, key};
 use crate::store::{Blocker, LineRequest, Settlement, Store, StoreError, WaitsFor};
 
 /// Order by aggregate, or of all events, as this process keeps it.
@@ -46,8 +46,9 @@ pub(crate) struct Next {
 }
 
 impl Order {
-    pub(crate) fn new(config: OrderConfig) -> Self {
-        Self { waits_for: config.waits_for(), one_for_all: false, lines: Arc::default(), blockers: Mutex::default() }
+    pub(crate) fn new(config: OrderConfig, limits: LineLimits) -> Self {
+        let lines = Arc::new(Lines::new(limits));
+        Self { waits_for: config.waits_for(), one_for_all: false, lines, blockers: Mutex::default() }
     }
 
     /// One line of all events. A dead one blocks nobody.
@@ -152,8 +153,8 @@ impl Order {
         if candidates.is_empty() {
             return Ok(false);
         }
-        let limit = (room / candidates.len()).clamp(1, LINE_CAPACITY);
-        let limit = u32::try_from(limit).expect("a small number");
+        let limit = (room / candidates.len()).clamp(1, self.lines.longest());
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let unblocked = store.unblock(&candidates, self.waits_for, limit).await?;
         Ok(self.lock().note(&candidates, &unblocked))
     }

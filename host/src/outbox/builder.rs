@@ -242,7 +242,10 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let hot = parts.hot_path(self.mode.is_hot());
         let (order, lanes) = match self.mode {
             Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Lanes::single()))),
-            Mode::OrderedByAggregate => (Some(Arc::new(Order::new(self.order))), Some(Arc::new(Lanes::of_aggregates()))),
+            Mode::OrderedByAggregate => {
+                let order = Order::new(self.order, self.dispatcher.line_limits());
+                (Some(Arc::new(order)), Some(Arc::new(Lanes::of_aggregates())))
+            }
             Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => (None, None),
         };
         let dispatcher = dispatches.then(|| {

@@ -7,11 +7,23 @@ use super::Delivery;
 use crate::event::{AggregateType, Event};
 
 /// The lines of the aggregates whose events are in this process's hands; or the one line of all events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lines {
+    limits: LineLimits,
     state: Mutex<State>,
     /// The key of every event, where all stand in one line.
     one_for_all: Option<Key>,
+}
+
+/// How much may wait in lines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineLimits {
+    /// Most events, in all of them.
+    pub(crate) events: usize,
+    /// Most bytes, in all of them.
+    pub(crate) bytes: usize,
+    /// How many events are with their listeners at once: as many lines can be slow.
+    pub(crate) workers: usize,
 }
 
 #[derive(Debug, Default)]
@@ -28,14 +40,12 @@ struct State {
 /// An aggregate.
 pub(crate) type Key = (AggregateType, Arc<str>);
 
-/// Most events that wait in one line: one busy aggregate must not take all the room.
-pub(crate) const LINE_CAPACITY: usize = 128;
-
 /// The events of one aggregate: one on its way, the others waiting for it, in order.
 #[derive(Debug)]
 struct Line {
     running: u64,
     waiting: VecDeque<Delivery>,
+    waiting_bytes: usize,
 }
 
 /// What becomes of a claimed event.
@@ -52,9 +62,33 @@ pub(crate) enum Admission {
 }
 
 impl Lines {
-    /// One line of all events.
+    /// One line of all events, which may take all the room.
     pub(crate) fn one_for_all() -> Self {
-        Self { one_for_all: Some((AggregateType::global(), Arc::from(""))), ..Self::default() }
+        let limits = LineLimits { events: usize::MAX, bytes: usize::MAX, workers: 0 };
+        Self { one_for_all: Some((AggregateType::global(), Arc::from(""))), ..Self::new(limits) }
+    }
+
+    pub(crate) fn new(limits: LineLimits) -> Self {
+        Self { limits, state: Mutex::default(), one_for_all: None }
+    }
+
+    /// Most events that wait in one line while no others do.
+    pub(crate) fn longest(&self) -> usize {
+        (self.limits.events / self.share()).max(1)
+    }
+
+    /// A line may have one part in so many of the room that is left. However many aggregates are slow, together they leave room
+    /// for others: with one line for each worker, two thirds of it.
+    fn share(&self) -> usize {
+        self.limits.workers.saturating_mul(2).max(1)
+    }
+
+    /// How many events, and how many bytes, a line may have now.
+    fn most(&self, state: &State) -> (usize, usize) {
+        let left = self.limits.events.saturating_sub(state.waiting) / self.share();
+        let bytes = self.limits.bytes.saturating_sub(state.waiting_bytes) / self.share();
+        // In a small room one part is less than one event.
+        (left.max(usize::from(state.waiting < self.limits.events / 2)), bytes)
     }
 
     /// Says that a claim begins. One claim at a time.
@@ -74,26 +108,28 @@ impl Lines {
         let Some(key) = self.one_for_all.clone().or_else(|| key(&delivery.event)) else {
             return Admission::Start(delivery);
         };
-        // A line of all events may take all the room.
-        let capacity = if self.one_for_all.is_some() { usize::MAX } else { LINE_CAPACITY };
         let state = &mut *self.lock();
         // What was resolved while the claim was on its way is no longer waited for.
         let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
         let sequence = delivery.event.sequence();
+        let (most, most_bytes) = self.most(state);
         match (state.lines.get_mut(&key), nearest) {
             (None, None) => {
                 state.held.insert(sequence);
-                state.lines.insert(key.clone(), Line { running: sequence, waiting: VecDeque::new() });
+                state.lines.insert(key.clone(), Line { running: sequence, waiting: VecDeque::new(), waiting_bytes: 0 });
                 delivery.turn = Some(Box::new(Turn { lines: self.clone(), key, sequence, ended: false }));
                 Admission::Start(delivery)
             }
             (Some(line), nearest)
-                if line.waiting.len() < capacity && nearest.is_none_or(|nearest| state.held.contains(&nearest)) =>
+                if line.waiting.len() < most
+                    && line.waiting_bytes < most_bytes
+                    && nearest.is_none_or(|nearest| state.held.contains(&nearest)) =>
             {
                 let bytes = delivery.event.size_bytes();
                 // At the end, unless it comes late: its time has just come, or it was brought back from the dead.
                 let place = line.waiting.partition_point(|waiting| waiting.event.sequence() < sequence);
                 line.waiting.insert(place, delivery);
+                line.waiting_bytes += bytes;
                 state.held.insert(sequence);
                 state.waiting += 1;
                 state.waiting_bytes += bytes;
@@ -123,7 +159,11 @@ impl Lines {
     pub(crate) fn drain(&self) -> Vec<Delivery> {
         let state = &mut *self.lock();
         (state.waiting, state.waiting_bytes) = (0, 0);
-        let drained: Vec<Delivery> = state.lines.values_mut().flat_map(|line| line.waiting.drain(..)).collect();
+        let taken_out = |line: &mut Line| {
+            line.waiting_bytes = 0;
+            std::mem::take(&mut line.waiting)
+        };
+        let drained: Vec<Delivery> = state.lines.values_mut().flat_map(taken_out).collect();
         for delivery in &drained {
             state.held.remove(&delivery.event.sequence());
         }
@@ -201,9 +241,11 @@ impl Turn {
         let next = line.waiting.pop_front();
         match &next {
             Some(next) => {
+                let bytes = next.event.size_bytes();
                 line.running = next.event.sequence();
+                line.waiting_bytes -= bytes;
                 state.waiting -= 1;
-                state.waiting_bytes -= next.event.size_bytes();
+                state.waiting_bytes -= bytes;
             }
             None => {
                 state.lines.remove(&self.key);
@@ -243,7 +285,8 @@ mod tests {
 
     impl Hands {
         fn new() -> Self {
-            Self { lines: Arc::default(), in_flight: Arc::default() }
+            let limits = LineLimits { events: 1_000, bytes: 1 << 20, workers: 4 };
+            Self { lines: Arc::new(Lines::new(limits)), in_flight: Arc::default() }
         }
 
         fn one_for_all() -> Self {
@@ -309,7 +352,7 @@ mod tests {
     fn in_one_line_events_wait_for_each_other_whatever_they_belong_to_and_however_many() {
         let hands = Hands::one_for_all();
         let first = hands.start("42", 1);
-        let last = u64::try_from(LINE_CAPACITY).expect("small") * 2;
+        let last = 256;
         for sequence in 2..=last {
             assert!(matches!(hands.admit(&sequence.to_string(), sequence, Some(sequence - 1)), Admission::Waits));
         }
@@ -337,17 +380,55 @@ mod tests {
         assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Elsewhere(_, 3)), "it is not in our hands any more");
     }
 
-    #[test]
-    fn a_long_line_takes_no_more() {
-        let hands = Hands::new();
-        let _first = hands.start("42", 1);
-        let last = u64::try_from(LINE_CAPACITY).expect("small") + 1;
-        for sequence in 2..=last {
-            assert!(matches!(hands.admit("42", sequence, Some(sequence - 1)), Admission::Waits));
+    /// Adds events to the line of an aggregate until it takes no more. Returns how many wait in it then.
+    fn fill(hands: &Hands, aggregate: &str, first: u64) -> usize {
+        let before = hands.lines.waiting().0;
+        // Its turn would be over at once otherwise.
+        std::mem::forget(hands.start(aggregate, first));
+        for sequence in first + 1.. {
+            match hands.admit(aggregate, sequence, Some(sequence - 1)) {
+                Admission::Waits => {}
+                Admission::Behind(_, last) => {
+                    assert_eq!(last, sequence - 1, "behind the last of the line");
+                    break;
+                }
+                other => panic!("it waits or is set aside: {other:?}"),
+            }
         }
-        let refused = hands.admit("42", last + 1, Some(last));
-        assert!(matches!(refused, Admission::Behind(_, end) if end == last), "{refused:?}");
-        assert!(matches!(hands.admit("7", last + 2, None), Admission::Start(_)), "others go on");
+        hands.lines.waiting().0 - before
+    }
+
+    #[test]
+    fn a_long_line_takes_no_more_and_others_go_on() {
+        let hands = Hands::new();
+        assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
+        assert_eq!(hands.lines.longest(), 125);
+        assert!(matches!(hands.admit("7", 5_000, None), Admission::Start(_)), "others go on");
+    }
+
+    #[test]
+    fn however_many_lines_are_long_they_leave_room_for_others() {
+        let hands = Hands::new();
+        let waiting: Vec<usize> = (0..4).map(|slow| fill(&hands, &slow.to_string(), 10_000 * slow + 1)).collect();
+        assert!(waiting.iter().sum::<usize>() < 400 && waiting.iter().all(|line| *line > 60), "{waiting:?}");
+        for slow in 4..100 {
+            fill(&hands, &slow.to_string(), 10_000 * slow + 1);
+        }
+        assert!(hands.lines.waiting().0 < 1_000, "{:?}", hands.lines.waiting());
+    }
+
+    #[test]
+    fn a_line_of_large_events_is_a_short_one() {
+        let limits = LineLimits { events: 1_000, bytes: 64, workers: 4 };
+        let hands = Hands { lines: Arc::new(Lines::new(limits)), in_flight: Arc::default() };
+        assert!(fill(&hands, "42", 1) < 8, "{:?}", hands.lines.waiting());
+    }
+
+    #[test]
+    fn a_small_room_takes_one_event_of_each_line() {
+        let limits = LineLimits { events: 4, bytes: 1 << 20, workers: 4 };
+        let hands = Hands { lines: Arc::new(Lines::new(limits)), in_flight: Arc::default() };
+        assert_eq!([fill(&hands, "1", 1), fill(&hands, "2", 100), fill(&hands, "3", 200)], [1, 1, 0]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) use batches::Batches;
 pub use delivery::{Delivery, Path};
 pub use in_flight::{InFlight, Mark};
 pub use lines::Turn;
-pub(crate) use lines::{Admission, Key, LINE_CAPACITY, Lines, key};
+pub(crate) use lines::{Admission, Key, LineLimits, Lines, key};
 pub(crate) use reserved::Reserved;
 
 use crate::units::ByteSize;
