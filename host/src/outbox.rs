@@ -146,6 +146,9 @@ impl<S: SharedStore> Outbox<S> {
             purge.close();
         }
         self.running.stopped.send_replace(true);
+        if let Some(dispatcher) = &self.running.dispatcher {
+            dispatcher.stopping();
+        }
         if let Some((_, task)) = self.running.purge.take() {
             ended("purge", task).await;
         }

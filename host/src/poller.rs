@@ -106,6 +106,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const NOT_OURS: Duration = Duration::from_millis(100);
 /// The same where all events stand in one line: nothing is ours until its front is.
 const LINE_STOPPED: Duration = Duration::from_millis(500);
+/// How often the room is looked at while listeners are busy.
+const BUSY: Duration = Duration::from_millis(100);
 /// How soon there may be room in the lines.
 const LINES_MOVE: Duration = Duration::from_millis(2);
 
@@ -146,9 +148,12 @@ impl Poller {
 
     async fn rest(&self, turn: Turn) {
         match turn {
+            // What is claimed goes back to the table, for the sake of the few among it that others answer: no need to hurry.
+            Turn::Full if self.queue.sends_back() => tokio::time::sleep(BUSY).await,
             Turn::Full => tokio::task::yield_now().await,
             Turn::NoRoom => {
-                self.queue.cold_half_empty().await;
+                // The events of a listener take no room any more once it turns out to be slow, which nobody tells.
+                let _ = tokio::time::timeout(BUSY, self.queue.cold_half_empty()).await;
                 if self.order.is_some() {
                     // The room may be taken by events that wait in lines, of which the queue knows nothing.
                     tokio::time::sleep(LINES_MOVE).await;
@@ -300,7 +305,8 @@ impl Poller {
                 Ok((event, deferrals, alone)) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
                     Some(mark) => {
                         let event = Arc::new(event);
-                        let delivery = Delivery { event, batch, path: Path::Cold, deferrals, alone, mark, turn: None };
+                        let delivery =
+                            Delivery { event, batch, path: Path::Cold, deferrals, alone, mark, turn: None, place: None };
                         let Some(order) = &self.order else {
                             deliveries.push(delivery);
                             continue;

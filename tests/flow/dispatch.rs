@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::dispatcher::{DispatcherConfig, Interceptor};
+use outbox::dispatcher::{DispatcherConfig, Interceptor, after, before};
 use outbox::listener::{BreakerConfig, Fixed, Outcome};
 use outbox::time::{Clock, SystemClock};
 use outbox::units::ByteSize;
@@ -217,6 +217,70 @@ async fn an_interceptor_that_refuses_counts_as_a_failed_attempt() {
     assert_eq!((record.attempts, record.last_error.as_deref()), (1, Some("interceptor: the gate is shut")));
     assert_eq!(recorder.count(), 0, "the listener is not called");
     assert_eq!(*lines.lock().expect("not poisoned"), ["a before"]);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interceptors_see_an_event_before_it_is_known_whether_somebody_may_answer_it() {
+    let db = Sqlite::fresh().await;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let guard = Guard { name: "a", lines: lines.clone(), refuses: true };
+    let other = Recorder::done();
+    let outbox = outbox(&db).interceptor(guard).listener("Other", other.listener()).start().await.expect("starts");
+    let paused = Route::try_from("Paused").expect("a good name");
+    outbox.listeners().set_paused([(paused, "for the night".to_owned())].into());
+
+    let ids = commit(&outbox, vec![order(1), Envelope::new("Paused").json(&1).expect("good")]).await;
+
+    for id in ids {
+        let record = reaches(&db, id, Status::Retry).await;
+        assert_eq!((record.attempts, record.last_error.as_deref()), (1, Some("interceptor: the gate is shut")));
+    }
+    assert_eq!(*lines.lock().expect("not poisoned"), ["a before", "a before"]);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn interceptors_are_told_that_nobody_answers_an_event() {
+    let db = Sqlite::fresh().await;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let guard = Guard { name: "a", lines: lines.clone(), refuses: false };
+    let other = Recorder::done();
+    let outbox = outbox(&db).interceptor(guard).listener("Other", other.listener()).start().await.expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    reaches(&db, id, Status::Dead).await;
+    assert_eq!(*lines.lock().expect("not poisoned"), ["a before", "a after failed"]);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn functions_may_be_called_before_and_after_every_attempt() {
+    let db = Sqlite::fresh().await;
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let (asked, told) = (lines.clone(), lines.clone());
+    let outbox = outbox(&db)
+        .interceptor(before(move |event| {
+            asked.lock().expect("not poisoned").push("before".to_owned());
+            if event.aggregate_id() == Some("0") { Err("the gate is shut".to_owned()) } else { Ok(()) }
+        }))
+        .interceptor(after(move |_, outcome| {
+            told.lock().expect("not poisoned").push(format!("after {outcome:?}"));
+            Err("nobody reads my report".to_owned())
+        }))
+        .listener(ROUTE, Recorder::done().listener())
+        .start()
+        .await
+        .expect("starts");
+
+    let ids = commit(&outbox, vec![order(0)]).await;
+    let refused = reaches(&db, ids[0], Status::Retry).await;
+    let ids = commit(&outbox, vec![order(1)]).await;
+    reaches(&db, ids[0], Status::Done).await;
+
+    assert_eq!(refused.last_error.as_deref(), Some("interceptor: the gate is shut"));
+    assert_eq!(*lines.lock().expect("not poisoned"), ["before", "before", "after Done"]);
     outbox.shutdown().await;
 }
 

@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod bulk;
+mod busy;
 mod chaos;
 mod claims;
 mod common;
@@ -20,6 +21,8 @@ mod receipts;
 mod rolling;
 mod routes;
 mod slow_commit;
+mod stop;
+mod stuck;
 mod sweep;
 mod total_order;
 mod two_databases;

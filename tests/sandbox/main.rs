@@ -2,5 +2,6 @@
 
 mod common;
 mod names;
+mod sleeping;
 mod swap;
 mod trouble;

@@ -1,4 +1,4 @@
-//! One call of a listener for one event, within its deadline and its lease.
+//! One call of a listener for one event, within its deadline and its lease, and what surrounds it.
 
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 
 use super::Shared;
+use super::overdue::Watched;
 use crate::event::Event;
 use crate::listener::{Cause, Failure, Found, Outcome, Visit, panic_text};
 use crate::queue::Delivery;
@@ -15,111 +16,129 @@ use crate::time::system_clock;
 /// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
 const GRACE: Duration = Duration::from_millis(250);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long an event steps back when its listener has no free place and others wait.
-const NO_PLACE: Duration = Duration::from_secs(1);
 
 /// How long an event steps back when its start could not be counted.
 const NOT_COUNTED: Duration = Duration::from_secs(1);
 
-/// What the attempt came to; `None` when the claim was lost, so that nothing may be written.
-pub(super) async fn attempt(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found) -> Option<Outcome> {
-    let started = Instant::now();
-    if delivery.mark.lease_end().is_none_or(|end| end <= started) {
-        return lost(shared, delivery, "before its listener was called");
-    }
-    if expired(&delivery.event) {
-        return Some(Outcome::Dead(EXPIRED.to_owned()));
-    }
-    if let Err(after) = found.breaker.admit(started) {
-        return Some(Outcome::Busy { after });
-    }
-    let _place = match &found.places {
-        None => None,
-        Some(places) => match places.try_acquire() {
-            Ok(place) => Some(place),
-            // Others' events wait: this one steps back, rather than keeping a worker from them.
-            Err(_) if shared.queue.depth() != (0, 0) => return Some(Outcome::Busy { after: NO_PLACE }),
-            Err(_) => places.acquire().await.ok(),
-        },
-    };
-    if delivery.alone
-        && let Err(instead) = count_start(shared, delivery).await
-    {
-        return instead;
-    }
-    let outcome = match before(shared, &delivery.event).await {
-        Err(failure) => Outcome::Failed(failure),
-        Ok(()) => {
-            let outcome = call(shared, worker, delivery, found, started).await?;
-            after(shared, &delivery.event, &outcome).await;
-            outcome
+/// Where an attempt is made.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) worker: usize,
+    pub(super) delivery: &'a Delivery,
+    pub(super) watched: &'a Watched<'a>,
+}
+
+impl Attempt<'_> {
+    /// Asks the listener, unless its breaker is open; `None` when the claim was lost, so that nothing may be written.
+    pub(super) async fn ask(self, found: &Found) -> Option<Outcome> {
+        let admittance = match found.breaker.admit(Instant::now()) {
+            Ok(admittance) => admittance,
+            Err(after) => return Some(Outcome::Busy { after }),
+        };
+        let outcome = self.call(found).await?;
+        // It had no room: that was no call.
+        if matches!(outcome, Outcome::Busy { .. }) {
+            return Some(outcome);
         }
-    };
-    let broke = matches!(&outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
-    if found.breaker.record(broke, Instant::now()) {
-        tracing::error!(
-            route = %found.registration.route, listener = %found.owner, pause_s = found.breaker.pause().as_secs(),
-            "the listener keeps breaking and is paused; its events wait and lose no attempt"
-        );
+        let broke = matches!(&outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
+        if admittance.record(broke, Instant::now()) {
+            tracing::error!(
+                route = %found.registration.route, listener = %found.owner, pause_s = found.breaker.pause().as_secs(),
+                "the listener keeps breaking and is paused; its events wait and lose no attempt"
+            );
+        }
+        Some(outcome)
     }
-    Some(outcome)
+
+    async fn call(self, found: &Found) -> Option<Outcome> {
+        let Self { shared, worker, delivery, watched } = self;
+        // A year is as good as for ever, and can be added to any time.
+        let allowed = found.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);
+        // The clock starts here: no wait before the call counts against it.
+        let deadline = Instant::now() + allowed;
+        watched.until(deadline + GRACE);
+        let visit = Visit { event: &delivery.event, worker, batch: delivery.batch };
+        // A closure may panic before it has made its future.
+        let call = async { found.registration.listener.call(visit).await };
+        let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
+        loop {
+            // A timeout polls first: an event whose lease ended while it waited for an interceptor would be delivered.
+            let Some(lease_end) = delivery.mark.lease_end().filter(|end| *end > Instant::now()) else {
+                return lost(shared, delivery, "while its listener was at work");
+            };
+            match tokio::time::timeout_at(deadline.min(lease_end).into(), &mut call).await {
+                Ok(Ok(outcome)) => return Some(outcome),
+                Ok(Err(panic)) => return Some(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic)))),
+                Err(_) if Instant::now() >= deadline => {
+                    let message = format!("the call took longer than {allowed:?} and was cut off");
+                    return Some(Outcome::Failed(Failure::broken(Cause::Deadline, message)));
+                }
+                // The lease may have been renewed meanwhile.
+                Err(_) if delivery.mark.lease_end().is_some_and(|end| end > Instant::now()) => {}
+                Err(_) => return lost(shared, delivery, "while its listener was at work"),
+            }
+        }
+    }
+
+    /// Asks the interceptors, all of them together within the dispatcher's deadline.
+    pub(super) async fn before(self) -> Result<(), Failure> {
+        let Self { shared, delivery, watched, .. } = self;
+        if shared.interceptors.is_empty() {
+            return Ok(());
+        }
+        let deadline = shared.config.deadline;
+        watched.until(Instant::now() + deadline + GRACE);
+        match tokio::time::timeout(deadline, ask_interceptors(shared, &delivery.event)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::broken(Cause::Interceptor, took_too_long(deadline))),
+        }
+    }
+
+    /// Tells the interceptors, all of them together within the dispatcher's deadline.
+    pub(super) async fn after(self, outcome: &Outcome) {
+        let Self { shared, delivery, watched, .. } = self;
+        if shared.interceptors.is_empty() {
+            return;
+        }
+        let deadline = shared.config.deadline;
+        watched.until(Instant::now() + deadline + GRACE);
+        if tokio::time::timeout(deadline, tell_interceptors(shared, &delivery.event, outcome)).await.is_err() {
+            log_interceptor(&delivery.event, &took_too_long(deadline));
+        }
+    }
 }
 
 /// Counts the start of an event that is delivered alone. The one time that a worker waits for the database: what it knows when its
-/// host has stopped must be in the table before. `Err` is what the attempt came to instead.
-async fn count_start(shared: &Shared, delivery: &Delivery) -> Result<(), Option<Outcome>> {
+/// host has stopped must be in the table before. `Err` when it could not be counted: how long the event steps back, or `None` when
+/// its claim was lost.
+pub(super) async fn count_start(shared: &Shared, delivery: &Delivery) -> Result<(), Option<Duration>> {
     let Some(fence) = delivery.fence() else { return Ok(()) };
     match shared.store.start(fence).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(lost(shared, delivery, "before its listener was called")),
         Err(_) => {
             shared.metrics.db_errors.increment();
-            Err(Some(Outcome::Busy { after: NOT_COUNTED }))
+            Err(Some(NOT_COUNTED))
         }
     }
 }
 
 /// Whether its time ended since it was claimed or written. By the host's clock, since the row is not read again.
-fn expired(event: &Event) -> bool {
+pub(super) fn expired(event: &Event) -> bool {
     event.expires_at().is_some_and(|end| end <= system_clock().now())
 }
 
-async fn call(shared: &Shared, worker: usize, delivery: &Delivery, found: &Found, started: Instant) -> Option<Outcome> {
-    // A year is as good as for ever, and can be added to any time.
-    let allowed = found.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);
-    let deadline = started + allowed;
-    let visit = Visit { event: &delivery.event, worker, batch: delivery.batch };
-    // A closure may panic before it has made its future.
-    let call = async { found.registration.listener.call(visit).await };
-    let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
-    loop {
-        // A timeout polls first: an event whose lease ended while it waited for an interceptor or a place would be delivered.
-        let Some(lease_end) = delivery.mark.lease_end().filter(|end| *end > Instant::now()) else {
-            return lost(shared, delivery, "while its listener was at work");
-        };
-        match tokio::time::timeout_at(deadline.min(lease_end).into(), &mut call).await {
-            Ok(Ok(outcome)) => return Some(outcome),
-            Ok(Err(panic)) => return Some(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic)))),
-            Err(_) if Instant::now() >= deadline => {
-                let message = format!("the call took longer than {allowed:?} and was cut off");
-                return Some(Outcome::Failed(Failure::broken(Cause::Deadline, message)));
-            }
-            // The lease may have been renewed meanwhile.
-            Err(_) if delivery.mark.lease_end().is_some_and(|end| end > Instant::now()) => {}
-            Err(_) => return lost(shared, delivery, "while its listener was at work"),
-        }
-    }
-}
-
-fn lost(shared: &Shared, delivery: &Delivery, when: &str) -> Option<Outcome> {
+/// Says that somebody else has the event now, so that nothing may be written.
+pub(super) fn lost<T>(shared: &Shared, delivery: &Delivery, when: &str) -> Option<T> {
     shared.metrics.leases_lost.increment();
     tracing::warn!(event.id = %delivery.event.id(), route = %delivery.event.route(), "the lease of an event ended {when}; whoever holds it now delivers it");
     None
 }
 
-async fn before(shared: &Shared, event: &Event) -> Result<(), Failure> {
+async fn ask_interceptors(shared: &Shared, event: &Event) -> Result<(), Failure> {
     for interceptor in &shared.interceptors {
-        match AssertUnwindSafe(interceptor.before(event)).catch_unwind().await {
+        match AssertUnwindSafe(async { interceptor.before(event).await }).catch_unwind().await {
             Ok(Ok(())) => {}
             Ok(Err(message)) => return Err(Failure::broken(Cause::Interceptor, message)),
             Err(panic) => return Err(Failure::broken(Cause::Interceptor, panic_text(&*panic))),
@@ -128,13 +147,20 @@ async fn before(shared: &Shared, event: &Event) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn after(shared: &Shared, event: &Event, outcome: &Outcome) {
+async fn tell_interceptors(shared: &Shared, event: &Event, outcome: &Outcome) {
     for interceptor in shared.interceptors.iter().rev() {
-        let error = match AssertUnwindSafe(interceptor.after(event, outcome)).catch_unwind().await {
-            Ok(Ok(())) => continue,
-            Ok(Err(message)) => message,
-            Err(panic) => panic_text(&*panic),
-        };
-        tracing::error!(event.id = %event.id(), error, "an interceptor failed after an attempt; the outcome stands");
+        match AssertUnwindSafe(async { interceptor.after(event, outcome).await }).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(message)) => log_interceptor(event, &message),
+            Err(panic) => log_interceptor(event, &panic_text(&*panic)),
+        }
     }
+}
+
+fn took_too_long(deadline: Duration) -> String {
+    format!("took longer than {deadline:?} and was cut off")
+}
+
+fn log_interceptor(event: &Event, error: &str) {
+    tracing::error!(event.id = %event.id(), error, "an interceptor failed after an attempt; the outcome stands");
 }

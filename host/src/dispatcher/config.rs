@@ -13,11 +13,11 @@ use crate::units::{ByteSize, duration};
 pub struct DispatcherConfig {
     /// How many events are with their listeners at once. Default 4; at least 1.
     pub workers: usize,
-    /// Most events that wait after their commit. Default 1,000; at least 1.
+    /// Most events that wait after their commit; as many more of each listener that has no free place. Default 1,000; at least 1.
     pub hot_queue: usize,
-    /// Most events that wait after a poll. Default 1,000; at least 1.
+    /// Most events that wait after a poll; as many more of each listener that has no free place. Default 1,000; at least 1.
     pub cold_queue: usize,
-    /// Most bytes in each of the two queues. Default 32 MiB.
+    /// Most bytes in each of the two queues, and as many more of each listener that has no free place. Default 32 MiB.
     pub queue_bytes: ByteSize,
     /// Counted failures after which an event is dead. Default 10; at least 1.
     pub max_attempts: u32,
@@ -26,13 +26,14 @@ pub struct DispatcherConfig {
     /// How often an event may stop its host before it is dead. Default 5; at least 1. Counted are only starts with no other event at
     /// work: an event that two hosts held when they went is delivered like that.
     pub max_starts: u32,
-    /// The longest that a call of a listener may take when it has no deadline of its own. Default 20 s; below the lease.
+    /// The longest that a call of a listener may take when it has no deadline of its own, and that all interceptors may take together
+    /// before it, and after it. Default 20 s; below the lease.
     #[serde(with = "duration")]
     pub deadline: Duration,
     /// How long a claim holds; renewed at a third of it. Default 30 s; at least 1 s.
     #[serde(with = "duration")]
     pub lease: Duration,
-    /// How long a stop waits for what is queued. Default 5 s.
+    /// How long a stop waits for what is queued. Default 5 s. Writing the last outcomes may take 5 s more.
     #[serde(with = "duration")]
     pub drain_timeout: Duration,
     /// What becomes of an event whose route never had a listener. Default dead.

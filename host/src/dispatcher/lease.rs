@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::overdue::Visits;
 use crate::event::{EventId, Fence};
 use crate::metrics::Metrics;
 use crate::queue::InFlight;
@@ -14,10 +15,12 @@ use crate::store::{Store, StoreError};
 /// Most claims renewed by one statement.
 const BATCH: usize = 2_000;
 
-/// Renews at every third of the lease, until it is stopped. One failed renewal is no loss: two more fit into the lease.
+/// Renews at every third of the lease, until it is stopped. One failed renewal is no loss: two more fit into the lease. What a
+/// listener should have come back with long ago is not renewed: somebody else may take it over.
 pub(super) async fn keep(
     store: Arc<dyn Store>,
     in_flight: Arc<InFlight>,
+    visits: Arc<Visits>,
     lease: Duration,
     metrics: Arc<Metrics>,
     mut stopped: watch::Receiver<bool>,
@@ -26,7 +29,10 @@ pub(super) async fn keep(
     // Only the rest is cut short by a stop, never a statement.
     while tokio::time::timeout(lease / 3, stopped.wait_for(|stopped| *stopped)).await.is_err() {
         let mut failed = None;
-        for claims in in_flight.held().chunks(BATCH) {
+        let mut held = in_flight.held();
+        let overdue = visits.overdue(Instant::now());
+        held.retain(|(id, _)| !overdue.contains(id));
+        for claims in held.chunks(BATCH) {
             if let Err(error) = renew(&*store, &in_flight, claims, lease).await {
                 metrics.db_errors.increment();
                 failed = Some(error);

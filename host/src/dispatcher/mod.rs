@@ -6,31 +6,35 @@ mod attempt;
 mod config;
 mod interceptor;
 mod lease;
+mod overdue;
 mod settle;
+mod worker;
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
 
 pub use config::{DispatcherConfig, Unroutable};
-pub use interceptor::Interceptor;
+pub use interceptor::{Interceptor, after, before};
+pub(crate) use overdue::Visits;
 pub use settle::{Policy, settle};
 
 use crate::bell::Bell;
 use crate::health::Health;
-use crate::listener::{Listeners, Outcome, RetryPolicy};
+use crate::listener::{Listeners, RetryPolicy};
 use crate::metrics::Metrics;
 use crate::order::Order;
-use crate::queue::{AtWork, Delivery, InFlight, Path, Queue};
+use crate::queue::{AtWork, InFlight, Queue};
 use crate::settler::{Keeps, Settler, SettlerHandle};
 use crate::store::{Settlement, Store};
 use crate::wake::Wake;
 
-/// How long an event steps back that must be delivered alone, when a listener that blocks its thread keeps it from that.
-const NOT_ALONE: Duration = Duration::from_secs(30);
+/// How long a stop has after its drain timeout to write the last outcomes.
+const LAST_OUTCOMES: Duration = Duration::from_secs(5);
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What workers share.
 pub(crate) struct Shared {
@@ -47,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) keeps: Keeps,
     /// `None` where order by aggregate is not asked for.
     pub(crate) order: Option<Arc<Order>>,
+    pub(crate) visits: Arc<Visits>,
 }
 
 /// The running workers, their settler and their lease keeper.
@@ -55,16 +60,28 @@ pub struct Dispatcher {
     in_flight: Arc<InFlight>,
     settler: SettlerHandle,
     workers: JoinSet<()>,
-    settling: tokio::task::JoinHandle<()>,
-    lease_keeper: tokio::task::JoinHandle<()>,
-    stopped: tokio::sync::watch::Sender<bool>,
+    settling: JoinHandle<()>,
+    lease_keeper: JoinHandle<()>,
+    signals: Signals,
+}
+
+/// What ends the parts of a dispatcher, in the order of a stop.
+#[derive(Default)]
+struct Signals {
+    /// When the whole stop must be over; the settler gives up what it could not write by then.
+    give_up_at: watch::Sender<Option<Instant>>,
+    /// Cuts listeners off.
+    cut_off: watch::Sender<bool>,
+    /// Ends the settler and the lease keeper.
+    stopped: watch::Sender<bool>,
 }
 
 impl Dispatcher {
     /// Starts everything.
     pub(crate) fn start(shared: Shared, in_flight: Arc<InFlight>, wake: Arc<Wake>, bell: Arc<Bell>, health: &Health) -> Self {
         let shared = Arc::new(shared);
-        let (stopped, stop) = tokio::sync::watch::channel(false);
+        let signals = Signals::default();
+        let stop = signals.stopped.subscribe();
         let config = &shared.config;
         let settler = Settler {
             store: shared.store.clone(),
@@ -80,16 +97,19 @@ impl Dispatcher {
             delay: config.settle_delay,
             // By then somebody else holds the events, or will.
             patience: config.lease.saturating_mul(10),
-            patience_at_stop: config.drain_timeout,
+            give_up_at: signals.give_up_at.subscribe(),
+            gave_up: AtomicBool::new(false),
         };
         let (settler, settling) = settler.start(stop.clone(), health);
         let mut workers = JoinSet::new();
         for worker in 0..shared.config.workers {
-            workers.spawn(health.clone().watched("worker", work(worker, shared.clone(), settler.clone())));
+            let work = worker::work(worker, shared.clone(), settler.clone(), signals.cut_off.subscribe());
+            workers.spawn(health.clone().watched("worker", work));
         }
-        let keeper = lease::keep(shared.store.clone(), in_flight.clone(), shared.config.lease, shared.metrics.clone(), stop);
+        let (store, metrics) = (shared.store.clone(), shared.metrics.clone());
+        let keeper = lease::keep(store, in_flight.clone(), shared.visits.clone(), shared.config.lease, metrics, stop);
         let lease_keeper = tokio::spawn(health.clone().watched("lease keeper", keeper));
-        Self { shared, in_flight, settler, workers, settling, lease_keeper, stopped }
+        Self { shared, in_flight, settler, workers, settling, lease_keeper, signals }
     }
 
     /// Where outcomes go.
@@ -97,97 +117,58 @@ impl Dispatcher {
         &self.settler
     }
 
-    /// Lets the workers finish what is queued, at most `drain_timeout`; what is left then is given back, not counted.
+    /// Says that a stop begins. From here on it has the drain timeout and a little more, whatever the database does.
+    pub(crate) fn stopping(&self) {
+        let patience = self.shared.config.drain_timeout.min(A_DAY) + LAST_OUTCOMES;
+        self.signals.give_up_at.send_if_modified(|at| at.is_none() && at.replace(Instant::now() + patience).is_none());
+    }
+
+    /// Lets the workers finish what is queued, at most `drain_timeout`; what is left then is given back, not counted. The
+    /// outcomes of calls that have ended come first.
     pub async fn stop(mut self) {
+        self.stopping();
         self.shared.queue.close();
-        let drained =
-            tokio::time::timeout(self.shared.config.drain_timeout, async { while self.workers.join_next().await.is_some() {} })
-                .await;
-        let mut left = self.shared.queue.drain();
-        // Closed before: what ends now lets nobody start any more.
-        left.extend(self.shared.order.iter().flat_map(|order| order.lines().drain()));
-        if drained.is_err() {
+        let drain_timeout = self.shared.config.drain_timeout;
+        let drained = tokio::time::timeout(drain_timeout, all_ended(&mut self.workers)).await.is_ok();
+        if !drained {
+            let (hot, cold) = self.shared.queue.depth();
             tracing::warn!(
-                queued = left.len(),
+                queued = hot + cold,
                 in_flight = self.in_flight.len(),
                 "the drain timeout is over; events that are not finished are given back"
             );
-            // Cutting the listeners off lets their marks go; what is marked still has its outcome on the way.
-            let mut held = self.in_flight.held();
-            self.workers.shutdown().await;
-            let settling: HashSet<_> = self.in_flight.held().into_iter().collect();
-            held.retain(|claim| !settling.contains(claim));
-            self.settler.give_back(held).await;
+            self.signals.cut_off.send_replace(true);
         }
-        for delivery in left.drain(..) {
-            self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
+        self.give_back_queued().await;
+        if !drained {
+            let until = self.signals.give_up_at.borrow().expect("the stop has begun");
+            if tokio::time::timeout_at(until.into(), all_ended(&mut self.workers)).await.is_err() {
+                tracing::error!(
+                    workers = self.workers.len(),
+                    "listeners block their threads and cannot be cut off; their events are delivered again when their leases end"
+                );
+            }
+            // A worker may have let an event wait for its listener meanwhile.
+            self.give_back_queued().await;
         }
-        let Self { settling, lease_keeper, stopped, .. } = self;
-        stopped.send_replace(true);
+        let Self { settling, lease_keeper, signals, .. } = self;
+        signals.stopped.send_replace(true);
         if let Err(error) = settling.await.and(lease_keeper.await) {
             tracing::error!(%error, "the settler did not end well; what it held is delivered again after its lease");
         }
     }
-}
 
-async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle) {
-    while let Some(delivery) = shared.queue.take().await {
-        let deadline = shared.config.deadline;
-        let at_work = if delivery.alone {
-            shared.at_work.enter_alone(deadline, deadline * 2).await
-        } else {
-            Some(shared.at_work.enter().await)
-        };
-        let settlement = match &at_work {
-            Some(_) => visit(&shared, worker, &delivery).await,
-            None => Some(Settlement::Released { after: NOT_ALONE }),
-        };
-        // Before the sending: the settler stores at once when nobody is with a listener any more.
-        drop(at_work);
-        if let Some(settlement) = settlement {
-            settler.send(delivery, settlement).await;
+    /// Gives back what is queued or waits for its turn.
+    async fn give_back_queued(&self) {
+        let mut left = self.shared.queue.drain();
+        // The queue is closed: what ends now lets nobody start any more.
+        left.extend(self.shared.order.iter().flat_map(|order| order.lines().drain()));
+        for delivery in left {
+            self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
         }
-        // A worker whose listeners never wait would keep its thread from everybody else.
-        tokio::task::coop::consume_budget().await;
     }
 }
 
-/// One delivery's visit to its listener; `None` when the claim was lost on the way, and nothing may be written.
-async fn visit(shared: &Shared, worker: usize, delivery: &Delivery) -> Option<Settlement> {
-    if let Some(reason) = shared.listeners.paused(delivery.event.route()) {
-        return Some(Settlement::Parked { reason });
-    }
-    let found = shared.listeners.find(delivery.event.route());
-    let mut awaited = None;
-    let outcome = match &found {
-        Some(found) => attempt::attempt(shared, worker, delivery, found).await?,
-        None => {
-            awaited = shared.listeners.awaited(delivery.event.route());
-            unroutable(shared, delivery, awaited.as_deref())
-        }
-    };
-    let registration = found.as_ref().map(|found| &found.registration);
-    let policy = Policy {
-        retry: registration.and_then(|own| own.retry.as_deref()).unwrap_or(&*shared.retry),
-        max_attempts: match (&shared.order, registration.and_then(|own| own.max_attempts)) {
-            // Where all events stand in one line each has one attempt, whatever its listener allows.
-            (Some(order), _) if order.is_one_for_all() => 1,
-            (_, own) => own.unwrap_or(shared.config.max_attempts),
-        },
-        max_deferrals: shared.config.max_deferrals,
-        park_unroutable: shared.config.unroutable == Unroutable::Park || awaited.is_some(),
-    };
-    Some(settle(outcome, delivery.attempts(), delivery.deferrals, &policy))
-}
-
-/// What becomes of an event that nobody answers here; `awaited` is why it waits for a listener.
-fn unroutable(shared: &Shared, delivery: &Delivery, awaited: Option<&str>) -> Outcome {
-    let reason = shared.listeners.unroutable(delivery.event.route());
-    match awaited {
-        Some(why) => Outcome::Unroutable(format!("{reason}; it waits for one: {why}")),
-        // The poller asks the table for routes before it hands on an event that would be given up. This one came straight from
-        // its commit, so nobody has asked.
-        None if delivery.path == Path::Hot && delivery.fence().is_some() => Outcome::Busy { after: Duration::ZERO },
-        None => Outcome::Unroutable(reason),
-    }
+async fn all_ended(workers: &mut JoinSet<()>) {
+    while workers.join_next().await.is_some() {}
 }

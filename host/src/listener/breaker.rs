@@ -1,11 +1,13 @@
 //! Pauses a listener that keeps breaking, so that its events wait and everybody else goes on.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::units::duration;
+/// How long others wait while one call tries.
+const TRYING: Duration = Duration::from_millis(100);
 
 /// When a listener is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -75,40 +77,36 @@ impl Breaker {
         self.config.pause
     }
 
-    /// Whether a call may be made at `now`; otherwise how long to wait.
+    /// Whether a call may be made at `now`; otherwise how long to wait. How the call ends is told to what this returns.
     ///
     /// # Errors
     /// The rest of the pause.
-    pub fn admit(&self, now: Instant) -> Result<(), Duration> {
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match state.open_until {
-            None => Ok(()),
-            Some(until) if now < until => Err(until - now),
-            Some(_) if state.trying => Err(Duration::from_millis(100)),
-            Some(_) => {
-                state.trying = true;
-                Ok(())
-            }
-        }
+    pub fn admit(&self, now: Instant) -> Result<Admittance<'_>, Duration> {
+        let mut state = self.lock();
+        let is_trial = match state.open_until {
+            None => false,
+            Some(until) if now < until => return Err(until - now),
+            Some(_) if state.trying => return Err(TRYING),
+            Some(_) => true,
+        };
+        state.trying = is_trial;
+        Ok(Admittance { breaker: self, is_trial })
     }
 
-    /// Takes note of how a call ended; true when this call opened the breaker.
-    pub fn record(&self, broke: bool, now: Instant) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if state.trying {
-            *state = State::default();
-            if broke {
-                state.open_until = Some(now + self.config.pause);
-            }
-            return broke;
+    /// True when this call opened the breaker.
+    fn record(&self, broke: bool, now: Instant) -> bool {
+        let mut state = self.lock();
+        // A call that began before the pause says nothing about what comes after it.
+        if state.open_until.is_some() {
+            return false;
         }
         state.calls += 1;
         state.broken += u32::from(broke);
-        let opens = state.broken >= self.config.threshold && state.open_until.is_none();
+        let opens = state.broken >= self.config.threshold;
         if opens {
             *state = State { open_until: Some(now + self.config.pause), ..State::default() };
         } else if state.calls >= self.config.window {
-            (state.calls, state.broken) = (0, 0);
+            *state = State::default();
         }
         opens
     }
@@ -116,8 +114,39 @@ impl Breaker {
     /// Whether the listener is paused at `now`.
     #[must_use]
     pub fn is_open(&self, now: Instant) -> bool {
-        let state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        state.open_until.is_some_and(|until| now < until)
+        self.lock().open_until.is_some_and(|until| now < until)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that a call may be made. Dropped without a word of how the call ended, it was none: after a pause another may try.
+#[derive(Debug)]
+#[must_use = "tell it how the call ended"]
+pub struct Admittance<'b> {
+    breaker: &'b Breaker,
+    is_trial: bool,
+}
+
+impl Admittance<'_> {
+    /// Takes note of how the call ended; true when it opened the breaker.
+    pub fn record(mut self, broke: bool, now: Instant) -> bool {
+        if !std::mem::take(&mut self.is_trial) {
+            return self.breaker.record(broke, now);
+        }
+        let open_until = broke.then(|| now + self.breaker.config.pause);
+        *self.breaker.lock() = State { open_until, ..State::default() };
+        broke
+    }
+}
+
+impl Drop for Admittance<'_> {
+    fn drop(&mut self) {
+        if self.is_trial {
+            self.breaker.lock().trying = false;
+        }
     }
 }
 
@@ -125,29 +154,79 @@ impl Breaker {
 mod tests {
     use super::*;
 
+    const PAUSE: Duration = Duration::from_secs(30);
+
+    fn call(breaker: &Breaker, broke: bool, now: Instant) -> bool {
+        breaker.admit(now).expect("a call may be made").record(broke, now)
+    }
+
+    /// A breaker that opened at `start`.
+    fn open(start: Instant) -> Breaker {
+        let breaker = Breaker::default();
+        for _ in 0..9 {
+            assert!(!call(&breaker, true, start));
+        }
+        assert!(call(&breaker, true, start), "the tenth");
+        breaker
+    }
+
     #[test]
     fn half_of_the_window_broken_pauses_and_one_good_call_after_the_pause_ends_it() {
         let breaker = Breaker::default();
         let start = Instant::now();
-        for call in 0..19 {
-            assert_eq!(breaker.admit(start), Ok(()));
-            assert!(!breaker.record(call % 2 == 0 && call < 18, start));
+        for number in 0..19 {
+            assert!(!call(&breaker, number % 2 == 0 && number < 18, start));
         }
-        assert!(breaker.record(true, start), "the tenth of twenty");
-        assert_eq!(breaker.admit(start), Err(Duration::from_secs(30)));
-        let later = start + Duration::from_secs(30);
-        assert_eq!(breaker.admit(later), Ok(()), "one call may try");
+        assert!(call(&breaker, true, start), "the tenth of twenty");
+        assert_eq!(breaker.admit(start).err(), Some(PAUSE));
+        let later = start + PAUSE;
+        let trial = breaker.admit(later).expect("one call may try");
         assert!(breaker.admit(later).is_err(), "and no other beside it");
-        assert!(!breaker.record(false, later));
-        assert_eq!(breaker.admit(later), Ok(()));
+        assert!(!trial.record(false, later));
+        assert!(breaker.admit(later).is_ok());
+    }
+
+    #[test]
+    fn a_trial_that_breaks_begins_the_pause_again() {
+        let start = Instant::now();
+        let breaker = open(start);
+        let later = start + PAUSE;
+        assert!(call(&breaker, true, later));
+        assert_eq!(breaker.admit(later).err(), Some(PAUSE));
+    }
+
+    #[test]
+    fn a_trial_that_was_no_call_leaves_it_to_the_next() {
+        let start = Instant::now();
+        let breaker = open(start);
+        let later = start + PAUSE;
+        drop(breaker.admit(later).expect("one call may try"));
+        let trial = breaker.admit(later).expect("another may try, since the first was no call");
+        assert!(breaker.admit(later).is_err(), "one at a time");
+        assert!(trial.record(true, later), "and it decides alone");
+    }
+
+    #[test]
+    fn a_call_that_began_before_the_pause_is_no_trial() {
+        let start = Instant::now();
+        let breaker = Breaker::default();
+        let early = breaker.admit(start).expect("closed");
+        for _ in 0..10 {
+            call(&breaker, true, start);
+        }
+        let later = start + PAUSE;
+        let trial = breaker.admit(later).expect("one call may try");
+        assert!(!early.record(false, later));
+        assert!(breaker.admit(later).is_err(), "the trial is still on its way");
+        assert!(trial.record(true, later));
     }
 
     #[test]
     fn a_listener_that_breaks_now_and_then_is_never_paused() {
         let breaker = Breaker::default();
         let now = Instant::now();
-        for call in 0..1_000 {
-            assert!(!breaker.record(call % 3 == 0, now), "call {call}");
+        for number in 0..1_000 {
+            assert!(!call(&breaker, number % 3 == 0, now), "call {number}");
         }
     }
 }

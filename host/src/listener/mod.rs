@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub use breaker::{Breaker, BreakerConfig};
+pub use breaker::{Admittance, Breaker, BreakerConfig};
 pub(crate) use outcome::panic_text;
 pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome};
 pub use owner::Owner;
-pub use registry::{Found, Listeners, Registration, RouteConflict};
+pub use registry::{Concurrency, Found, Listeners, Places, Registration, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 
 use crate::event::Event;

@@ -10,6 +10,15 @@ use tokio::sync::watch;
 use super::{Breaker, BreakerConfig, Listener, Owner, RetryPolicy};
 use crate::event::Route;
 
+/// The most calls at once. At least 1; events beyond that wait, and keep no worker from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Concurrency {
+    /// So many calls of this listener.
+    OfListener(usize),
+    /// So many calls of all listeners together that the same owner registers with this.
+    OfOwner(usize),
+}
+
 /// One listener and how it wants to be called.
 #[derive(Clone)]
 pub struct Registration {
@@ -24,7 +33,7 @@ pub struct Registration {
     /// The longest that one call may take; `None` for the dispatcher's bound.
     pub deadline: Option<Duration>,
     /// The most calls at once; `None` for as many as there are workers.
-    pub concurrency: Option<usize>,
+    pub concurrency: Option<Concurrency>,
     /// When it is paused; `None` for the host's rule.
     pub breaker: Option<BreakerConfig>,
 }
@@ -64,6 +73,13 @@ impl Registration {
         self
     }
 
+    /// With at most so many calls at once.
+    #[must_use]
+    pub fn concurrency(mut self, calls: usize) -> Self {
+        self.concurrency = Some(Concurrency::OfListener(calls));
+        self
+    }
+
     /// With a deadline of its own.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -80,8 +96,27 @@ pub struct Found {
     pub breaker: Breaker,
     /// Who registered it.
     pub owner: Owner,
-    /// Free places, when the number of calls at once is bounded.
-    pub places: Option<tokio::sync::Semaphore>,
+    /// Its places, when the number of calls at once is bounded.
+    pub places: Option<Places>,
+}
+
+/// How many calls at once, and by which name they are counted: listeners with the same name share their places, and so does what
+/// replaces them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The name.
+    pub name: Arc<str>,
+    /// How many.
+    pub calls: usize,
+}
+
+impl Places {
+    fn of(registration: &Registration, owner: &Owner) -> Option<Self> {
+        Some(match registration.concurrency? {
+            Concurrency::OfListener(calls) => Self { name: Arc::from(registration.route.to_string()), calls: calls.max(1) },
+            Concurrency::OfOwner(calls) => Self { name: Arc::from(owner.to_string()), calls: calls.max(1) },
+        })
+    }
 }
 
 impl std::fmt::Debug for Found {
@@ -172,7 +207,7 @@ impl Listeners {
                 }
                 let found = Found {
                     breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
-                    places: registration.concurrency.map(tokio::sync::Semaphore::new),
+                    places: Places::of(&registration, &owner),
                     registration,
                     owner: owner.clone(),
                 };

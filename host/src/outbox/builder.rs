@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::parts::Parts;
 use super::{Mode, Outbox, Running};
 use crate::bell;
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared, Visits};
 use crate::event::{NameError, Route};
 use crate::health::Health;
 use crate::listener::{BreakerConfig, Exponential, Listener, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
@@ -263,6 +263,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
                     dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
                 },
                 order: order.clone(),
+                visits: Arc::new(Visits::new(self.dispatcher.workers)),
             };
             let (wake, bell) = (parts.wake.clone(), parts.bell.clone());
             Dispatcher::start(shared, parts.in_flight.clone(), wake, bell, &health)

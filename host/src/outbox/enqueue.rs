@@ -43,7 +43,7 @@ impl<S: SharedStore> Outbox<S> {
         let Some(mark) = self.in_flight.mark_until(event.id(), Some(*fence), lease_end) else { return Some(claimed) };
         let batch = self.hot.batches.next();
         let event = Arc::new(event.clone());
-        let delivery = Delivery { event, batch, path, deferrals: *deferrals, alone: false, mark, turn: None };
+        let delivery = Delivery { event, batch, path, deferrals: *deferrals, alone: false, mark, turn: None, place: None };
         if !self.queue.push(path, [delivery]).is_empty() {
             return Some(claimed);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Mark, Turn};
+use super::{Mark, Place, Turn};
 use crate::event::{Event, Fence};
 
 /// Which way an event came.
@@ -42,13 +42,15 @@ pub struct Delivery {
     pub mark: Mark,
     /// Says that it is the one of its aggregate that may be delivered; `None` where order is not asked for.
     pub turn: Option<Box<Turn>>,
+    /// Says that there is a place for it with its listener; `None` until it was given one, and where calls are not bounded.
+    pub place: Option<Place>,
 }
 
 impl Delivery {
     /// A delivery that was never deferred.
     #[must_use]
     pub fn new(event: Arc<Event>, mark: Mark, path: Path, batch: u64) -> Self {
-        Self { event, batch, path, deferrals: 0, alone: false, mark, turn: None }
+        Self { event, batch, path, deferrals: 0, alone: false, mark, turn: None, place: None }
     }
 
     /// Counted failures so far.

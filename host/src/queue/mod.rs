@@ -7,11 +7,13 @@ mod batches;
 mod delivery;
 mod in_flight;
 mod lines;
+mod places;
 mod reserved;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use places::Places;
 use tokio::sync::Notify;
 
 pub(crate) use at_work::AtWork;
@@ -20,6 +22,8 @@ pub use delivery::{Delivery, Path};
 pub use in_flight::{InFlight, Mark};
 pub use lines::Turn;
 pub(crate) use lines::{Admission, Key, LineLimits, Lines, key};
+pub(crate) use places::Admitted;
+pub use places::Place;
 pub(crate) use reserved::Reserved;
 
 use crate::units::ByteSize;
@@ -41,6 +45,15 @@ impl Default for QueueLimits {
     }
 }
 
+impl QueueLimits {
+    fn count(self, path: Path) -> usize {
+        match path {
+            Path::Hot => self.hot,
+            Path::Cold => self.cold,
+        }
+    }
+}
+
 /// The hot and the cold queue, drained two to one while both have events.
 #[derive(Debug)]
 pub struct Queue {
@@ -58,6 +71,10 @@ struct Sides {
     turn: u8,
     closed: bool,
     waiting: usize,
+    /// Events that wait for a place with their listener, or have been given one.
+    places: Places,
+    /// Whether the last event taken was one that had been given a place.
+    placed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -90,10 +107,6 @@ impl Side {
     fn reserve(&mut self, bytes: usize) {
         self.reserved += 1;
         self.reserved_bytes += bytes;
-    }
-
-    fn is_half_empty(&self, count: usize, bytes: usize) -> bool {
-        self.deliveries.len() <= count / 2 && (self.bytes <= bytes / 2 || self.deliveries.is_empty())
     }
 }
 
@@ -183,22 +196,29 @@ impl Queue {
     /// How many more cold events, and how many bytes of them, would find room.
     #[must_use]
     pub fn cold_room(&self) -> (usize, usize) {
-        let sides = self.lock();
-        if sides.closed || !sides.cold.has_room(self.limits.cold, self.limits.bytes.as_usize()) {
-            return (0, 0);
-        }
-        let bytes = self.limits.bytes.as_usize().saturating_sub(sides.cold.bytes).max(1);
-        (self.limits.cold - sides.cold.deliveries.len(), bytes)
+        self.room(Path::Cold)
     }
 
     /// How many more hot events would find room now.
     #[must_use]
     pub fn hot_room(&self) -> usize {
+        self.room(Path::Hot).0
+    }
+
+    fn room(&self, path: Path) -> (usize, usize) {
         let sides = self.lock();
-        if sides.closed || !sides.hot.has_room(self.limits.hot, self.limits.bytes.as_usize()) {
-            return 0;
+        let (count, bytes) = sides.load(path, self.limits);
+        let (most, most_bytes) = (self.limits.count(path), self.limits.bytes.as_usize());
+        // A single event larger than all of the room still gets in: otherwise it never would.
+        if sides.closed || count >= most || (bytes >= most_bytes && count > 0) {
+            return (0, 0);
         }
-        self.limits.hot - sides.hot.deliveries.len() - sides.hot.reserved
+        (most - count, most_bytes.saturating_sub(bytes).max(1))
+    }
+
+    /// Whether too many events wait for a slow listener, so that further ones go back to the table.
+    pub(crate) fn sends_back(&self) -> bool {
+        self.lock().places.sends_back(self.limits)
     }
 
     /// Waits until at least half of the cold side is free, by number and by bytes, or the queue is closed.
@@ -210,7 +230,8 @@ impl Queue {
             taken.as_mut().enable();
             {
                 let sides = self.lock();
-                if sides.closed || sides.cold.is_half_empty(self.limits.cold, self.limits.bytes.as_usize()) {
+                let (count, bytes) = sides.load(Path::Cold, self.limits);
+                if sides.closed || count == 0 || (count <= self.limits.cold / 2 && bytes <= self.limits.bytes.as_usize() / 2) {
                     return;
                 }
             }
@@ -218,11 +239,12 @@ impl Queue {
         }
     }
 
-    /// How many events are queued: hot, cold.
+    /// How many events are queued or wait for their listeners: hot, cold.
     #[must_use]
     pub fn depth(&self) -> (usize, usize) {
         let sides = self.lock();
-        (sides.hot.deliveries.len(), sides.cold.deliveries.len())
+        let places = &sides.places;
+        (sides.hot.deliveries.len() + places.depth(Path::Hot), sides.cold.deliveries.len() + places.depth(Path::Cold))
     }
 
     /// Takes no more events; those queued can still be taken.
@@ -232,10 +254,12 @@ impl Queue {
         self.taken.notify_waiters();
     }
 
-    /// Takes everything that is still queued.
+    /// Takes everything that is still queued or waits for its listener.
     #[must_use]
     pub fn drain(&self) -> Vec<Delivery> {
-        std::iter::from_fn(|| self.try_take()).collect()
+        let mut drained = self.lock().places.drain();
+        drained.extend(std::iter::from_fn(|| self.try_take()));
+        drained
     }
 
     fn lock(&self) -> MutexGuard<'_, Sides> {
@@ -245,10 +269,29 @@ impl Queue {
 
 impl Sides {
     fn is_empty(&self) -> bool {
-        self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty()
+        self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty() && self.places.ready.is_empty()
     }
 
+    /// How much of the room for events of this path is used up, by number and by bytes.
+    fn load(&self, path: Path, limits: QueueLimits) -> (usize, usize) {
+        let side = match path {
+            Path::Hot => &self.hot,
+            Path::Cold => &self.cold,
+        };
+        let (count, bytes) = self.places.charged(path, limits);
+        (side.deliveries.len() + side.reserved + count, side.bytes + side.reserved_bytes + bytes)
+    }
+
+    /// Events that waited for a place take turns with the others: busy listeners leave workers to the rest.
     fn take(&mut self) -> Option<Delivery> {
+        self.placed = !self.placed && !self.places.ready.is_empty();
+        if self.placed {
+            return self.places.ready.pop_front();
+        }
+        self.take_queued().or_else(|| self.places.ready.pop_front())
+    }
+
+    fn take_queued(&mut self) -> Option<Delivery> {
         if self.hot.deliveries.is_empty() || self.cold.deliveries.is_empty() {
             return self.hot.pop().or_else(|| self.cold.pop());
         }

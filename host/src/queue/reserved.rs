@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Delivery, Queue, Side};
+use super::{Delivery, Path, Queue, Side};
 
 /// Room in the hot queue, kept until it is used or dropped.
 #[derive(Debug, Default)]
@@ -44,8 +44,11 @@ impl Queue {
         let (mut events, mut reserved_bytes) = (0, 0);
         let mut sides = self.lock();
         if !sides.closed {
+            let (charged, charged_bytes) = sides.places.charged(Path::Hot, self.limits);
+            let most = self.limits.hot.saturating_sub(charged);
+            let most_bytes = self.limits.bytes.as_usize().saturating_sub(charged_bytes);
             for bytes in sizes {
-                if !sides.hot.has_room(self.limits.hot, self.limits.bytes.as_usize()) {
+                if !sides.hot.has_room(most, most_bytes) {
                     break;
                 }
                 sides.hot.reserve(bytes);
@@ -88,7 +91,7 @@ mod tests {
 
     use super::*;
     use crate::event::{Envelope, Event};
-    use crate::queue::{InFlight, Path, QueueLimits};
+    use crate::queue::{InFlight, QueueLimits};
     use crate::units::ByteSize;
 
     fn queue(hot: usize, bytes: ByteSize) -> Arc<Queue> {

@@ -1,19 +1,16 @@
 //! Where outcomes are sent from.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use super::excluded::Waiting;
 use super::give_back::Unused;
 use super::outgoing::Outgoing;
-use crate::event::{EventId, Fence};
+use crate::event::Fence;
 use crate::metrics::Metrics;
 use crate::queue::{Delivery, Queue};
 use crate::store::Settlement;
-
-const RELEASED: Settlement = Settlement::Released { after: Duration::ZERO };
 
 /// Where outcomes are sent.
 #[derive(Clone, Debug)]
@@ -68,14 +65,6 @@ impl SettlerHandle {
     pub(crate) fn give_back_unused(&self, unused: Unused) {
         // Fails only when the settler is gone; then the claims end with their leases.
         let _ = self.unused.send(unused);
-    }
-
-    /// Hands over claims whose listeners were cut off by a stop; nothing is counted.
-    pub(crate) async fn give_back(&self, claims: Vec<(EventId, Fence)>) {
-        for (_, fence) in claims {
-            self.metrics.dispatch_released.increment();
-            let _ = self.outgoing.send(Outgoing::claim(fence, RELEASED)).await;
-        }
     }
 
     /// Hands over what became of a claim that never became a delivery.

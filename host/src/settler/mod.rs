@@ -11,7 +11,7 @@ mod outgoing;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -58,9 +58,11 @@ pub(crate) struct Settler {
     pub(crate) batch_size: usize,
     /// Longest that an outcome waits for others to be written with.
     pub(crate) delay: Duration,
-    /// How long outcomes are tried again while the database fails, and how long once the host is to stop.
+    /// How long outcomes are tried again while the database fails.
     pub(crate) patience: Duration,
-    pub(crate) patience_at_stop: Duration,
+    /// When a stop must be over, once it has begun: what could not be written by then is given up.
+    pub(crate) give_up_at: watch::Receiver<Option<Instant>>,
+    pub(crate) gave_up: AtomicBool,
 }
 
 impl Settler {
@@ -85,7 +87,7 @@ impl Settler {
             join_all((0..AT_ONCE).map(|_| self.write_batches(&outgoing, &locked, stopped.clone()))).await;
             drop(locked);
         };
-        tokio::join!(writers, self.write_locked(apart, stopped.clone()));
+        tokio::join!(writers, self.write_locked(apart));
     }
 
     /// Gathers a batch and writes it, again and again; only one gathers at a time.
@@ -110,7 +112,7 @@ impl Settler {
             }
             self.fill(&mut outgoing, &mut received).await;
             drop(outgoing);
-            for one in self.store_all(&mut received, &mut batch, &stopped).await {
+            for one in self.store_all(&mut received, &mut batch).await {
                 // Fails only when the patience at a stop has ended; then the claim ends with its lease.
                 let _ = locked.send(one);
             }
@@ -119,24 +121,23 @@ impl Settler {
 
     /// Writes the outcomes of events whose rows somebody else has locked, when he lets them go. Nobody can claim them before, so
     /// there is no hurry, and no end while the host runs.
-    async fn write_locked(&self, mut apart: mpsc::UnboundedReceiver<Outgoing>, stopped: watch::Receiver<bool>) {
+    async fn write_locked(&self, mut apart: mpsc::UnboundedReceiver<Outgoing>) {
         let mut batch = Batch::with_capacity(self.batch_size);
         let mut waiting = Vec::new();
-        let mut stopping: Option<Instant> = None;
         while apart.recv_many(&mut waiting, WAITING).await > 0 {
             while !waiting.is_empty() {
                 tokio::time::sleep(LOOK_AGAIN).await;
                 while let Ok(one) = apart.try_recv() {
                     waiting.push(one);
                 }
-                if *stopped.borrow() && stopping.get_or_insert_with(Instant::now).elapsed() > self.patience_at_stop {
+                if self.must_give_up() {
                     tracing::error!(events = waiting.len(), "the rows of events are still locked; they are delivered again");
                     return;
                 }
                 let Ok(locked) = self.locked(waiting.iter().map(|one| &one.settled)).await else { continue };
                 let mut free: Vec<Outgoing> =
                     waiting.extract_if(.., |one| !locked.contains(&one.settled.fence.sequence)).collect();
-                waiting.extend(self.store_all(&mut free, &mut batch, &stopped).await);
+                waiting.extend(self.store_all(&mut free, &mut batch).await);
             }
             tracing::info!("no outcome waits for a locked row any more");
         }
@@ -150,16 +151,11 @@ impl Settler {
     }
 
     /// Stores outcomes, and what follows from them for the lines of their events. Returns those that wait for locked rows.
-    async fn store_all(
-        &self,
-        outgoing: &mut Vec<Outgoing>,
-        batch: &mut Batch,
-        stopped: &watch::Receiver<bool>,
-    ) -> Vec<Outgoing> {
+    async fn store_all(&self, outgoing: &mut Vec<Outgoing>, batch: &mut Batch) -> Vec<Outgoing> {
         let mut apart = Vec::new();
         while !outgoing.is_empty() {
             batch.extend(outgoing.drain(..));
-            let stored = self.write(batch, &mut apart, stopped).await;
+            let stored = self.write(batch, &mut apart).await;
             self.conclude(batch, stored, outgoing);
         }
         apart
@@ -224,7 +220,11 @@ impl Settler {
 
     /// Writes until it is written, or until patience ends and somebody else delivers: `None` when it was given up, else how many
     /// outcomes were fenced off. Outcomes that wait for locked rows are moved to `apart`: they must not hold up the others.
-    async fn write(&self, batch: &mut Batch, apart: &mut Vec<Outgoing>, stopped: &watch::Receiver<bool>) -> Option<u64> {
+    async fn write(&self, batch: &mut Batch, apart: &mut Vec<Outgoing>) -> Option<u64> {
+        // A database that let a whole stop pass is not waited for again for every batch.
+        if self.gave_up.load(Ordering::Relaxed) {
+            return None;
+        }
         let started = Instant::now();
         let mut rest = FIRST_REST;
         let mut failed = false;
@@ -254,8 +254,9 @@ impl Settler {
                     }
                 }
             }
-            let patience = if *stopped.borrow() { self.patience_at_stop } else { self.patience };
-            if started.elapsed() > patience {
+            let must_give_up = self.must_give_up();
+            if must_give_up || started.elapsed() > self.patience {
+                self.gave_up.fetch_or(must_give_up, Ordering::Relaxed);
                 self.failing.fetch_sub(1, Ordering::Relaxed);
                 tracing::error!(
                     events = batch.settled.len(),
@@ -266,6 +267,11 @@ impl Settler {
             tokio::time::sleep(rest).await;
             rest = (rest * 2).min(Duration::from_secs(1));
         }
+    }
+
+    /// Whether a stop must be over by now.
+    fn must_give_up(&self) -> bool {
+        self.give_up_at.borrow().is_some_and(|at| at <= Instant::now())
     }
 
     /// Moves those out of a batch that wait for locked rows. False when there are none.

@@ -59,7 +59,7 @@ pub struct Limits {
     pub deadline: Duration,
     /// The sum of all memories and tables. Default 64 MiB; at most 256 MiB.
     pub memory: ByteSize,
-    /// Calls at once, for each route; `None` for as many as there are workers. At least 1.
+    /// Calls at once, of all its routes together; `None` for half of the workers. At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<usize>,
 }
@@ -177,7 +177,7 @@ impl TryFrom<Written> for Manifest {
             faults.push(format!("limits.memory is {}; it must be above zero and at most {MAX_MEMORY}", limits.memory));
         }
         if limits.concurrency == Some(0) {
-            faults.push("limits.concurrency is 0; it must be at least 1 (leave it out for no bound)".to_owned());
+            faults.push("limits.concurrency is 0; it must be at least 1 (leave it out for half of the workers)".to_owned());
         }
         if retry.is_some_and(|retry| retry.max_attempts == Some(0)) {
             faults.push("retry.max_attempts is 0; it must be at least 1".to_owned());

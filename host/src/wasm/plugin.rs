@@ -13,7 +13,7 @@ use super::engine::Engine;
 use super::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
 use super::manifest::{Isolation, Limits, Manifest};
 use crate::event::Route;
-use crate::listener::Registration;
+use crate::listener::{Concurrency, Registration};
 
 /// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
 const DEADLINE_SLACK: Duration = Duration::from_secs(1);
@@ -101,13 +101,15 @@ impl Plugin {
     /// One listener for each route, as it is and as the registry takes it.
     pub(super) fn registrations(self: &Arc<Self>) -> (Vec<Arc<PluginListener>>, Vec<Registration>) {
         let Limits { deadline, concurrency, .. } = self.manifest.limits;
+        // Half of the workers stay free for others, whatever one plugin does.
+        let calls = concurrency.unwrap_or((self.linked.engine.workers / 2).max(1));
         let register = |(route, listener): (&Route, &Arc<PluginListener>)| Registration {
             route: route.clone(),
             listener: listener.clone(),
             retry: self.manifest.retry.map(|retry| retry.policy()),
             max_attempts: self.manifest.retry.and_then(|retry| retry.max_attempts),
             deadline: Some(deadline + DEADLINE_SLACK),
-            concurrency,
+            concurrency: Some(Concurrency::OfOwner(calls)),
             breaker: None,
         };
         let listeners: Vec<_> = self.routes.iter().map(|_| Arc::new(PluginListener::new(self.clone()))).collect();

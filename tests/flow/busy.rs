@@ -1,0 +1,220 @@
+//! Listeners that have no free place, and aggregates that are slow: nobody else waits for them.
+
+use std::time::Duration;
+
+use outbox::dispatcher::DispatcherConfig;
+use outbox::event::OwnerId;
+use outbox::store::{NewRow, Ownership};
+use outbox::{Envelope, EventId, Outbox, Registration, SqliteStore, Status, Store};
+use support::{Harness, Recorder, Sqlite, eventually};
+
+use crate::common::{HOUR, ROUTE, at_rest, commit, done, eager, order, orders, outbox, reaches, row};
+
+/// A listener that is with so many events at once, and no more.
+fn bounded(recorder: &Recorder, calls: usize) -> Registration {
+    Registration::new(ROUTE.try_into().expect("good names"), recorder.listener()).concurrency(calls)
+}
+
+fn workers(workers: usize) -> DispatcherConfig {
+    DispatcherConfig { workers, ..DispatcherConfig::default() }
+}
+
+fn others(count: u32) -> Vec<Envelope> {
+    (0..count).map(|number| Envelope::new("Other").json(&number).expect("a good envelope")).collect()
+}
+
+/// Events that only the poller can find.
+async fn insert(store: &SqliteStore, envelopes: &[Envelope]) -> Vec<EventId> {
+    let rows: Vec<_> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    let nobody = Ownership { owner: OwnerId::generate("producer"), lease: HOUR };
+    store.write(&rows, &nobody).await.expect("writes");
+    envelopes.iter().map(Envelope::id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_waited_for_a_place_has_all_of_its_deadline() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::held();
+    let slow = bounded(&recorder, 1).deadline(Duration::from_secs(2));
+    let outbox = outbox(&db).dispatcher(workers(2)).registration(slow).start().await.expect("starts");
+
+    let ids = commit(&outbox, orders(2)).await;
+    let first = recorder.started().await.id();
+    // The first keeps the only place until its deadline cuts it off.
+    let second = recorder.started().await.id();
+    recorder.finish(1);
+
+    assert_eq!(reaches(&db, first, Status::Retry).await.attempts, 1);
+    let record = reaches(&db, second, Status::Done).await;
+    assert_eq!((record.attempts, record.last_error), (0, None));
+    assert!(ids.contains(&first) && ids.contains(&second) && first != second);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_waits_for_a_place_keeps_no_worker_from_others() {
+    let db = Sqlite::fresh().await;
+    let (slow, quick) = (Recorder::held(), Recorder::done());
+    let outbox = outbox(&db)
+        .dispatcher(workers(2))
+        .registration(bounded(&slow, 1))
+        .listener("Other", quick.listener())
+        .start()
+        .await
+        .expect("starts");
+
+    commit(&outbox, orders(2)).await;
+    slow.started().await;
+    commit(&outbox, others(40)).await;
+
+    done(&db, 40).await;
+    assert_eq!((slow.count(), quick.count()), (1, 40));
+    slow.finish(2);
+    done(&db, 42).await;
+    assert_eq!(slow.count(), 2);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_events_that_wait_for_one_listener_delay_no_other_route() {
+    let db = Sqlite::fresh().await;
+    let (slow, quick) = (Recorder::held(), Recorder::done());
+    let config = DispatcherConfig { deadline: HOUR, lease: HOUR * 2, ..workers(4) };
+    let outbox = outbox(&db)
+        .dispatcher(config)
+        .registration(bounded(&slow, 2))
+        .listener("Other", quick.listener())
+        .start()
+        .await
+        .expect("starts");
+
+    // As many as both queues hold, hot and cold.
+    commit(&outbox, orders(1_000)).await;
+    insert(&db.sqlite(), &orders(1_000)).await;
+    eventually("all are in the host's hands", async || outbox.in_flight() == 2_000).await;
+    for round in 1..=20 {
+        commit(&outbox, others(1)).await;
+        insert(&db.sqlite(), &others(1)).await;
+        done(&db, round * 2).await;
+    }
+
+    assert_eq!((slow.count(), quick.count()), (2, 40), "no slow call has ended, and no third was begun");
+    assert_eq!(outbox.metrics().counts().dispatch_released, 0, "what waits stays in hand");
+    slow.finish(2_000);
+    done(&db, 2_040).await;
+    assert_eq!(slow.count(), 2_000, "each once");
+    at_rest(&outbox).await;
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_events_of_a_sleeping_listener_than_a_host_can_hold_go_back_to_the_table_for_long() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let (slow, quick) = (Recorder::held(), Recorder::done());
+    let config =
+        DispatcherConfig { hot_queue: 20, cold_queue: 20, deadline: Duration::from_secs(3_000), lease: HOUR, ..workers(4) };
+    let outbox = Outbox::single_node(store.clone())
+        .poller(eager())
+        .dispatcher(config)
+        .registration(bounded(&slow, 2))
+        .listener("Other", quick.listener())
+        .start()
+        .await
+        .expect("starts");
+
+    let waiting = insert(&store, &orders(400)).await;
+    slow.started().await;
+    insert(&store, &others(40)).await;
+
+    done(&db, 40).await;
+    assert_eq!((slow.count(), quick.count()), (2, 40), "no slow call has ended");
+    // Each of the 400 was claimed, and hardly any twice: they come back when it may be their turn.
+    eventually("all of them were looked at", async || db.number("SELECT min(claim_seq) FROM outbox_event").await > 0).await;
+    let claims = db.number("SELECT sum(claim_seq) FROM outbox_event").await;
+    assert!(claims < 1_200, "{claims} claims of 440 events");
+    let record = row(&db, waiting[399]).await;
+    assert_eq!((record.status, record.attempts, record.claims), (Status::New, 0, 0), "nothing is counted");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_gives_back_what_waits_for_a_place() {
+    let db = Sqlite::fresh().await;
+    let slow = Recorder::held();
+    let config = DispatcherConfig { drain_timeout: Duration::from_millis(100), ..workers(2) };
+    let outbox = outbox(&db).dispatcher(config).registration(bounded(&slow, 1)).start().await.expect("starts");
+    let ids = commit(&outbox, orders(10)).await;
+    slow.started().await;
+
+    support::in_time("the shutdown ends", outbox.shutdown()).await;
+
+    for id in &ids {
+        let record = row(&db, *id).await;
+        assert_eq!((record.status, record.attempts, record.claims), (Status::New, 0, 0), "nothing is counted");
+        assert_eq!(record.locked_by, None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_finishes_what_waits_for_a_place() {
+    let db = Sqlite::fresh().await;
+    let slow = Recorder::held();
+    let outbox = outbox(&db).dispatcher(workers(4)).registration(bounded(&slow, 1)).start().await.expect("starts");
+    commit(&outbox, orders(20)).await;
+    slow.started().await;
+
+    let stopping = tokio::spawn(outbox.shutdown());
+    slow.finish(20);
+    support::in_time("the shutdown ends", stopping).await.expect("does not panic");
+
+    assert_eq!(db.sqlite().stats().await.expect("counts").done, 20);
+    assert_eq!(slow.count(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_wait_for_a_place_are_parked_when_their_listener_goes_away() {
+    let db = Sqlite::fresh().await;
+    let slow = Recorder::held();
+    let outbox = outbox(&db).dispatcher(workers(2)).start().await.expect("starts");
+    outbox.listeners().replace("plugin", vec![bounded(&slow, 1)]).expect("free");
+    let ids = commit(&outbox, orders(10)).await;
+    let first = slow.started().await.id();
+
+    outbox.listeners().remove("plugin");
+    slow.finish(1);
+
+    reaches(&db, first, Status::Done).await;
+    for id in ids.into_iter().filter(|id| *id != first) {
+        eventually("the event is parked", async || row(&db, id).await.parked.is_some()).await;
+    }
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dozen_slow_aggregates_leave_room_for_the_others() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let (slow, quick) = (Recorder::held(), Recorder::done());
+    let config = DispatcherConfig { deadline: Duration::from_secs(3_000), lease: HOUR, ..workers(16) };
+    let outbox = Outbox::ordered_by_aggregate(store)
+        .poller(eager())
+        .dispatcher(config)
+        .listener(ROUTE, slow.listener())
+        .listener(("Other", "Other"), quick.listener())
+        .start()
+        .await
+        .expect("starts");
+    let other = |number: u32| Envelope::new("Other").aggregate("Other", number.to_string()).json(&number).expect("good");
+
+    commit(&outbox, (0..100).flat_map(|_| (0..12).map(order)).collect()).await;
+    for _ in 0..12 {
+        slow.started().await;
+    }
+    commit(&outbox, (0..40).map(other).collect()).await;
+
+    done(&db, 40).await;
+    assert_eq!((slow.count(), quick.count()), (12, 40), "no slow call has ended");
+    slow.finish(1_200);
+    done(&db, 1_240).await;
+    assert_eq!(slow.count(), 1_200, "each once");
+    outbox.shutdown().await;
+}

@@ -1,0 +1,117 @@
+//! Listeners and interceptors that do not come back, and listeners that keep breaking.
+
+use std::pin::Pin;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use outbox::dispatcher::{DispatcherConfig, Interceptor};
+use outbox::event::OwnerId;
+use outbox::listener::{BreakerConfig, Fixed, Outcome, Visit};
+use outbox::store::ClaimRequest;
+use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status, Store};
+use support::{Recorder, Sqlite, eventually};
+
+use crate::common::{HOUR, ROUTE, commit_one, drowsy, one_worker, outbox, reaches};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Whether another host gets an event.
+async fn another_host_takes_one(store: &SqliteStore) -> bool {
+    let request = ClaimRequest {
+        owner: OwnerId::generate("other"),
+        lease: SECOND * 60,
+        limit: 1,
+        max_bytes: 1_000,
+        skip_recent: Duration::ZERO,
+        line: None,
+    };
+    store.claim(&request).await.expect("claims").len() == 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_event_whose_listener_blocks_its_thread_can_be_taken_over() {
+    let (_db, store) = Sqlite::on_system_clock().await;
+    let (let_go, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let listener = move |_: Arc<Event>| {
+        // Not a wait of tokio's: nobody can cut this off.
+        let _ = held.lock().expect("not poisoned").recv();
+        async { Ok(DispatchResult::Done) }
+    };
+    let config = DispatcherConfig { lease: SECOND, deadline: SECOND / 4, ..one_worker() };
+    let outbox = Outbox::single_node(store.clone()).poller(drowsy()).dispatcher(config).listener(ROUTE, listener).start().await;
+    let outbox = outbox.expect("starts");
+
+    commit_one(&outbox).await;
+
+    eventually("another host takes the event", async || another_host_takes_one(&store).await).await;
+    drop(let_go);
+    outbox.shutdown().await;
+}
+
+/// Never lets an event through, and never says so.
+struct Endless;
+
+#[async_trait]
+impl Interceptor for Endless {
+    async fn before(&self, _: &Event) -> Result<(), String> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interceptor_without_an_end_is_cut_off_by_the_deadline() {
+    let db = Sqlite::fresh().await;
+    let recorder = Recorder::done();
+    let config = DispatcherConfig { deadline: Duration::from_millis(100), ..one_worker() };
+    let outbox = outbox(&db).dispatcher(config).interceptor(Endless).listener(ROUTE, recorder.listener()).start().await;
+    let outbox = outbox.expect("starts");
+
+    let id = commit_one(&outbox).await;
+
+    let record = reaches(&db, id, Status::Retry).await;
+    assert_eq!((record.attempts, recorder.count()), (1, 0));
+    let error = record.last_error.expect("an error");
+    assert!(error.starts_with("interceptor: ") && error.contains("100ms"), "{error}");
+    outbox.shutdown().await;
+}
+
+/// Panics, except that its third call says that it has no room just now.
+#[derive(Default)]
+struct Full(std::sync::atomic::AtomicU32);
+
+impl Listener for Full {
+    fn call<'a>(&'a self, _: Visit<'a>) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>> {
+        let call = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Box::pin(async move {
+            assert!(call == 2, "on purpose");
+            Outcome::Busy { after: Duration::ZERO }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trial_that_was_no_call_does_not_end_the_pause_of_a_broken_listener() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let breaker = BreakerConfig { window: 20, threshold: 2, pause: SECOND * 2 };
+    let registration = Registration::new(ROUTE.try_into().expect("good"), Full::default()).breaker(breaker);
+    let route = registration.route.clone();
+    let outbox = Outbox::single_node(store).retry(Fixed(HOUR)).registration(registration).start().await.expect("starts");
+    for _ in 0..2 {
+        let id = commit_one(&outbox).await;
+        reaches(&db, id, Status::Retry).await;
+    }
+    let found = outbox.listeners().find(&route).expect("registered");
+    assert!(found.breaker.is_open(Instant::now()), "two of two calls broke");
+
+    // When the pause is over: first the call that finds no room, then one that panics.
+    let id = commit_one(&outbox).await;
+    eventually("the pause ends", async || !found.breaker.is_open(Instant::now())).await;
+
+    // Nobody may call before the next pause begins.
+    eventually("the trial broke, so the pause begins again", async || found.breaker.is_open(Instant::now())).await;
+    assert_eq!(reaches(&db, id, Status::Retry).await.attempts, 1);
+    outbox.shutdown().await;
+}
