@@ -52,7 +52,7 @@ fn restarts_in_the_middle_of_a_backlog(database: &str, place: &Place) {
     let started = Instant::now();
     let mut node = Node::start(place, 0, SETTINGS);
     for restart in 1..=restarts {
-        wait_for_deliveries(&node, restart * part);
+        wait_for_deliveries(&mut node, restart * part);
         if restart % 2 == 0 {
             node.kill(&witness);
         } else {
@@ -89,13 +89,20 @@ fn restarts_in_the_middle_of_a_backlog(database: &str, place: &Place) {
     assert_eq!((place.stat("done") + place.stat("dead"), place.stat("parked")), (once.len() as u64, 0));
 }
 
-/// Waits until so many deliveries are in the log, of all its lives.
-fn wait_for_deliveries(node: &Node, count: usize) {
-    let patience = PATIENCE + TAKES * 10 * u32::try_from(count).expect("small");
-    let started = Instant::now();
-    while node.deliveries() < count {
-        assert!(started.elapsed() < patience, "expected within {patience:?}: {count} deliveries");
-        std::thread::sleep(Duration::from_millis(20));
+/// Waits until so many deliveries are in the log, of all its lives, as long as there are more and more of them.
+fn wait_for_deliveries(node: &mut Node, count: usize) {
+    let (mut seen, mut since) = (node.deliveries(), Instant::now());
+    while seen < count {
+        assert!(
+            since.elapsed() < PATIENCE && node.runs(),
+            "expected within {PATIENCE:?}: more than {seen} of {count} deliveries: {:?}",
+            node.complaints()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+        let deliveries = node.deliveries();
+        if deliveries > seen {
+            (seen, since) = (deliveries, Instant::now());
+        }
     }
 }
 
