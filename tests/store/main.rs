@@ -44,6 +44,7 @@ conformance! {
     write::a_batch_of_thousands_keeps_its_order_around_duplicates,
     write::every_field_is_read_back_as_it_was_written,
     write::payload_bytes_are_kept_whatever_they_are,
+    write::an_event_with_an_empty_payload_may_be_written_alone,
     write::what_is_not_put_off_is_due_at_once_though_its_writers_clock_is_ahead,
     write::many_large_payloads_in_one_call_do_not_mix,
     write::names_and_headers_with_quotes_are_only_text,

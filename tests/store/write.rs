@@ -94,6 +94,16 @@ pub(crate) async fn every_field_is_read_back_as_it_was_written(db: &dyn Harness)
     assert_eq!((record.done_at, record.locked_by, record.locked_at, record.lease_end), (None, None, None, None));
 }
 
+pub(crate) async fn an_event_with_an_empty_payload_may_be_written_alone(db: &dyn Harness) {
+    let empty = event(db, "X").await.bytes("text/plain", "").expect("good");
+
+    write(db, std::slice::from_ref(&empty)).await;
+
+    let claimed = claim(db, 1).await;
+    assert!(claimed[0].event.as_ref().expect("readable").payload_bytes().is_empty());
+    assert_eq!(row(db, empty.id()).await.payload_bytes, 0);
+}
+
 pub(crate) async fn what_is_not_put_off_is_due_at_once_though_its_writers_clock_is_ahead(db: &dyn Harness) {
     let ahead = db.now().await.plus(Duration::from_secs(600));
     let by_that_clock = || Envelope::new("X").now(ahead);

@@ -14,14 +14,14 @@ use crate::time::micros;
 
 /// One statement for any number of rows: ?1 is a JSON array with one array per row, ?2 all payloads end to end (JSON cannot
 /// carry bytes), ?3 now, ?4 the owner, ?5 the end of the lease. `WHERE true` tells SQLite's parser that ON CONFLICT is no join;
-/// `jsonb_each` spares it from writing each inner array out as text and reading it again. What is not put off is due at once,
-/// even when its writer's clock is ahead.
+/// `jsonb_each` spares it from writing each inner array out as text and reading it again. `substr` of no bytes at all is NULL:
+/// every payload is empty then. What is not put off is due at once, even when its writer's clock is ahead.
 const INSERT: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
                           occurred_at, created_at, available_at, expires_at, due_at, claims, claim_seq, locked_by, locked_at,
                           lease_end)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6,
-       substr(?2, (value ->> 7) + 1, value ->> 8),
+       coalesce(substr(?2, (value ->> 7) + 1, value ->> 8), x''),
        value ->> 9, ?3, iif(value ->> 10 = value ->> 9, min(value ->> 10, ?3), value ->> 10), value ->> 11,
        iif(value ->> 12, ?3, iif(value ->> 10 = value ->> 9, min(value ->> 10, ?3), value ->> 10)), value ->> 12, value ->> 12,
        iif(value ->> 12, ?4, NULL), iif(value ->> 12, ?3, NULL), iif(value ->> 12, ?5, NULL)
