@@ -146,6 +146,7 @@ conformance! {
     front::whose_lane_it_is_not_claims_nothing_of_the_line,
     front::an_event_that_is_too_young_stops_the_line,
     node::a_node_is_alive_as_long_as_it_says_so,
+    node::a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_other_beats,
     node::a_node_that_leaves_takes_nothing_with_it,
     prepared::a_column_that_is_added_under_a_running_host_disturbs_nobody,
     node::a_good_database_has_only_good_findings,

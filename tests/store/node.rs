@@ -36,6 +36,17 @@ pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "after a day they are forgotten");
 }
 
+pub(crate) async fn a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_other_beats(db: &dyn Harness) {
+    let store = db.store();
+    store.beat(&node(&owner("one")), LEASE).await.expect("beats");
+
+    db.let_pass(LEASE + Duration::from_secs(23 * 3_600)).await;
+    assert_eq!(store.nodes().await.expect("lists").len(), 1, "it is gone for less than a day");
+    db.let_pass(Duration::from_secs(2 * 3_600)).await;
+
+    assert!(store.nodes().await.expect("lists").is_empty());
+}
+
 pub(crate) async fn a_node_that_leaves_takes_nothing_with_it(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
     let store = db.store();

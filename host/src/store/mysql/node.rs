@@ -31,12 +31,13 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?";
 
 const FREE_LANES: &str = "UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
+/// Nobody may have beaten since a node was gone for too long.
 const NODES: &str = "
 SELECT owner, label, mode, version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
        (SELECT COUNT(*) FROM outbox_event_lane AS lane
         WHERE lane.owner = node.owner AND lane.lease_end > UTC_TIMESTAMP(6)) AS lanes
-FROM outbox_event_node AS node ORDER BY node.started_at, owner";
+FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY ORDER BY node.started_at, owner";
 
 /// Not one transaction: each node writes its own row and reads all, and in a transaction they would wait for each other.
 pub(super) async fn beat(store: &MySqlStore, node: &Node, lease: Duration) -> Result<u32, StoreError> {

@@ -25,11 +25,11 @@ const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
 
 const FREE_LANES: &str = "UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = ?1";
 
-/// ?1 now.
+/// Nobody may have beaten since a node was gone for too long. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until,
        (SELECT count(*) FROM outbox_event_lane AS lane WHERE lane.owner = node.owner AND lane.lease_end > ?1) AS lanes
-FROM outbox_event_node AS node ORDER BY started_at, owner";
+FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;
 
@@ -78,8 +78,12 @@ pub(super) async fn leave(store: &SqliteStore, owner: &OwnerId) -> Result<(), St
 pub(super) async fn nodes(store: &SqliteStore) -> Result<Vec<NodeRecord>, StoreError> {
     let action = "list nodes";
     let now = store.now_micros();
-    let rows =
-        sqlx::query(store.table.sql(NODES)).bind(now).fetch_all(&store.readers).await.map_err(|error| failed(action, error))?;
+    let rows = sqlx::query(store.table.sql(NODES))
+        .bind(now)
+        .bind(now.saturating_sub(DAY))
+        .fetch_all(&store.readers)
+        .await
+        .map_err(|error| failed(action, error))?;
     rows.iter()
         .map(|row| {
             let alive_until: i64 = row.try_get("alive_until")?;
