@@ -361,6 +361,19 @@ pub(crate) async fn a_dead_event_without_an_aggregate_blocks_nothing(db: &dyn Ha
     assert!(!row(db, free.id()).await.blocks);
 }
 
+pub(crate) async fn an_event_that_is_finished_waits_for_nobody(db: &dyn Harness) {
+    let owner = holder(db).await;
+    written(db, "42", 3).await;
+    let fences: Vec<_> = claim_in_line(db, &owner).await.iter().map(|claimed| claimed.fence).collect();
+    let blocking = Settlement::Dead { error: "no".to_owned(), counted: true, blocks: true };
+    assert_eq!(settle(db, fences[1], blocking).await, 0);
+    let (first, dead, last) = (fences[0].sequence, fences[1].sequence, fences[2].sequence);
+
+    let heads = db.store().heads(&[dead, last], WaitsFor::Unresolved).await.expect("looks");
+
+    assert_eq!(heads, [(last, first)], "it blocks the last one, and is not in the line itself");
+}
+
 pub(crate) async fn blocked_aggregates_are_listed_with_their_cause(db: &dyn Harness) {
     let owner = holder(db).await;
     let (line, first) = blocked(db, &owner, 3).await;

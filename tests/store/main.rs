@@ -136,6 +136,7 @@ conformance! {
     line::a_discarded_blocker_lets_its_line_go,
     line::nothing_blocks_where_order_is_not_asked_for,
     line::a_dead_event_without_an_aggregate_blocks_nothing,
+    line::an_event_that_is_finished_waits_for_nobody,
     line::blocked_aggregates_are_listed_with_their_cause,
     line::an_erased_event_leaves_no_row,
     front::the_front_of_the_line_is_claimed_in_the_order_of_insertion,

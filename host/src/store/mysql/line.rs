@@ -48,7 +48,8 @@ SELECT outbox_event.seq,
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
         ORDER BY earlier.seq LIMIT 1) AS first
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
+WHERE outbox_event.status IN (0, 2)";
 
 /// One row for each: all that wait behind an event are of its aggregate. Bound: the last one of the page before, the lanes as 256
 /// letters, most rows.
