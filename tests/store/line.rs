@@ -389,6 +389,22 @@ pub(crate) async fn blocked_aggregates_are_listed_with_their_cause(db: &dyn Harn
     assert_eq!((routes[0].blocked, routes[0].dead, routes[0].waiting), (2, 1, 0));
 }
 
+pub(crate) async fn one_waiting_event_without_an_aggregate_does_not_hide_the_others(db: &dyn Harness) {
+    let owner = holder(db).await;
+    lines(db).await;
+    let claimed = claim_in_line(db, &owner).await;
+    let first = claimed[0].fence.sequence;
+    for waiting in [1, 4] {
+        settle(db, claimed[waiting].fence, Settlement::Behind { sequence: first }).await;
+    }
+
+    let keys = db.store().blocked_keys(10).await.expect("lists");
+
+    let mut ids: Vec<&str> = keys.iter().map(|key| key.aggregate_id.as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, ["", "42"]);
+}
+
 pub(crate) async fn an_erased_event_leaves_no_row(db: &dyn Harness) {
     let owner = holder(db).await;
     let line = written(db, "42", 2).await;

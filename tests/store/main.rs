@@ -138,6 +138,7 @@ conformance! {
     line::a_dead_event_without_an_aggregate_blocks_nothing,
     line::an_event_that_is_finished_waits_for_nobody,
     line::blocked_aggregates_are_listed_with_their_cause,
+    line::one_waiting_event_without_an_aggregate_does_not_hide_the_others,
     line::an_erased_event_leaves_no_row,
     front::the_front_of_the_line_is_claimed_in_the_order_of_insertion,
     front::the_front_is_a_small_batch_when_its_payloads_are_large,

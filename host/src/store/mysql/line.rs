@@ -84,8 +84,9 @@ SET due_at = UTC_TIMESTAMP(6), behind = NULL WHERE behind IS NOT NULL";
 const BLOCKED_KEYS: &str = "
 SELECT waits.behind, waits.aggregate_type, waits.aggregate_id, waits.waiting, event_id, event_type, status,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) AS due_at, last_error
-FROM (SELECT behind, aggregate_type, aggregate_id, COUNT(*) AS waiting FROM outbox_event FORCE INDEX (outbox_behind)
-      WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id ORDER BY waiting DESC, behind LIMIT ?) AS waits
+FROM (SELECT behind, aggregate_type, COALESCE(aggregate_id, '') AS aggregate_id, COUNT(*) AS waiting
+      FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL
+      GROUP BY behind, aggregate_type, outbox_event.aggregate_id ORDER BY waiting DESC, behind LIMIT ?) AS waits
 LEFT JOIN outbox_event ON outbox_event.seq = waits.behind
 ORDER BY waits.waiting DESC, waits.behind";
 
