@@ -105,6 +105,23 @@ async fn a_duplicate_leaves_the_callers_transaction_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_with_a_duplicate_waits_for_no_transaction_that_has_nothing_to_do_with_it() {
+    let db = MySql::fresh().await;
+    let there = plain(&db).await;
+    write(&db, std::slice::from_ref(&there)).await;
+    let store = db.mysql();
+    let open = plain(&db).await;
+    let mut transaction = store.begin().await.expect("begins");
+    let row = NewRow { envelope: &open, claimed: false };
+    store.insert(transaction.as_mut(), &[row], &ownership()).await.expect("inserts");
+
+    let sequences = write(&db, &[plain(&db).await, there]).await;
+
+    assert!(sequences[0].is_some() && sequences[1].is_none(), "{sequences:?}");
+    MySqlStore::rollback(transaction).await.expect("rolls back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_of_the_auto_increment_does_not_mix_up_the_rows() {
     let db = MySql::fresh().await;
     let store = db.mysql();
