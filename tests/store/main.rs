@@ -8,6 +8,7 @@ mod front;
 mod inspect;
 mod line;
 mod migrate;
+mod model;
 mod mysql_server;
 mod node;
 mod park;

@@ -1,0 +1,269 @@
+//! How traces come about: which steps, how often, with what.
+//!
+//! The numbers are drawn here rather than by a crate, so that a seed means the same trace whatever is upgraded.
+
+use outbox::Status;
+use outbox::store::WaitsFor;
+
+use super::step::{
+    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, LOOKS, Lanes, Line, NewEvent, Outcome, Step, Writer,
+};
+
+/// Longest trace, in steps.
+const LONGEST: usize = 40;
+/// How many of each kind of thing there are to choose from by place.
+const PLACES: usize = 12;
+
+/// The trace of a seed, mostly of steps that a host does all day.
+pub(super) fn trace(seed: u64) -> Vec<Step> {
+    let mut chance = Chance(seed);
+    let length = 1 + chance.below(LONGEST);
+    (0..length).map(|_| step(&mut chance)).collect()
+}
+
+/// Numbers that look random and follow from the seed: SplitMix64.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).expect("it is below a usize")
+    }
+
+    /// True so many times in a hundred.
+    fn percent(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of some things, all as likely.
+    fn one<T: Copy>(&mut self, things: &[T]) -> T {
+        things[self.below(things.len())]
+    }
+
+    /// One of some things, each as often as its weight says.
+    fn weighted<T: Copy>(&mut self, things: &[(usize, T)]) -> T {
+        let mut place = self.below(things.iter().map(|(weight, _)| weight).sum());
+        for (weight, thing) in things {
+            if place < *weight {
+                return *thing;
+            }
+            place -= weight;
+        }
+        unreachable!("the place is below the sum of all weights")
+    }
+
+    /// Between `least` and `most` things.
+    fn many<T>(&mut self, least: usize, most: usize, mut thing: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        let count = least + self.below(most - least + 1);
+        (0..count).map(|_| thing(self)).collect()
+    }
+
+    /// Something so many times in a hundred.
+    fn maybe<T>(&mut self, percent: usize, thing: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.percent(percent).then(|| thing(self))
+    }
+
+    fn place(&mut self) -> usize {
+        self.below(PLACES)
+    }
+
+    fn owner(&mut self) -> usize {
+        self.below(3)
+    }
+
+    /// Zero: over already.
+    fn lease(&mut self) -> Hours {
+        self.weighted(&[(1, 0), (2, 1), (2, 4)])
+    }
+
+    fn limit(&mut self) -> u32 {
+        self.weighted(&[(9, 1_000), (2, 0), (2, 1), (2, 2)])
+    }
+
+    fn route(&mut self) -> (usize, usize) {
+        (self.below(2), self.below(2))
+    }
+
+    fn routes(&mut self) -> Vec<(usize, usize)> {
+        self.many(0, 3, Self::route)
+    }
+
+    fn lanes(&mut self) -> Lanes {
+        self.weighted(&[(5, Lanes::All), (1, Lanes::Lower), (1, Lanes::Upper), (1, Lanes::None)])
+    }
+
+    fn waits_for(&mut self) -> WaitsFor {
+        self.weighted(&[(3, WaitsFor::Unresolved), (1, WaitsFor::Untried), (1, WaitsFor::Nothing)])
+    }
+
+    fn end(&mut self) -> End {
+        self.weighted(&[(4, End::Commit), (1, End::RollBack), (1, End::Drop)])
+    }
+
+    fn fence(&mut self) -> FenceChoice {
+        let choice = self.weighted(&[(6, FenceChoice::Held as fn(usize) -> _), (2, FenceChoice::Any), (1, FenceChoice::Never)]);
+        choice(self.place())
+    }
+
+    fn event(&mut self) -> EventChoice {
+        match self.below(9) {
+            0..6 => EventChoice::Dead(self.place()),
+            6..8 => EventChoice::Any(self.place()),
+            _ => EventChoice::Gone,
+        }
+    }
+}
+
+fn step(chance: &mut Chance) -> Step {
+    let kind = chance.weighted(&[
+        (24, writing as fn(&mut Chance) -> Step),
+        (18, claim),
+        (20, |chance| Step::Settle { outcomes: chance.many(1, 4, |chance| (chance.fence(), outcome(chance))) }),
+        (3, |chance| Step::Start { fence: chance.fence() }),
+        (3, |chance| Step::GiveBack { owner: chance.owner(), events: chance.many(1, 4, Chance::place) }),
+        (4, |chance| Step::Renew { fences: chance.many(1, 3, Chance::fence), lease: chance.lease() }),
+        (12, lanes_and_lines),
+        (16, by_hand),
+        (4, nodes),
+        (7, |chance| Step::Look {
+            at: chance.one(&LOOKS),
+            event: chance.place(),
+            waits_for: chance.waits_for(),
+            lanes: chance.lanes(),
+        }),
+        (9, |chance| Step::Pass { time: chance.one(&[1, 2, 5, 30]) }),
+    ]);
+    kind(chance)
+}
+
+fn writing(chance: &mut Chance) -> Step {
+    let kind = chance.weighted(&[
+        (12, whole as fn(&mut Chance) -> Step),
+        (5, |chance| Step::Insert {
+            transaction: chance.below(2),
+            events: chance.many(1, 3, new_event),
+            owner: chance.owner(),
+            lease: chance.lease(),
+        }),
+        (1, |chance| Step::TakeBack { transaction: chance.below(2), event: chance.below(4) }),
+        (5, |chance| Step::End { transaction: chance.below(2), end: chance.end() }),
+        (2, |chance| Step::PlainInsert { event_type: chance.below(2), key: chance.maybe(75, Chance::route) }),
+    ]);
+    kind(chance)
+}
+
+fn whole(chance: &mut Chance) -> Step {
+    let by = if chance.percent(66) { Writer::Store } else { Writer::Caller(chance.end()) };
+    Step::Write { events: chance.many(1, 4, new_event), owner: chance.owner(), lease: chance.lease(), by }
+}
+
+fn new_event(chance: &mut Chance) -> NewEvent {
+    NewEvent {
+        again: chance.maybe(15, Chance::place),
+        claimed: chance.percent(30),
+        event_type: chance.below(2),
+        key: chance.maybe(75, Chance::route),
+        occurred: chance.weighted(&[(4, 0), (1, -1), (1, 1)]),
+        delay: chance.weighted(&[(4, 0), (1, 1), (1, 3)]),
+        expires: chance.maybe(20, |chance| chance.one(&[1, 4])),
+        payload_bytes: chance.weighted(&[(4, 10), (1, 0), (1, 100), (1, 20_000)]),
+        tenant: chance.percent(50),
+        header: chance.percent(50),
+    }
+}
+
+fn claim(chance: &mut Chance) -> Step {
+    Step::Claim {
+        owner: chance.owner(),
+        lease: chance.lease(),
+        limit: chance.weighted(&[(9, 100), (2, 1), (2, 2), (2, 3)]),
+        max_bytes: chance.weighted(&[(4, 1 << 20), (1, 1), (1, 25), (1, 150)]),
+        skip_recent: chance.weighted(&[(6, 0), (1, 1)]),
+        line: chance.maybe(60, line),
+    }
+}
+
+fn line(chance: &mut Chance) -> Line {
+    if chance.percent(70) {
+        Line::ByAggregate(chance.lanes(), chance.waits_for())
+    } else {
+        Line::OneForAll { in_hand: chance.percent(70) }
+    }
+}
+
+fn outcome(chance: &mut Chance) -> Outcome {
+    let later = chance.weighted(&[(3, 0), (2, 1), (2, 3), (1, AGES)]);
+    let text = chance.below(4);
+    match chance.below(23) {
+        0..3 => Outcome::Done,
+        3 => Outcome::Erased,
+        4..6 => Outcome::Deferred(later),
+        6..10 => Outcome::Retry(later, text),
+        10..14 => Outcome::Dead { error: text, counted: chance.percent(50), blocks: chance.percent(70) },
+        14..16 => Outcome::Parked(text),
+        16..20 => Outcome::Behind(chance.place()),
+        _ => Outcome::Released(later),
+    }
+}
+
+fn lanes_and_lines(chance: &mut Chance) -> Step {
+    match chance.below(10) {
+        0..5 => Step::KeepLanes {
+            owner: chance.owner(),
+            lease: chance.one(&[1, 5, 5]),
+            most: chance.one(&[0, 1, 100, 128, 256]),
+            of: chance.weighted(&[(3, 256), (1, 128), (1, 1)]),
+        },
+        5 => Step::ReleaseLanes { owner: chance.owner(), lanes: chance.lanes() },
+        _ => Step::Unblock { waits_for: chance.waits_for(), limit: chance.limit(), with_others: chance.percent(50) },
+    }
+}
+
+fn by_hand(chance: &mut Chance) -> Step {
+    match chance.below(20) {
+        0..3 => Step::Replay { event: chance.event() },
+        3..5 => Step::ReplayBatch { filter: dead_choice(chance), limit: chance.limit() },
+        5..7 => Step::Hasten { max_attempts: chance.maybe(50, |chance| chance.one(&[0, 1, 2])), limit: chance.limit() },
+        7..9 => Step::Discard { event: chance.event() },
+        9..11 => Step::Skip { event: chance.event() },
+        11..13 => Step::Purge {
+            status: chance.one(&[Status::Done, Status::Dead]),
+            older_than: chance.one(&[0, 1, 30]),
+            limit: chance.limit(),
+        },
+        13..16 => Step::Unpark { routes: chance.routes(), limit: chance.limit() },
+        16 => Step::Pause { route: chance.route(), reason: chance.percent(50) },
+        17 => Step::PurgeUndelivered { older_than: chance.one(&[1, 2, 30]), limit: chance.limit() },
+        18 => Step::Resume { route: chance.route() },
+        _ => Step::Remember { routes: chance.routes() },
+    }
+}
+
+fn nodes(chance: &mut Chance) -> Step {
+    if chance.percent(75) {
+        Step::Beat { owner: chance.owner(), lease: chance.one(&[1, 5]) }
+    } else {
+        Step::Leave { owner: chance.owner() }
+    }
+}
+
+fn dead_choice(chance: &mut Chance) -> DeadChoice {
+    let rarely = |chance: &mut Chance| chance.maybe(20, |chance| chance.below(2));
+    DeadChoice {
+        event_type: rarely(chance),
+        aggregate_type: rarely(chance),
+        aggregate_id: rarely(chance),
+        tenant: chance.percent(10),
+        error: rarely(chance),
+        max_attempts: chance.maybe(20, |chance| chance.one(&[0, 1, 2])),
+        dead_within: chance.maybe(20, |chance| chance.one(&[0, 1, 2])),
+        dead_before: chance.percent(10),
+    }
+}

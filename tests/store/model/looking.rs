@@ -1,0 +1,75 @@
+//! What people and pollers see.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outbox::store::Stats;
+use outbox::{Route, Status};
+
+use super::table::{Table, route};
+
+/// What is known of a route.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RouteRow {
+    pub(super) remembered: bool,
+    pub(super) paused_by: Option<String>,
+    pub(super) pause_reason: Option<String>,
+    pub(super) waiting: u64,
+    pub(super) parked: u64,
+    pub(super) blocked: u64,
+    pub(super) dead: u64,
+}
+
+impl Table {
+    /// How many events stand where.
+    pub(super) fn stats(&self) -> Stats {
+        let count = |test: &dyn Fn(&outbox::store::Record) -> bool| self.rows.values().filter(|row| test(row)).count() as u64;
+        let now = self.now;
+        let ready = self.rows.values().filter(|row| row.due_at.is_some_and(|due_at| due_at <= now) && row.available_at <= now);
+        Stats {
+            new: count(&|row| row.status == Status::New && row.due_at.is_some()),
+            retry: count(&|row| row.status == Status::Retry && row.due_at.is_some()),
+            done: count(&|row| row.status == Status::Done),
+            dead: count(&|row| row.status == Status::Dead),
+            parked: count(&|row| row.parked.is_some()),
+            blocked: count(&|row| row.behind.is_some()),
+            in_flight: count(&|row| row.lease_end.is_some_and(|lease_end| lease_end > now)),
+            oldest_pending_seconds: ready.map(|row| row.available_at).min().map(|oldest| now.since(oldest).as_secs_f64()),
+        }
+    }
+
+    /// How long until the next event is due, or the lease of one that is due and held is over.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        let next = self.rows.values().filter_map(|row| {
+            let due_at = row.due_at?;
+            Some(if due_at > self.now { due_at } else { row.lease_end.unwrap_or(due_at) })
+        });
+        next.min().map(|next| next.since(self.now))
+    }
+
+    /// Every route that had a listener or is paused, without counts.
+    pub(super) fn routes(&self) -> BTreeMap<Route, RouteRow> {
+        let mut routes: BTreeMap<Route, RouteRow> = BTreeMap::new();
+        for route in &self.remembered {
+            routes.entry(route.clone()).or_default().remembered = true;
+        }
+        for (route, audit) in &self.paused {
+            let row = routes.entry(route.clone()).or_default();
+            (row.paused_by, row.pause_reason) = (Some(audit.actor.clone()), audit.reason.clone());
+        }
+        routes
+    }
+
+    /// The same, and every route with unfinished or dead events, with their counts.
+    pub(super) fn count_routes(&self) -> BTreeMap<Route, RouteRow> {
+        let mut routes = self.routes();
+        for event in self.rows.values().filter(|row| row.status != Status::Done) {
+            let row = routes.entry(route(event)).or_default();
+            row.waiting += u64::from(event.due_at.is_some());
+            row.parked += u64::from(event.parked.is_some());
+            row.blocked += u64::from(event.behind.is_some());
+            row.dead += u64::from(event.status == Status::Dead);
+        }
+        routes
+    }
+}

@@ -1,0 +1,162 @@
+//! Lanes, nodes, and what waits behind what.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use outbox::store::{Blocker, Node, Unblocked, WaitsFor};
+use outbox::{EventId, Status};
+
+use super::table::{NodeRow, Table, is_unfinished};
+
+/// How long a node that is gone is still shown.
+const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3_600);
+
+impl Table {
+    /// The earlier events of its aggregate that an event waits for, first one first.
+    pub(super) fn waited_for(&self, seq: u64, waits_for: WaitsFor) -> Vec<u64> {
+        let Some(row) = self.rows.get(&seq).filter(|row| row.aggregate_id.is_some()) else { return Vec::new() };
+        let counts = |status: Status, blocks: bool| match waits_for {
+            WaitsFor::Unresolved => matches!(status, Status::New | Status::Retry) || blocks,
+            WaitsFor::Untried => status == Status::New,
+            WaitsFor::Nothing => false,
+        };
+        let earlier = self.rows.range(..seq).map(|(_, earlier)| earlier);
+        earlier
+            .filter(|earlier| earlier.aggregate_type == row.aggregate_type && earlier.aggregate_id == row.aggregate_id)
+            .filter(|earlier| counts(earlier.status, earlier.blocks) && earlier.available_at <= self.now)
+            .map(|earlier| earlier.seq)
+            .collect()
+    }
+
+    /// The first that each of these waits for; events whose way is free, and finished ones, are left out.
+    pub(super) fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Vec<(u64, u64)> {
+        let unfinished = events.iter().filter(|seq| self.rows.get(seq).is_some_and(is_unfinished));
+        unfinished.filter_map(|seq| Some((*seq, *self.waited_for(*seq, waits_for).first()?))).collect()
+    }
+
+    /// The events that others of these lanes wait behind: those after `after`, at most `limit`.
+    pub(super) fn blockers(&self, lanes: &[u16], after: u64, limit: u32) -> Vec<Blocker> {
+        let waiting = self.rows.values().filter(|row| lanes.contains(&self.lane(row)));
+        let keys: BTreeSet<(u64, &str, &str)> = waiting
+            .filter_map(|row| Some((row.behind?, row.aggregate_type.as_str(), row.aggregate_id.as_deref().unwrap_or(""))))
+            .filter(|(behind, _, _)| *behind > after)
+            .collect();
+        let blocker = |(sequence, aggregate_type, aggregate_id): (u64, &str, &str)| Blocker {
+            sequence,
+            aggregate_type: aggregate_type.to_owned(),
+            aggregate_id: aggregate_id.to_owned(),
+        };
+        keys.into_iter().map(blocker).take(limit as usize).collect()
+    }
+
+    /// Those that wait behind an event, first one first.
+    fn waiting_behind(&self, blocker: u64) -> Vec<u64> {
+        self.rows.values().filter(|row| row.behind == Some(blocker)).map(|row| row.seq).collect()
+    }
+
+    /// Lets events go whose turn it is: the first behind its blocker waits for nobody any more.
+    pub(super) fn unblock(&mut self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Unblocked {
+        let mut unblocked = Unblocked::default();
+        for blocker in blockers {
+            let waiting = self.waiting_behind(*blocker);
+            let Some(first) = waiting.first() else {
+                unblocked.cleared.push(*blocker);
+                continue;
+            };
+            if self.heads(&[*first], waits_for).is_empty() {
+                for seq in waiting.iter().take(limit as usize) {
+                    let row = self.rows.get_mut(seq).expect("it waits");
+                    row.behind = None;
+                    row.due_at = Some(self.now);
+                }
+                let rest = if waiting.len() > limit as usize { &mut unblocked.left } else { &mut unblocked.cleared };
+                rest.push(*blocker);
+            }
+        }
+        unblocked.cleared.sort_unstable();
+        unblocked.left.sort_unstable();
+        unblocked
+    }
+
+    /// The aggregates that wait, with what they wait behind: (waiting, blocker, kind, id, the blocker's event if it is there),
+    /// longest line first.
+    pub(super) fn blocked_keys(&self) -> Vec<(u64, u64, String, String, Option<EventId>)> {
+        let lanes: Vec<u16> = (0..outbox::store::LANES).collect();
+        let mut keys: Vec<_> = self
+            .blockers(&lanes, 0, u32::MAX)
+            .into_iter()
+            .map(|Blocker { sequence, aggregate_type, aggregate_id }| {
+                let of_key = |row: &&outbox::store::Record| {
+                    row.behind == Some(sequence)
+                        && row.aggregate_type == aggregate_type
+                        && row.aggregate_id.as_deref().unwrap_or("") == aggregate_id
+                };
+                let waiting = self.rows.values().filter(of_key).count() as u64;
+                (waiting, sequence, aggregate_type, aggregate_id, self.rows.get(&sequence).map(|row| row.event_id))
+            })
+            .collect();
+        keys.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| one.cmp(other)));
+        keys
+    }
+
+    /// Whether the owner holds a lane now.
+    pub(super) fn holds(&self, owner: &str, lane: u16) -> bool {
+        self.lanes[usize::from(lane)].as_ref().is_some_and(|(holder, lease_end)| holder == owner && *lease_end > self.now)
+    }
+
+    /// The lanes that the owner holds now.
+    pub(super) fn held_lanes(&self, owner: &str) -> Vec<u16> {
+        (0..outbox::store::LANES).filter(|lane| self.holds(owner, *lane)).collect()
+    }
+
+    /// Renews, then takes the first that nobody holds, until it holds `most`.
+    pub(super) fn keep_lanes(&mut self, owner: &str, lease: Duration, most: u16, of: u16) -> Vec<u16> {
+        let held = self.held_lanes(owner);
+        let now = self.now;
+        let is_free = |lane: &u16| self.lanes[usize::from(*lane)].as_ref().is_none_or(|(_, lease_end)| *lease_end <= now);
+        let taken: Vec<u16> = (0..of).filter(is_free).take(usize::from(most).saturating_sub(held.len())).collect();
+        for lane in held.into_iter().chain(taken) {
+            self.lanes[usize::from(lane)] = Some((owner.to_owned(), now.plus(lease)));
+        }
+        self.held_lanes(owner)
+    }
+
+    /// Gives lanes back that stand under the owner's name, even if their lease is over.
+    pub(super) fn release_lanes(&mut self, owner: &str, lanes: &[u16]) {
+        for lane in lanes {
+            let lane = &mut self.lanes[usize::from(*lane)];
+            if lane.as_ref().is_some_and(|(holder, _)| holder == owner) {
+                *lane = None;
+            }
+        }
+    }
+
+    /// Says that a node is alive, and forgets those that have been gone for a day. Returns how many live nodes run in its mode.
+    pub(super) fn beat(&mut self, node: &Node, lease: Duration) -> u32 {
+        let (now, owner) = (self.now, node.owner.as_str().to_owned());
+        let new = NodeRow { mode: node.mode, started_at: now, alive_until: now };
+        self.nodes.entry(owner).or_insert(new).alive_until = now.plus(lease);
+        self.nodes.retain(|_, node| node.alive_until >= now.minus(REMEMBERED_FOR));
+        let alive = self.nodes.values().filter(|other| other.mode == node.mode && other.alive_until > now).count();
+        u32::try_from(alive).expect("few nodes")
+    }
+
+    /// Forgets a node and gives its lanes back.
+    pub(super) fn leave(&mut self, owner: &str) {
+        let lanes: Vec<u16> = (0..outbox::store::LANES).collect();
+        self.release_lanes(owner, &lanes);
+        self.nodes.remove(owner);
+    }
+
+    /// Live nodes and those gone for less than a day, oldest start first: (owner, mode, alive, lanes).
+    pub(super) fn shown_nodes(&self) -> Vec<(String, String, bool, u16)> {
+        let mut shown: Vec<_> =
+            self.nodes.iter().filter(|(_, node)| node.alive_until >= self.now.minus(REMEMBERED_FOR)).collect();
+        shown.sort_by_key(|(owner, node)| (node.started_at, owner.as_str()));
+        let lanes = |owner: &str| u16::try_from(self.held_lanes(owner).len()).expect("few lanes");
+        shown
+            .into_iter()
+            .map(|(owner, node)| (owner.clone(), node.mode.to_owned(), node.alive_until > self.now, lanes(owner)))
+            .collect()
+    }
+}

@@ -1,0 +1,175 @@
+//! Steps that claim, renew, start and settle.
+
+use outbox::event::Fence;
+use outbox::store::{ClaimRequest, Claimed, Due, LineRequest, Record, Settled, Settlement};
+use outbox::{EventId, Store};
+use support::Database;
+
+use super::compare::{Times, agree};
+use super::play::{Player, round, said};
+use super::step::{FenceChoice, Line, Outcome, Step, span};
+use super::table::Fault;
+use super::taking::Taken;
+
+/// What goes wrong: nothing to say, text that is no SQL, text with what not every database stores, and too much of it.
+const ERRORS: [&str; 3] = ["no luck", "it's \"späti\" \\ %", "a\0b"];
+const TOO_LONG: usize = 4_100;
+
+impl<D: Database> Player<'_, D> {
+    pub(super) async fn hold(&mut self, step: &Step) -> Result<(), Fault> {
+        match step {
+            Step::Claim { owner, lease, limit, max_bytes, skip_recent, line } => {
+                let request = ClaimRequest {
+                    owner: self.owner(*owner),
+                    lease: span(*lease),
+                    limit: *limit,
+                    max_bytes: *max_bytes,
+                    skip_recent: span(*skip_recent),
+                    line: line.map(|line| self.line_request(*owner, line)),
+                };
+                self.claim(&request).await
+            }
+            Step::Renew { fences, lease } => {
+                let mut fences: Vec<Fence> = fences.iter().map(|choice| self.fence(*choice)).collect();
+                fences.sort_unstable_by_key(|fence| (fence.sequence, fence.claim));
+                fences.dedup();
+                self.tick().await;
+                let mut renewed = said("renew", self.store.renew(&fences, span(*lease)).await)?;
+                renewed.held.sort_unstable();
+                agree("renewed", self.table.renew(&fences, span(*lease)), renewed.held)?;
+                agree("locked by others while renewing", Vec::new(), renewed.locked)
+            }
+            Step::Start { fence } => {
+                let fence = self.fence(*fence);
+                self.tick().await;
+                agree("started", self.table.start(fence), said("start", self.store.start(fence).await)?)
+            }
+            Step::GiveBack { owner, events } => self.give_back(*owner, events).await,
+            Step::Settle { outcomes } => self.settle(outcomes).await,
+            other => Err(format!("{other:?} holds nothing")),
+        }
+    }
+
+    fn line_request(&self, owner: usize, line: Line) -> LineRequest {
+        let owner = self.owner(owner);
+        let in_hand = |row: &&Record| {
+            row.locked_by.as_deref() == Some(owner.as_str())
+                && row.lease_end.is_some_and(|lease_end| lease_end > self.table.now)
+        };
+        match line {
+            Line::ByAggregate(lanes, waits_for) => LineRequest::ByAggregate { lanes: lanes.numbers(), waits_for },
+            Line::OneForAll { in_hand: false } => LineRequest::OneForAll { held: Vec::new() },
+            Line::OneForAll { in_hand: true } => {
+                LineRequest::OneForAll { held: self.table.rows.values().filter(in_hand).map(|row| row.seq).collect() }
+            }
+        }
+    }
+
+    async fn give_back(&mut self, owner: usize, events: &[usize]) -> Result<(), Fault> {
+        let used: Vec<EventId> = (0..self.ids).map(|number| self.event_id(number)).collect();
+        let mut ids: Vec<EventId> = events.iter().filter_map(|number| round(&used, *number).copied()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let owner = self.owner(owner);
+        self.tick().await;
+        let mut settled = said("give_back", self.store.give_back(&owner, &ids).await)?;
+        let mut there = self.table.give_back(&owner, &ids);
+        // Where there is one writer at a time, what is not there now was rolled back.
+        if self.one_writer {
+            there = ids;
+        }
+        settled.sort_unstable();
+        there.sort_unstable();
+        agree("needs no second look", there, settled)
+    }
+
+    async fn claim(&mut self, request: &ClaimRequest) -> Result<(), Fault> {
+        self.tick().await;
+        let claimed = said("claim", self.store.claim(request).await)?;
+        let taken = self.table.claim(request);
+        let fence = |taken: &Taken| Fence { sequence: taken.row.seq, claim: taken.row.claim_seq };
+        agree("claimed", taken.iter().map(fence).collect(), claimed.iter().map(|claimed| claimed.fence).collect::<Vec<_>>())?;
+        self.fences.extend(claimed.iter().map(|claimed| claimed.fence));
+        for (taken, claimed) in taken.iter().zip(&claimed) {
+            agree_claimed(taken, claimed, self.times).map_err(|fault| format!("claimed row {}: {fault}", taken.row.seq))?;
+        }
+        Ok(())
+    }
+
+    async fn settle(&mut self, outcomes: &[(FenceChoice, Outcome)]) -> Result<(), Fault> {
+        let mut settled: Vec<Settled> = Vec::new();
+        for (choice, outcome) in outcomes {
+            let fence = self.fence(*choice);
+            // One claim has one outcome, though it may be sent twice.
+            let known = settled.iter().find(|settled| settled.fence == fence).map(|settled| settled.settlement.clone());
+            let settlement = known.unwrap_or_else(|| self.settlement(fence, outcome));
+            settled.push(Settled { fence, settlement });
+        }
+        self.tick().await;
+        let dropped = said("settle", self.store.settle(&settled).await)?;
+        agree("dropped outcomes", self.table.settle(&settled), dropped)
+    }
+
+    /// The earlier events of its aggregate, whatever became of them.
+    fn earlier(&self, fence: Fence) -> Vec<u64> {
+        let Some(row) = self.table.rows.get(&fence.sequence).filter(|row| row.aggregate_id.is_some()) else {
+            return Vec::new();
+        };
+        let earlier = self.table.rows.range(..row.seq).map(|(_, earlier)| earlier);
+        earlier
+            .filter(|earlier| earlier.aggregate_type == row.aggregate_type && earlier.aggregate_id == row.aggregate_id)
+            .map(|earlier| earlier.seq)
+            .collect()
+    }
+
+    fn settlement(&self, fence: Fence, outcome: &Outcome) -> Settlement {
+        let error = |number: usize| match ERRORS.get(number) {
+            Some(error) => (*error).to_owned(),
+            None => "ü".repeat(TOO_LONG),
+        };
+        match outcome {
+            Outcome::Done => Settlement::Done,
+            Outcome::Erased => Settlement::Erased,
+            Outcome::Deferred(after) => Settlement::Deferred { after: span(*after) },
+            Outcome::Retry(after, text) => Settlement::Retry { after: span(*after), error: error(*text) },
+            Outcome::Dead { error: text, counted, blocks } => {
+                Settlement::Dead { error: error(*text), counted: *counted, blocks: *blocks }
+            }
+            Outcome::Parked(text) => Settlement::Parked { reason: error(*text) },
+            Outcome::Behind(number) => match round(&self.earlier(fence), *number) {
+                Some(earlier) => Settlement::Behind { sequence: *earlier },
+                None => Settlement::Released { after: span(0) },
+            },
+            Outcome::Released(after) => Settlement::Released { after: span(*after) },
+        }
+    }
+}
+
+fn agree_claimed(taken: &Taken, claimed: &Claimed, times: Times) -> Result<(), Fault> {
+    let row = &taken.row;
+    let event = claimed.event.as_ref().map_err(|error| format!("it cannot be read: {error}"))?;
+    let counters = (claimed.attempts, claimed.deferrals, claimed.claims, claimed.starts);
+    agree("counters", (row.attempts, row.deferrals, row.claims, row.starts), counters)?;
+    agree("behind", taken.behind, claimed.behind)?;
+    let same_due = match (taken.due, claimed.due) {
+        (Due::In(expected), Due::In(found)) => times.same_span(expected, found),
+        (expected, found) => expected == found,
+    };
+    if !same_due {
+        return Err(format!("due: expected {:?}, the database said {:?}", taken.due, claimed.due));
+    }
+    agree("event id", row.event_id, event.id())?;
+    agree(
+        "names",
+        (row.event_type.as_str(), row.aggregate_type.as_str(), row.aggregate_id.as_deref(), row.tenant_id.as_deref()),
+        (event.event_type().as_str(), event.aggregate_type().as_str(), event.aggregate_id(), event.tenant_id()),
+    )?;
+    agree("headers", &row.headers, event.headers())?;
+    agree("content type", row.content_type.as_str(), event.content_type())?;
+    agree("payload", row.payload.as_ref(), Some(event.payload_bytes()))?;
+    agree("place", (row.seq, row.claim_seq, row.attempts + 1), (event.sequence(), event.fence(), event.attempt()))?;
+    let same_times = times.same(row.occurred_at, event.occurred_at())
+        && times.same(row.available_at, event.available_at())
+        && times.same_option(row.expires_at, event.expires_at());
+    if same_times { Ok(()) } else { Err(format!("times: expected {row:?}, the database said {event:?}")) }
+}

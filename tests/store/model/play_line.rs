@@ -1,0 +1,65 @@
+//! Steps of nodes: lanes, and lines that move on.
+
+use outbox::Store;
+use outbox::event::OwnerId;
+use outbox::store::{Blocker, Node};
+use support::Database;
+
+use super::compare::agree;
+use super::play::{Player, said};
+use super::step::{Lanes, Step, span};
+use super::table::Fault;
+
+const MODES: [&str; 3] = ["multi_node", "multi_node", "ordered_by_aggregate"];
+
+impl<D: Database> Player<'_, D> {
+    pub(super) async fn line(&mut self, step: &Step) -> Result<(), Fault> {
+        self.tick().await;
+        match step {
+            Step::Unblock { waits_for, limit, with_others } => {
+                let lanes = Lanes::All.numbers();
+                let mut blockers: Vec<u64> =
+                    self.table.blockers(&lanes, 0, u32::MAX).into_iter().map(|Blocker { sequence, .. }| sequence).collect();
+                if *with_others {
+                    blockers.extend(self.table.rows.keys());
+                    blockers.push(self.table.newest() + 1);
+                }
+                blockers.sort_unstable();
+                blockers.dedup();
+                let mut unblocked = said("unblock", self.store.unblock(&blockers, *waits_for, *limit).await)?;
+                unblocked.cleared.sort_unstable();
+                unblocked.left.sort_unstable();
+                agree("unblocked", self.table.unblock(&blockers, *waits_for, *limit), unblocked)
+            }
+            Step::KeepLanes { owner, lease, most, of } => {
+                let owner = self.owner(*owner);
+                let kept = said("keep lanes", self.store.keep_lanes(&owner, span(*lease), *most, *of).await)?;
+                agree("kept lanes", self.table.keep_lanes(owner.as_str(), span(*lease), *most, *of), kept)?;
+                self.agree_lanes().await
+            }
+            Step::ReleaseLanes { owner, lanes } => {
+                let owner = self.owner(*owner);
+                said("release lanes", self.store.release_lanes(&owner, &lanes.numbers()).await)?;
+                self.table.release_lanes(owner.as_str(), &lanes.numbers());
+                self.agree_lanes().await
+            }
+            Step::Beat { owner, lease } => {
+                let node = self.node(*owner);
+                let alive = said("beat", self.store.beat(&node, span(*lease)).await)?;
+                agree("live nodes", self.table.beat(&node, span(*lease)), alive)
+            }
+            Step::Leave { owner } => {
+                let owner: OwnerId = self.owner(*owner);
+                said("leave", self.store.leave(&owner).await)?;
+                self.table.leave(owner.as_str());
+                self.agree_lanes().await
+            }
+            other => Err(format!("{other:?} is no step of a node")),
+        }
+    }
+
+    fn node(&self, number: usize) -> Node {
+        let mode = MODES[number % MODES.len()];
+        Node { owner: self.owner(number), label: format!("node {number}"), mode, version: "1.0.0" }
+    }
+}

@@ -1,0 +1,305 @@
+//! What a trace is made of.
+//!
+//! A step names things by their place among those that are there, counted round: "the third dead event". So every list of
+//! steps is a trace, whatever was left out of it, and a failing one shrinks to the few steps that matter.
+
+use std::time::Duration;
+
+use outbox::Status;
+use outbox::store::WaitsFor;
+
+/// One call, or time that passes.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Writes events in a transaction that ends at once.
+    Write {
+        events: Vec<NewEvent>,
+        owner: usize,
+        lease: Hours,
+        by: Writer,
+    },
+    /// Inserts events in one of two transactions that stay open.
+    Insert {
+        transaction: usize,
+        events: Vec<NewEvent>,
+        owner: usize,
+        lease: Hours,
+    },
+    /// Takes an event back in an open transaction.
+    TakeBack {
+        transaction: usize,
+        event: usize,
+    },
+    /// Ends an open transaction.
+    End {
+        transaction: usize,
+        end: End,
+    },
+    /// Another program's plain INSERT.
+    PlainInsert {
+        event_type: usize,
+        key: Option<(usize, usize)>,
+    },
+    Claim {
+        owner: usize,
+        lease: Hours,
+        limit: u32,
+        max_bytes: usize,
+        skip_recent: Hours,
+        line: Option<Line>,
+    },
+    Renew {
+        fences: Vec<FenceChoice>,
+        lease: Hours,
+    },
+    Start {
+        fence: FenceChoice,
+    },
+    /// Gives claims back that rows were inserted with: of events by their order of writing, committed or not.
+    GiveBack {
+        owner: usize,
+        events: Vec<usize>,
+    },
+    Settle {
+        outcomes: Vec<(FenceChoice, Outcome)>,
+    },
+    Unblock {
+        waits_for: WaitsFor,
+        limit: u32,
+        with_others: bool,
+    },
+    Unpark {
+        routes: Vec<(usize, usize)>,
+        limit: u32,
+    },
+    Replay {
+        event: EventChoice,
+    },
+    ReplayBatch {
+        filter: DeadChoice,
+        limit: u32,
+    },
+    Hasten {
+        max_attempts: Option<u32>,
+        limit: u32,
+    },
+    Discard {
+        event: EventChoice,
+    },
+    Skip {
+        event: EventChoice,
+    },
+    Purge {
+        status: Status,
+        older_than: Hours,
+        limit: u32,
+    },
+    PurgeUndelivered {
+        older_than: Hours,
+        limit: u32,
+    },
+    Pause {
+        route: (usize, usize),
+        reason: bool,
+    },
+    Resume {
+        route: (usize, usize),
+    },
+    Remember {
+        routes: Vec<(usize, usize)>,
+    },
+    KeepLanes {
+        owner: usize,
+        lease: Hours,
+        most: u16,
+        of: u16,
+    },
+    ReleaseLanes {
+        owner: usize,
+        lanes: Lanes,
+    },
+    Beat {
+        owner: usize,
+        lease: Hours,
+    },
+    Leave {
+        owner: usize,
+    },
+    /// Asks something that changes nothing.
+    Look {
+        at: Look,
+        event: usize,
+        waits_for: WaitsFor,
+        lanes: Lanes,
+    },
+    /// Lets time pass. Not while a transaction is open.
+    Pass {
+        time: Hours,
+    },
+}
+
+/// A span: all are whole hours, so that no trace is ever slow enough to change what is due.
+pub(super) type Hours = u64;
+
+/// Longer than any database can count.
+pub(super) const AGES: Hours = u64::MAX;
+
+pub(super) fn span(hours: Hours) -> Duration {
+    Duration::from_secs(hours.saturating_mul(3_600))
+}
+
+/// An event to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NewEvent {
+    /// The id of an event that was written before, instead of a new one.
+    pub(super) again: Option<usize>,
+    /// Inserted as claimed.
+    pub(super) claimed: bool,
+    pub(super) event_type: usize,
+    /// Kind and id of its aggregate; none means an event of its own.
+    pub(super) key: Option<(usize, usize)>,
+    /// How far its writer's clock is ahead (1), or when it happened (-1: an hour ago).
+    pub(super) occurred: i64,
+    /// How long after it happened it may be delivered.
+    pub(super) delay: Hours,
+    /// How long after that it is given up.
+    pub(super) expires: Option<Hours>,
+    pub(super) payload_bytes: usize,
+    pub(super) tenant: bool,
+    pub(super) header: bool,
+}
+
+/// In which transaction events are written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Writer {
+    /// The store's own.
+    Store,
+    /// The caller's.
+    Caller(End),
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum End {
+    Commit,
+    RollBack,
+    /// Nobody ends it: it is dropped.
+    Drop,
+}
+
+/// The proof under which an outcome is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FenceChoice {
+    /// Of a row that is held now.
+    Held(usize),
+    /// Any that was ever given out, mostly over by now.
+    Any(usize),
+    /// One that was never given out.
+    Never(usize),
+}
+
+/// An event that something is done to by hand.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EventChoice {
+    Dead(usize),
+    Any(usize),
+    /// One that is not there.
+    Gone,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    Done,
+    Erased,
+    Deferred(Hours),
+    Retry(Hours, usize),
+    Dead {
+        error: usize,
+        counted: bool,
+        blocks: bool,
+    },
+    Parked(usize),
+    /// Behind an earlier event of its aggregate; released when there is none.
+    Behind(usize),
+    Released(Hours),
+}
+
+/// Which order a claim keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Line {
+    ByAggregate(Lanes, WaitsFor),
+    /// With what the owner has in hand already, or as if it had nothing.
+    OneForAll {
+        in_hand: bool,
+    },
+}
+
+/// Which lanes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lanes {
+    All,
+    Lower,
+    Upper,
+    None,
+}
+
+impl Lanes {
+    pub(super) fn numbers(self) -> Vec<u16> {
+        let half = outbox::store::LANES / 2;
+        match self {
+            Self::All => (0..outbox::store::LANES).collect(),
+            Self::Lower => (0..half).collect(),
+            Self::Upper => (half..outbox::store::LANES).collect(),
+            Self::None => Vec::new(),
+        }
+    }
+}
+
+/// Which dead events.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeadChoice {
+    pub(super) event_type: Option<usize>,
+    pub(super) aggregate_type: Option<usize>,
+    pub(super) aggregate_id: Option<usize>,
+    pub(super) tenant: bool,
+    pub(super) error: Option<usize>,
+    pub(super) max_attempts: Option<u32>,
+    /// Dead for less than so many hours and a half.
+    pub(super) dead_within: Option<Hours>,
+    /// Dead for at least half an hour.
+    pub(super) dead_before: bool,
+}
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Look {
+    Stats,
+    NextDue,
+    Routes,
+    CountRoutes,
+    Nodes,
+    BlockedKeys,
+    Heads,
+    Blockers,
+    Get,
+    Locked,
+    CountDead,
+    Audit,
+}
+
+/// Everything that can be asked.
+pub(super) const LOOKS: [Look; 12] = [
+    Look::Stats,
+    Look::NextDue,
+    Look::Routes,
+    Look::CountRoutes,
+    Look::Nodes,
+    Look::BlockedKeys,
+    Look::Heads,
+    Look::Blockers,
+    Look::Get,
+    Look::Locked,
+    Look::CountDead,
+    Look::Audit,
+];

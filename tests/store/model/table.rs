@@ -1,0 +1,176 @@
+//! What is in the tables, in memory, and what writing does to them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use outbox::store::{Audit, LANES, NewRow, Ownership, Record};
+use outbox::time::Timestamp;
+use outbox::{EventId, Route, Status};
+
+/// How a database and its specification differ, in words.
+pub(super) type Fault = String;
+
+/// The tables of an outbox.
+///
+/// Three things are the database's own business, and are told to the table rather than computed by it: which number a row gets,
+/// which lane a key falls into, and which of several equal rows a limit leaves out.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    /// The time by the clock that decides what is due. No two calls happen at the same time.
+    pub(super) now: Timestamp,
+    /// All committed events, by their `seq`.
+    pub(super) rows: BTreeMap<u64, Record>,
+    /// Who holds each lane, and until when.
+    pub(super) lanes: Vec<Option<(String, Timestamp)>>,
+    /// All nodes, by their owner.
+    pub(super) nodes: BTreeMap<String, NodeRow>,
+    /// Routes that ever had a listener.
+    pub(super) remembered: BTreeSet<Route>,
+    /// Routes that are paused, by whom and why.
+    pub(super) paused: BTreeMap<Route, Audit>,
+    /// What was done by hand, oldest first.
+    pub(super) notes: Vec<Note>,
+    /// The greatest number of a committed row, whether it is still there or not.
+    newest: u64,
+    /// The lane of each aggregate id, and of the id of each event without one.
+    lane_of: HashMap<String, u16>,
+}
+
+/// A node, as it stands in its table.
+#[derive(Clone, Debug)]
+pub(super) struct NodeRow {
+    pub(super) mode: &'static str,
+    pub(super) started_at: Timestamp,
+    pub(super) alive_until: Timestamp,
+}
+
+/// Something that was done by hand.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Note {
+    pub(super) audit: Audit,
+    pub(super) action: &'static str,
+    pub(super) selector: serde_json::Value,
+    pub(super) count: u64,
+}
+
+/// Rows that nobody else sees before the commit.
+pub(super) type Uncommitted = Vec<Record>;
+
+impl Table {
+    /// An empty table. `newest` is the greatest number that the database ever gave to a committed row.
+    pub(super) fn new(now: Timestamp, newest: u64, lane_of: HashMap<String, u16>) -> Self {
+        Self {
+            now,
+            rows: BTreeMap::new(),
+            lanes: vec![None; usize::from(LANES)],
+            nodes: BTreeMap::new(),
+            remembered: BTreeSet::new(),
+            paused: BTreeMap::new(),
+            notes: Vec::new(),
+            newest,
+            lane_of,
+        }
+    }
+
+    /// Inserts events in a transaction. `numbers` are what the database answered: a `seq` for each, larger than every one
+    /// before, or `None` for an id that is there already.
+    pub(super) fn insert(
+        &self,
+        transaction: &mut Uncommitted,
+        rows: &[NewRow<'_>],
+        ownership: &Ownership,
+        numbers: &[Option<u64>],
+    ) -> Result<(), Fault> {
+        if rows.len() != numbers.len() {
+            return Err(format!("{} rows were written and {} numbers came back", rows.len(), numbers.len()));
+        }
+        for (row, number) in rows.iter().zip(numbers) {
+            let id = row.envelope.id();
+            let there = self.has(id) || transaction.iter().any(|row| row.event_id == id);
+            let newest = transaction.last().map_or(self.newest, |last| last.seq.max(self.newest));
+            match number {
+                None if there => {}
+                Some(seq) if !there && *seq > newest => transaction.push(self.new_row(*seq, row, ownership)),
+                _ => return Err(format!("{id} got the number {number:?} (there already: {there}, newest number: {newest})")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes rows visible to everybody.
+    pub(super) fn commit(&mut self, transaction: Uncommitted) {
+        for row in transaction {
+            self.newest = self.newest.max(row.seq);
+            self.rows.insert(row.seq, row);
+        }
+    }
+
+    /// The greatest number of a committed row.
+    pub(super) fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Whether an event of this id is there.
+    pub(super) fn has(&self, id: EventId) -> bool {
+        self.rows.values().any(|row| row.event_id == id)
+    }
+
+    /// Learns the lane of an event without an aggregate.
+    pub(super) fn learn(&mut self, event: EventId, lane: u16) {
+        self.lane_of.insert(event.as_str().to_owned(), lane);
+    }
+
+    /// The lane that an event belongs to: that of its aggregate, or of its own id when it has none.
+    pub(super) fn lane(&self, row: &Record) -> u16 {
+        let key = row.aggregate_id.as_deref().unwrap_or(row.event_id.as_str());
+        self.lane_of[key]
+    }
+
+    /// What is not put off is due at once, even when its writer's clock is ahead. A row that is inserted as claimed is due now,
+    /// so that others may have it as soon as the lease is over.
+    fn new_row(&self, seq: u64, row: &NewRow<'_>, ownership: &Ownership) -> Record {
+        let envelope = row.envelope;
+        let available_at = if envelope.is_delayed() { envelope.available_at() } else { envelope.available_at().min(self.now) };
+        Record {
+            seq,
+            event_id: envelope.id(),
+            event_type: envelope.event_type().to_string(),
+            aggregate_type: envelope.aggregate_type().to_string(),
+            aggregate_id: envelope.aggregate_id().map(str::to_owned),
+            tenant_id: envelope.tenant_id().map(str::to_owned),
+            headers: envelope.headers().clone(),
+            content_type: envelope.content_type().to_owned(),
+            payload_bytes: envelope.payload_bytes().len() as u64,
+            payload: Some(envelope.payload_bytes().clone()),
+            status: Status::New,
+            attempts: 0,
+            deferrals: 0,
+            claims: u32::from(row.claimed),
+            starts: 0,
+            claim_seq: u64::from(row.claimed),
+            replays: 0,
+            occurred_at: envelope.occurred_at(),
+            created_at: self.now,
+            available_at,
+            due_at: Some(if row.claimed { self.now } else { available_at }),
+            expires_at: envelope.expires_at(),
+            done_at: None,
+            parked: None,
+            behind: None,
+            blocks: false,
+            locked_by: row.claimed.then(|| ownership.owner.as_str().to_owned()),
+            locked_at: row.claimed.then_some(self.now),
+            lease_end: row.claimed.then(|| self.now.plus(ownership.lease)),
+            last_error: None,
+        }
+    }
+}
+
+/// Whether the event is neither finished nor given up.
+pub(super) fn is_unfinished(row: &Record) -> bool {
+    matches!(row.status, Status::New | Status::Retry)
+}
+
+/// The route of an event.
+pub(super) fn route(row: &Record) -> Route {
+    Route::new(&row.aggregate_type, &row.event_type).expect("the names were checked when they were written")
+}

@@ -1,0 +1,220 @@
+//! What claiming, renewing, starting, giving back and settling do.
+
+use std::time::Duration;
+
+use outbox::event::{Fence, OwnerId};
+use outbox::store::{ClaimRequest, Due, LineRequest, Record, Settled, Settlement};
+use outbox::time::Timestamp;
+use outbox::{EventId, Status};
+
+use super::table::{Table, is_unfinished};
+
+/// A claimed event.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    /// Its row after the claim.
+    pub(super) row: Record,
+    pub(super) due: Due,
+    pub(super) behind: Option<u64>,
+}
+
+/// The longest delay that is kept.
+const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 24 * 3_600);
+/// The longest error that is kept, in characters.
+const LONGEST_ERROR: usize = 4_000;
+
+impl Table {
+    /// Takes those that have been due longest, or the front of the one line; in the order of their `seq`.
+    pub(super) fn claim(&mut self, request: &ClaimRequest) -> Vec<Taken> {
+        let mut chosen = match &request.line {
+            Some(LineRequest::OneForAll { held }) => self.front(request, held),
+            _ => self.due_longest(request),
+        };
+        let mut bytes = 0;
+        let fitting = chosen.iter().take_while(|row| {
+            let before = bytes;
+            bytes += row.payload_bytes;
+            before < request.max_bytes as u64
+        });
+        let fitting = fitting.count();
+        chosen.truncate(fitting);
+        let mut chosen: Vec<u64> = chosen.into_iter().map(|row| row.seq).collect();
+        chosen.sort_unstable();
+
+        // Judged before any of them is claimed.
+        let behind: Vec<Option<u64>> = chosen.iter().map(|seq| self.behind(*seq, request.line.as_ref())).collect();
+        chosen.into_iter().zip(behind).map(|(seq, behind)| self.take(seq, request, behind)).collect()
+    }
+
+    /// Events that may be taken, in lanes that the owner holds where lanes are asked for; those that have been due longest first.
+    fn due_longest(&self, request: &ClaimRequest) -> Vec<&Record> {
+        let in_lane = |row: &Record| match &request.line {
+            Some(LineRequest::ByAggregate { lanes, .. }) => {
+                let lane = self.lane(row);
+                lanes.contains(&lane) && self.holds(request.owner.as_str(), lane)
+            }
+            _ => true,
+        };
+        let mut due: Vec<&Record> = self.rows.values().filter(|row| self.is_free(row, request) && in_lane(row)).collect();
+        due.sort_by_key(|row| (row.due_at, row.seq));
+        due.truncate(request.limit as usize);
+        due
+    }
+
+    /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken. Lane 0 is the lock of
+    /// the line.
+    fn front(&self, request: &ClaimRequest, held: &[u64]) -> Vec<&Record> {
+        if !self.holds(request.owner.as_str(), 0) {
+            return Vec::new();
+        }
+        let has_come = |row: &&Record| row.available_at <= self.now || row.due_at.is_some_and(|due_at| due_at <= self.now);
+        let line = self.rows.values().filter(|row| is_unfinished(row)).filter(has_come);
+        let waiting = line.filter(|row| !held.contains(&row.seq));
+        waiting.take_while(|row| self.is_free(row, request)).take(request.limit as usize).collect()
+    }
+
+    /// Whether it is due and nobody holds it.
+    fn is_free(&self, row: &Record, request: &ClaimRequest) -> bool {
+        row.due_at.is_some_and(|due_at| due_at <= self.now)
+            && row.lease_end.is_none_or(|lease_end| lease_end <= self.now)
+            && row.created_at <= self.now.minus(request.skip_recent)
+    }
+
+    /// The last of the earlier events of its line that it waits for.
+    fn behind(&self, seq: u64, line: Option<&LineRequest>) -> Option<u64> {
+        match line? {
+            LineRequest::ByAggregate { waits_for, .. } => self.waited_for(seq, *waits_for).last().copied(),
+            LineRequest::OneForAll { .. } => {
+                let earlier = self.rows.range(..seq).map(|(_, row)| row);
+                earlier.filter(|row| is_unfinished(row) && row.available_at <= self.now).map(|row| row.seq).next_back()
+            }
+        }
+    }
+
+    fn take(&mut self, seq: u64, request: &ClaimRequest, behind: Option<u64>) -> Taken {
+        let now = self.now;
+        let row = self.rows.get_mut(&seq).expect("it was chosen");
+        row.locked_by = Some(request.owner.as_str().to_owned());
+        row.locked_at = Some(now);
+        row.lease_end = Some(now.plus(request.lease));
+        row.claim_seq += 1;
+        row.claims += 1;
+        let due = if row.expires_at.is_some_and(|expires_at| expires_at <= now) {
+            Due::Expired
+        } else if row.available_at > now {
+            Due::In(row.available_at.since(now))
+        } else {
+            Due::Now
+        };
+        Taken { row: row.clone(), due, behind }
+    }
+
+    /// The row that a fence is good for: claimed under it, and not finished. Whose claim it is and whether its lease is over
+    /// changes nothing, as long as nobody else has claimed the row.
+    fn held(&mut self, fence: Fence) -> Option<&mut Record> {
+        let row = self.rows.get_mut(&fence.sequence)?;
+        (row.claim_seq == fence.claim && row.locked_by.is_some() && is_unfinished(row)).then_some(row)
+    }
+
+    /// The `seq` of those that hold for the whole lease from now, in order.
+    pub(super) fn renew(&mut self, fences: &[Fence], lease: Duration) -> Vec<u64> {
+        let lease_end = self.now.plus(lease);
+        let mut held: Vec<u64> = Vec::new();
+        for fence in fences {
+            if let Some(row) = self.held(*fence) {
+                row.lease_end = Some(lease_end);
+                held.push(row.seq);
+            }
+        }
+        held.sort_unstable();
+        held
+    }
+
+    /// Gives back the claims that an owner inserted rows with. Returns those of these events that are there: none of them needs a
+    /// second look.
+    pub(super) fn give_back(&mut self, owner: &OwnerId, ids: &[EventId]) -> Vec<EventId> {
+        let mut there = Vec::new();
+        for row in self.rows.values_mut().filter(|row| ids.contains(&row.event_id)) {
+            there.push(row.event_id);
+            if row.claim_seq == 1 && row.locked_by.as_deref() == Some(owner.as_str()) && is_unfinished(row) {
+                row.claims = row.claims.saturating_sub(1);
+                (row.locked_by, row.locked_at, row.lease_end) = (None, None, None);
+            }
+        }
+        there
+    }
+
+    /// Counts a start. False when the claim is lost.
+    pub(super) fn start(&mut self, fence: Fence) -> bool {
+        let Some(row) = self.held(fence) else { return false };
+        row.starts += 1;
+        true
+    }
+
+    /// Writes outcomes. Returns how many were dropped.
+    pub(super) fn settle(&mut self, settled: &[Settled]) -> u64 {
+        settled.iter().map(|settled| u64::from(!self.settle_one(settled))).sum()
+    }
+
+    /// False when the outcome is dropped.
+    fn settle_one(&mut self, settled: &Settled) -> bool {
+        let now = self.now;
+        let later = |after: Duration| Some(now.plus(after.min(LONGEST)));
+        let Some(row) = self.held(settled.fence) else { return false };
+        row.locked_by = None;
+        row.locked_at = None;
+        row.lease_end = None;
+        // An outcome ends the counts of claims and starts. A parked event had none; one that never started gives this claim back.
+        (row.claims, row.starts) = match settled.settlement {
+            Settlement::Behind { .. } | Settlement::Released { .. } => (row.claims.saturating_sub(1), row.starts),
+            Settlement::Parked { .. } => (0, row.starts),
+            _ => (0, 0),
+        };
+        match &settled.settlement {
+            Settlement::Done => finish(row, Status::Done, now),
+            Settlement::Erased => {
+                self.rows.remove(&settled.fence.sequence);
+            }
+            Settlement::Deferred { after } => {
+                row.status = Status::New;
+                row.deferrals += 1;
+                row.due_at = later(*after);
+            }
+            Settlement::Retry { after, error } => {
+                row.status = Status::Retry;
+                row.attempts += 1;
+                row.due_at = later(*after);
+                row.last_error = Some(kept(error));
+            }
+            Settlement::Dead { error, counted, blocks } => {
+                finish(row, Status::Dead, now);
+                row.attempts += u32::from(*counted);
+                row.last_error = Some(kept(error));
+                row.blocks = *blocks && row.aggregate_id.is_some();
+            }
+            Settlement::Parked { reason } => {
+                row.due_at = None;
+                row.parked = Some(kept(reason));
+            }
+            Settlement::Behind { sequence } => {
+                row.due_at = None;
+                row.behind = Some(*sequence);
+            }
+            // At once: it keeps its place among those that are due.
+            Settlement::Released { after } if after.is_zero() => {}
+            Settlement::Released { after } => row.due_at = later(*after),
+        }
+        true
+    }
+}
+
+fn finish(row: &mut Record, status: Status, now: Timestamp) {
+    row.status = status;
+    row.done_at = Some(now);
+    row.due_at = None;
+    row.parked = None;
+}
+
+fn kept(text: &str) -> String {
+    text.chars().filter(|c| *c != '\0').take(LONGEST_ERROR).collect()
+}
