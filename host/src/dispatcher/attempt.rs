@@ -10,7 +10,6 @@ use super::overdue::Watched;
 use crate::event::Event;
 use crate::listener::{Cause, Failure, Found, Outcome, Visit, panic_text};
 use crate::queue::Delivery;
-use crate::store::EXPIRED;
 use crate::time::system_clock;
 
 /// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
