@@ -20,11 +20,13 @@ pub(super) struct Late<S: TransactionalStore> {
     pub(super) later: Vec<Work>,
     /// The ids that it inserts. A writer of the same id elsewhere would wait for it.
     pub(super) ids: Vec<EventId>,
+    /// Whether it took any of them back. It repeats none then, for the reason of `Player::repeatable`.
+    pub(super) took_back: bool,
 }
 
 impl<S: TransactionalStore> Late<S> {
     pub(super) fn new() -> Self {
-        Self { open: None, later: Vec::new(), ids: Vec::new() }
+        Self { open: None, later: Vec::new(), ids: Vec::new(), took_back: false }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -39,6 +41,7 @@ impl<S: TransactionalStore> Late<S> {
         }
         self.later.clear();
         self.ids.clear();
+        self.took_back = false;
     }
 }
 

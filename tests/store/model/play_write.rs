@@ -29,7 +29,10 @@ impl<D: Database> Player<'_, D> {
                 self.late[*transaction].ids.extend(events.iter().map(|(id, _)| *id));
                 self.work_late(*transaction, Work::Insert { events, owner: *owner, lease: *lease }).await
             }
-            Step::TakeBack { transaction, event } => self.work_late(*transaction, Work::TakeBack { event: *event }).await,
+            Step::TakeBack { transaction, event } => {
+                self.late[*transaction].took_back = true;
+                self.work_late(*transaction, Work::TakeBack { event: *event }).await
+            }
             Step::End { transaction, end } => self.end_late(*transaction, *end).await,
             Step::PlainInsert { event_type, key } => self.plain_insert(*event_type, *key).await,
             other => Err(format!("{other:?} writes nothing")),
@@ -40,6 +43,7 @@ impl<D: Database> Player<'_, D> {
     /// is there already.
     fn named(&mut self, events: &[NewEvent], late: Option<usize>) -> Vec<(EventId, NewEvent)> {
         let mut known = match late {
+            Some(late) if self.late[late].took_back => Vec::new(),
             Some(late) => self.late[late].ids.clone(),
             None => self.repeatable(),
         };
