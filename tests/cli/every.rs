@@ -40,7 +40,7 @@ const ONCE: [(&[&str], &str); 32] = [
     (&["audit", "list"], "discard"),
     (&["purge", "--older-than", "1h", "--yes"], "1 event"),
     (&["bench", "--native", "--events", "1000"], "native listener"),
-    (&["migrate", "down", "--yes"], "several_nodes"),
+    (&["migrate", "down", "--yes"], "APPLIED AT"),
 ];
 
 /// What runs until Ctrl-C, and a part of what it prints before.

@@ -66,7 +66,8 @@ fn hosts_are_listed_whether_alive_or_gone() {
     let place = Place::migrated();
     place.sql(
         "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-         VALUES ('a', 'shop 1', 'multi_node', '0.1.0', 1, 9000000000000000), ('b', 'shop 2', 'multi_node', '0.1.0', 2, 3)",
+         VALUES ('a', 'shop 1', 'multi_node', '0.1.0', 1, 9000000000000000),
+                ('b', 'shop 2', 'multi_node', '0.1.0', 2, unixepoch('now', '-1 hour') * 1000000)",
     );
 
     let nodes = place.json(&["node", "list", "--output", "json"]);
