@@ -76,7 +76,7 @@ impl<'d, D: Database> Host<'d, D> {
     }
 
     /// Nothing is lost, nothing that was rolled back is delivered, and no connection of the pool is left in a transaction.
-    async fn is_whole(self, never: &[EventId]) {
+    async fn prove_whole(self, never: &[EventId]) {
         // Every connection of the pool at once: what one of them holds open would show.
         let connections = if self.db.store().kind() == "sqlite" { 1 } else { 10 };
         let mut open = Vec::new();
@@ -115,7 +115,7 @@ pub(crate) async fn a_begin_dropped_at_any_await_leaves_no_transaction_open(db: 
     for times in 0..MANY {
         if polled(host.outbox.begin(), times).await.is_some() {
             assert!(times > 1, "some were dropped");
-            return host.is_whole(&[]).await;
+            return host.prove_whole(&[]).await;
         }
     }
     panic!("it never ended");
@@ -141,7 +141,7 @@ pub(crate) async fn a_commit_dropped_at_any_await_is_a_commit_or_a_rollback_and_
     })
     .await;
     assert_eq!(host.ends.counts().1, 1, "only the one that was never begun to be committed was rolled back");
-    host.is_whole(&[]).await;
+    host.prove_whole(&[]).await;
 }
 
 pub(crate) async fn events_of_a_write_dropped_at_any_await_are_delivered_if_they_are_committed(db: &impl Database) {
@@ -152,7 +152,7 @@ pub(crate) async fn events_of_a_write_dropped_at_any_await_are_delivered_if_they
         transaction.commit().await.expect("commits");
         if let Some(result) = ended {
             result.expect("writes");
-            return host.is_whole(&[]).await;
+            return host.prove_whole(&[]).await;
         }
     }
     panic!("it never ended");
@@ -172,7 +172,7 @@ pub(crate) async fn events_of_a_write_dropped_at_any_await_are_gone_if_they_are_
             transaction.rollback().await.expect("rolls back");
         }
         if ended {
-            return host.is_whole(&never).await;
+            return host.prove_whole(&never).await;
         }
     }
     panic!("it never ended");
@@ -183,7 +183,7 @@ pub(crate) async fn events_of_an_emit_dropped_at_any_await_are_stored_and_delive
     for times in 0..MANY {
         if let Some(result) = polled(host.outbox.writer().emit(orders(3)), times).await {
             result.expect("emits");
-            return host.is_whole(&[]).await;
+            return host.prove_whole(&[]).await;
         }
     }
     panic!("it never ended");

@@ -16,19 +16,16 @@ use crate::common::{LEASE, owner, request, row, write_one};
 async fn after_a_minute<T: Send + 'static>(db: &Sqlite, call: impl AsyncFnOnce(SqliteStore) -> T + Send + 'static) -> T {
     let store = db.sqlite();
     let busy = store.begin().await.expect("begins");
-    let called = tokio::task::LocalSet::new();
-    let result = called
-        .run_until(async {
-            let call = tokio::task::spawn_local(call(store));
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
-            }
-            db.let_pass(Duration::from_secs(60)).await;
-            SqliteStore::rollback(busy).await.expect("rolls back");
-            call.await.expect("no panic")
-        })
-        .await;
-    result
+    let called = async {
+        let call = tokio::task::spawn_local(call(store));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        db.let_pass(Duration::from_secs(60)).await;
+        SqliteStore::rollback(busy).await.expect("rolls back");
+        call.await.expect("no panic")
+    };
+    tokio::task::LocalSet::new().run_until(called).await
 }
 
 fn whole_lease_from(now: Timestamp) -> Option<Timestamp> {

@@ -22,9 +22,12 @@ const FUEL: u64 = 1_000_000;
 /// How often the same slot may fail to come back before the trial is given up.
 const TRIES: usize = 8;
 
+/// Whether a guest dirties the page of this number.
+type Dirties = fn(usize) -> bool;
+
 /// Which pages one guest dirties: the first MiB, every other page (more regions than one scan reports), and all of 12 MiB (more
 /// than a slot keeps).
-const PATTERNS: [(&str, fn(usize) -> bool); 3] =
+const PATTERNS: [(&str, Dirties); 3] =
     [("a few pages together", |page| page < 256), ("every other page", |page| page % 2 == 0), ("every page", |_| true)];
 
 /// Whether the pool of this engine hands out clean slots.
@@ -36,7 +39,7 @@ pub(super) fn slots_come_back_clean(engine: &Engine) -> Result<(), String> {
     PATTERNS.iter().try_for_each(|(what, dirties)| comes_back_clean(engine, &module, what, dirties))
 }
 
-fn comes_back_clean(engine: &Engine, module: &Module, what: &str, dirties: &fn(usize) -> bool) -> Result<(), String> {
+fn comes_back_clean(engine: &Engine, module: &Module, what: &str, dirties: &Dirties) -> Result<(), String> {
     for _ in 0..TRIES {
         let mut guest = Guest::new(engine, module)?;
         guest.dirty(dirties)?;
@@ -79,7 +82,7 @@ impl Guest {
         self.memory.data_ptr(&self.store).addr()
     }
 
-    fn dirty(&mut self, dirties: &fn(usize) -> bool) -> Result<(), String> {
+    fn dirty(&mut self, dirties: &Dirties) -> Result<(), String> {
         for (number, page) in self.memory.data_mut(&mut self.store).chunks_exact_mut(PAGE).enumerate() {
             if dirties(number) {
                 page.fill(0x5a);

@@ -61,9 +61,9 @@ impl PostgresStore {
 
     /// As [`failed`], names the table when that is what is missing, and draws what it says of the other connections.
     pub(super) fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
-        match source.as_database_error().and_then(sqlx::error::DatabaseError::code).as_deref() {
-            Some("42P01" | "3F000") => return StoreError::NoSchema { table: self.table.to_string() },
-            _ => {}
+        let code = source.as_database_error().and_then(sqlx::error::DatabaseError::code);
+        if let Some("42P01" | "3F000") = code.as_deref() {
+            return StoreError::NoSchema { table: self.table.to_string() };
         }
         let error = failed(action, source);
         if matches!(error, StoreError::Outdated { .. }) {

@@ -69,9 +69,13 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
     assert!(here[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run")), "{here:?}");
 
     let never = RouteRecord { waiting: 3, ..route("A", 0) };
-    let told = routes(&[never.clone()], Some(&[]), NOW);
+    let told = routes(std::slice::from_ref(&never), Some(&[]), NOW);
     assert_eq!(told[0].found, "Order/A has 3 events waiting, and never had a listener");
-    assert_eq!(worst(&routes(&[never.clone()], Some(std::slice::from_ref(&never.route)), NOW)), Severity::Good, "soon it has");
+    assert_eq!(
+        worst(&routes(std::slice::from_ref(&never), Some(std::slice::from_ref(&never.route)), NOW)),
+        Severity::Good,
+        "soon it has"
+    );
     let seen = RouteRecord { first_seen_at: Some(NOW), ..never };
     assert_eq!(worst(&routes(&[seen], Some(&[]), NOW)), Severity::Good, "another host may answer it");
 
