@@ -1,6 +1,7 @@
 //! Workers: each takes an event from the queue, brings it to its listener, and hands what came of it to the settler.
 //!
-//! No worker ever waits for the database, and none holds a connection or a lock while a listener runs.
+//! No worker waits for the database, but for an event that is delivered alone: its start is counted in the table first. None holds
+//! a connection or a lock of the database while a listener runs.
 
 mod attempt;
 mod config;
@@ -49,7 +50,7 @@ pub(crate) struct Shared {
     /// For events that are delivered alone: their starts are counted in the table.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keeps: Keeps,
-    /// `None` where order by aggregate is not asked for.
+    /// `None` where order is not asked for.
     pub(crate) order: Option<Arc<Order>>,
     pub(crate) visits: Arc<Visits>,
 }

@@ -48,7 +48,7 @@ pub(crate) struct Settler {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) keeps: Keeps,
-    /// `None` where order by aggregate is not asked for; then no event has a turn.
+    /// `None` where order is not asked for; then no event has a turn.
     pub(crate) order: Option<Arc<Order>>,
     /// How many workers are with a listener right now.
     pub(crate) at_work: Arc<AtWork>,

@@ -38,7 +38,7 @@ cargo xtask COMMAND [ARGUMENTS]
   bench [--fast] [ARGUMENTS]
                        builds the host and the plugin noop, then runs `outbox bench ARGUMENTS`; measures the profile
                        `release`, which is what is shipped and takes many minutes to build, or with --fast the
-                       profile `fast`, which is optimised too and is built again in about a minute after a change
+                       profile `fast`, which is optimised too and is built again sooner after a change
 
 What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the database servers by apt-get, if you
 are root; Python's drivers for them by pip, into target/python.
