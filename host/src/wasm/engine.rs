@@ -18,6 +18,8 @@ use super::probe::slots_come_back_clean;
 
 /// Guests that compute are made to give way this often. Half of it costs an idle host half a percent of a core.
 const TICK: Duration = Duration::from_millis(10);
+/// How many tables and memories are given back to the kernel together.
+const DECOMMIT_BATCH: usize = 16;
 /// The most elements of one table; a JavaScript guest has 7,689.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
 const SMALL_RESERVATION: u64 = 256 << 20;
@@ -210,8 +212,9 @@ fn pool(slots: u32, reset: Reset) -> PoolingAllocationConfig {
         .linear_memory_keep_resident(8 << 20);
     match reset {
         Reset::ByHand => pool.table_keep_resident(MAX_TABLE_ELEMENTS * size_of::<usize>()),
-        // A function of an earlier guest that is left in a table is a way out of the sandbox: tables are given back whole.
-        Reset::ByScan => pool.table_keep_resident(0).pagemap_scan(Enabled::Auto),
+        // A function of an earlier guest that is left in a table is a way out of the sandbox: tables are given back whole, some
+        // at a time, since each giving back stops every other core.
+        Reset::ByScan => pool.table_keep_resident(0).pagemap_scan(Enabled::Auto).decommit_batch_size(DECOMMIT_BATCH),
     };
     pool
 }
