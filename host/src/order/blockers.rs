@@ -80,10 +80,14 @@ impl Blockers {
         self.keys.insert(blocker, key);
     }
 
-    /// Notes that an event was set aside behind one; it may be out of the way already when it is not `held` by this process.
-    pub(super) fn touch(&mut self, blocker: u64, held: bool) {
+    /// Notes that an event of this aggregate was set aside behind one; it may be out of the way already when it is not `held` by
+    /// this process. A look at the table that came too early may have forgotten it meanwhile.
+    pub(super) fn touch(&mut self, blocker: u64, key: Option<Key>, held: bool) {
         self.touched.insert(blocker);
-        self.remember(blocker);
+        match key {
+            Some(key) => self.insert(blocker, key),
+            None => self.remember(blocker),
+        }
         if !held {
             self.open.entry(blocker).or_insert(None);
         }
@@ -202,11 +206,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_forgotten_before_it_was_stored_is_opened_when_its_line_ends() {
+        let mut blockers = Blockers::default();
+        blockers.insert(1, key("42"));
+        let candidates = blockers.candidates(true, |_| false);
+        blockers.note(&candidates, &Unblocked { cleared: vec![1], left: vec![] });
+        blockers.touch(1, Some(key("42")), true);
+        assert!(blockers.line_ended(&key("42")));
+    }
+
+    #[test]
     fn what_is_set_aside_while_the_table_is_asked_is_not_forgotten() {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
         assert_eq!(blockers.candidates(true, |_| false), [1]);
-        blockers.touch(1, false);
+        blockers.touch(1, Some(key("42")), false);
         assert!(blockers.note(&[1], &Unblocked { cleared: vec![1], left: vec![] }));
         assert_eq!(blockers.candidates(false, |_| false), [1]);
     }

@@ -124,9 +124,9 @@ impl Order {
     }
 
     /// Notes that an event was set aside in the table. Its blocker may have been resolved just before.
-    pub(crate) fn set_aside(&self, blocker: u64) {
+    pub(crate) fn set_aside(&self, event: Option<&Event>, blocker: u64) {
         let held = self.lines.holds(blocker);
-        self.lock().touch(blocker, held);
+        self.lock().touch(blocker, event.and_then(key), held);
     }
 
     /// Whether blockers learned before have been looked at, so that others can be learned.

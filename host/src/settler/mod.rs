@@ -164,7 +164,7 @@ impl Settler {
     /// What follows from a batch that was stored, with so many outcomes fenced off, or given up (`None`).
     fn conclude(&self, batch: &mut Batch, stored: Option<u64>, follows: &mut Vec<Outgoing>) {
         if stored.is_some() {
-            self.note_aside(&batch.settled);
+            self.note_aside(batch);
             log_dead(batch);
             wake_for(&self.wake, &batch.settled);
             if batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. })) {
@@ -180,11 +180,11 @@ impl Settler {
         }
     }
 
-    fn note_aside(&self, settled: &[Settled]) {
+    fn note_aside(&self, batch: &Batch) {
         let Some(order) = &self.order else { return };
-        for one in settled {
-            if let Settlement::Behind { sequence } = one.settlement {
-                order.set_aside(sequence);
+        for (settled, kept) in batch.settled.iter().zip(&batch.kept) {
+            if let Settlement::Behind { sequence } = settled.settlement {
+                order.set_aside(kept.event.as_deref(), sequence);
                 self.wake.now();
             }
         }

@@ -19,7 +19,7 @@ pub(super) struct Outgoing {
 pub(super) struct Kept {
     /// Keeps the event marked until its outcome is stored; `None` for a claim whose delivery is gone already.
     _mark: Option<Mark>,
-    /// For the log.
+    /// Of a dead event for the log, of one that is set aside for its aggregate.
     pub(super) event: Option<Arc<Event>>,
     /// Ends when the outcome is stored.
     pub(super) turn: Option<Box<Turn>>,
@@ -30,7 +30,7 @@ impl Outgoing {
     pub(super) fn of(delivery: Delivery, settlement: Settlement) -> Option<Self> {
         let Delivery { event, mark, turn, .. } = delivery;
         let fence = mark.fence()?;
-        let event = matches!(settlement, Settlement::Dead { .. }).then_some(event);
+        let event = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }).then_some(event);
         Some(Self { settled: Settled { fence, settlement }, kept: Kept { _mark: Some(mark), event, turn } })
     }
 
