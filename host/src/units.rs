@@ -6,6 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// The longest span that a configuration may name, a hundred years: it can be added to any time.
+pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+
+/// What is wrong with a span that is given by a program, if it is too long.
+pub(crate) fn too_long(name: impl fmt::Display, span: Duration) -> Option<String> {
+    (span > LONGEST).then(|| format!("{name} is {span:?}; a hundred years is the most"))
+}
+
 /// A number of bytes, written `"64MiB"`, `"4 kB"` or `1048576`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
@@ -98,7 +106,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 
 /// `"30s"` ↔ [`Duration`]; for `#[serde(with = "crate::units::duration")]`.
 pub mod duration {
-    use super::{Deserialize, Deserializer, Duration, Serializer};
+    use super::{Deserialize, Deserializer, Duration, LONGEST, Serializer};
 
     /// Writes `30s`.
     ///
@@ -111,12 +119,16 @@ pub mod duration {
     /// Reads `30s`.
     ///
     /// # Errors
-    /// When the text is no duration.
+    /// When the text is no duration, or a longer one than [`LONGEST`].
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text).map_err(|_| {
+        let span = humantime::parse_duration(&text).map_err(|_| {
             serde::de::Error::custom(format!("`{text}` is not a duration; write it like \"30s\", \"250ms\" or \"1h 30m\""))
-        })
+        })?;
+        if span > LONGEST {
+            return Err(serde::de::Error::custom(format!("`{text}` is too long; a hundred years is the most")));
+        }
+        Ok(span)
     }
 }
 
@@ -155,5 +167,19 @@ mod tests {
         }
         assert_eq!(ByteSize::mib(64).to_string(), "64MiB");
         assert!("64 parsecs".parse::<ByteSize>().is_err());
+    }
+
+    #[test]
+    fn a_span_that_no_time_could_be_added_to_is_refused() {
+        #[derive(Deserialize)]
+        struct Written {
+            #[serde(with = "duration")]
+            rest: Duration,
+        }
+        let read =
+            |text: &str| serde_json::from_value::<Written>(serde_json::json!({ "rest": text })).map(|written| written.rest);
+        assert_eq!(read("36500days").unwrap(), LONGEST);
+        let fault = read("18446744073709551615s").unwrap_err().to_string();
+        assert!(fault.contains("`18446744073709551615s` is too long"), "{fault}");
     }
 }

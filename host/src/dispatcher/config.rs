@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::queue::{LineLimits, QueueLimits};
-use crate::units::{ByteSize, duration};
+use crate::units::{ByteSize, duration, too_long};
 
 /// How events are dispatched. Source: specification 9.1.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -113,6 +113,7 @@ impl DispatcherConfig {
         if self.deadline.is_zero() {
             faults.push(format!("{prefix}.deadline is 0; it must be above zero"));
         }
+        faults.extend(too_long(format_args!("{prefix}.lease"), self.lease));
         if self.deadline >= self.lease {
             faults.push(format!(
                 "{prefix}.deadline ({:?}) is not below {prefix}.lease ({:?}); a call could outlive its claim",

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::duration;
+use crate::units::{duration, too_long};
 /// How long others wait while one call tries.
 const TRYING: Duration = Duration::from_millis(100);
 
@@ -39,6 +39,7 @@ impl BreakerConfig {
         if self.pause.is_zero() {
             faults.push(format!("{prefix}.pause is 0; it must be above zero"));
         }
+        faults.extend(too_long(format_args!("{prefix}.pause"), self.pause));
         faults
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::Failure;
+use crate::units::LONGEST;
 
 /// Decides when a failed event is tried again.
 pub trait RetryPolicy: Send + Sync + std::fmt::Debug + 'static {
@@ -33,7 +34,7 @@ impl RetryPolicy for Exponential {
         let factor = u32::try_from(1_u64 << doublings).unwrap_or(u32::MAX);
         let delay = self.base.saturating_mul(factor).min(self.max);
         // The cap comes last: varied after it, a delay could be half as long again as the longest.
-        Some(delay.mul_f64(rand::rng().random_range(0.5..1.5)).min(self.max))
+        Some(varied(delay).min(self.max))
     }
 }
 
@@ -53,8 +54,14 @@ pub struct Jittered<P>(pub P);
 
 impl<P: RetryPolicy> RetryPolicy for Jittered<P> {
     fn delay(&self, attempt: u32, failure: &Failure) -> Option<Duration> {
-        Some(self.0.delay(attempt, failure)?.mul_f64(rand::rng().random_range(0.5..1.5)))
+        Some(varied(self.0.delay(attempt, failure)?))
     }
+}
+
+/// A rest, varied by half either way.
+fn varied(rest: Duration) -> Duration {
+    // A longer one would make no difference, and could not be multiplied.
+    rest.min(LONGEST).mul_f64(rand::rng().random_range(0.5..1.5))
 }
 
 #[cfg(test)]
@@ -101,6 +108,13 @@ mod tests {
         let second = Duration::from_secs(1);
         let spread = spread(&Jittered(Fixed(second)), 3);
         assert!(varies_by_half_around(second, spread), "{spread:?}");
+    }
+
+    #[test]
+    fn no_rest_is_too_long_to_be_varied() {
+        let endless = Exponential { base: Duration::MAX, max: Duration::MAX };
+        assert!(endless.delay(u32::MAX, &failure()) >= Some(LONGEST / 2));
+        assert!(Jittered(Fixed(Duration::MAX)).delay(1, &failure()) >= Some(LONGEST / 2));
     }
 
     #[test]

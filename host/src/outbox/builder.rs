@@ -201,6 +201,9 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let mut faults = self.dispatcher.faults("dispatcher");
         faults.extend(self.poller.faults("poller"));
         faults.extend(self.breaker.faults("breaker"));
+        for Registration { route, breaker, .. } in self.listeners.iter().flatten() {
+            faults.extend(breaker.iter().flat_map(|breaker| breaker.faults(&format!("the breaker of {route}: breaker"))));
+        }
         faults.extend(self.purge.faults("purge"));
         faults.extend(self.mode.purge_fault(&self.purge, "purge"));
         if !faults.is_empty() {
@@ -304,6 +307,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             listeners,
             metrics: parts.metrics,
             owner: parts.owner,
+            lease: self.dispatcher.lease,
             running: Running {
                 #[cfg(feature = "wasm")]
                 plugins,

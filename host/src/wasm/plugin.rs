@@ -108,7 +108,7 @@ impl Plugin {
             listener: listener.clone(),
             retry: self.manifest.retry.map(|retry| retry.policy()),
             max_attempts: self.manifest.retry.and_then(|retry| retry.max_attempts),
-            deadline: Some(deadline + DEADLINE_SLACK),
+            deadline: Some(deadline.saturating_add(DEADLINE_SLACK)),
             concurrency: Some(Concurrency::OfOwner(calls)),
             breaker: None,
         };
