@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::event::{Envelope, OwnerId, Status};
 use crate::metrics::Metrics;
 use crate::store::{NewRow, Ownership, PurgeBatch, PurgeRequest, Purged, Store, StoreError};
-use crate::units::{duration, duration_option};
+use crate::units::{duration, duration_option, too_long};
 
 /// The type of the event that tells of a purge, when one is asked for.
 pub const PURGE_COMPLETED: &str = "OutboxPurgeCompleted";
@@ -79,6 +79,7 @@ impl PurgeConfig {
         if self.interval.is_zero() {
             faults.push(format!("{prefix}.interval is 0; it must be above zero"));
         }
+        faults.extend(too_long(format_args!("{prefix}.interval"), self.interval));
         if self.batch_size == 0 {
             faults.push(format!("{prefix}.batch_size is 0; it must be at least 1"));
         }
@@ -137,9 +138,7 @@ impl Purge {
         if let Some(older_than) = self.config.dead_retention {
             walk.run(|limit| self.finished(Status::Dead, older_than, limit), |_| {}).await?;
         }
-        if let Some(older_than) = self.config.undelivered_retention
-            && !self.somebody_delivers().await?
-        {
+        if let Some(older_than) = self.config.undelivered_retention {
             walk.run(|limit| self.counted(self.store.purge_undelivered(older_than, limit)), |_| {}).await?;
         }
         Ok(())
@@ -212,11 +211,6 @@ impl Purge {
     async fn is_ours(&self, owner: &OwnerId) -> Result<bool, StoreError> {
         let nodes = self.store.nodes().await?;
         Ok(nodes.iter().find(|node| node.alive).is_none_or(|first| first.owner == owner.as_str()))
-    }
-
-    /// Hosts that only write are no nodes.
-    async fn somebody_delivers(&self) -> Result<bool, StoreError> {
-        Ok(self.store.nodes().await?.iter().any(|node| node.alive))
     }
 
     fn finished(&self, status: Status, older_than: Duration, limit: u32) -> Batch<'_> {

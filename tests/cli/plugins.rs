@@ -50,7 +50,8 @@ fn every_command_uses_what_the_check_compiled() {
     let warmed = compiled(&place);
     assert_eq!(warmed.len(), 1, "the check leaves what it compiled: {warmed:?}");
     for arguments in [&["plugin", "list"][..], &["plugin", "check", "plugins/order-mailer.wasm"], &["doctor"]] {
-        run(&place, arguments);
+        let ended = run(&place, arguments);
+        assert_eq!(ended.code, Some(0), "{arguments:?}: {}{}", ended.stdout, ended.stderr);
         assert_eq!(compiled(&place), warmed, "{arguments:?} compiled again");
     }
     let cache = place.path().join("cache");

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use outbox::store::{NewRow, PurgeBatch, PurgeRequest, Purgeable, Settlement};
+use outbox::store::{NewRow, Node, PurgeBatch, PurgeRequest, Purgeable, Settlement};
 use outbox::{EventId, Status};
 use support::Harness;
 
-use crate::common::{by_hand, claim, dead, event, finished, ownership, retry, row, write, write_one};
+use crate::common::{by_hand, claim, dead, event, finished, owner, ownership, retry, row, write, write_one};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
@@ -118,6 +118,17 @@ pub(crate) async fn what_its_writer_dated_back_is_as_old_as_its_row(db: &dyn Har
     assert_eq!(db.store().purge_undelivered(DAY, 100).await.expect("purges").count, 0);
     db.let_pass(DAY * 2).await;
     assert_eq!(db.store().purge_undelivered(DAY, 100).await.expect("purges").count, 1);
+}
+
+pub(crate) async fn nothing_is_purged_as_undelivered_while_a_node_is_alive(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let node = Node { owner: owner("host"), label: "host 1".to_owned(), mode: "single_node", version: "0" };
+    db.store().beat(&node, DAY).await.expect("says that it is there");
+    db.let_pass(DAY / 2).await;
+    assert_eq!(db.store().purge_undelivered(Duration::ZERO, 100).await.expect("purges"), PurgeBatch::default());
+    assert!(is_there(db, id).await);
+    db.let_pass(DAY).await;
+    assert_eq!(db.store().purge_undelivered(Duration::ZERO, 100).await.expect("purges").count, 1, "it is gone");
 }
 
 pub(crate) async fn what_a_host_ever_took_or_is_not_due_is_not_undelivered(db: &dyn Harness) {

@@ -151,7 +151,9 @@ impl Table {
     /// Deletes rows that have been due for so long and that no host ever took, those that were due first at first.
     pub(super) fn purge_undelivered(&mut self, older_than: Duration, limit: u32) -> PurgeBatch {
         let oldest = self.now.minus(older_than);
-        let never_taken = |row: &&Record| row.status == Status::New && row.claim_seq == 0 && row.created_at <= oldest;
+        let delivered_by_nobody = self.nodes.values().all(|node| node.alive_until <= self.now);
+        let never_taken =
+            |row: &&Record| delivered_by_nobody && row.status == Status::New && row.claim_seq == 0 && row.created_at <= oldest;
         let due = self.rows.values().filter(never_taken).filter_map(|row| Some((row.due_at?, row.seq)));
         let mut chosen: Vec<(Timestamp, u64)> = due.filter(|(due_at, _)| *due_at <= oldest).collect();
         chosen.sort_unstable();

@@ -27,6 +27,7 @@ const CHOOSE_UNDELIVERED: &str = "
 SELECT seq, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at) FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
   AND status = 0 AND claim_seq = 0
+  AND NOT EXISTS (SELECT 1 FROM outbox_event_node AS node WHERE node.alive_until > UTC_TIMESTAMP(6))
 ORDER BY due_at, seq LIMIT ?
 FOR UPDATE SKIP LOCKED";
 

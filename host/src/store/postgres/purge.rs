@@ -28,7 +28,8 @@ const COUNT: &str = "
 SELECT count(*) FILTER (WHERE blocks = 0) AS count, count(*) FILTER (WHERE blocks = 1) AS blocking FROM outbox_event
 WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= now() - $2::bigint * interval '1 microsecond'";
 
-/// Walks the index of what is due. What its writer dated back is as old as its row, no older. $1 the age in microseconds,
+/// Walks the index of what is due. What its writer dated back is as old as its row, no older. A host that lives is going to deliver
+/// what is due, however late: it is looked for in each batch, since it may have come a moment ago. $1 the age in microseconds,
 /// $2 most rows.
 const UNDELIVERED: &str = "
 WITH purged AS (
@@ -37,6 +38,7 @@ WITH purged AS (
     SELECT ctid FROM outbox_event
     WHERE due_at <= now() - $1::bigint * interval '1 microsecond'
       AND created_at <= now() - $1::bigint * interval '1 microsecond' AND status = 0 AND claim_seq = 0
+      AND NOT EXISTS (SELECT 1 FROM outbox_event_node WHERE alive_until > now())
     ORDER BY due_at, seq LIMIT $2::bigint FOR UPDATE SKIP LOCKED))
   RETURNING due_at)
 SELECT count(*) AS count, min(due_at) AS first, max(due_at) AS last FROM purged";

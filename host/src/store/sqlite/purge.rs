@@ -27,6 +27,7 @@ const UNDELIVERED: &str = "
 DELETE FROM outbox_event
 WHERE seq IN (
   SELECT seq FROM outbox_event WHERE due_at <= ?1 AND created_at <= ?1 AND status = 0 AND claim_seq = 0
+    AND NOT EXISTS (SELECT 1 FROM outbox_event_node WHERE alive_until > ?3)
   ORDER BY due_at, seq LIMIT ?2)
 RETURNING due_at";
 
@@ -45,6 +46,7 @@ pub(super) async fn undelivered(store: &SqliteStore, older_than: Duration, limit
     let rows = sqlx::query(store.table.sql(UNDELIVERED))
         .bind(cutoff(store, older_than))
         .bind(i64::from(limit))
+        .bind(store.now_micros())
         .fetch_all(&store.writer)
         .await;
     rows.and_then(|rows| batch(&rows)).map_err(|error| failed("purge undelivered events", error))
