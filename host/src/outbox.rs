@@ -7,6 +7,7 @@ mod parts;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -35,6 +36,8 @@ pub struct Outbox<S: SharedStore> {
     listeners: Arc<Listeners>,
     metrics: Arc<Metrics>,
     owner: OwnerId,
+    /// How long claims hold.
+    lease: Duration,
     running: Running,
 }
 

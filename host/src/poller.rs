@@ -17,7 +17,7 @@ use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
 use crate::routes;
 use crate::settler::SettlerHandle;
 use crate::store::{ClaimRequest, Claimed, Due, EXPIRED, LineRequest, Settlement, Store, StoreError};
-use crate::units::duration;
+use crate::units::{duration, too_long};
 use crate::wake::Wake;
 
 /// How the poller walks the table. Source: specification 10.
@@ -50,6 +50,7 @@ impl PollerConfig {
         if self.interval.is_zero() {
             faults.push(format!("{prefix}.interval is 0; it must be above zero"));
         }
+        faults.extend(too_long(format_args!("{prefix}.interval"), self.interval));
         if self.batch_size == 0 {
             faults.push(format!("{prefix}.batch_size is 0; it must be at least 1"));
         }
@@ -82,6 +83,8 @@ pub(crate) struct Poller {
     pub(crate) sweep: Sweep,
     /// Whether the last batch of unparked events was a full one.
     pub(crate) unparking: bool,
+    /// When parked events were looked for last.
+    pub(crate) unparked_at: Instant,
 }
 
 /// What one turn came to.
@@ -165,7 +168,9 @@ impl Poller {
 
     /// One turn of the crank: unpark what has a listener now, claim, queue.
     async fn turn(&mut self, after_a_rest: bool, changes: &mut watch::Receiver<u64>) -> Result<Turn, StoreError> {
-        if changes.has_changed().unwrap_or(false) || after_a_rest || self.unparking {
+        // A poller that never rests, because its queue is full, must not forget those that are parked.
+        let long_ago = self.unparked_at.elapsed() >= self.config.interval;
+        if changes.has_changed().unwrap_or(false) || after_a_rest || self.unparking || long_ago {
             changes.mark_unchanged();
             self.unpark().await?;
         }
@@ -192,6 +197,7 @@ impl Poller {
         let limit = self.room().0.min(UNPARK_BATCH);
         self.unparking = !routes.is_empty();
         if self.unparking && limit > 0 {
+            self.unparked_at = Instant::now();
             let limit = u32::try_from(limit).expect("at most a thousand");
             self.unparking = self.store.unpark(&routes, limit).await? == u64::from(limit);
         }
@@ -266,14 +272,14 @@ impl Poller {
             line,
         };
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
-        let lease_end = Instant::now() + self.lease;
+        let claimed_at = Instant::now();
         let claimed = self.store.claim(&request).await?;
         let taken = claimed.len();
         // A batch that its bytes cut short is a full one too: there may be more.
         let bytes: usize =
             claimed.iter().filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.payload_bytes().len()).sum();
         let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
-        let deliveries = self.accept(claimed, lease_end).await;
+        let deliveries = self.accept(claimed, claimed_at).await;
         let count = deliveries.len();
         let refused = self.queue.push(Path::Cold, deliveries);
         self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
@@ -284,17 +290,18 @@ impl Poller {
     }
 
     /// Turns claims into deliveries; what can never be one is settled at once.
-    async fn accept(&self, mut claimed: Vec<Claimed>, lease_end: Instant) -> Vec<Delivery> {
-        if self.lanes.is_none() && claimed.iter().any(|claim| claim.starts > 0) {
+    async fn accept(&self, mut claimed: Vec<Claimed>, claimed_at: Instant) -> Vec<Delivery> {
+        if self.lanes.is_none() && claimed.iter().any(is_delivered_alone) {
             // Those that may stop this host come last, the likeliest at the very end.
-            claimed.sort_by_key(|claim| claim.starts);
+            claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
         }
+        let lease_end = claimed_at + self.lease;
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(claimed.len());
         let mut elsewhere = Vec::new();
         let routes_known = self.ask_for_routes(&claimed).await;
         for claim in claimed {
-            let (fence, behind) = (claim.fence, claim.behind);
+            let (fence, behind, expires_in) = (claim.fence, claim.behind, claim.expires_in);
             match self.judge(claim, routes_known) {
                 Err(settlement) => {
                     if let Settlement::Dead { error, .. } = &settlement {
@@ -305,8 +312,8 @@ impl Poller {
                 Ok((event, deferrals, alone)) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
                     Some(mark) => {
                         let event = Arc::new(event);
-                        let delivery =
-                            Delivery { event, batch, path: Path::Cold, deferrals, alone, mark, turn: None, place: None };
+                        let delivery = Delivery::new(event, mark, Path::Cold, batch).expiring(claimed_at, expires_in);
+                        let delivery = Delivery { deferrals, alone, ..delivery };
                         let Some(order) = &self.order else {
                             deliveries.push(delivery);
                             continue;
@@ -361,6 +368,7 @@ impl Poller {
 
     /// The event, its deferrals, and whether it must be delivered alone; or what becomes of it instead.
     fn judge(&self, claim: Claimed, routes_known: bool) -> Result<(crate::event::Event, u32, bool), Settlement> {
+        let alone = is_delivered_alone(&claim);
         let dead = |error: String| Settlement::Dead { error, counted: false, blocks: false };
         let event = claim.event.map_err(|why| dead(format!("the row cannot be read: {why}")))?;
         match claim.due {
@@ -374,7 +382,11 @@ impl Poller {
         if !routes_known && self.listeners.gives_up_any([event.route()].into_iter()) {
             return Err(Settlement::Released { after: ASK_AGAIN });
         }
-        let alone = claim.claims > HOSTS_GONE || claim.starts > 0;
         Ok((event, claim.deferrals, alone))
     }
+}
+
+/// Whether an event must be with its listener while no other is: it may stop its host.
+fn is_delivered_alone(claim: &Claimed) -> bool {
+    claim.claims > HOSTS_GONE || claim.starts > 0
 }

@@ -1,11 +1,12 @@
 //! Listeners that have no free place, and aggregates that are slow: nobody else waits for them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::{NewRow, Ownership};
-use outbox::{Envelope, EventId, Outbox, Registration, SqliteStore, Status, Store};
+use outbox::{DispatchResult, Envelope, Event, EventId, Outbox, Registration, SqliteStore, Status, Store};
 use support::{Harness, Recorder, Sqlite, eventually};
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, eager, order, orders, outbox, reaches, row};
@@ -216,5 +217,30 @@ async fn a_dozen_slow_aggregates_leave_room_for_the_others() {
     slow.finish(1_200);
     done(&db, 1_240).await;
     assert_eq!(slow.count(), 1_200, "each once");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_event_is_not_forgotten_while_the_poller_works_on_a_backlog() {
+    let db = Sqlite::fresh().await;
+    let slow = |_: Arc<Event>| async {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        Ok(DispatchResult::Done)
+    };
+    insert(&db.sqlite(), &orders(4_000)).await;
+    let outbox = outbox(&db).dispatcher(workers(1)).listener(ROUTE, slow).listener("Other", Recorder::done().listener());
+    let outbox = outbox.start().await.expect("starts");
+    eventually("it works on the backlog", async || db.store().stats().await.expect("counts").done > 0).await;
+
+    // By another host, which has no listener for it yet. It has been due for longer than the backlog.
+    let id = insert(&db.sqlite(), &others(1)).await[0];
+    let parked = format!(
+        "UPDATE outbox_event SET parked = 'nobody is there', due_at = NULL, available_at = available_at - 3600000000 \
+         WHERE event_id = '{id}'"
+    );
+    assert_eq!(db.execute(&parked).await, 1);
+
+    reaches(&db, id, Status::Done).await;
+    assert!(db.store().stats().await.expect("counts").done < 4_000, "the backlog is not done yet");
     outbox.shutdown().await;
 }

@@ -35,7 +35,7 @@ async fn an_event_that_keeps_stopping_its_host_dies() {
     // Five hosts started it, with no other event at work, and were never heard of again.
     for _ in 0..5 {
         let fence = takes_one(&db, &dying("host"), Duration::from_secs(30)).await.expect("it is due");
-        assert!(db.sqlite().start(fence).await.expect("counts"));
+        assert!(db.sqlite().count_start(fence).await.expect("counts"));
         db.let_pass(Duration::from_secs(31)).await;
     }
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox::dispatcher::{DispatcherConfig, Interceptor, after, before};
+use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed, Outcome};
-use outbox::time::{Clock, SystemClock};
+use outbox::store::{NewRow, Ownership};
+use outbox::time::{Clock, ManualClock, SystemClock};
 use outbox::units::ByteSize;
 use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, Registration, Route, Status, Store};
 use support::{Harness, Recorder, Sqlite, eventually};
@@ -423,6 +425,25 @@ async fn everything_that_travels_with_an_event_arrives_hot_and_cold_alike() {
     assert_eq!(cold_event.headers().get("transaction-id"), Some("t-1"));
     let counts = outbox.metrics().counts();
     assert_eq!((counts.hot_enqueued, counts.cold_enqueued), (1, 1));
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_has_not_expired_by_the_databases_clock_is_delivered_by_a_host_whose_clock_is_ahead() {
+    let db = Sqlite::fresh().await;
+    let behind = SystemClock::default().now().minus(HOUR);
+    let clock = Arc::new(ManualClock::new(behind));
+    let store = db.second_store(clock).await;
+    let expires_at = behind.plus(HOUR / 2);
+    let envelope =
+        Envelope::new("OrderPlaced").now(behind).aggregate("Order", "1").expires_at(expires_at).json(&1).expect("good");
+    let ownership = Ownership { owner: OwnerId::generate("writer"), lease: HOUR };
+    store.write(&[NewRow { envelope: &envelope, claimed: false }], &ownership).await.expect("writes");
+
+    let recorder = Recorder::done();
+    let outbox = Outbox::single_node(store).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    reaches(&db, envelope.id(), Status::Done).await;
     outbox.shutdown().await;
 }
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::store::{ClaimRequest, Filter, NewRow, Ownership};
+use outbox::store::{NewRow, Ownership};
 use outbox::{DispatchResult, Envelope, Event, Outbox, SqliteStore, Status, Store};
-use support::{Harness, Recorder, Sqlite, eventually, sample_plugins};
+use support::{Sqlite, sample_plugins};
 
-use crate::common::{ROUTE, eager, order, outbox, row};
+use crate::common::{ROUTE, eager, order, row};
 
 const FILE: &str = "OUTBOX_TEST_HOST_FILE";
 const PLUGINS: &str = "OUTBOX_TEST_HOST_PLUGINS";
@@ -107,6 +107,7 @@ async fn an_event_that_aborts_its_host_ends_dead_and_the_others_beside_it_done()
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
+    assert_eq!(aborts, 7, "twice beside others, and five times alone");
     let dead = row(&db, killer).await;
     assert_eq!(dead.status, Status::Dead);
     assert!(dead.last_error.expect("a reason").contains("its host stopped 5 times"), "it says why");
@@ -144,56 +145,4 @@ async fn three_hundred_events_outlive_a_host_that_is_killed_ten_times() {
         assert!(stats.dead == 0 && started.elapsed() < MINUTES, "expected: 300 DONE, not {stats:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// Claims everything that is due, as a host that goes without a word.
-async fn claim_and_go(db: &Sqlite) {
-    let request = ClaimRequest {
-        owner: OwnerId::generate("gone"),
-        lease: LEASE,
-        limit: 100,
-        max_bytes: usize::MAX,
-        skip_recent: Duration::ZERO,
-        line: None,
-    };
-    let claimed = db.store().claim(&request).await.expect("claims");
-    assert!(!claimed.is_empty());
-    db.let_pass(LEASE + Duration::from_millis(1)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_two_hosts_held_when_they_went_are_delivered_one_at_a_time() {
-    let db = Sqlite::fresh().await;
-    write_cold(&db.sqlite(), &(0..6).map(order).collect::<Vec<_>>()).await;
-    claim_and_go(&db).await;
-    claim_and_go(&db).await;
-
-    let recorder = Recorder::held();
-    let host = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
-    for delivered in 1..=6 {
-        recorder.started().await;
-        let starts = db.number("SELECT sum(starts) FROM outbox_event").await;
-        assert_eq!((recorder.count(), starts), (delivered, 1), "one is started, its start is counted, and no other beside it");
-        recorder.finish(1);
-        eventually("its outcome is stored", async || db.store().stats().await.expect("counts").done == delivered as u64).await;
-    }
-    host.shutdown().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_single_host_that_went_makes_nobody_wait() {
-    let db = Sqlite::fresh().await;
-    write_cold(&db.sqlite(), &(0..4).map(order).collect::<Vec<_>>()).await;
-    claim_and_go(&db).await;
-
-    let recorder = Recorder::held();
-    let host = outbox(&db).listener(ROUTE, recorder.listener()).start().await.expect("starts");
-
-    for _ in 0..4 {
-        recorder.started().await;
-    }
-    assert_eq!(db.number("SELECT sum(starts) FROM outbox_event").await, 0);
-    recorder.finish(4);
-    host.shutdown().await;
-    assert_eq!(db.store().list(&Filter { status: Some(Status::Done), ..Filter::default() }, 10).await.expect("lists").len(), 4);
 }

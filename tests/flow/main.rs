@@ -1,6 +1,7 @@
 //! The walk of an event, from a transaction to its end, through the public API alone.
 
 mod acceptance;
+mod alone;
 mod bulk;
 mod busy;
 mod chaos;

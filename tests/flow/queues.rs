@@ -82,6 +82,20 @@ async fn what_is_in_our_hands_already_or_would_break_the_order_is_handed_back() 
     let ordered = start_rested(&db, builder).await;
     due_unnoticed(&db, &ordered, 1).await;
     let (claimed, lease_end) = claim(&db, &ordered).await;
+    assert_eq!(claimed.len(), 1);
     assert!(claimed.into_iter().all(|claimed| ordered.enqueue_cold(claimed, lease_end).is_some()));
     ordered.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_nobody_is_known_to_answer_is_handed_back() {
+    let db = Sqlite::fresh().await;
+    let outbox = start_rested(&db, outbox(&db).poller(drowsy())).await;
+    due_unnoticed(&db, &outbox, 1).await;
+    let (claimed, lease_end) = claim(&db, &outbox).await;
+    assert_eq!(claimed.len(), 1);
+    let claimed = claimed.into_iter().filter_map(|claimed| outbox.enqueue_hot(claimed, lease_end));
+    let claimed: Vec<_> = claimed.filter_map(|claimed| outbox.enqueue_cold(claimed, lease_end)).collect();
+    assert_eq!(claimed.len(), 1, "another host may have a listener for it: nobody has asked the table");
+    outbox.shutdown().await;
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::Outbox;
 use outbox::dispatcher::DispatcherConfig;
-use support::{Database, Ledger, Recorder, Report};
+use support::{Database, Ledger, Recorder, Report, Sqlite};
 
 use crate::common::{ROUTE, done, eager, orders};
 
@@ -30,4 +30,23 @@ pub(crate) async fn events_of_a_commit_that_outlasts_their_leases_are_delivered_
         host.shutdown().await;
     }
     assert_eq!(ledger.compare(recorder.ids()), Report::default());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_whose_lease_is_nearly_over_at_the_commit_are_left_to_the_poller() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let recorder = Recorder::done();
+    let config = DispatcherConfig { lease: LEASE, deadline: LEASE / 2, ..DispatcherConfig::default() };
+    let host = Outbox::single_node(store).dispatcher(config).listener(ROUTE, recorder.listener());
+    let host = host.start().await.expect("starts");
+
+    let mut slow = host.begin().await.expect("begins");
+    slow.write_all(orders(3)).await.expect("writes");
+    tokio::time::sleep(LEASE * 3 / 4).await; // the plan, not a wait for something
+    slow.commit().await.expect("commits");
+
+    done(&db, 3).await;
+    let counts = host.metrics().counts();
+    assert_eq!((counts.hot_enqueued, counts.cold_enqueued, recorder.count()), (0, 3, 3));
+    host.shutdown().await;
 }

@@ -256,21 +256,38 @@ pub(crate) async fn starts_are_counted_under_the_claim_until_there_is_an_outcome
     let id = write_one(db).await;
     let mut fence = claim_one(db).await;
     for starts in 1..=3 {
-        assert!(db.store().start(fence).await.expect("counts"));
+        assert!(db.store().count_start(fence).await.expect("counts"));
         assert_eq!(row(db, id).await.starts, starts);
         db.let_pass(LEASE + MOMENT).await;
         let old = fence;
         let claimed = claim(db, 1).await;
         assert_eq!(claimed[0].starts, starts, "a claim tells them");
         fence = claimed[0].fence;
-        assert!(!db.store().start(old).await.expect("looks"), "the claim is lost");
+        assert!(!db.store().count_start(old).await.expect("looks"), "the claim is lost");
     }
     settle(db, fence, Settlement::Released { after: Duration::ZERO }).await;
     assert_eq!(row(db, id).await.starts, 3, "an event that was not started did not end");
     fence = claim_one(db).await;
     settle(db, fence, retry(Duration::ZERO)).await;
     assert_eq!(row(db, id).await.starts, 0);
-    assert!(!db.store().start(fence).await.expect("looks"), "the outcome is stored");
+    assert!(!db.store().count_start(fence).await.expect("looks"), "the outcome is stored");
+}
+
+pub(crate) async fn a_start_is_taken_back_by_a_host_that_is_still_there_whoever_holds_the_event(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let fence = claim_one(db).await;
+    assert!(db.store().count_start(fence).await.expect("counts") && db.store().count_start(fence).await.expect("counts"));
+    db.store().uncount_start(fence.sequence).await.expect("takes back");
+    assert_eq!(row(db, id).await.starts, 1);
+    db.let_pass(LEASE + MOMENT).await;
+    let theirs = claim_one(db).await;
+    for _ in 0..2 {
+        db.store().uncount_start(fence.sequence).await.expect("takes back");
+        assert_eq!(row(db, id).await.starts, 0, "never less than none");
+    }
+    assert_eq!(settle(db, theirs, Settlement::Done).await, 0, "their claim is as it was");
+    db.store().uncount_start(fence.sequence).await.expect("looks");
+    assert_eq!(row(db, id).await.starts, 0);
 }
 
 pub(crate) async fn renewing_keeps_a_claim_beyond_its_lease(db: &dyn Harness) {

@@ -10,14 +10,10 @@ use super::overdue::Watched;
 use crate::event::Event;
 use crate::listener::{Cause, Failure, Found, Outcome, Visit, panic_text};
 use crate::queue::Delivery;
-use crate::time::system_clock;
 
 /// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
 const GRACE: Duration = Duration::from_millis(250);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// How long an event steps back when its start could not be counted.
-const NOT_COUNTED: Duration = Duration::from_secs(1);
 
 /// Where an attempt is made.
 #[derive(Clone, Copy)]
@@ -106,26 +102,6 @@ impl Attempt<'_> {
             log_interceptor(&delivery.event, &took_too_long(deadline));
         }
     }
-}
-
-/// Counts the start of an event that is delivered alone. The one time that a worker waits for the database: what it knows when its
-/// host has stopped must be in the table before. `Err` when it could not be counted: how long the event steps back, or `None` when
-/// its claim was lost.
-pub(super) async fn count_start(shared: &Shared, delivery: &Delivery) -> Result<(), Option<Duration>> {
-    let Some(fence) = delivery.fence() else { return Ok(()) };
-    match shared.store.start(fence).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(lost(shared, delivery, "before its listener was called")),
-        Err(_) => {
-            shared.metrics.db_errors.increment();
-            Err(Some(NOT_COUNTED))
-        }
-    }
-}
-
-/// Whether its time ended since it was claimed or written. By the host's clock, since the row is not read again.
-pub(super) fn expired(event: &Event) -> bool {
-    event.expires_at().is_some_and(|end| end <= system_clock().now())
 }
 
 /// Says that somebody else has the event now, so that nothing may be written.

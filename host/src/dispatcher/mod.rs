@@ -3,6 +3,7 @@
 //! No worker waits for the database, but for an event that is delivered alone: its start is counted in the table first. None holds
 //! a connection or a lock of the database while a listener runs.
 
+mod alone;
 mod attempt;
 mod config;
 mod interceptor;

@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use super::alone::{self, Start};
 use super::attempt::{self, Attempt};
 use super::{Policy, Shared, Unroutable, settle};
 use crate::listener::{Found, Outcome};
 use crate::queue::{Admitted, Delivery, Path};
 use crate::settler::SettlerHandle;
 use crate::store::{EXPIRED, Settlement};
-
-/// How long an event steps back that must be delivered alone, when a listener that blocks its thread keeps it from that.
-const NOT_ALONE: Duration = Duration::from_secs(30);
 
 /// Takes deliveries until the queue is closed and empty, or the listener is cut off.
 pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle, mut cut_off: watch::Receiver<bool>) {
@@ -28,15 +26,18 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
                 continue;
             }
         };
+        let start = Start::default();
         let ended = tokio::select! {
             biased;
-            settlement = go(&shared, worker, &delivery, &answer) => Some(settlement),
+            settlement = go(&shared, worker, &delivery, &answer, &start) => Some(settlement),
             _ = &mut cut_off => None,
         };
         // Before the sending: others wait for the place.
         delivery.place = None;
         let is_cut_off = ended.is_none();
-        if let Some(settlement) = ended.unwrap_or(Some(Settlement::Released { after: Duration::ZERO })) {
+        let settlement = ended.unwrap_or(Some(Settlement::Released { after: Duration::ZERO }));
+        start.uncount(&shared, &delivery).await;
+        if let Some(settlement) = settlement {
             settler.send(delivery, settlement).await;
         }
         if is_cut_off {
@@ -76,44 +77,65 @@ fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
         let unasked = delivery.path == Path::Hot && delivery.fence().is_some() && shared.listeners.awaited(route).is_none();
         return if unasked { Readiness::Back(delivery, Duration::ZERO) } else { Readiness::Starts(delivery, Answer::Nobody) };
     };
-    let Some(places) = &found.places else { return Readiness::Starts(delivery, Answer::Listener(found)) };
-    match shared.queue.admit(&places.name, places.calls, delivery) {
+    let admitted = if delivery.alone && !found.breaker.is_open(Instant::now()) {
+        alone::admit(shared, delivery)
+    } else if let Some(places) = &found.places {
+        shared.queue.admit(&places.name, places.calls, delivery)
+    } else {
+        Admitted::Starts(delivery)
+    };
+    match admitted {
         Admitted::Starts(delivery) => Readiness::Starts(delivery, Answer::Listener(found)),
         Admitted::Waits => Readiness::Waits,
         Admitted::Full(delivery, after) => Readiness::Back(delivery, after),
     }
 }
 
-/// Goes to the listener of a delivery, when that is allowed: beside others, or alone.
-async fn go(shared: &Shared, worker: usize, delivery: &Delivery, answer: &Answer) -> Option<Settlement> {
+/// Goes to the listener of a delivery, when that is allowed: beside others, or alone. `None` when the claim was lost on the way,
+/// and nothing may be written.
+async fn go(shared: &Shared, worker: usize, delivery: &Delivery, answer: &Answer, start: &Start) -> Option<Settlement> {
+    let is_open = |found: &Found| found.breaker.is_open(Instant::now());
+    // No listener that may be called, nobody who must be kept away from it.
+    let alone = delivery.alone && matches!(answer, Answer::Listener(found) if !is_open(found));
     // Let go before the outcome is sent: the settler stores at once when nobody is with a listener any more.
-    let _at_work = if delivery.alone {
-        let deadline = shared.config.deadline;
-        match shared.at_work.enter_alone(deadline, deadline * 2).await {
-            Some(at_work) => at_work,
-            None => return Some(Settlement::Released { after: NOT_ALONE }),
+    let _work = if alone {
+        // Looked at before everybody else is kept away, too.
+        if let Err(instead) = check(shared, delivery, answer) {
+            return instead;
+        }
+        match alone::enter(shared).await {
+            Ok(work) => work,
+            Err(settlement) => return Some(settlement),
         }
     } else {
         shared.at_work.enter().await
     };
+    if let Err(instead) = check(shared, delivery, answer) {
+        return instead;
+    }
+    if alone
+        && let Answer::Listener(found) = answer
+        && !is_open(found)
+        && let Err(instead) = start.count(shared, delivery).await
+    {
+        return instead;
+    }
     visit(shared, worker, delivery, answer).await
+}
+
+/// Whether a delivery is still wanted. `Err` when it is not: what becomes of it, or `None` when the claim was lost.
+fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Option<Settlement>> {
+    if delivery.mark.lease_end().is_none_or(|end| end <= Instant::now()) {
+        return Err(attempt::lost(shared, delivery, "before its listener was called"));
+    }
+    if matches!(answer, Answer::Listener(_)) && delivery.is_expired() {
+        return Err(Some(Settlement::Dead { error: EXPIRED.to_owned(), counted: false, blocks: false }));
+    }
+    Ok(())
 }
 
 /// One delivery's visit to its listener; `None` when the claim was lost on the way, and nothing may be written.
 async fn visit(shared: &Shared, worker: usize, delivery: &Delivery, answer: &Answer) -> Option<Settlement> {
-    if delivery.mark.lease_end().is_none_or(|end| end <= Instant::now()) {
-        return attempt::lost(shared, delivery, "before its listener was called");
-    }
-    if matches!(answer, Answer::Listener(_)) && attempt::expired(&delivery.event) {
-        return Some(Settlement::Dead { error: EXPIRED.to_owned(), counted: false, blocks: false });
-    }
-    if delivery.alone
-        && let Answer::Listener(found) = answer
-        && !found.breaker.is_open(Instant::now())
-        && let Err(instead) = attempt::count_start(shared, delivery).await
-    {
-        return instead.map(|after| Settlement::Released { after });
-    }
     let watched = shared.visits.begin(worker, delivery.event.id());
     let attempt = Attempt { shared, worker, delivery, watched: &watched };
     let mut waits = shared.config.unroutable == Unroutable::Park;

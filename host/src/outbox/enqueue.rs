@@ -21,7 +21,7 @@ impl<S: SharedStore> Outbox<S> {
     /// kept and its outcome stored as for any other.
     ///
     /// `None` when it was taken. Otherwise it is handed back, and stays the caller's to settle: the queue is full, or the outbox
-    /// stops; the event cannot be read, or is not due; it is in this process's hands already; hosts were gone while they held it,
+    /// stops; the event cannot be read, or is not due; nobody is known to answer its route; it is in this process's hands already; hosts were gone while they held it,
     /// so that it must be delivered alone; or the mode delivers in order, which events of somebody else's choosing would break.
     pub fn enqueue_hot(&self, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
         self.enqueue(Path::Hot, claimed, lease_end)
@@ -33,17 +33,20 @@ impl<S: SharedStore> Outbox<S> {
     }
 
     fn enqueue(&self, path: Path, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
-        let Claimed { event: Ok(event), due: Due::Now, fence, deferrals, claims: ..=HOSTS_GONE, starts: 0, .. } = &claimed
+        let Claimed { event: Ok(event), due: Due::Now, fence, deferrals, expires_in, claims: ..=HOSTS_GONE, starts: 0, .. } =
+            &claimed
         else {
             return Some(claimed);
         };
-        if self.hot.queue.is_none() {
+        // The table was not asked whether another host has a listener for its route, as the poller does.
+        if self.hot.queue.is_none() || self.listeners.gives_up_any([event.route()].into_iter()) {
             return Some(claimed);
         }
         let Some(mark) = self.in_flight.mark_until(event.id(), Some(*fence), lease_end) else { return Some(claimed) };
-        let batch = self.hot.batches.next();
-        let event = Arc::new(event.clone());
-        let delivery = Delivery { event, batch, path, deferrals: *deferrals, alone: false, mark, turn: None, place: None };
+        // No later than when it was claimed; without the lease's length it would be given more time than it has.
+        let claimed_at = lease_end.checked_sub(self.lease).unwrap_or_else(Instant::now);
+        let delivery = Delivery::new(Arc::new(event.clone()), mark, path, self.hot.batches.next());
+        let delivery = Delivery { deferrals: *deferrals, ..delivery }.expiring(claimed_at, *expires_in);
         if !self.queue.push(path, [delivery]).is_empty() {
             return Some(claimed);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Mode;
 use crate::bell::Bell;
@@ -109,6 +109,7 @@ impl Parts {
             lanes: None,
             sweep: Sweep::default(),
             unparking: false,
+            unparked_at: Instant::now(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How many workers are with a listener just now, and who has to be there alone.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +17,17 @@ pub(crate) struct AtWork {
     changed: Notify,
     /// One at a time is alone.
     turn: tokio::sync::Mutex<()>,
-    /// Until when others wait for it: a listener that blocks its thread must not stop the whole host.
-    until: Mutex<Option<Instant>>,
+    /// Whether somebody else has waited for it.
+    waited: AtomicBool,
+    times: Mutex<Times>,
+}
+
+#[derive(Debug, Default)]
+struct Times {
+    /// Until when others wait for the one that is alone: a listener that blocks its thread must not stop the whole host.
+    until: Option<Instant>,
+    /// When the next may be alone: the others have had as long as they waited for the last.
+    next: Option<Instant>,
 }
 
 const ALONE: usize = 1 << (usize::BITS - 1);
@@ -42,10 +51,19 @@ impl AtWork {
             if self.try_enter() {
                 return Work { at_work: self, _alone: None };
             }
-            let until = self.until.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(Instant::now);
+            self.waited.store(true, Ordering::SeqCst);
+            let until = self.times().until.unwrap_or_else(Instant::now);
             if tokio::time::timeout_at(until, changed).await.is_err() {
                 self.end_alone();
             }
+        }
+    }
+
+    /// Waits until the others have had as long as they waited for the last that was alone; not at all when none waited.
+    pub(crate) async fn rest(&self) {
+        let next = self.times().next;
+        if let Some(next) = next {
+            tokio::time::sleep_until(next).await;
         }
     }
 
@@ -53,10 +71,11 @@ impl AtWork {
     /// when they are not back within `patience`.
     pub(crate) async fn enter_alone(&self, patience: Duration, longest: Duration) -> Option<Work<'_>> {
         let turn = tokio::time::timeout(patience, self.turn.lock()).await.ok()?;
-        let until = Instant::now() + patience;
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until + longest);
+        let since = Instant::now();
+        let until = since + patience;
+        self.times().until = Some(until + longest);
         self.count.fetch_or(ALONE, Ordering::SeqCst);
-        let alone = Alone { at_work: self, _turn: turn };
+        let alone = Alone { at_work: self, since, _turn: turn };
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -67,6 +86,10 @@ impl AtWork {
             }
             tokio::time::timeout_at(until, changed).await.ok()?;
         }
+    }
+
+    fn times(&self) -> std::sync::MutexGuard<'_, Times> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts nobody who has to wait: a leaving tells those that wait, so they would wake themselves and each other for ever.
@@ -103,11 +126,15 @@ impl Drop for Work<'_> {
 #[derive(Debug)]
 struct Alone<'a> {
     at_work: &'a AtWork,
+    since: Instant,
     _turn: MutexGuard<'a, ()>,
 }
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
+        let waited = self.at_work.waited.swap(false, Ordering::SeqCst);
+        let now = Instant::now();
+        self.at_work.times().next = waited.then(|| now + (now - self.since));
         self.at_work.end_alone();
     }
 }
@@ -146,6 +173,22 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         drop(first);
         assert!(second.await.is_some());
+    }
+
+    #[tokio::test]
+    async fn others_have_as_long_as_they_waited_before_the_next_is_alone() {
+        let at_work = AtWork::default();
+        let alone = at_work.enter_alone(LONG, LONG).await.expect("nobody is there");
+        let mut late = Box::pin(at_work.enter());
+        assert!(late.as_mut().now_or_never().is_none());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let ended = Instant::now();
+        drop(alone);
+        drop(late.await);
+        assert!(at_work.times().next >= Some(ended + Duration::from_millis(10)));
+
+        drop(at_work.enter_alone(LONG, LONG).await.expect("nobody is there"));
+        assert!(at_work.rest().now_or_never().is_some(), "nobody waited");
     }
 
     #[tokio::test]

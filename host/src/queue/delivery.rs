@@ -1,6 +1,7 @@
 //! An event on its way to a listener.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::{Mark, Place, Turn};
 use crate::event::{Event, Fence};
@@ -36,6 +37,8 @@ pub struct Delivery {
     pub path: Path,
     /// Deferrals so far.
     pub deferrals: u32,
+    /// When it expires, by this process's own monotonic clock; `None` for never.
+    pub expires: Option<Instant>,
     /// Whether it must be with its listener while no other event is: two hosts have gone while they held it.
     pub alone: bool,
     /// Says that it is in this process's hands; let go when its outcome is stored.
@@ -47,10 +50,22 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// A delivery that was never deferred.
+    /// A delivery that was never deferred and never expires.
     #[must_use]
     pub fn new(event: Arc<Event>, mark: Mark, path: Path, batch: u64) -> Self {
-        Self { event, batch, path, deferrals: 0, alone: false, mark, turn: None, place: None }
+        Self { event, batch, path, deferrals: 0, expires: None, alone: false, mark, turn: None, place: None }
+    }
+
+    /// The same, with the time after which nobody wants it any more: so long after `from`, if at all.
+    #[must_use]
+    pub(crate) fn expiring(self, from: Instant, expires_in: Option<Duration>) -> Self {
+        // Beyond all time is never.
+        Self { expires: expires_in.and_then(|expires_in| from.checked_add(expires_in)), ..self }
+    }
+
+    /// Whether its time is over.
+    pub(crate) fn is_expired(&self) -> bool {
+        self.expires.is_some_and(|expires| expires <= Instant::now())
     }
 
     /// Counted failures so far.

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use places::Places;
 use tokio::sync::Notify;
 
-pub(crate) use at_work::AtWork;
+pub(crate) use at_work::{AtWork, Work};
 pub(crate) use batches::Batches;
 pub use delivery::{Delivery, Path};
 pub use in_flight::{InFlight, Mark};

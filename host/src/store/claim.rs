@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::event::{Event, Fence, OwnerId};
+use crate::time::Timestamp;
 
 /// What to claim.
 #[derive(Clone, Debug)]
@@ -34,10 +35,12 @@ pub struct Claimed {
     pub deferrals: u32,
     /// Claims since the last outcome, this one included.
     pub claims: u32,
-    /// Times since the last outcome that it was started alone; see [`Store::start`](super::Store::start).
+    /// Times since the last outcome that it was started alone; see [`Store::count_start`](super::Store::count_start).
     pub starts: u32,
     /// Whether it is really time.
     pub due: Due,
+    /// How long after the claim it expires, by the database's clock; `None` for never.
+    pub expires_in: Option<Duration>,
     /// The `seq` of an earlier event of its line that it waits for, as they stood before the claim: the last one, this batch's
     /// included. Where others than the owner hold any, a store may name one of those instead. `None` when it is the first of its
     /// line, stands in none, or was not claimed by [`ClaimRequest::line`].
@@ -56,6 +59,19 @@ pub enum Due {
     In(Duration),
     /// Its writer gave it until a time that is over.
     Expired,
+}
+
+impl Due {
+    /// Judges the times of a row by the database's own.
+    pub(super) fn at(now: Timestamp, available_at: Timestamp, expires_at: Option<Timestamp>) -> Self {
+        if expires_at.is_some_and(|expires_at| expires_at <= now) {
+            Self::Expired
+        } else if available_at > now {
+            Self::In(available_at.since(now))
+        } else {
+            Self::Now
+        }
+    }
 }
 
 /// What a renewal came to. A claim that stands in neither list is lost.

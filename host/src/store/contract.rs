@@ -92,7 +92,14 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The database's own. A repeat counts again.
-    async fn start(&self, fence: Fence) -> Result<bool, StoreError>;
+    async fn count_start(&self, fence: Fence) -> Result<bool, StoreError>;
+
+    /// Takes back one counted start of an event, because its host is still there: the event did not stop it. Whoever holds the
+    /// event now. Nothing when none is counted, or the event is finished.
+    ///
+    /// # Errors
+    /// The database's own. A repeat takes back another.
+    async fn uncount_start(&self, sequence: u64) -> Result<(), StoreError>;
 
     /// Writes outcomes, each under its fence, all or none. Returns how many were dropped because somebody else holds the
     /// event by now, or it is finished.
@@ -327,7 +334,7 @@ pub trait Store: Send + Sync + 'static {
     async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError>;
 
     /// Deletes rows that have been due for at least `older_than` and that no host ever took, those that were due first at first,
-    /// at most `limit`. `first` and `last` of the answer are the times when they were due.
+    /// at most `limit`; none while any node is alive, which is going to deliver them. `first` and `last` of the answer are the times when they were due.
     ///
     /// # Errors
     /// The database's own.

@@ -9,6 +9,7 @@ use crate::event::{Envelope, Event, EventId, Fence, OwnerId};
 use crate::metrics::Metrics;
 use crate::queue::{Batches, Delivery, InFlight, Path, Queue, Reserved};
 use crate::settler::{SettlerHandle, Unused};
+use crate::time::system_clock;
 use crate::wake::Wake;
 
 /// An event that is in no table has no claim that could end: a year is as good as for ever, and can be added to any time.
@@ -33,6 +34,8 @@ pub(crate) struct Lease {
     pub(crate) owner: OwnerId,
     /// When it ends; by the database's clock it ends later, never earlier.
     pub(crate) end: Instant,
+    /// How long it holds from one renewal to the next.
+    pub(crate) length: Duration,
 }
 
 /// From a commit straight into the hot queue.
@@ -66,24 +69,37 @@ impl HotPath {
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(events.len());
         let mut for_the_poller = false;
+        // Claims are renewed at every third of the lease: one that ends before the next time would be lost while its listener is at
+        // work, and the event delivered twice.
+        let now = Instant::now();
+        let in_time = |end: Instant| end.saturating_duration_since(now) >= lease.length / 2;
+        let mut too_late = Vec::new();
         for (envelope, row) in events {
             let (sequence, fence, end) = match row {
                 Row::Ours(sequence) => (sequence, Some(Fence { sequence, claim: 1 }), lease.end),
-                Row::None => (0, None, Instant::now() + FOR_EVER),
+                Row::None => (0, None, now + FOR_EVER),
                 Row::Free | Row::Asked => {
                     for_the_poller |= !self.note_left(&envelope);
                     continue;
                 }
             };
-            // A commit that took longer than the lease has lost the claim: the poller takes the row.
-            let in_time = end > Instant::now();
-            match self.in_flight.mark_until(envelope.id(), fence, end).filter(|_| in_time) {
+            if fence.is_some() && !in_time(end) {
+                too_late.push(envelope.id());
+                continue;
+            }
+            match self.in_flight.mark_until(envelope.id(), fence, end) {
                 Some(mark) => {
+                    // Its writer and this host have one clock.
+                    let expires_in = envelope.expires_at().map(|end| end.since(system_clock().now()));
                     let event = Event::of(envelope).sequence(sequence).fence(1).build();
-                    deliveries.push(Delivery::new(Arc::new(event), mark, Path::Hot, batch));
+                    deliveries.push(Delivery::new(Arc::new(event), mark, Path::Hot, batch).expiring(now, expires_in));
                 }
                 None => for_the_poller = true,
             }
+        }
+        if !too_late.is_empty() {
+            self.give_back(too_late, lease, Reserved::default());
+            for_the_poller = true;
         }
         let count = deliveries.len();
         let late = match &self.queue {
@@ -105,7 +121,7 @@ impl HotPath {
     fn note_left(&self, envelope: &Envelope) -> bool {
         if envelope.is_delayed() {
             self.metrics.hot_skipped_delayed.increment();
-            let now = crate::time::system_clock().now();
+            let now = system_clock().now();
             self.wake.within(envelope.available_at().since(now));
             return true;
         }

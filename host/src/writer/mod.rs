@@ -121,7 +121,8 @@ impl<S> Writer<S> {
             (envelope, row)
         });
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
-        let lease = Lease { owner: self.ownership.owner.clone(), end: Instant::now() + self.ownership.lease };
+        let Ownership { owner, lease: length } = &self.ownership;
+        let lease = Lease { owner: owner.clone(), end: Instant::now() + *length, length: *length };
         Ok(Written::new(events.collect(), self.hooks.clone(), self.hot.clone(), lease, room))
     }
 

@@ -79,9 +79,12 @@ impl<'d, D: Database> Player<'d, D> {
             Step::Write { .. } | Step::Insert { .. } | Step::TakeBack { .. } | Step::End { .. } | Step::PlainInsert { .. } => {
                 self.write(step).await
             }
-            Step::Claim { .. } | Step::Renew { .. } | Step::Start { .. } | Step::GiveBack { .. } | Step::Settle { .. } => {
-                self.hold(step).await
-            }
+            Step::Claim { .. }
+            | Step::Renew { .. }
+            | Step::CountStart { .. }
+            | Step::UncountStart { .. }
+            | Step::GiveBack { .. }
+            | Step::Settle { .. } => self.hold(step).await,
             Step::Unblock { .. }
             | Step::KeepLanes { .. }
             | Step::ReleaseLanes { .. }

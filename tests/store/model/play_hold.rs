@@ -39,10 +39,16 @@ impl<D: Database> Player<'_, D> {
                 agree("renewed", self.table.renew(&fences, span(*lease)), renewed.held)?;
                 agree("locked by others while renewing", Vec::new(), renewed.locked)
             }
-            Step::Start { fence } => {
+            Step::CountStart { fence } => {
                 let fence = self.fence(*fence);
                 self.tick().await;
-                agree("started", self.table.start(fence), said("start", self.store.start(fence).await)?)
+                agree("counted", self.table.count_start(fence), said("count_start", self.store.count_start(fence).await)?)
+            }
+            Step::UncountStart { fence } => {
+                let Fence { sequence, .. } = self.fence(*fence);
+                self.tick().await;
+                self.table.uncount_start(sequence);
+                said("uncount_start", self.store.uncount_start(sequence).await)
             }
             Step::GiveBack { owner, events } => self.give_back(*owner, events).await,
             Step::Settle { outcomes } => self.settle(outcomes).await,

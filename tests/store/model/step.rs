@@ -52,7 +52,10 @@ pub(super) enum Step {
         fences: Vec<FenceChoice>,
         lease: Hours,
     },
-    Start {
+    CountStart {
+        fence: FenceChoice,
+    },
+    UncountStart {
         fence: FenceChoice,
     },
     /// Gives claims back that rows were inserted with: of events by their order of writing, committed or not.

@@ -145,10 +145,17 @@ impl Table {
     }
 
     /// Counts a start. False when the claim is lost.
-    pub(super) fn start(&mut self, fence: Fence) -> bool {
+    pub(super) fn count_start(&mut self, fence: Fence) -> bool {
         let Some(row) = self.held(fence) else { return false };
         row.starts += 1;
         true
+    }
+
+    /// Takes a start back, whoever holds the event.
+    pub(super) fn uncount_start(&mut self, seq: u64) {
+        if let Some(row) = self.rows.get_mut(&seq).filter(|row| is_unfinished(row)) {
+            row.starts = row.starts.saturating_sub(1);
+        }
     }
 
     /// Writes outcomes. Returns how many were dropped.

@@ -9,7 +9,6 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 use super::row::{claimed, left_out, numbers, payload_bytes, sequence};
 use super::transaction::{self, Patience};
 use super::{MySqlStore, front, line, place};
-use crate::event::Fence;
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimRequest, Claimed, LineRequest, StoreError};
 
@@ -70,11 +69,6 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, locked_by = ?, locked_at = UTC_TIMESTAMP(6),
     claim_seq = claim_seq + 1, claims = claims + 1";
-
-/// Bound: the fence.
-const START: &str = "
-UPDATE outbox_event SET starts = starts + 1
-WHERE seq = ? AND claim_seq = ? AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = "
@@ -187,11 +181,6 @@ async fn large_payloads(
     let rows =
         sqlx::query(store.table.sql(LARGE_PAYLOADS)).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
     rows.iter().map(|row| Ok((sequence(row)?, row.try_get(1).map_err(failed)?))).collect()
-}
-
-pub(super) async fn start(store: &MySqlStore, fence: Fence) -> Result<bool, StoreError> {
-    let started = sqlx::query(store.table.sql(START)).bind(fence.sequence).bind(fence.claim).execute(&store.pool).await;
-    Ok(started.map_err(|error| store.failed("count a start", error))?.rows_affected() == 1)
 }
 
 pub(super) async fn next_due(store: &MySqlStore) -> Result<Option<Duration>, StoreError> {

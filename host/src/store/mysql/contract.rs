@@ -8,7 +8,7 @@ use sqlx::mysql::{MySqlConnection, MySqlTransaction};
 
 use super::{
     MySqlStore, audit, claim, dead, diagnose, find, give_back, grants, insert, inspect, lease, line, lock, migrate, node, plan,
-    purge, route, settle, transaction,
+    purge, route, settle, start, transaction,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
@@ -61,8 +61,12 @@ impl Store for MySqlStore {
         claim::claim(self, request).await
     }
 
-    async fn start(&self, fence: Fence) -> Result<bool, StoreError> {
-        claim::start(self, fence).await
+    async fn count_start(&self, fence: Fence) -> Result<bool, StoreError> {
+        start::count(self, fence).await
+    }
+
+    async fn uncount_start(&self, sequence: u64) -> Result<(), StoreError> {
+        start::uncount(self, sequence).await
     }
 
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {

@@ -29,6 +29,7 @@ mod purge;
 mod route;
 mod row;
 mod settle;
+mod start;
 mod transaction;
 
 use std::sync::Arc;

@@ -8,7 +8,6 @@ use super::line::{lanes, waited_for};
 use super::row::{claimed, signed};
 use super::time::Moment;
 use super::{PostgresStore, front};
-use crate::event::Fence;
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimRequest, Claimed, LineRequest, StoreError, WaitsFor};
 
@@ -60,11 +59,6 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_t
              AND earlier.available_at <= now() AND earlier.seq < outbox_event.seq
            ORDER BY earlier.aggregate_type DESC, earlier.aggregate_id DESC, earlier.seq DESC LIMIT 1)";
 
-/// $1 and $2 the fence.
-const START: &str = "
-UPDATE outbox_event SET starts = starts + 1
-WHERE seq = $1::bigint AND claim_seq = $2::bigint AND locked_by IS NOT NULL AND status IN (0, 2)";
-
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint.
 pub(super) const NEXT_DUE: &str = "
 SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_at, seq LIMIT 1),
@@ -101,11 +95,6 @@ pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Resu
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(claimed)
-}
-
-pub(super) async fn start(store: &PostgresStore, fence: Fence) -> Result<bool, StoreError> {
-    let statement = store.statement(START).bind(signed(fence.sequence)).bind(signed(fence.claim));
-    Ok(store.execute("count a start", statement).await? == 1)
 }
 
 pub(super) async fn next_due(store: &PostgresStore) -> Result<Option<Duration>, StoreError> {

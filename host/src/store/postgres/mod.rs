@@ -28,6 +28,7 @@ mod route;
 mod row;
 mod run;
 mod settle;
+mod start;
 mod time;
 mod transaction;
 
@@ -130,8 +131,12 @@ impl Store for PostgresStore {
         claim::claim(self, request).await
     }
 
-    async fn start(&self, fence: Fence) -> Result<bool, StoreError> {
-        claim::start(self, fence).await
+    async fn count_start(&self, fence: Fence) -> Result<bool, StoreError> {
+        start::count(self, fence).await
+    }
+
+    async fn uncount_start(&self, sequence: u64) -> Result<(), StoreError> {
+        start::uncount(self, sequence).await
     }
 
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {

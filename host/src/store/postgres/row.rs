@@ -51,13 +51,6 @@ pub(super) fn claimed(row: &PgRow, in_line: bool) -> Result<Claimed, StoreError>
     let attempts = number(row, column::ATTEMPTS).map_err(|why| format!("attempts: {why}"));
     let available_at = moment(row, column::AVAILABLE_AT).unwrap_or(now);
     let expires_at = optional_moment(row, column::EXPIRES_AT).unwrap_or(None);
-    let due = if expires_at.is_some_and(|expires_at| expires_at <= now) {
-        Due::Expired
-    } else if available_at > now {
-        Due::In(available_at.since(now))
-    } else {
-        Due::Now
-    };
     Ok(Claimed {
         fence,
         attempts: attempts.clone().unwrap_or(0),
@@ -65,7 +58,8 @@ pub(super) fn claimed(row: &PgRow, in_line: bool) -> Result<Claimed, StoreError>
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
         starts: number(row, column::STARTS).unwrap_or(0),
-        due,
+        due: Due::at(now, available_at, expires_at),
+        expires_in: expires_at.map(|expires_at| expires_at.since(now)),
         behind: if in_line {
             get::<Option<i64>>(row, column::BEHIND).map_err(broken)?.and_then(|seq| seq.try_into().ok())
         } else {

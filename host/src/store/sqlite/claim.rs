@@ -57,11 +57,6 @@ FROM json_each(?1) AS held
 WHERE outbox_event.seq = CAST(held.key AS INTEGER) AND claim_seq = held.value AND locked_by IS NOT NULL AND status IN (0, 2)
 RETURNING outbox_event.seq";
 
-/// ?1 and ?2 the fence.
-const START: &str = "
-UPDATE outbox_event SET starts = starts + 1
-WHERE seq = ?1 AND claim_seq = ?2 AND locked_by IS NOT NULL AND status IN (0, 2)";
-
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint. ?1 now.
 pub(super) const NEXT_DUE: &str = "
 SELECT min(next) FROM (
@@ -116,17 +111,6 @@ pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Re
         .await
         .map_err(failed)?;
     Ok(Renewed { held: rows.iter().map(sequence).collect::<Result<_, _>>()?, locked: Vec::new() })
-}
-
-pub(super) async fn start(store: &SqliteStore, fence: Fence) -> Result<bool, StoreError> {
-    let (sequence, claim) = (i64::try_from(fence.sequence), i64::try_from(fence.claim));
-    let started = sqlx::query(store.table.sql(START))
-        .bind(sequence.unwrap_or(i64::MAX))
-        .bind(claim.unwrap_or(i64::MAX))
-        .execute(&store.writer)
-        .await
-        .map_err(|error| failed("count a start", error))?;
-    Ok(started.rows_affected() == 1)
 }
 
 pub(super) async fn next_due(store: &SqliteStore) -> Result<Option<Duration>, StoreError> {

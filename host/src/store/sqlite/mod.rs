@@ -21,6 +21,7 @@ mod purge;
 mod route;
 mod row;
 mod settle;
+mod start;
 mod transaction;
 
 use std::sync::Arc;
@@ -112,8 +113,12 @@ impl Store for SqliteStore {
         claim::claim(self, request).await
     }
 
-    async fn start(&self, fence: Fence) -> Result<bool, StoreError> {
-        claim::start(self, fence).await
+    async fn count_start(&self, fence: Fence) -> Result<bool, StoreError> {
+        start::count(self, fence).await
+    }
+
+    async fn uncount_start(&self, sequence: u64) -> Result<(), StoreError> {
+        start::uncount(self, sequence).await
     }
 
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {

@@ -41,15 +41,9 @@ pub(super) fn claimed(row: &SqliteRow, now: i64, in_line: bool) -> Result<Claime
     let broken = |why: String| StoreError::Row { sequence, why };
     let fence = Fence { sequence, claim: number(row, column::CLAIM_SEQ).map_err(broken)? };
     let attempts = number(row, column::ATTEMPTS).map_err(|why| format!("attempts: {why}"));
-    let available_at: i64 = get(row, column::AVAILABLE_AT).unwrap_or(now);
-    let expires_at: Option<i64> = get(row, column::EXPIRES_AT).unwrap_or(None);
-    let due = if expires_at.is_some_and(|expires_at| expires_at <= now) {
-        Due::Expired
-    } else if available_at > now {
-        Due::In(Timestamp::from_micros(available_at).since(Timestamp::from_micros(now)))
-    } else {
-        Due::Now
-    };
+    let now = Timestamp::from_micros(now);
+    let available_at = get(row, column::AVAILABLE_AT).map_or(now, Timestamp::from_micros);
+    let expires_at = get::<Option<i64>>(row, column::EXPIRES_AT).unwrap_or(None).map(Timestamp::from_micros);
     Ok(Claimed {
         fence,
         attempts: attempts.clone().unwrap_or(0),
@@ -57,7 +51,8 @@ pub(super) fn claimed(row: &SqliteRow, now: i64, in_line: bool) -> Result<Claime
         deferrals: number(row, column::DEFERRALS).unwrap_or(0),
         claims: number(row, column::CLAIMS).unwrap_or(1),
         starts: number(row, column::STARTS).unwrap_or(0),
-        due,
+        due: Due::at(now, available_at, expires_at),
+        expires_in: expires_at.map(|expires_at| expires_at.since(now)),
         behind: if in_line {
             get::<Option<i64>>(row, column::BEHIND).map_err(broken)?.and_then(|seq| seq.try_into().ok())
         } else {
