@@ -66,14 +66,14 @@ impl DeadEvents {
     ///
     /// # Errors
     /// As [`replay_all`](Self::replay_all).
-    pub async fn hasten_all(
+    pub async fn retry_all_now(
         &self,
         max_attempts: Option<u32>,
         limits: &ReplayLimits,
         audit: &Audit,
         progress: impl FnMut(u64),
     ) -> Result<u64, StoreError> {
-        limits.run(progress, async |limit| self.store.hasten(max_attempts, limit, audit).await).await
+        limits.run(progress, async |limit| self.store.retry_now(max_attempts, limit, audit).await).await
     }
 
     /// Deletes one; false when it is not there or not dead.

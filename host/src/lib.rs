@@ -6,7 +6,7 @@
 //! An event's walk, and the room of each step: [`event::Envelope`] → [`writer`] → row → [`poller`], or straight from the
 //! commit → [`queue`] → [`dispatcher`] → [`listener`] → [`dispatcher::settle`] → [`store`].
 
-mod bell;
+mod chain;
 pub mod dead;
 pub mod dispatcher;
 pub mod event;
@@ -14,6 +14,7 @@ mod health;
 pub mod listener;
 pub mod metrics;
 mod node;
+mod notifier;
 pub mod order;
 pub mod outbox;
 pub mod poller;
@@ -29,6 +30,7 @@ mod wake;
 pub mod wasm;
 pub mod writer;
 
+pub use chain::chain;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::{DispatchResult, Failure, Listener, Registration};
 pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
@@ -40,18 +42,6 @@ pub use store::PostgresStore;
 pub use store::SqliteStore;
 pub use store::{Store, StoreError, TransactionalStore};
 pub use writer::{OutboxTransaction, Receipt, WriteError, Writer};
-
-/// An error and its causes on one line, for a log.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
 
 /// Runs the README's Rust blocks as documentation tests.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! This node among the others: says that it is alive, and keeps its lanes.
+//! This node among the others: says that it is alive, and keeps its partitions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,35 +6,35 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::metrics::Metrics;
-use crate::order::Lanes;
+use crate::order::Partitions;
 use crate::queue::InFlight;
 use crate::store::{Node, Store, StoreError};
 use crate::wake::Wake;
 
 /// So many times in a lease a node says that it is alive: one failure is no loss.
 const BEATS: u32 = 3;
-/// And so many times where nodes share lanes, so that a node that comes soon has its part of them.
-const BEATS_WITH_LANES: u32 = 10;
+/// And so many times where nodes share partitions, so that a node that comes soon has its part of them.
+const BEATS_WITH_PARTITIONS: u32 = 10;
 
 /// Says that this node is alive, until it stops.
-pub(crate) struct Heart {
+pub(crate) struct Heartbeat {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) node: Node,
     pub(crate) lease: Duration,
     /// `None` where nothing is ordered.
-    pub(crate) lanes: Option<Arc<Lanes>>,
+    pub(crate) partitions: Option<Arc<Partitions>>,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-impl Heart {
-    /// Beats until it is stopped, then leaves: lanes are free at once.
+impl Heartbeat {
+    /// Beats until it is stopped, then leaves: partitions are free at once.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut failing = false;
         let mut known = false;
         loop {
-            match self.beat().await {
+            match self.heartbeat().await {
                 Ok(()) => {
                     if std::mem::take(&mut failing) {
                         tracing::info!("this node is seen by the others again");
@@ -46,24 +46,26 @@ impl Heart {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::error!(error = %crate::chain(&error), "this node cannot say that it is alive; trying again");
+                        tracing::error!(error = %crate::chain::chain(&error), "this node cannot say that it is alive; trying again");
                     }
                 }
             }
-            let beats = if self.lanes.is_some() { BEATS_WITH_LANES } else { BEATS };
+            let beats = if self.partitions.is_some() { BEATS_WITH_PARTITIONS } else { BEATS };
             if tokio::time::timeout(self.lease / beats, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
                 break;
             }
         }
         if let Err(error) = self.store.leave(&self.node.owner).await {
-            tracing::warn!(error = %crate::chain(&error), "this node could not say that it leaves; the others notice when its lease ends");
+            tracing::warn!(error = %crate::chain::chain(&error), "this node could not say that it leaves; the others notice when its lease ends");
         }
     }
 
-    async fn beat(&self) -> Result<(), StoreError> {
-        let live = self.store.beat(&self.node, self.lease).await?;
-        match &self.lanes {
-            Some(lanes) => lanes.keep(&*self.store, &self.node.owner, self.lease, live, &self.in_flight, &self.wake).await,
+    async fn heartbeat(&self) -> Result<(), StoreError> {
+        let live = self.store.heartbeat(&self.node, self.lease).await?;
+        match &self.partitions {
+            Some(partitions) => {
+                partitions.keep(&*self.store, &self.node.owner, self.lease, live, &self.in_flight, &self.wake).await
+            }
             None => Ok(()),
         }
     }

@@ -50,8 +50,8 @@ struct Running {
     learner: Option<JoinHandle<()>>,
     purge: Option<(Arc<Purge>, JoinHandle<()>)>,
     routes: Option<JoinHandle<()>>,
-    heart: Option<JoinHandle<()>>,
-    bells: Vec<JoinHandle<()>>,
+    heartbeat: Option<JoinHandle<()>>,
+    notifiers: Vec<JoinHandle<()>>,
     stopped: watch::Sender<bool>,
     /// Set last: as long as this process holds events, it is a node.
     left: watch::Sender<bool>,
@@ -167,12 +167,12 @@ impl<S: SharedStore> Outbox<S> {
         if let Some(task) = self.running.routes.take() {
             ended("route keeper", task).await;
         }
-        for task in std::mem::take(&mut self.running.bells) {
-            ended("bell", task).await;
+        for task in std::mem::take(&mut self.running.notifiers) {
+            ended("notifier", task).await;
         }
         self.running.left.send_replace(true);
-        if let Some(task) = self.running.heart.take() {
-            ended("heart", task).await;
+        if let Some(task) = self.running.heartbeat.take() {
+            ended("heartbeat", task).await;
         }
         #[cfg(feature = "wasm")]
         if let Some(plugins) = self.running.plugins.take() {

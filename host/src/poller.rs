@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::order::{LOOK_AGAIN, Lanes, Order, Place, Sweep};
-use crate::queue::{Batches, Delivery, InFlight, Path, Queue};
+use crate::order::{LOOK_AGAIN, Order, Partitions, Placing, Sweep};
+use crate::queue::{Batches, Delivery, InFlight, Queue, Via};
 use crate::routes;
 use crate::settler::SettlerHandle;
-use crate::store::{ClaimRequest, Claimed, Due, EXPIRED, LineRequest, Settlement, Store, StoreError};
+use crate::store::{ClaimOrder, ClaimRequest, Claimed, Due, EXPIRED, Settlement, Store, StoreError};
 use crate::units::{duration, too_long};
 use crate::wake::Wake;
 
@@ -77,8 +77,8 @@ pub(crate) struct Poller {
     pub(crate) config: PollerConfig,
     /// For order by aggregate, or of all events.
     pub(crate) order: Option<Arc<Order>>,
-    /// With it: only what belongs to this node's lanes is claimed, or only by the node that holds the single one.
-    pub(crate) lanes: Option<Arc<Lanes>>,
+    /// With it: only what belongs to this node's partitions is claimed, or only by the node that holds the single one.
+    pub(crate) partitions: Option<Arc<Partitions>>,
     /// Where order by aggregate is not asked for.
     pub(crate) sweep: Sweep,
     /// Whether the last batch of unparked events was a full one.
@@ -89,7 +89,7 @@ pub(crate) struct Poller {
 
 /// What one turn came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Polled {
     /// There may be more to take at once.
     Full,
     /// Everything due was taken.
@@ -132,7 +132,7 @@ impl Poller {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if failing.is_none() {
-                        tracing::error!(error = %crate::chain(&error), "the poller cannot claim events; trying again until it can");
+                        tracing::error!(error = %crate::chain::chain(&error), "the poller cannot claim events; trying again until it can");
                     }
                     let rest = failing.map_or(Duration::from_millis(100), |rest| (rest * 2).min(Duration::from_secs(2)));
                     failing = Some(rest);
@@ -140,21 +140,21 @@ impl Poller {
                     continue;
                 }
             };
-            after_a_rest = turn == Turn::Drained;
+            after_a_rest = turn == Polled::Drained;
             tokio::select! {
                 () = self.rest(turn) => {}
                 _ = stopped.wait_for(|stopped| *stopped) => return,
-                Ok(()) = changes.changed(), if turn != Turn::Full => changes.mark_changed(),
+                Ok(()) = changes.changed(), if turn != Polled::Full => changes.mark_changed(),
             }
         }
     }
 
-    async fn rest(&self, turn: Turn) {
+    async fn rest(&self, turn: Polled) {
         match turn {
             // What is claimed goes back to the table, for the sake of the few among it that others answer: no need to hurry.
-            Turn::Full if self.queue.sends_back() => tokio::time::sleep(BUSY).await,
-            Turn::Full => tokio::task::yield_now().await,
-            Turn::NoRoom => {
+            Polled::Full if self.queue.sends_back() => tokio::time::sleep(BUSY).await,
+            Polled::Full => tokio::task::yield_now().await,
+            Polled::NoRoom => {
                 // The events of a listener take no room any more once it turns out to be slow, which nobody tells.
                 let _ = tokio::time::timeout(BUSY, self.queue.cold_half_empty()).await;
                 if self.order.is_some() {
@@ -162,12 +162,12 @@ impl Poller {
                     tokio::time::sleep(LINES_MOVE).await;
                 }
             }
-            Turn::Drained => self.wake.rest(Instant::now() + self.config.interval).await,
+            Polled::Drained => self.wake.rest(Instant::now() + self.config.interval).await,
         }
     }
 
     /// One turn of the crank: unpark what has a listener now, claim, queue.
-    async fn turn(&mut self, after_a_rest: bool, changes: &mut watch::Receiver<u64>) -> Result<Turn, StoreError> {
+    async fn turn(&mut self, after_a_rest: bool, changes: &mut watch::Receiver<u64>) -> Result<Polled, StoreError> {
         // A poller that never rests, because its queue is full, must not forget those that are parked.
         let long_ago = self.unparked_at.elapsed() >= self.config.interval;
         if changes.has_changed().unwrap_or(false) || after_a_rest || self.unparking || long_ago {
@@ -177,10 +177,10 @@ impl Poller {
         self.unblock(after_a_rest).await?;
         let (turn, claimed) =
             self.claim(if after_a_rest { self.config.batch_size } else { self.config.drain_batch_size }).await?;
-        if turn == Turn::Drained && self.unparking {
-            return Ok(Turn::Full);
+        if turn == Polled::Drained && self.unparking {
+            return Ok(Polled::Full);
         }
-        if turn == Turn::Drained
+        if turn == Polled::Drained
             && let Some(due) = self.store.next_due().await?
         {
             // What others hold, or are about to hold, would keep us busy for nothing.
@@ -220,18 +220,18 @@ impl Poller {
     }
 
     /// What may be claimed now; `None` when nothing may.
-    async fn line(&self) -> Result<Option<Option<LineRequest>>, StoreError> {
-        let (Some(lanes), Some(order)) = (&self.lanes, &self.order) else { return Ok(Some(None)) };
-        let open = lanes.open();
+    async fn line(&self) -> Result<Option<Option<ClaimOrder>>, StoreError> {
+        let (Some(partitions), Some(order)) = (&self.partitions, &self.order) else { return Ok(Some(None)) };
+        let open = partitions.open();
         if open.is_empty() {
             return Ok(None);
         }
         // The node before us may have died with events in its hands: they come first, when their leases end.
-        if order.is_one_for_all() && !lanes.is_settled() {
+        if order.is_one_for_all() && !partitions.is_settled() {
             if !self.in_flight.is_empty() || self.store.stats().await?.in_flight > 0 {
                 return Ok(None);
             }
-            lanes.settled();
+            partitions.settled();
         }
         Ok(Some(Some(order.claiming(open))))
     }
@@ -243,7 +243,7 @@ impl Poller {
     /// Room for events that wait in the queue or in lines, and for their bytes.
     fn room(&self) -> (usize, usize) {
         let (room, bytes) = self.queue.cold_room();
-        let (waiting, waiting_bytes) = self.order.as_ref().map_or((0, 0), |order| order.lines().waiting());
+        let (waiting, waiting_bytes) = self.order.as_ref().map_or((0, 0), |order| order.key_queues().waiting());
         if waiting_bytes > 0 && waiting_bytes >= bytes {
             return (0, 0);
         }
@@ -256,12 +256,12 @@ impl Poller {
     }
 
     /// Claims and queues. Returns how many were claimed, too.
-    async fn claim(&self, batch_size: u32) -> Result<(Turn, usize), StoreError> {
+    async fn claim(&self, batch_size: u32) -> Result<(Polled, usize), StoreError> {
         let (room, max_bytes) = self.room();
         if room == 0 {
-            return Ok((Turn::NoRoom, 0));
+            return Ok((Polled::NoRoom, 0));
         }
-        let Some(line) = self.line().await? else { return Ok((Turn::Drained, 0)) };
+        let Some(line) = self.line().await? else { return Ok((Polled::Drained, 0)) };
         let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX));
         let request = ClaimRequest {
             owner: self.owner.clone(),
@@ -269,7 +269,7 @@ impl Poller {
             limit,
             max_bytes,
             skip_recent: self.config.skip_recent,
-            line,
+            order: line,
         };
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let claimed_at = Instant::now();
@@ -281,17 +281,17 @@ impl Poller {
         let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
         let deliveries = self.accept(claimed, claimed_at).await;
         let count = deliveries.len();
-        let refused = self.queue.push(Path::Cold, deliveries);
+        let refused = self.queue.push(Via::Cold, deliveries);
         self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
         for delivery in refused {
             self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
         }
-        Ok((if full { Turn::Full } else { Turn::Drained }, taken))
+        Ok((if full { Polled::Full } else { Polled::Drained }, taken))
     }
 
     /// Turns claims into deliveries; what can never be one is settled at once.
     async fn accept(&self, mut claimed: Vec<Claimed>, claimed_at: Instant) -> Vec<Delivery> {
-        if self.lanes.is_none() && claimed.iter().any(is_delivered_alone) {
+        if self.partitions.is_none() && claimed.iter().any(is_delivered_alone) {
             // Those that may stop this host come last, the likeliest at the very end.
             claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
         }
@@ -312,20 +312,20 @@ impl Poller {
                 Ok((event, deferrals, alone)) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
                     Some(mark) => {
                         let event = Arc::new(event);
-                        let delivery = Delivery::new(event, mark, Path::Cold, batch).expiring(claimed_at, expires_in);
+                        let delivery = Delivery::new(event, mark, Via::Cold, batch).expiring(claimed_at, expires_in);
                         let delivery = Delivery { deferrals, alone, ..delivery };
                         let Some(order) = &self.order else {
                             deliveries.push(delivery);
                             continue;
                         };
                         match order.place(delivery, behind) {
-                            Place::Start(delivery) => deliveries.push(delivery),
-                            Place::Waits => {}
-                            Place::Behind(delivery, last) => {
+                            Placing::Start(delivery) => deliveries.push(delivery),
+                            Placing::Waits => {}
+                            Placing::Behind(delivery, last) => {
                                 let settlement = order.behind(&delivery.event, last);
                                 self.settler.send(delivery, settlement).await;
                             }
-                            Place::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
+                            Placing::BehindOthers(delivery, nearest) => elsewhere.push((delivery, nearest)),
                         }
                     }
                     // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look

@@ -181,7 +181,7 @@ impl Purge {
                 Err(PurgeError::Closed) => return,
                 Err(PurgeError::Store(error)) => {
                     self.metrics.db_errors.increment();
-                    tracing::error!(error = %crate::chain(&error), "old finished events could not be deleted; trying again at the next interval");
+                    tracing::error!(error = %crate::chain::chain(&error), "old finished events could not be deleted; trying again at the next interval");
                 }
             }
             if tokio::time::timeout(self.config.interval, stopped.wait_for(|stopped| *stopped)).await.is_ok() {

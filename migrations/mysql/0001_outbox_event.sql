@@ -20,7 +20,8 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   status         TINYINT      NOT NULL DEFAULT 0,                  -- 0 NEW, 1 DONE, 2 RETRY, 3 DEAD
   attempts       INT          NOT NULL DEFAULT 0,                  -- counted failures
   deferrals      INT          NOT NULL DEFAULT 0,                  -- times the listener asked for later, not counted as attempts
-  claims         INT          NOT NULL DEFAULT 0,                  -- claims since the last outcome: many mean that it kills its host
+  claims         INT          NOT NULL DEFAULT 0,                  -- claims since the last outcome
+  starts         INT          NOT NULL DEFAULT 0,                  -- starts alone since then: many mean that it stops its host
   claim_seq      BIGINT       NOT NULL DEFAULT 0,                  -- claims in all: the fence, under which every outcome is written
   replays        INT          NOT NULL DEFAULT 0,                  -- times it was brought back from DEAD
   occurred_at    DATETIME(6)  NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
@@ -37,12 +38,12 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   locked_at      DATETIME(6),
   lease_end      DATETIME(6),                                      -- until when it is held; then it may be claimed again
   last_error     TEXT,
-  -- Which of 256 lanes an event belongs to; a lane is worked on by one node at a time. All events of an aggregate are in the same
-  -- lane, those without one are spread.
-  lane           SMALLINT     GENERATED ALWAYS AS (CRC32(COALESCE(NULLIF(aggregate_id, ''), event_id)) % 256) STORED,
+  -- Which of 256 partitions an event belongs to; one node at a time reads a partition. All events of an aggregate are in the same
+  -- partition, events without one are spread.
+  partition_id   SMALLINT     GENERATED ALWAYS AS (CRC32(COALESCE(NULLIF(aggregate_id, ''), event_id)) % 256) STORED,
   -- The indexes of this database hold every row. These columns are NULL for the rows that an index is not for, so that those lie
   -- apart and are never read; and they are hashes, so that the entries are small. Whoever looks by them compares the names too.
-  line           INT UNSIGNED GENERATED ALWAYS AS (
+  key_hash       INT UNSIGNED GENERATED ALWAYS AS (
     CASE WHEN status IN (0, 2) OR blocks = 1 THEN CRC32(CONCAT(aggregate_type, '/', aggregate_id)) END) STORED,
   dead_route     INT UNSIGNED GENERATED ALWAYS AS (
     CASE WHEN status = 3 THEN CRC32(CONCAT(aggregate_type, '/', event_type)) END) STORED,
@@ -54,7 +55,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   KEY outbox_done (status, done_at),         -- what is old enough to purge
   KEY outbox_dead (dead_route, seq),         -- what is dead, by route
   KEY outbox_parked (parked_route, seq),     -- what is parked, by route
-  KEY outbox_line (line, seq),               -- the line of an aggregate: what its later events may have to wait for
+  KEY outbox_key (key_hash, seq),            -- the unfinished events of an aggregate, which its later events may have to wait for
   KEY outbox_behind (behind, seq),           -- what waits behind which event
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
   CONSTRAINT outbox_event_id_length CHECK (CHAR_LENGTH(event_id) BETWEEN 1 AND 36),
@@ -91,15 +92,15 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   alive_until DATETIME(6)  NOT NULL
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Who works on which lane, and until when unless renewed.
-CREATE TABLE IF NOT EXISTS outbox_event_lane (
-  lane      SMALLINT     NOT NULL PRIMARY KEY,
-  owner     VARCHAR(128),
-  lease_end DATETIME(6)
+-- Which node reads which partition, and until when unless renewed.
+CREATE TABLE IF NOT EXISTS outbox_event_partition (
+  partition_id SMALLINT     NOT NULL PRIMARY KEY,
+  owner        VARCHAR(128),
+  lease_end    DATETIME(6)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
-INSERT INTO outbox_event_lane (lane)
-WITH RECURSIVE lanes (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM lanes WHERE number < 255)
-SELECT number FROM lanes WHERE NOT EXISTS (SELECT 1 FROM outbox_event_lane AS there WHERE there.lane = number);
+INSERT INTO outbox_event_partition (partition_id)
+WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)
+SELECT number FROM numbers WHERE NOT EXISTS (SELECT 1 FROM outbox_event_partition AS there WHERE there.partition_id = number);
 
 -- What was done by hand: who, what, to what, to how many, why.
 CREATE TABLE IF NOT EXISTS outbox_event_audit (
@@ -116,7 +117,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_audit (
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
-       attempts, deferrals, claims, replays, parked, behind, blocks, last_error, headers, content_type,
+       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, headers, content_type,
        CASE WHEN content_type LIKE 'application/json%' THEN CONVERT(payload USING utf8mb4) END AS payload,
        created_at, available_at, due_at, done_at, locked_by, lease_end
 FROM outbox_event;

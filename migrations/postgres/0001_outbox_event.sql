@@ -19,7 +19,8 @@ CREATE TABLE outbox_event (
   status         smallint    NOT NULL DEFAULT 0,        -- 0 NEW, 1 DONE, 2 RETRY, 3 DEAD
   attempts       integer     NOT NULL DEFAULT 0,        -- counted failures
   deferrals      integer     NOT NULL DEFAULT 0,        -- times the listener asked for later, not counted as attempts
-  claims         integer     NOT NULL DEFAULT 0,        -- claims since the last outcome: many of them mean that it kills its host
+  claims         integer     NOT NULL DEFAULT 0,        -- claims since the last outcome
+  starts         integer     NOT NULL DEFAULT 0,        -- starts alone since then: many of them mean that it stops its host
   claim_seq      bigint      NOT NULL DEFAULT 0,        -- claims in all: the fence, under which every outcome is written
   replays        integer     NOT NULL DEFAULT 0,        -- times it was brought back from DEAD
   occurred_at    timestamptz NOT NULL DEFAULT now(),
@@ -38,9 +39,9 @@ CREATE TABLE outbox_event (
   locked_at      timestamptz,
   lease_end      timestamptz,                           -- until when it is held; then it may be claimed again
   last_error     text,
-  -- Which of 256 lanes an event belongs to; a lane is worked on by one node at a time. All events of an aggregate are in the
-  -- same lane, those without one are spread.
-  lane           smallint    NOT NULL GENERATED ALWAYS AS
+  -- Which of 256 partitions an event belongs to; one node at a time reads a partition. All events of an aggregate are in the
+  -- same partition, events without one are spread.
+  partition_id   smallint    NOT NULL GENERATED ALWAYS AS
                    ((hashtextextended(coalesce(nullif(aggregate_id, ''), event_id), 0) & 255)::smallint) STORED,
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
   CONSTRAINT event_id_has_1_to_36_characters CHECK (char_length(event_id) BETWEEN 1 AND 36),
@@ -69,11 +70,14 @@ CREATE INDEX outbox_event_done ON outbox_event (status, done_at) WHERE done_at I
 CREATE INDEX outbox_event_dead ON outbox_event (aggregate_type, event_type, seq) WHERE status = 3;
 -- What is parked, by route.
 CREATE INDEX outbox_event_parked ON outbox_event (aggregate_type, event_type, seq) WHERE parked IS NOT NULL;
--- The line of an aggregate: what its later events may have to wait for.
-CREATE INDEX outbox_event_line ON outbox_event (aggregate_type, aggregate_id, seq)
+-- The unfinished events of an aggregate, which its later events may have to wait for.
+CREATE INDEX outbox_event_key ON outbox_event (aggregate_type, aggregate_id, seq)
 WHERE aggregate_id IS NOT NULL AND (status IN (0, 2) OR blocks = 1);
 -- What waits behind which event.
 CREATE INDEX outbox_event_behind ON outbox_event (behind, seq) WHERE behind IS NOT NULL;
+-- All unfinished events in the order of insertion. Not told by their status: statements that ask for a seq and for that would use
+-- this index, where the primary key serves them better.
+CREATE INDEX outbox_event_open ON outbox_event (seq) WHERE done_at IS NULL;
 
 -- Routes that have had a listener: their events are parked, never killed, while it is away.
 CREATE TABLE outbox_event_route (
@@ -103,13 +107,13 @@ CREATE TABLE outbox_event_node (
   alive_until timestamptz NOT NULL
 );
 
--- Who works on which lane, and until when unless renewed.
-CREATE TABLE outbox_event_lane (
-  lane      smallint    NOT NULL PRIMARY KEY,
-  owner     text        COLLATE "C",
-  lease_end timestamptz
+-- Which node reads which partition, and until when unless renewed.
+CREATE TABLE outbox_event_partition (
+  partition_id smallint    NOT NULL PRIMARY KEY,
+  owner        text        COLLATE "C",
+  lease_end    timestamptz
 ) WITH (fillfactor = 50);
-INSERT INTO outbox_event_lane (lane) SELECT number FROM generate_series(0, 255) AS number;
+INSERT INTO outbox_event_partition (partition_id) SELECT number FROM generate_series(0, 255) AS number;
 
 -- What was done by hand: who, what, to what, to how many, why.
 CREATE TABLE outbox_event_audit (
@@ -126,7 +130,7 @@ CREATE TABLE outbox_event_audit (
 CREATE VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
-       attempts, deferrals, claims, replays, parked, behind, blocks, last_error, headers, content_type,
+       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, headers, content_type,
        CASE WHEN content_type LIKE 'application/json%' THEN encode(payload, 'escape') END AS payload,
        created_at, available_at, due_at, done_at, locked_by, lease_end
 FROM outbox_event;

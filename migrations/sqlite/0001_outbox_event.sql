@@ -18,34 +18,58 @@ CREATE TABLE outbox_event (
   status         INTEGER NOT NULL DEFAULT 0,         -- 0 NEW, 1 DONE, 2 RETRY, 3 DEAD
   attempts       INTEGER NOT NULL DEFAULT 0,         -- counted failures
   deferrals      INTEGER NOT NULL DEFAULT 0,         -- times the listener asked for later, not counted as attempts
-  claims         INTEGER NOT NULL DEFAULT 0,         -- claims since the last outcome: many of them mean that it kills its host
+  claims         INTEGER NOT NULL DEFAULT 0,         -- claims since the last outcome
+  starts         INTEGER NOT NULL DEFAULT 0,         -- starts alone since then: many of them mean that it stops its host
   claim_seq      INTEGER NOT NULL DEFAULT 0,         -- claims in all: the fence, under which every outcome is written
   replays        INTEGER NOT NULL DEFAULT 0,         -- times it was brought back from DEAD
   occurred_at    INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
   created_at     INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
   available_at   INTEGER NOT NULL DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
-  -- Ready time while waiting, end of the lease while claimed, NULL when finished or parked.
+  -- When it is ready; NULL when finished, parked or behind another. A claim leaves it as it is: an index need not be written.
   due_at         INTEGER          DEFAULT (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000),
   expires_at     INTEGER,                            -- given up, DEAD, if not done by then
   done_at        INTEGER,                            -- when it became DONE or DEAD
   parked         TEXT,                               -- why a due event waits for something that is not time
+  -- The seq of the earlier event of its aggregate that an event waits behind; it has no due_at then.
+  behind         INTEGER,
+  -- 1: DEAD, and later events of its aggregate wait until it is replayed, skipped or discarded.
+  blocks         INTEGER NOT NULL DEFAULT 0,
   locked_by      TEXT,
   locked_at      INTEGER,
+  lease_end      INTEGER,                            -- until when it is held; then it may be claimed again
   last_error     TEXT,
+  -- Which of 256 partitions an event belongs to; one node at a time reads a partition. All events of an aggregate are in the same
+  -- partition, events without one are spread. SQLite has no hash function: this one takes where names mostly differ, their ends.
+  partition_id   INTEGER GENERATED ALWAYS AS (
+    (length(coalesce(nullif(aggregate_id, ''), event_id)) * 97
+     + unicode(coalesce(nullif(aggregate_id, ''), event_id)) * 83
+     + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -1)) * 195
+     + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -2)) * 91
+     + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -3)) * 225
+     + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -4)) * 231
+     + unicode(substr(coalesce(nullif(aggregate_id, ''), event_id), -5)) * 227) % 256) VIRTUAL,
   -- What a plain INSERT must not say: the host could neither read such a row nor ever be done with it.
   CONSTRAINT event_id_has_1_to_36_characters CHECK (length(event_id) BETWEEN 1 AND 36),
   CONSTRAINT claim_seq_is_not_negative CHECK (claim_seq >= 0),
-  CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL))
+  CONSTRAINT only_unfinished_events_are_due CHECK (status IN (0, 2) OR (status IN (1, 3) AND due_at IS NULL)),
+  CONSTRAINT what_is_held_has_a_lease CHECK ((locked_by IS NULL) = (lease_end IS NULL))
 );
 
 -- What is due. Finished and parked rows have no due_at, so they cost the claim nothing.
 CREATE INDEX outbox_event_due ON outbox_event (due_at, seq) WHERE due_at IS NOT NULL;
 -- What is old enough to purge.
 CREATE INDEX outbox_event_done ON outbox_event (status, done_at) WHERE done_at IS NOT NULL;
--- What is dead, by route.
-CREATE INDEX outbox_event_dead ON outbox_event (aggregate_type, event_type, seq) WHERE status = 3;
+-- What is dead, oldest first: that is how it is listed and brought back, whatever the filter.
+CREATE INDEX outbox_event_dead ON outbox_event (seq) WHERE status = 3;
 -- What is parked, by route.
 CREATE INDEX outbox_event_parked ON outbox_event (aggregate_type, event_type, seq) WHERE parked IS NOT NULL;
+-- The unfinished events of an aggregate, which its later events may have to wait for.
+CREATE INDEX outbox_event_key ON outbox_event (aggregate_type, aggregate_id, seq)
+WHERE aggregate_id IS NOT NULL AND (status IN (0, 2) OR blocks = 1);
+-- What waits behind which event.
+CREATE INDEX outbox_event_behind ON outbox_event (behind, seq) WHERE behind IS NOT NULL;
+-- All unfinished events in the order of insertion.
+CREATE INDEX outbox_event_open ON outbox_event (seq) WHERE done_at IS NULL;
 
 -- Routes that have had a listener: their events are parked, never killed, while it is away.
 CREATE TABLE outbox_event_route (
@@ -55,15 +79,56 @@ CREATE TABLE outbox_event_route (
   PRIMARY KEY (aggregate_type, event_type)
 ) WITHOUT ROWID;
 
+-- Routes whose events are parked until somebody resumes them.
+CREATE TABLE outbox_event_pause (
+  aggregate_type TEXT    NOT NULL,
+  event_type     TEXT    NOT NULL,
+  paused_at      INTEGER NOT NULL,
+  paused_by      TEXT    NOT NULL,
+  reason         TEXT,
+  PRIMARY KEY (aggregate_type, event_type)
+) WITHOUT ROWID;
+
+-- The hosts that work on this table.
+CREATE TABLE outbox_event_node (
+  owner       TEXT    NOT NULL PRIMARY KEY,        -- what stands in locked_by; another one at every start
+  label       TEXT    NOT NULL,                    -- host name and process number
+  mode        TEXT    NOT NULL,
+  version     TEXT    NOT NULL,
+  started_at  INTEGER NOT NULL,
+  alive_until INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- Which node reads which partition, and until when unless renewed.
+CREATE TABLE outbox_event_partition (
+  partition_id INTEGER NOT NULL PRIMARY KEY,
+  owner        TEXT,
+  lease_end    INTEGER
+) WITHOUT ROWID;
+INSERT INTO outbox_event_partition (partition_id)
+WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers WHERE number < 255)
+SELECT number FROM numbers;
+
+-- What was done by hand: who, what, to what, to how many, why.
+CREATE TABLE outbox_event_audit (
+  id       INTEGER PRIMARY KEY AUTOINCREMENT,
+  at       INTEGER NOT NULL,
+  actor    TEXT    NOT NULL,
+  action   TEXT    NOT NULL,
+  selector TEXT    NOT NULL,                       -- JSON: an event's id, a route, or a filter
+  count    INTEGER NOT NULL,
+  reason   TEXT
+);
+
 -- For people: readable times and payloads.
 CREATE VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
-       attempts, deferrals, claims, replays, parked, last_error, headers, content_type,
+       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, headers, content_type,
        CASE WHEN content_type LIKE 'application/json%' THEN CAST(payload AS TEXT) END AS payload,
        strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1e6, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', available_at / 1e6, 'unixepoch') AS available_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', due_at / 1e6, 'unixepoch') AS due_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', done_at / 1e6, 'unixepoch') AS done_at,
-       locked_by
+       locked_by, strftime('%Y-%m-%dT%H:%M:%fZ', lease_end / 1e6, 'unixepoch') AS lease_end
 FROM outbox_event;

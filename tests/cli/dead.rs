@@ -90,19 +90,22 @@ fn replay_takes_what_waits_and_what_is_dead_but_not_what_failed_too_often() {
     place.sql("UPDATE outbox_event SET status = 2, attempts = 9, due_at = 9000000000000000 WHERE event_id = 'often'");
     place.sql("UPDATE outbox_event SET deferrals = 1, due_at = 9000000000000000 WHERE event_id = 'later'");
     let dry = place.json(&["replay", "--retry-count-threshold", "2", "--dry-run", "--output", "json"]);
-    assert_eq!((dry["hastened"].as_u64(), dry["replayed"].as_u64()), (Some(2), Some(2)), "{dry}");
+    assert_eq!((dry["retried_now"].as_u64(), dry["replayed"].as_u64()), (Some(2), Some(2)), "{dry}");
     let none = place.json(&["replay", "--time-limit", "0s", "--yes", "--output", "json"]);
-    assert_eq!((none["hastened"].as_u64(), none["replayed"].as_u64()), (Some(0), Some(0)), "{none}");
+    assert_eq!((none["retried_now"].as_u64(), none["replayed"].as_u64()), (Some(0), Some(0)), "{none}");
 
     let report = place.json(&["replay", "--retry-count-threshold", "2", "--yes", "--output", "json"]);
 
     let number = |name: &str| report[name].as_u64();
-    assert_eq!((number("hastened"), number("replayed"), number("left_dead")), (Some(2), Some(2), Some(1)), "{report}");
+    assert_eq!((number("retried_now"), number("replayed"), number("left_dead")), (Some(2), Some(2), Some(1)), "{report}");
     let state = |id: &str| place.json(&["event", "why", id, "--output", "json"])["state"].clone();
     assert_eq!((state("soon"), state("often"), state("dead-3")), ("due".into(), "retrying".into(), "dead".into()));
     assert_eq!(state("later"), "due", "its listener put it off");
     let rest = place.json(&["replay", "--event-limit", "1", "--yes", "--output", "json"]);
-    assert_eq!((rest["hastened"].as_u64(), rest["replayed"].as_u64(), rest["left_dead"].as_u64()), (Some(1), Some(0), Some(1)));
+    assert_eq!(
+        (rest["retried_now"].as_u64(), rest["replayed"].as_u64(), rest["left_dead"].as_u64()),
+        (Some(1), Some(0), Some(1))
+    );
 }
 
 #[test]

@@ -34,7 +34,7 @@ async fn claim_all(db: &Sqlite, lease: Duration) {
         limit: 100,
         max_bytes: usize::MAX,
         skip_recent: Duration::ZERO,
-        line: None,
+        order: None,
     };
     let claimed = db.store().claim(&request).await.expect("claims");
     assert!(!claimed.is_empty());

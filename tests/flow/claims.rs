@@ -20,7 +20,7 @@ use crate::common::{
 /// Whether another host gets an event.
 async fn takes_one(db: &Sqlite, owner: &OwnerId, lease: Duration) -> Option<Fence> {
     let skip_recent = Duration::ZERO;
-    let request = ClaimRequest { owner: owner.clone(), lease, limit: 1, max_bytes: 1_000, skip_recent, line: None };
+    let request = ClaimRequest { owner: owner.clone(), lease, limit: 1, max_bytes: 1_000, skip_recent, order: None };
     db.sqlite().claim(&request).await.expect("claims").first().map(|claimed| claimed.fence)
 }
 

@@ -192,9 +192,9 @@ pub(crate) async fn nodes_share_the_aggregates_and_take_over_from_one_that_leave
         let store = db.another().await;
         hosts.push(ordered(store).dispatcher(quick()).listener(ROUTE, recorder.listener()).start().await.expect("starts"));
     }
-    eventually("each has its share of the lanes", async || {
+    eventually("each has its share of the partitions", async || {
         let nodes = store.nodes().await.expect("lists");
-        nodes.len() == 3 && nodes.iter().all(|node| (80..=90).contains(&node.lanes))
+        nodes.len() == 3 && nodes.iter().all(|node| (80..=90).contains(&node.partitions))
     })
     .await;
 
@@ -246,7 +246,7 @@ pub(crate) async fn what_a_host_set_aside_before_it_died_is_found_by_the_others<
     let first = commit(&host, vec![order(1)]).await[0];
     let blocker = reaches(db, first, Status::Done).await.seq;
 
-    // As by a host that still had it in hand when its lane had gone to ours, and that never came to let it go.
+    // As by a host that still had it in hand when its partition had gone to ours, and that never came to let it go.
     db.execute(&format!(
         "INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, payload, due_at, behind)
          VALUES ('OrderPlaced', 'Order', '1', '1', NULL, {blocker})"

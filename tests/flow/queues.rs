@@ -12,7 +12,7 @@ use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, one_worker, orde
 /// Claims as a poller of the application's own would; returns when the claims end.
 async fn claim(db: &Sqlite, outbox: &Outbox<SqliteStore>) -> (Vec<Claimed>, Instant) {
     let (owner, lease) = (outbox.owner().clone(), Duration::from_secs(30));
-    let request = ClaimRequest { owner, lease, limit: 10, max_bytes: 1 << 20, skip_recent: Duration::ZERO, line: None };
+    let request = ClaimRequest { owner, lease, limit: 10, max_bytes: 1 << 20, skip_recent: Duration::ZERO, order: None };
     let lease_end = Instant::now() + lease;
     (db.sqlite().claim(&request).await.expect("claims"), lease_end)
 }

@@ -25,7 +25,7 @@ async fn another_host_takes_one(store: &SqliteStore) -> bool {
         limit: 1,
         max_bytes: 1_000,
         skip_recent: Duration::ZERO,
-        line: None,
+        order: None,
     };
     store.claim(&request).await.expect("claims").len() == 1
 }

@@ -109,7 +109,7 @@ pub(crate) async fn events_are_claimed_while_many_others_are_unparked<D: Databas
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_cannot_be_read_keeps_no_lane_closed() {
+async fn a_row_that_cannot_be_read_keeps_no_partition_closed() {
     let db = Sqlite::fresh().await;
     // This database keeps any bytes as text, and this row waits behind another.
     db.execute(

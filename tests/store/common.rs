@@ -56,7 +56,7 @@ pub(crate) fn expectations() -> Expectations {
 }
 
 pub(crate) fn request(limit: u32) -> ClaimRequest {
-    ClaimRequest { owner: owner("host"), lease: LEASE, limit, max_bytes: 64 << 20, skip_recent: Duration::ZERO, line: None }
+    ClaimRequest { owner: owner("host"), lease: LEASE, limit, max_bytes: 64 << 20, skip_recent: Duration::ZERO, order: None }
 }
 
 pub(crate) async fn claim(db: &dyn Harness, limit: u32) -> Vec<Claimed> {

@@ -169,10 +169,10 @@ pub(crate) async fn what_waits_for_another_attempt_can_be_hastened(db: &dyn Harn
     settle(db, fence, retry(day)).await;
 
     assert_eq!(db.store().count_waiting(Some(1)).await.expect("counts"), 1);
-    assert_eq!(db.store().hasten(Some(1), 10, &by_hand()).await.expect("hastens"), 1);
+    assert_eq!(db.store().retry_now(Some(1), 10, &by_hand()).await.expect("hastens"), 1);
 
     assert_eq!(ids(&claim(db, 10).await), [once], "not the one that failed too often");
-    assert_eq!(db.store().hasten(None, 10, &by_hand()).await.expect("hastens"), 1, "nothing that is claimed");
+    assert_eq!(db.store().retry_now(None, 10, &by_hand()).await.expect("hastens"), 1, "nothing that is claimed");
     assert_eq!(ids(&claim(db, 10).await), [twice]);
 }
 
@@ -183,7 +183,7 @@ pub(crate) async fn what_its_listener_put_off_can_be_hastened_and_what_its_write
     write(db, std::slice::from_ref(&later)).await;
 
     assert_eq!(db.store().count_waiting(None).await.expect("counts"), 1);
-    assert_eq!(db.store().hasten(None, 10, &by_hand()).await.expect("hastens"), 1);
+    assert_eq!(db.store().retry_now(None, 10, &by_hand()).await.expect("hastens"), 1);
 
     assert_eq!(ids(&claim(db, 10).await), [deferred]);
     assert_eq!(row(db, deferred).await.deferrals, 1, "a replay is no excuse for deferring for ever");

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use outbox::Envelope;
 use outbox::event::OwnerId;
-use outbox::store::{ClaimRequest, Claimed, LineRequest, Settlement};
+use outbox::store::{ClaimOrder, ClaimRequest, Claimed, Settlement};
 use support::Harness;
 
 use crate::common::{LEASE, MOMENT, dead, event, ids, owner, request, retry, settle, write};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A node that holds the lane of the one line.
+/// A node that holds the partition of the one line.
 async fn holder(db: &dyn Harness) -> OwnerId {
     let owner = owner("node");
-    assert_eq!(db.store().keep_lanes(&owner, LEASE, 1, 1).await.expect("takes the lane"), [0]);
+    assert_eq!(db.store().keep_partitions(&owner, LEASE, 1, 1).await.expect("takes the partition"), [0]);
     owner
 }
 
 fn front(owner: &OwnerId, held: &[u64], limit: u32) -> ClaimRequest {
-    let line = Some(LineRequest::OneForAll { held: held.to_vec() });
-    ClaimRequest { owner: owner.clone(), line, ..request(limit) }
+    let line = Some(ClaimOrder::OneForAll { held: held.to_vec() });
+    ClaimRequest { owner: owner.clone(), order: line, ..request(limit) }
 }
 
 async fn claim(db: &dyn Harness, owner: &OwnerId, held: &[u64]) -> Vec<Claimed> {
@@ -112,14 +112,14 @@ pub(crate) async fn an_event_that_another_owner_holds_stops_the_line_until_its_l
     let gone = holder(db).await;
     let events = written(db, 3).await;
     db.store().claim(&front(&gone, &[], 1)).await.expect("claims");
-    db.store().release_lanes(&gone, &[0]).await.expect("gives it back");
+    db.store().release_partitions(&gone, &[0]).await.expect("gives it back");
     let heir = holder(db).await;
 
     assert!(claim(db, &heir, &[]).await.is_empty());
 
     db.let_pass(LEASE + MOMENT).await;
-    assert!(claim(db, &heir, &[]).await.is_empty(), "the lane is lost as well");
-    db.store().keep_lanes(&heir, LEASE, 1, 1).await.expect("takes it again");
+    assert!(claim(db, &heir, &[]).await.is_empty(), "the partition is lost as well");
+    db.store().keep_partitions(&heir, LEASE, 1, 1).await.expect("takes it again");
     assert_eq!(ids(&claim(db, &heir, &[]).await), events.iter().map(Envelope::id).collect::<Vec<_>>());
 }
 
@@ -135,14 +135,14 @@ pub(crate) async fn finished_and_delayed_events_stop_nobody(db: &dyn Harness) {
     settle(db, claimed[2].fence, Settlement::Released { after: Duration::ZERO }).await;
 
     db.let_pass(HOUR + MOMENT).await;
-    db.store().keep_lanes(&owner, LEASE, 1, 1).await.expect("takes it again");
+    db.store().keep_partitions(&owner, LEASE, 1, 1).await.expect("takes it again");
 
     let claimed = claim(db, &owner, &[]).await;
     assert_eq!(ids(&claimed), [late.id(), events[2].id()], "its time has come, and its place is the first");
     assert_eq!(behind(&claimed), [None, Some(claimed[0].fence.sequence)]);
 }
 
-pub(crate) async fn whose_lane_it_is_not_claims_nothing_of_the_line(db: &dyn Harness) {
+pub(crate) async fn whose_partition_it_is_not_claims_nothing_of_the_line(db: &dyn Harness) {
     let owner = holder(db).await;
     written(db, 2).await;
 
@@ -157,7 +157,7 @@ pub(crate) async fn an_event_that_is_too_young_stops_the_line(db: &dyn Harness) 
     let patient = ClaimRequest { skip_recent: HOUR, ..front(&owner, &[], 10) };
     assert!(db.store().claim(&patient).await.expect("claims").is_empty());
     db.let_pass(HOUR + MOMENT).await;
-    db.store().keep_lanes(&owner, LEASE, 1, 1).await.expect("takes it again");
+    db.store().keep_partitions(&owner, LEASE, 1, 1).await.expect("takes it again");
     written(db, 1).await;
     assert_eq!(db.store().claim(&patient).await.expect("claims").len(), 1);
 }

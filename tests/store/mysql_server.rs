@@ -223,8 +223,8 @@ async fn a_migration_that_was_cut_in_the_middle_goes_on() {
     let db = MySql::fresh().await;
     let store = db.other_table("cut").await;
     let whole = store.migration_sql();
-    // In the first step, and after all that a later one does but its note.
-    for middle in ["CREATE TABLE IF NOT EXISTS cut_node", "INSERT INTO cut_migration (version, name, applied_at) VALUES (2,"] {
+    // In the middle of the step, and after all that it does but its note.
+    for middle in ["CREATE TABLE IF NOT EXISTS cut_node", "INSERT INTO cut_migration (version, name, applied_at) VALUES (1,"] {
         let middle = whole.find(middle).expect("it is a part of the schema");
         db.execute(&whole[..middle]).await;
 
@@ -232,7 +232,7 @@ async fn a_migration_that_was_cut_in_the_middle_goes_on() {
 
         assert!(!applied.is_empty());
         store.check_schema().await.expect("the schema is whole");
-        assert_eq!(db.number("SELECT COUNT(*) FROM cut_lane").await, 256);
+        assert_eq!(db.number("SELECT COUNT(*) FROM cut_partition").await, 256);
         while store.migrate_down().await.expect("takes it back").is_some() {}
     }
 }

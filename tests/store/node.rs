@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{Expectations, LANES, Node, Settlement, Severity};
+use outbox::store::{Expectations, Node, PARTITIONS, Settlement, Severity};
 use support::Harness;
 
 use crate::common::{LEASE, MOMENT, by_hand, claim, expectations, finished, owner, plains, write, write_one};
@@ -15,30 +15,30 @@ fn node(owner: &OwnerId) -> Node {
 pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     let (one, two, other) = (owner("one"), owner("two"), owner("other"));
     let store = db.store();
-    assert_eq!(store.beat(&node(&one), LEASE).await.expect("beats"), 1);
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("beats"), 1);
     db.let_pass(MOMENT).await;
-    assert_eq!(store.beat(&node(&two), LEASE).await.expect("beats"), 2);
+    assert_eq!(store.heartbeat(&node(&two), LEASE).await.expect("beats"), 2);
     db.let_pass(MOMENT).await;
     let lonely = Node { mode: "single_node", ..node(&other) };
-    assert_eq!(store.beat(&lonely, LEASE).await.expect("beats"), 1, "nodes of another mode are not counted");
+    assert_eq!(store.heartbeat(&lonely, LEASE).await.expect("beats"), 1, "nodes of another mode are not counted");
     db.let_pass(LEASE / 2).await;
-    assert_eq!(store.beat(&node(&one), LEASE).await.expect("beats"), 2);
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("beats"), 2);
 
     db.let_pass(LEASE / 2 + Duration::from_secs(1)).await;
 
-    assert_eq!(store.beat(&node(&one), LEASE).await.expect("beats"), 1, "two has said nothing");
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("beats"), 1, "two has said nothing");
     let nodes = store.nodes().await.expect("lists");
     let alive: Vec<_> = nodes.iter().map(|node| (node.owner.as_str(), node.alive)).collect();
     assert_eq!(alive, [(one.as_str(), true), (two.as_str(), false), (other.as_str(), false)]);
     assert_eq!((nodes[0].label.as_str(), nodes[0].mode.as_str(), nodes[0].version.as_str()), ("here 1", "multi_node", "1.2.3"));
     db.let_pass(Duration::from_secs(25 * 3_600)).await;
-    store.beat(&node(&one), LEASE).await.expect("beats");
+    store.heartbeat(&node(&one), LEASE).await.expect("beats");
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "after a day they are forgotten");
 }
 
 pub(crate) async fn a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_other_beats(db: &dyn Harness) {
     let store = db.store();
-    store.beat(&node(&owner("one")), LEASE).await.expect("beats");
+    store.heartbeat(&node(&owner("one")), LEASE).await.expect("beats");
 
     db.let_pass(LEASE + Duration::from_secs(23 * 3_600)).await;
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "it is gone for less than a day");
@@ -50,14 +50,17 @@ pub(crate) async fn a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_o
 pub(crate) async fn a_node_that_leaves_takes_nothing_with_it(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
     let store = db.store();
-    store.beat(&node(&one), LEASE).await.expect("beats");
-    store.keep_lanes(&one, LEASE, LANES, LANES).await.expect("takes lanes");
-    assert_eq!(store.nodes().await.expect("lists")[0].lanes, LANES);
+    store.heartbeat(&node(&one), LEASE).await.expect("beats");
+    store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
+    assert_eq!(store.nodes().await.expect("lists")[0].partitions, PARTITIONS);
 
     store.leave(&one).await.expect("leaves");
 
     assert!(store.nodes().await.expect("lists").is_empty());
-    assert_eq!(store.keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes").len(), usize::from(LANES));
+    assert_eq!(
+        store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions").len(),
+        usize::from(PARTITIONS)
+    );
 }
 
 pub(crate) async fn a_good_database_has_only_good_findings(db: &dyn Harness) {

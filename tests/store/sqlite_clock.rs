@@ -55,17 +55,17 @@ async fn a_renewal_holds_for_its_whole_lease_though_it_waited_for_the_writer() {
 }
 
 #[tokio::test]
-async fn lanes_and_nodes_are_kept_for_a_whole_lease_though_they_waited_for_the_writer() {
+async fn partitions_and_nodes_are_kept_for_a_whole_lease_though_they_waited_for_the_writer() {
     let db = Sqlite::fresh().await;
-    let (ours, lanes) = (owner("host"), owner("host"));
+    let (ours, partitions) = (owner("host"), owner("host"));
     let node = Node { owner: ours, label: "host 1".to_owned(), mode: "ordered", version: "1" };
 
-    after_a_minute(&db, async move |store| store.beat(&node, LEASE).await.expect("beats")).await;
+    after_a_minute(&db, async move |store| store.heartbeat(&node, LEASE).await.expect("beats")).await;
     let alive = db.sqlite().nodes().await.expect("lists")[0].alive_until;
     assert_eq!(Some(alive), whole_lease_from(db.now().await));
 
-    after_a_minute(&db, async move |store| store.keep_lanes(&lanes, LEASE, 1, 1).await.expect("keeps")).await;
-    let end = db.number("SELECT lease_end FROM outbox_event_lane WHERE lane = 0").await;
+    after_a_minute(&db, async move |store| store.keep_partitions(&partitions, LEASE, 1, 1).await.expect("keeps")).await;
+    let end = db.number("SELECT lease_end FROM outbox_event_partition WHERE partition_id = 0").await;
     assert_eq!(Some(Timestamp::from_micros(end)), whole_lease_from(db.now().await));
 }
 

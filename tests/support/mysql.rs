@@ -107,8 +107,9 @@ impl Drop for MySql {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let address = server.replacen("mariadb://", "mysql://", 1);
-                // Best effort: a test may have stopped the server.
+                // Best effort: a test may have stopped the server, or may have failed in a transaction that is still open.
                 if let Ok(mut admin) = MySqlConnection::connect(&address).await {
+                    let _ = admin.execute("SET lock_wait_timeout = 5").await;
                     let _ = admin.execute(AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name}"))).await;
                 }
             });
@@ -147,7 +148,7 @@ impl Harness for MySql {
         let event = ["occurred_at", "created_at", "available_at", "due_at", "expires_at", "done_at", "locked_at", "lease_end"]
             .map(back);
         self.execute(&format!("UPDATE outbox_event SET {}", event.join(", "))).await;
-        self.execute(&format!("UPDATE outbox_event_lane SET {}", back("lease_end"))).await;
+        self.execute(&format!("UPDATE outbox_event_partition SET {}", back("lease_end"))).await;
         self.execute(&format!("UPDATE outbox_event_node SET {}, {}", back("started_at"), back("alive_until"))).await;
     }
 

@@ -32,8 +32,8 @@ FROM (SELECT $1::bigint * interval '1 microsecond' AS span) AS passed
 const LET_PASS_FOR_NODES: &str = "
 UPDATE outbox_event_node SET started_at = started_at - span, alive_until = alive_until - span
 FROM (SELECT $1::bigint * interval '1 microsecond' AS span) AS passed";
-const LET_PASS_FOR_LANES: &str = "
-UPDATE outbox_event_lane SET lease_end = lease_end - span
+const LET_PASS_FOR_PARTITIONS: &str = "
+UPDATE outbox_event_partition SET lease_end = lease_end - span
 FROM (SELECT $1::bigint * interval '1 microsecond' AS span) AS passed";
 
 impl Postgres {
@@ -113,7 +113,14 @@ impl Drop for Postgres {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime can be made");
             runtime.block_on(async {
                 let admin = one_connection(&server).await;
-                run(&admin, &format!("SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE")).await;
+                // A test may have failed in a transaction that is still open.
+                run(
+                    &admin,
+                    &format!(
+                        "SET lock_timeout = '5s'; SET client_min_messages = warning; DROP SCHEMA IF EXISTS {schema} CASCADE"
+                    ),
+                )
+                .await;
                 admin.close().await;
             });
         });
@@ -147,7 +154,7 @@ impl Harness for Postgres {
 
     async fn let_pass(&self, span: Duration) {
         let micros = i64::try_from(span.as_micros()).expect("a test waits for less than an age");
-        for sql in [LET_PASS, LET_PASS_FOR_NODES, LET_PASS_FOR_LANES] {
+        for sql in [LET_PASS, LET_PASS_FOR_NODES, LET_PASS_FOR_PARTITIONS] {
             sqlx::query(sql).bind(micros).execute(&self.other_program).await.expect("time passes");
         }
     }

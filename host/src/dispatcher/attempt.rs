@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use super::Shared;
 use super::overdue::Watched;
 use crate::event::Event;
-use crate::listener::{Cause, Failure, Found, Outcome, Visit, panic_text};
+use crate::listener::{Cause, Failure, Outcome, RegistryEntry, Visit, panic_text};
 use crate::queue::Delivery;
 
 /// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
@@ -26,7 +26,7 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Asks the listener, unless its breaker is open; `None` when the claim was lost, so that nothing may be written.
-    pub(super) async fn ask(self, found: &Found) -> Option<Outcome> {
+    pub(super) async fn ask(self, found: &RegistryEntry) -> Option<Outcome> {
         let admittance = match found.breaker.admit(Instant::now()) {
             Ok(admittance) => admittance,
             Err(after) => return Some(Outcome::Busy { after }),
@@ -46,7 +46,7 @@ impl Attempt<'_> {
         Some(outcome)
     }
 
-    async fn call(self, found: &Found) -> Option<Outcome> {
+    async fn call(self, found: &RegistryEntry) -> Option<Outcome> {
         let Self { shared, worker, delivery, watched } = self;
         // A year is as good as for ever, and can be added to any time.
         let allowed = found.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);

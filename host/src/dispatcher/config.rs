@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::queue::{LineLimits, QueueLimits};
+use crate::queue::{KeyQueueLimits, QueueLimits};
 use crate::units::{ByteSize, duration, too_long};
 
 /// How events are dispatched. Source: specification 9.1.
@@ -84,8 +84,8 @@ impl DispatcherConfig {
     }
 
     /// How much may wait in the lines of aggregates.
-    pub(crate) fn line_limits(&self) -> LineLimits {
-        LineLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
+    pub(crate) fn line_limits(&self) -> KeyQueueLimits {
+        KeyQueueLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
     }
 
     /// Everything that is wrong with these values, one text each; names begin with `prefix`.

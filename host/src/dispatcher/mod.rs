@@ -24,10 +24,10 @@ pub use interceptor::{Interceptor, after, before};
 pub(crate) use overdue::Visits;
 pub use settle::{Policy, settle};
 
-use crate::bell::Bell;
 use crate::health::Health;
 use crate::listener::{Listeners, RetryPolicy};
 use crate::metrics::Metrics;
+use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, InFlight, Queue};
 use crate::settler::{Keeps, Settler, SettlerHandle};
@@ -80,7 +80,13 @@ struct Signals {
 
 impl Dispatcher {
     /// Starts everything.
-    pub(crate) fn start(shared: Shared, in_flight: Arc<InFlight>, wake: Arc<Wake>, bell: Arc<Bell>, health: &Health) -> Self {
+    pub(crate) fn start(
+        shared: Shared,
+        in_flight: Arc<InFlight>,
+        wake: Arc<Wake>,
+        notifier: Arc<Notifier>,
+        health: &Health,
+    ) -> Self {
         let shared = Arc::new(shared);
         let signals = Signals::default();
         let stop = signals.stopped.subscribe();
@@ -88,7 +94,7 @@ impl Dispatcher {
         let settler = Settler {
             store: shared.store.clone(),
             wake,
-            bell,
+            notifier,
             metrics: shared.metrics.clone(),
             queue: shared.queue.clone(),
             at_work: shared.at_work.clone(),
@@ -164,7 +170,7 @@ impl Dispatcher {
     async fn give_back_queued(&self) {
         let mut left = self.shared.queue.drain();
         // The queue is closed: what ends now lets nobody start any more.
-        left.extend(self.shared.order.iter().flat_map(|order| order.lines().drain()));
+        left.extend(self.shared.order.iter().flat_map(|order| order.key_queues().drain()));
         for delivery in left {
             self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
         }

@@ -8,8 +8,8 @@ use tokio::sync::watch;
 use super::alone::{self, Start};
 use super::attempt::{self, Attempt};
 use super::{Policy, Shared, Unroutable, settle};
-use crate::listener::{Found, Outcome};
-use crate::queue::{Admitted, Delivery, Path};
+use crate::listener::{Outcome, RegistryEntry};
+use crate::queue::{Admitted, Delivery, Via};
 use crate::settler::SettlerHandle;
 use crate::store::{EXPIRED, Settlement};
 
@@ -50,7 +50,7 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
 
 /// Who answers an event.
 enum Answer {
-    Listener(Arc<Found>),
+    Listener(Arc<RegistryEntry>),
     /// Its route is paused, for this reason.
     Paused(String),
     Nobody,
@@ -74,13 +74,13 @@ fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
     let Some(found) = shared.listeners.find(route) else {
         // The poller asks the table for routes before it hands on an event that would be given up. This one came straight from
         // its commit, so nobody has asked.
-        let unasked = delivery.path == Path::Hot && delivery.fence().is_some() && shared.listeners.awaited(route).is_none();
+        let unasked = delivery.via == Via::Hot && delivery.fence().is_some() && shared.listeners.awaited(route).is_none();
         return if unasked { Readiness::Back(delivery, Duration::ZERO) } else { Readiness::Starts(delivery, Answer::Nobody) };
     };
     let admitted = if delivery.alone && !found.breaker.is_open(Instant::now()) {
         alone::admit(shared, delivery)
-    } else if let Some(places) = &found.places {
-        shared.queue.admit(&places.name, places.calls, delivery)
+    } else if let Some(limit) = &found.call_limit {
+        shared.queue.admit(&limit.name, limit.calls, delivery)
     } else {
         Admitted::Starts(delivery)
     };
@@ -94,7 +94,7 @@ fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
 /// Goes to the listener of a delivery, when that is allowed: beside others, or alone. `None` when the claim was lost on the way,
 /// and nothing may be written.
 async fn go(shared: &Shared, worker: usize, delivery: &Delivery, answer: &Answer, start: &Start) -> Option<Settlement> {
-    let is_open = |found: &Found| found.breaker.is_open(Instant::now());
+    let is_open = |found: &RegistryEntry| found.breaker.is_open(Instant::now());
     // No listener that may be called, nobody who must be kept away from it.
     let alone = delivery.alone && matches!(answer, Answer::Listener(found) if !is_open(found));
     // Let go before the outcome is sent: the settler stores at once when nobody is with a listener any more.

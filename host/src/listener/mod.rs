@@ -17,7 +17,7 @@ pub use breaker::{Admittance, Breaker, BreakerConfig};
 pub(crate) use outcome::panic_text;
 pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome};
 pub use owner::Owner;
-pub use registry::{Concurrency, Found, Listeners, Places, Registration, RouteConflict};
+pub use registry::{CallLimit, Concurrency, Listeners, Registration, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 
 use crate::event::Event;

@@ -89,28 +89,28 @@ impl Registration {
 }
 
 /// A registered listener, with what is remembered of its calls.
-pub struct Found {
+pub struct RegistryEntry {
     /// The listener and how it wants to be called.
     pub registration: Registration,
     /// What its last calls came to.
     pub breaker: Breaker,
     /// Who registered it.
     pub owner: Owner,
-    /// Its places, when the number of calls at once is bounded.
-    pub places: Option<Places>,
+    /// Its call_limit, when the number of calls at once is bounded.
+    pub call_limit: Option<CallLimit>,
 }
 
-/// How many calls at once, and by which name they are counted: listeners with the same name share their places, and so does what
+/// How many calls at once, and by which name they are counted: listeners with the same name share their call_limit, and so does what
 /// replaces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct CallLimit {
     /// The name.
     pub name: Arc<str>,
     /// How many.
     pub calls: usize,
 }
 
-impl Places {
+impl CallLimit {
     fn of(registration: &Registration, owner: &Owner) -> Option<Self> {
         Some(match registration.concurrency? {
             Concurrency::OfListener(calls) => Self { name: Arc::from(registration.route.to_string()), calls: calls.max(1) },
@@ -119,9 +119,12 @@ impl Places {
     }
 }
 
-impl std::fmt::Debug for Found {
+impl std::fmt::Debug for RegistryEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Found").field("route", &self.registration.route).field("owner", &self.owner).finish_non_exhaustive()
+        f.debug_struct("RegistryEntry")
+            .field("route", &self.registration.route)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,7 +140,7 @@ pub struct RouteConflict {
     pub newcomer: Owner,
 }
 
-type Table = HashMap<Route, Arc<Found>, foldhash::fast::RandomState>;
+type Table = HashMap<Route, Arc<RegistryEntry>, foldhash::fast::RandomState>;
 
 /// Route → listener. Read by every event without a lock; changed as a whole, so no event ever sees half a change.
 #[derive(Debug)]
@@ -176,7 +179,7 @@ impl Listeners {
 
     /// The listener of a route.
     #[must_use]
-    pub fn find(&self, route: &Route) -> Option<Arc<Found>> {
+    pub fn find(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
         self.table.load().get(route).cloned()
     }
 
@@ -205,9 +208,9 @@ impl Listeners {
                 if let Some(holder) = table.get(&route) {
                     return Err(RouteConflict { route, holder: holder.owner.clone(), newcomer: owner });
                 }
-                let found = Found {
+                let found = RegistryEntry {
                     breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
-                    places: Places::of(&registration, &owner),
+                    call_limit: CallLimit::of(&registration, &owner),
                     registration,
                     owner: owner.clone(),
                 };

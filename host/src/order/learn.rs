@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::{Lanes, Order};
+use super::{Order, Partitions};
 use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
 use crate::wake::Wake;
@@ -17,15 +17,15 @@ const BETWEEN_PAGES: Duration = Duration::from_millis(250);
 /// The rest after a failure.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(1);
 
-/// Learns the blockers of this node's lanes: when lanes are opened, since their last owner knew what we do not; and then now and
-/// again, since a host may still set events aside that it claimed before it lost their lane, and die before it lets them go.
+/// Learns the blockers of this node's partitions: when partitions are opened, since their last owner knew what we do not; and then now and
+/// again, since a host may still set events aside that it claimed before it lost their partition, and die before it lets them go.
 ///
-/// Nothing waits for this: an event may be claimed and delivered before its lane's blockers are known, since the claim itself
+/// Nothing waits for this: an event may be claimed and delivered before its partition's blockers are known, since the claim itself
 /// tells what it waits for.
 pub(crate) struct Learner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) order: Arc<Order>,
-    pub(crate) lanes: Arc<Lanes>,
+    pub(crate) partitions: Arc<Partitions>,
     pub(crate) wake: Arc<Wake>,
     pub(crate) metrics: Arc<Metrics>,
     /// How long to rest when all were learned.
@@ -49,14 +49,14 @@ impl Learner {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::error!(error = %crate::chain(&error), "the events that others wait behind could not be learned; trying again");
+                        tracing::error!(error = %crate::chain::chain(&error), "the events that others wait behind could not be learned; trying again");
                     }
                     AFTER_A_FAILURE
                 }
             };
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
-                () = self.lanes.opened() => after = 0,
+                () = self.partitions.opened() => after = 0,
                 _ = stopped.wait_for(|stopped| *stopped) => return,
             }
         }
@@ -64,14 +64,14 @@ impl Learner {
 
     /// Learns those after this one. Returns the last of them when there may be more.
     async fn page(&self, after: u64) -> Result<Option<u64>, StoreError> {
-        let lanes = self.lanes.open();
-        if lanes.is_empty() {
+        let partitions = self.partitions.open();
+        if partitions.is_empty() {
             return Ok(None);
         }
         if !self.order.has_room_to_learn() {
             return Ok(Some(after));
         }
-        let blockers = self.store.blockers(&lanes, after, PAGE).await?;
+        let blockers = self.store.blockers(&partitions, after, PAGE).await?;
         let full = blockers.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
         let last = blockers.last().map(|blocker| blocker.sequence).filter(|_| full);
         if self.order.learn(blockers) {

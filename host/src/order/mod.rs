@@ -3,18 +3,18 @@
 //! The table decides: a claim in line tells for each event which earlier one of its aggregate is not resolved. What waits for an
 //! event that this process holds waits here, in memory; what waits for anything else is set aside in the table, behind it.
 //! Where all events stand in one line, a claim takes nothing but its front, and what may not start is given back.
-//! Lanes only keep nodes out of each other's way: each aggregate belongs to one of them, and each lane to one node at a time.
+//! Partitions only keep nodes out of each other's way: each aggregate belongs to one of them, and each partition to one node at a time.
 
 mod blockers;
 mod config;
-mod lanes;
+mod keys;
 mod learn;
-mod line;
+mod partitions;
 mod sweep;
 
 pub(crate) use blockers::LOOK_AGAIN;
 pub use config::{OnDead, OrderConfig};
-pub(crate) use lanes::Lanes;
+pub(crate) use keys::{Order, Placing};
 pub(crate) use learn::Learner;
-pub(crate) use line::{Order, Place};
+pub(crate) use partitions::Partitions;
 pub(crate) use sweep::Sweep;

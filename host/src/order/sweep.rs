@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::LOOK_AGAIN;
-use crate::store::{LANES, Store, StoreError, WaitsFor};
+use crate::store::{PARTITIONS, Store, StoreError, WaitsFor};
 
 /// How often such events are looked for.
 const EVERY: Duration = Duration::from_secs(60);
@@ -29,8 +29,8 @@ impl Sweep {
         if self.after == 0 && self.next.is_some_and(|next| Instant::now() < next) {
             return Ok(None);
         }
-        let lanes: Vec<u16> = (0..LANES).collect();
-        let blockers = store.blockers(&lanes, self.after, BLOCKERS).await?;
+        let partitions: Vec<u16> = (0..PARTITIONS).collect();
+        let blockers = store.blockers(&partitions, self.after, BLOCKERS).await?;
         let blockers: Vec<u64> = blockers.iter().map(|blocker| blocker.sequence).collect();
         let Some(last) = blockers.last() else {
             let rest = if std::mem::take(&mut self.left) { LOOK_AGAIN } else { EVERY };

@@ -6,12 +6,12 @@ use tokio::sync::watch;
 
 use super::parts::Parts;
 use super::{Mode, Outbox, Running};
-use crate::bell;
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared, Visits};
 use crate::event::{NameError, Route};
 use crate::health::Health;
 use crate::listener::{BreakerConfig, Exponential, Listener, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
-use crate::order::{Lanes, Order, OrderConfig};
+use crate::notifier;
+use crate::order::{Order, OrderConfig, Partitions};
 use crate::poller::PollerConfig;
 use crate::purge::{OnDone, Purge, PurgeConfig};
 use crate::routes;
@@ -243,11 +243,11 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let (stopped, stop) = watch::channel(false);
         let dispatches = self.mode != Mode::WriterOnly;
         let hot = parts.hot_path(self.mode.is_hot());
-        let (order, lanes) = match self.mode {
-            Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Lanes::single()))),
+        let (order, partitions) = match self.mode {
+            Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Partitions::single()))),
             Mode::OrderedByAggregate => {
                 let order = Order::new(self.order, self.dispatcher.line_limits());
-                (Some(Arc::new(order)), Some(Arc::new(Lanes::of_aggregates())))
+                (Some(Arc::new(order)), Some(Arc::new(Partitions::of_aggregates())))
             }
             Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => (None, None),
         };
@@ -268,15 +268,15 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 order: order.clone(),
                 visits: Arc::new(Visits::new(self.dispatcher.workers)),
             };
-            let (wake, bell) = (parts.wake.clone(), parts.bell.clone());
-            Dispatcher::start(shared, parts.in_flight.clone(), wake, bell, &health)
+            let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
+            Dispatcher::start(shared, parts.in_flight.clone(), wake, notifier, &health)
         });
         let poller = dispatcher.as_ref().map(|dispatcher| {
             // Set once, here, before anybody writes.
             let _ = hot.settler.set(dispatcher.settler().clone());
             let mut poller =
                 parts.poller(store.clone(), listeners.clone(), dispatcher.settler(), &self.dispatcher, self.poller);
-            (poller.order, poller.lanes) = (order.clone(), lanes.clone());
+            (poller.order, poller.partitions) = (order.clone(), partitions.clone());
             tokio::spawn(health.clone().watched("poller", poller.run(stop.clone())))
         });
         let purge = self.purge.enabled.then(|| {
@@ -285,18 +285,18 @@ impl<S: SharedStore> OutboxBuilder<S> {
             (purge, tokio::spawn(health.clone().watched("purge", keeping)))
         });
         // In one line of all events nothing waits behind others in the table.
-        let learner = order.filter(|order| !order.is_one_for_all()).zip(lanes.clone()).map(|(order, lanes)| {
-            let learner = parts.learner(store.clone(), order, lanes, self.dispatcher.lease);
+        let learner = order.filter(|order| !order.is_one_for_all()).zip(partitions.clone()).map(|(order, partitions)| {
+            let learner = parts.learner(store.clone(), order, partitions, self.dispatcher.lease);
             tokio::spawn(health.clone().watched("learner", learner.run(stop.clone())))
         });
         let (left, leave) = watch::channel(false);
-        let heart = parts.heart(store.clone(), self.mode, &self.dispatcher, &self.label, lanes);
-        let heart = dispatches.then(|| tokio::spawn(health.clone().watched("heart", heart.run(leave))));
+        let heartbeat = parts.heartbeat(store.clone(), self.mode, &self.dispatcher, &self.label, partitions);
+        let heartbeat = dispatches.then(|| tokio::spawn(health.clone().watched("heartbeat", heartbeat.run(leave))));
         let keeping = || routes::keep(store.clone(), listeners.clone(), stop.clone());
         let routes = dispatches.then(|| health.spawn("route keeper", keeping()));
-        let mut bells = vec![health.spawn("bell", parts.bell.clone().run(store.clone(), stop.clone()))];
-        let listening = || bell::listen(store.clone(), parts.wake.clone(), stop.clone());
-        bells.extend(dispatches.then(|| health.spawn("listener for bells", listening())));
+        let mut notifiers = vec![health.spawn("notifier", parts.notifier.clone().run(store.clone(), stop.clone()))];
+        let listening = || notifier::listen(store.clone(), parts.wake.clone(), stop.clone());
+        notifiers.extend(dispatches.then(|| health.spawn("listener for notifiers", listening())));
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         Ok(Outbox {
             store,
@@ -316,8 +316,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 learner,
                 purge,
                 routes,
-                heart,
-                bells,
+                heartbeat,
+                notifiers,
                 stopped,
                 left,
                 health,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Outbox;
 use crate::poller::HOSTS_GONE;
-use crate::queue::{Delivery, Path};
+use crate::queue::{Delivery, Via};
 use crate::store::{Claimed, Due, SharedStore};
 
 impl<S: SharedStore> Outbox<S> {
@@ -24,15 +24,15 @@ impl<S: SharedStore> Outbox<S> {
     /// stops; the event cannot be read, or is not due; nobody is known to answer its route; it is in this process's hands already; hosts were gone while they held it,
     /// so that it must be delivered alone; or the mode delivers in order, which events of somebody else's choosing would break.
     pub fn enqueue_hot(&self, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
-        self.enqueue(Path::Hot, claimed, lease_end)
+        self.enqueue(Via::Hot, claimed, lease_end)
     }
 
     /// As [`enqueue_hot`](Self::enqueue_hot), into the cold queue, from which one event is taken for every two hot ones.
     pub fn enqueue_cold(&self, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
-        self.enqueue(Path::Cold, claimed, lease_end)
+        self.enqueue(Via::Cold, claimed, lease_end)
     }
 
-    fn enqueue(&self, path: Path, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
+    fn enqueue(&self, via: Via, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
         let Claimed { event: Ok(event), due: Due::Now, fence, deferrals, expires_in, claims: ..=HOSTS_GONE, starts: 0, .. } =
             &claimed
         else {
@@ -45,14 +45,14 @@ impl<S: SharedStore> Outbox<S> {
         let Some(mark) = self.in_flight.mark_until(event.id(), Some(*fence), lease_end) else { return Some(claimed) };
         // No later than when it was claimed; without the lease's length it would be given more time than it has.
         let claimed_at = lease_end.checked_sub(self.lease).unwrap_or_else(Instant::now);
-        let delivery = Delivery::new(Arc::new(event.clone()), mark, path, self.hot.batches.next());
+        let delivery = Delivery::new(Arc::new(event.clone()), mark, via, self.hot.batches.next());
         let delivery = Delivery { deferrals: *deferrals, ..delivery }.expiring(claimed_at, *expires_in);
-        if !self.queue.push(path, [delivery]).is_empty() {
+        if !self.queue.push(via, [delivery]).is_empty() {
             return Some(claimed);
         }
-        match path {
-            Path::Hot => self.metrics.hot_enqueued.increment(),
-            Path::Cold => self.metrics.cold_enqueued.increment(),
+        match via {
+            Via::Hot => self.metrics.hot_enqueued.increment(),
+            Via::Cold => self.metrics.cold_enqueued.increment(),
         }
         None
     }

@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Mode;
-use crate::bell::Bell;
 use crate::dispatcher::DispatcherConfig;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::node::Heart;
-use crate::order::{Lanes, Learner, Order, Sweep};
+use crate::node::Heartbeat;
+use crate::notifier::Notifier;
+use crate::order::{Learner, Order, Partitions, Sweep};
 use crate::poller::{Poller, PollerConfig};
 use crate::queue::{Batches, InFlight, Queue};
 use crate::settler::SettlerHandle;
@@ -24,7 +24,7 @@ pub(super) struct Parts {
     pub(super) queue: Arc<Queue>,
     pub(super) in_flight: Arc<InFlight>,
     pub(super) wake: Arc<Wake>,
-    pub(super) bell: Arc<Bell>,
+    pub(super) notifier: Arc<Notifier>,
     pub(super) batches: Arc<Batches>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) owner: OwnerId,
@@ -36,7 +36,7 @@ impl Parts {
             queue: Arc::new(Queue::new(config.queue_limits())),
             in_flight: Arc::default(),
             wake: Arc::default(),
-            bell: Arc::default(),
+            notifier: Arc::default(),
             batches: Arc::default(),
             metrics: Arc::default(),
             owner: OwnerId::generate(label),
@@ -48,7 +48,7 @@ impl Parts {
             queue: hot.then(|| self.queue.clone()),
             in_flight: self.in_flight.clone(),
             wake: self.wake.clone(),
-            bell: self.bell.clone(),
+            notifier: self.notifier.clone(),
             batches: self.batches.clone(),
             metrics: self.metrics.clone(),
             settler: OnceLock::new(),
@@ -56,15 +56,15 @@ impl Parts {
         })
     }
 
-    pub(super) fn heart(
+    pub(super) fn heartbeat(
         &self,
         store: Arc<dyn Store>,
         mode: Mode,
         dispatcher: &DispatcherConfig,
         label: &str,
-        lanes: Option<Arc<Lanes>>,
-    ) -> Heart {
-        Heart {
+        partitions: Option<Arc<Partitions>>,
+    ) -> Heartbeat {
+        Heartbeat {
             store,
             node: Node {
                 owner: self.owner.clone(),
@@ -73,15 +73,21 @@ impl Parts {
                 version: env!("CARGO_PKG_VERSION"),
             },
             lease: dispatcher.lease,
-            lanes,
+            partitions,
             in_flight: self.in_flight.clone(),
             wake: self.wake.clone(),
             metrics: self.metrics.clone(),
         }
     }
 
-    pub(super) fn learner(&self, store: Arc<dyn Store>, order: Arc<Order>, lanes: Arc<Lanes>, every: Duration) -> Learner {
-        Learner { store, order, lanes, wake: self.wake.clone(), metrics: self.metrics.clone(), every }
+    pub(super) fn learner(
+        &self,
+        store: Arc<dyn Store>,
+        order: Arc<Order>,
+        partitions: Arc<Partitions>,
+        every: Duration,
+    ) -> Learner {
+        Learner { store, order, partitions, wake: self.wake.clone(), metrics: self.metrics.clone(), every }
     }
 
     pub(super) fn poller(
@@ -106,7 +112,7 @@ impl Parts {
             max_starts: dispatcher.max_starts,
             config,
             order: None,
-            lanes: None,
+            partitions: None,
             sweep: Sweep::default(),
             unparking: false,
             unparked_at: Instant::now(),

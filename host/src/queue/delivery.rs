@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Mark, Place, Turn};
+use super::{CallPlace, Mark, Turn};
 use crate::event::{Event, Fence};
 
 /// Which way an event came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Path {
+pub enum Via {
     /// Straight from the commit of its writer.
     Hot,
     /// By the poller.
     Cold,
 }
 
-impl Path {
+impl Via {
     /// The name in logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -34,7 +34,7 @@ pub struct Delivery {
     /// Which claim it came with; events of one claim share the number.
     pub batch: u64,
     /// Which way it came.
-    pub path: Path,
+    pub via: Via,
     /// Deferrals so far.
     pub deferrals: u32,
     /// When it expires, by this process's own monotonic clock; `None` for never.
@@ -46,14 +46,14 @@ pub struct Delivery {
     /// Says that it is the one of its aggregate that may be delivered; `None` where order is not asked for.
     pub turn: Option<Box<Turn>>,
     /// Says that there is a place for it with its listener; `None` until it was given one, and where calls are not bounded.
-    pub place: Option<Place>,
+    pub place: Option<CallPlace>,
 }
 
 impl Delivery {
     /// A delivery that was never deferred and never expires.
     #[must_use]
-    pub fn new(event: Arc<Event>, mark: Mark, path: Path, batch: u64) -> Self {
-        Self { event, batch, path, deferrals: 0, expires: None, alone: false, mark, turn: None, place: None }
+    pub fn new(event: Arc<Event>, mark: Mark, via: Via, batch: u64) -> Self {
+        Self { event, batch, via, deferrals: 0, expires: None, alone: false, mark, turn: None, place: None }
     }
 
     /// The same, with the time after which nobody wants it any more: so long after `from`, if at all.

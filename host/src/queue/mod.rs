@@ -4,26 +4,26 @@
 
 mod at_work;
 mod batches;
+mod calls;
 mod delivery;
 mod in_flight;
-mod lines;
-mod places;
+mod key_queues;
 mod reserved;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use places::Places;
+use calls::CallQueues;
 use tokio::sync::Notify;
 
 pub(crate) use at_work::{AtWork, Work};
 pub(crate) use batches::Batches;
-pub use delivery::{Delivery, Path};
+pub(crate) use calls::Admitted;
+pub use calls::CallPlace;
+pub use delivery::{Delivery, Via};
 pub use in_flight::{InFlight, Mark};
-pub use lines::Turn;
-pub(crate) use lines::{Admission, Key, LineLimits, Lines, key};
-pub(crate) use places::Admitted;
-pub use places::Place;
+pub use key_queues::Turn;
+pub(crate) use key_queues::{Admission, Key, KeyQueueLimits, KeyQueues, key};
 pub(crate) use reserved::Reserved;
 
 use crate::units::ByteSize;
@@ -46,10 +46,10 @@ impl Default for QueueLimits {
 }
 
 impl QueueLimits {
-    fn count(self, path: Path) -> usize {
-        match path {
-            Path::Hot => self.hot,
-            Path::Cold => self.cold,
+    fn count(self, via: Via) -> usize {
+        match via {
+            Via::Hot => self.hot,
+            Via::Cold => self.cold,
         }
     }
 }
@@ -72,7 +72,7 @@ struct Sides {
     closed: bool,
     waiting: usize,
     /// Events that wait for a place with their listener, or have been given one.
-    places: Places,
+    places: CallQueues,
     /// Whether the last event taken was one that had been given a place.
     placed: bool,
 }
@@ -118,13 +118,13 @@ impl Queue {
     }
 
     /// Puts events at the end of their side, in order. Those that find no room, or come after the closing, are given back.
-    pub fn push(&self, path: Path, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
+    pub fn push(&self, via: Via, deliveries: impl IntoIterator<Item = Delivery>) -> Vec<Delivery> {
         let mut refused = Vec::new();
         let mut sides = self.lock();
         let closed = sides.closed;
-        let (side, count) = match path {
-            Path::Hot => (&mut sides.hot, self.limits.hot),
-            Path::Cold => (&mut sides.cold, self.limits.cold),
+        let (side, count) = match via {
+            Via::Hot => (&mut sides.hot, self.limits.hot),
+            Via::Cold => (&mut sides.cold, self.limits.cold),
         };
         let mut pushed = 0;
         for delivery in deliveries {
@@ -179,7 +179,7 @@ impl Queue {
                 }
                 sides.waiting += 1;
             }
-            let _waiting = Waiting(self);
+            let _waiting = Idle(self);
             filled.await;
         }
     }
@@ -196,19 +196,19 @@ impl Queue {
     /// How many more cold events, and how many bytes of them, would find room.
     #[must_use]
     pub fn cold_room(&self) -> (usize, usize) {
-        self.room(Path::Cold)
+        self.room(Via::Cold)
     }
 
     /// How many more hot events would find room now.
     #[must_use]
     pub fn hot_room(&self) -> usize {
-        self.room(Path::Hot).0
+        self.room(Via::Hot).0
     }
 
-    fn room(&self, path: Path) -> (usize, usize) {
+    fn room(&self, via: Via) -> (usize, usize) {
         let sides = self.lock();
-        let (count, bytes) = sides.load(path, self.limits);
-        let (most, most_bytes) = (self.limits.count(path), self.limits.bytes.as_usize());
+        let (count, bytes) = sides.load(via, self.limits);
+        let (most, most_bytes) = (self.limits.count(via), self.limits.bytes.as_usize());
         // A single event larger than all of the room still gets in: otherwise it never would.
         if sides.closed || count >= most || (bytes >= most_bytes && count > 0) {
             return (0, 0);
@@ -230,7 +230,7 @@ impl Queue {
             taken.as_mut().enable();
             {
                 let sides = self.lock();
-                let (count, bytes) = sides.load(Path::Cold, self.limits);
+                let (count, bytes) = sides.load(Via::Cold, self.limits);
                 if sides.closed || count == 0 || (count <= self.limits.cold / 2 && bytes <= self.limits.bytes.as_usize() / 2) {
                     return;
                 }
@@ -244,7 +244,7 @@ impl Queue {
     pub fn depth(&self) -> (usize, usize) {
         let sides = self.lock();
         let places = &sides.places;
-        (sides.hot.deliveries.len() + places.depth(Path::Hot), sides.cold.deliveries.len() + places.depth(Path::Cold))
+        (sides.hot.deliveries.len() + places.depth(Via::Hot), sides.cold.deliveries.len() + places.depth(Via::Cold))
     }
 
     /// Takes no more events; those queued can still be taken.
@@ -272,13 +272,13 @@ impl Sides {
         self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty() && self.places.ready.is_empty()
     }
 
-    /// How much of the room for events of this path is used up, by number and by bytes.
-    fn load(&self, path: Path, limits: QueueLimits) -> (usize, usize) {
-        let side = match path {
-            Path::Hot => &self.hot,
-            Path::Cold => &self.cold,
+    /// How much of the room for events that come this way is used up, by number and by bytes.
+    fn load(&self, via: Via, limits: QueueLimits) -> (usize, usize) {
+        let side = match via {
+            Via::Hot => &self.hot,
+            Via::Cold => &self.cold,
         };
-        let (count, bytes) = self.places.charged(path, limits);
+        let (count, bytes) = self.places.charged(via, limits);
         (side.deliveries.len() + side.reserved + count, side.bytes + side.reserved_bytes + bytes)
     }
 
@@ -302,9 +302,9 @@ impl Sides {
 }
 
 /// Counts a waiting worker as long as it waits, also when its wait is cut off.
-struct Waiting<'a>(&'a Queue);
+struct Idle<'a>(&'a Queue);
 
-impl Drop for Waiting<'_> {
+impl Drop for Idle<'_> {
     fn drop(&mut self) {
         self.0.lock().waiting -= 1;
     }
@@ -320,13 +320,13 @@ mod tests {
     use super::*;
     use crate::event::{Envelope, Event};
 
-    fn deliveries(path: Path, count: usize, payload_bytes: usize) -> Vec<Delivery> {
+    fn deliveries(via: Via, count: usize, payload_bytes: usize) -> Vec<Delivery> {
         let in_flight = Arc::new(InFlight::default());
         (0..count)
             .map(|_| {
                 let envelope = Envelope::new("X").bytes("a/b", vec![0; payload_bytes]).expect("valid");
                 let mark = in_flight.mark(envelope.id(), None, Duration::from_secs(30)).expect("new");
-                Delivery::new(Arc::new(Event::of(envelope).build()), mark, path, 0)
+                Delivery::new(Arc::new(Event::of(envelope).build()), mark, via, 0)
             })
             .collect()
     }
@@ -334,19 +334,19 @@ mod tests {
     #[test]
     fn two_hot_events_are_taken_for_each_cold_one_while_both_wait() {
         let queue = Queue::new(QueueLimits::default());
-        assert!(queue.push(Path::Hot, deliveries(Path::Hot, 6, 1)).is_empty());
-        assert!(queue.push(Path::Cold, deliveries(Path::Cold, 5, 1)).is_empty());
-        let order: String = queue.drain().iter().map(|delivery| if delivery.path == Path::Hot { 'h' } else { 'c' }).collect();
+        assert!(queue.push(Via::Hot, deliveries(Via::Hot, 6, 1)).is_empty());
+        assert!(queue.push(Via::Cold, deliveries(Via::Cold, 5, 1)).is_empty());
+        let order: String = queue.drain().iter().map(|delivery| if delivery.via == Via::Hot { 'h' } else { 'c' }).collect();
         assert_eq!(order, "hhchhchhccc");
     }
 
     #[test]
     fn what_finds_no_room_is_given_back() {
         let queue = Queue::new(QueueLimits { hot: 2, cold: 2, bytes: ByteSize::kib(10) });
-        assert_eq!(queue.push(Path::Hot, deliveries(Path::Hot, 3, 1)).len(), 1, "by count");
-        assert_eq!(queue.push(Path::Cold, deliveries(Path::Cold, 2, 20_000)).len(), 1, "by bytes, but never none");
+        assert_eq!(queue.push(Via::Hot, deliveries(Via::Hot, 3, 1)).len(), 1, "by count");
+        assert_eq!(queue.push(Via::Cold, deliveries(Via::Cold, 2, 20_000)).len(), 1, "by bytes, but never none");
         queue.close();
-        assert_eq!(queue.push(Path::Hot, deliveries(Path::Hot, 1, 1)).len(), 1, "after the closing");
+        assert_eq!(queue.push(Via::Hot, deliveries(Via::Hot, 1, 1)).len(), 1, "after the closing");
     }
 
     #[test]
@@ -354,10 +354,10 @@ mod tests {
         let queue = Queue::new(QueueLimits { hot: 1, cold: 4, bytes: ByteSize::kib(10) });
         let waits = || queue.cold_half_empty().now_or_never().is_none();
         assert!(!waits(), "empty");
-        assert!(queue.push(Path::Cold, deliveries(Path::Cold, 1, 20_000)).is_empty());
+        assert!(queue.push(Via::Cold, deliveries(Via::Cold, 1, 20_000)).is_empty());
         assert!(waits(), "one event with all the bytes");
         queue.try_take();
-        assert!(queue.push(Path::Cold, deliveries(Path::Cold, 3, 1)).is_empty());
+        assert!(queue.push(Via::Cold, deliveries(Via::Cold, 3, 1)).is_empty());
         assert!(waits(), "three of four");
         queue.try_take();
         assert!(!waits(), "two of four");
@@ -396,15 +396,15 @@ mod tests {
         }
 
         waiting(&queue, 4).await;
-        assert!(queue.push(Path::Hot, deliveries(Path::Hot, 4, 1)).is_empty());
+        assert!(queue.push(Via::Hot, deliveries(Via::Hot, 4, 1)).is_empty());
         in_time("four hot events at once wake four workers", all_have_one.wait()).await;
         waiting(&queue, 4).await;
-        for delivery in deliveries(Path::Cold, 4, 1) {
-            assert!(queue.push(Path::Cold, [delivery]).is_empty());
+        for delivery in deliveries(Via::Cold, 4, 1) {
+            assert!(queue.push(Via::Cold, [delivery]).is_empty());
         }
         in_time("four cold events one by one wake four workers", all_have_one.wait()).await;
         waiting(&queue, 4).await;
-        for delivery in deliveries(Path::Cold, 4, 1) {
+        for delivery in deliveries(Via::Cold, 4, 1) {
             assert!(queue.push_claimed(delivery).is_none());
         }
         in_time("four events whose turn has come wake four workers", all_have_one.wait()).await;
@@ -418,14 +418,14 @@ mod tests {
     #[tokio::test]
     async fn what_is_queued_at_the_closing_is_taken_and_nothing_comes_after_it() {
         let queue = Queue::new(QueueLimits::default());
-        assert!(queue.push(Path::Hot, deliveries(Path::Hot, 1, 1)).is_empty());
-        assert!(queue.push_claimed(deliveries(Path::Cold, 1, 1).remove(0)).is_none());
+        assert!(queue.push(Via::Hot, deliveries(Via::Hot, 1, 1)).is_empty());
+        assert!(queue.push_claimed(deliveries(Via::Cold, 1, 1).remove(0)).is_none());
         assert_eq!((queue.depth(), queue.hot_room()), ((1, 1), 999));
         assert_eq!(queue.cold_room().0, 999);
 
         queue.close();
 
-        assert!(queue.push_claimed(deliveries(Path::Cold, 1, 1).remove(0)).is_some(), "given back");
+        assert!(queue.push_claimed(deliveries(Via::Cold, 1, 1).remove(0)).is_some(), "given back");
         assert_eq!((queue.cold_room(), queue.hot_room()), ((0, 0), 0));
         for left in [true, true, false] {
             assert_eq!(in_time("an answer", queue.take()).await.is_some(), left);
@@ -445,7 +445,7 @@ mod tests {
         waiting(&queue, 2).await;
 
         // On one thread no worker runs between the two.
-        assert!(queue.push(Path::Hot, deliveries(Path::Hot, 1, 1)).is_empty());
+        assert!(queue.push(Via::Hot, deliveries(Via::Hot, 1, 1)).is_empty());
         cut_off.abort();
 
         assert!(in_time("the other one takes the event", other).await.expect("no panic"));

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{Delivery, Path, Queue, Side};
+use super::{Delivery, Queue, Side, Via};
 
 /// Room in the hot queue, kept until it is used or dropped.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ impl Queue {
         let (mut events, mut reserved_bytes) = (0, 0);
         let mut sides = self.lock();
         if !sides.closed {
-            let (charged, charged_bytes) = sides.places.charged(Path::Hot, self.limits);
+            let (charged, charged_bytes) = sides.places.charged(Via::Hot, self.limits);
             let most = self.limits.hot.saturating_sub(charged);
             let most_bytes = self.limits.bytes.as_usize().saturating_sub(charged_bytes);
             for bytes in sizes {
@@ -102,7 +102,7 @@ mod tests {
         let envelope = Envelope::new("X").json(&1).expect("valid");
         let in_flight = Arc::new(InFlight::default());
         let mark = in_flight.mark(envelope.id(), None, Duration::from_secs(30)).expect("new");
-        Delivery::new(Arc::new(Event::of(envelope).build()), mark, Path::Hot, 0)
+        Delivery::new(Arc::new(Event::of(envelope).build()), mark, Via::Hot, 0)
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
         let second = queue.reserve([1; 6].into_iter());
 
         assert_eq!((first.events(), second.events(), queue.hot_room()), (6, 4, 0));
-        assert_eq!(queue.push(Path::Hot, [delivery()]).len(), 1, "what is kept is not there for others");
+        assert_eq!(queue.push(Via::Hot, [delivery()]).len(), 1, "what is kept is not there for others");
         drop(first);
         assert_eq!((queue.hot_room(), queue.reserve([1; 9].into_iter()).events()), (6, 6));
     }

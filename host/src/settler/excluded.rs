@@ -18,14 +18,14 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// An event that waits for its next attempt.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct Resting {
     delivery: Delivery,
     after: Duration,
     /// Its place in the hot queue. It bounds how many events may wait here.
     room: Reserved,
 }
 
-impl Waiting {
+impl Resting {
     /// `None` when there is no further attempt.
     pub(super) fn of(delivery: Delivery, settlement: Settlement, queue: &Arc<Queue>) -> Option<Self> {
         let event = delivery.event.clone();
@@ -71,11 +71,11 @@ fn lost(delivery: &Delivery) {
 
 /// Lets events wait, and brings them back into the hot queue, until the host is stopped.
 pub(super) async fn wait(
-    mut excluded: mpsc::UnboundedReceiver<Waiting>,
+    mut excluded: mpsc::UnboundedReceiver<Resting>,
     queue: Arc<Queue>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut resting: BTreeMap<(Instant, u64), Waiting> = BTreeMap::new();
+    let mut resting: BTreeMap<(Instant, u64), Resting> = BTreeMap::new();
     let mut number = 0;
     loop {
         let next = resting.first_key_value().map(|((at, _), _)| *at);
@@ -99,5 +99,5 @@ pub(super) async fn wait(
     while let Ok(waiting) = excluded.try_recv() {
         waiting.lost();
     }
-    resting.into_values().for_each(Waiting::lost);
+    resting.into_values().for_each(Resting::lost);
 }

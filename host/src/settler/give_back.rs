@@ -27,7 +27,7 @@ pub(crate) struct Unused {
     pub(crate) ids: Vec<EventId>,
     /// When the claims have ended: then anybody may take the rows.
     pub(crate) until: Instant,
-    /// The room that was kept for them in the hot queue. It bounds how many claims may wait here.
+    /// The room that was held for them in the hot queue. It bounds how many claims may wait here.
     pub(crate) _room: Reserved,
 }
 
@@ -63,7 +63,7 @@ impl Settler {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(error = %crate::chain(&error), "claims could not be given back; trying again until they end");
+                        tracing::warn!(error = %crate::chain::chain(&error), "claims could not be given back; trying again until they end");
                     }
                 }
             }
@@ -97,7 +97,7 @@ impl Settler {
             }
             waiting.retain(|unused| !unused.ids.is_empty());
             self.wake.now();
-            self.bell.ring();
+            self.notifier.notify();
         }
         result
     }

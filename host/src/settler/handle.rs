@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::excluded::Waiting;
+use super::completion::Completion;
+use super::excluded::Resting;
 use super::give_back::Unused;
-use super::outgoing::Outgoing;
 use crate::event::Fence;
 use crate::metrics::Metrics;
 use crate::queue::{Delivery, Queue};
@@ -15,11 +15,11 @@ use crate::store::Settlement;
 /// Where outcomes are sent.
 #[derive(Clone, Debug)]
 pub(crate) struct SettlerHandle {
-    pub(super) outgoing: mpsc::Sender<Outgoing>,
+    pub(super) completions: mpsc::Sender<Completion>,
     /// Bounded by the room in the hot queue that each claim keeps.
     pub(super) unused: mpsc::UnboundedSender<Unused>,
     /// Bounded by the room in the hot queue that each event keeps.
-    pub(super) excluded: mpsc::UnboundedSender<Waiting>,
+    pub(super) excluded: mpsc::UnboundedSender<Resting>,
     pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) keeps: Keeps,
@@ -50,14 +50,14 @@ impl SettlerHandle {
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
         if delivery.fence().is_none() {
-            if let Some(waiting) = Waiting::of(delivery, settlement, &self.queue)
+            if let Some(waiting) = Resting::of(delivery, settlement, &self.queue)
                 && let Err(unsent) = self.excluded.send(waiting)
             {
                 unsent.0.lost();
             }
-        } else if let Some(outgoing) = Outgoing::of(delivery, settlement) {
+        } else if let Some(completions) = Completion::of(delivery, settlement) {
             // Fails only when the settler is gone; then the claim ends with its lease.
-            let _ = self.outgoing.send(outgoing).await;
+            let _ = self.completions.send(completions).await;
         }
     }
 
@@ -71,7 +71,7 @@ impl SettlerHandle {
     pub(crate) async fn send_claim(&self, fence: Fence, settlement: Settlement) {
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
-        let _ = self.outgoing.send(Outgoing::claim(fence, settlement)).await;
+        let _ = self.completions.send(Completion::claim(fence, settlement)).await;
     }
 }
 

@@ -1,13 +1,13 @@
 //! Writes outcomes in batches: one statement for each event is thirty times slower.
 //!
 //! A batch goes out when it is full, when nobody is with a listener any more, or a moment after its first outcome. The marks
-//! of its events are let go after the commit. When the database fails, the outcome is kept and tried again: the listener has
+//! of its events are let go after the commit. When the database fails, the outcome is held and tried again: the listener has
 //! done its work, and must not do it twice for our own error.
 
+mod completion;
 mod excluded;
 mod give_back;
 mod handle;
-mod outgoing;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use completion::{Batch, Completion};
 pub(crate) use give_back::Unused;
 pub(crate) use handle::{Keeps, SettlerHandle};
-use outgoing::{Batch, Outgoing};
 
-use crate::bell::Bell;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, Queue, Turn};
 use crate::store::{Settled, Settlement, Store, StoreError};
@@ -44,7 +44,7 @@ pub(crate) struct Settler {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) wake: Arc<Wake>,
     /// For parked events, which another node may have a listener for.
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) notifier: Arc<Notifier>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) keeps: Keeps,
@@ -68,11 +68,11 @@ pub(crate) struct Settler {
 impl Settler {
     /// Starts the settler. Once stopped, it takes no more outcomes and ends when everything is written.
     pub(crate) fn start(self, stopped: watch::Receiver<bool>, health: &Health) -> (SettlerHandle, JoinHandle<()>) {
-        let (outgoing, to_write) = mpsc::channel(WAITING);
+        let (completions, to_write) = mpsc::channel(WAITING);
         let (unused, to_give_back) = mpsc::unbounded_channel();
         let (excluded, to_wait) = mpsc::unbounded_channel();
         let (queue, metrics) = (self.queue.clone(), self.metrics.clone());
-        let handle = SettlerHandle { outgoing, unused, excluded, queue: queue.clone(), metrics, keeps: self.keeps };
+        let handle = SettlerHandle { completions, unused, excluded, queue: queue.clone(), metrics, keeps: self.keeps };
         let waiting = excluded::wait(to_wait, queue, stopped.clone());
         let running = async move {
             tokio::join!(self.write_all(to_write, stopped.clone()), self.give_back(to_give_back, stopped), waiting);
@@ -80,11 +80,11 @@ impl Settler {
         (handle, tokio::spawn(health.clone().watched("settler", running)))
     }
 
-    async fn write_all(&self, outgoing: mpsc::Receiver<Outgoing>, stopped: watch::Receiver<bool>) {
-        let outgoing = Mutex::new(outgoing);
+    async fn write_all(&self, completions: mpsc::Receiver<Completion>, stopped: watch::Receiver<bool>) {
+        let completions = Mutex::new(completions);
         let (locked, apart) = mpsc::unbounded_channel();
         let writers = async {
-            join_all((0..AT_ONCE).map(|_| self.write_batches(&outgoing, &locked, stopped.clone()))).await;
+            join_all((0..AT_ONCE).map(|_| self.write_batches(&completions, &locked, stopped.clone()))).await;
             drop(locked);
         };
         tokio::join!(writers, self.write_locked(apart));
@@ -93,25 +93,25 @@ impl Settler {
     /// Gathers a batch and writes it, again and again; only one gathers at a time.
     async fn write_batches(
         &self,
-        outgoing: &Mutex<mpsc::Receiver<Outgoing>>,
-        locked: &mpsc::UnboundedSender<Outgoing>,
+        completions: &Mutex<mpsc::Receiver<Completion>>,
+        locked: &mpsc::UnboundedSender<Completion>,
         mut stopped: watch::Receiver<bool>,
     ) {
         let mut batch = Batch::with_capacity(self.batch_size);
         let mut received = Vec::with_capacity(self.batch_size);
         loop {
-            let mut outgoing = outgoing.lock().await;
+            let mut completions = completions.lock().await;
             let count = tokio::select! {
                 biased;
-                count = outgoing.recv_many(&mut received, self.batch_size) => count,
+                count = completions.recv_many(&mut received, self.batch_size) => count,
                 // What was sent before the closing is still received.
-                _ = stopped.wait_for(|stopped| *stopped), if !outgoing.is_closed() => { outgoing.close(); continue }
+                _ = stopped.wait_for(|stopped| *stopped), if !completions.is_closed() => { completions.close(); continue }
             };
             if count == 0 {
                 return;
             }
-            self.fill(&mut outgoing, &mut received).await;
-            drop(outgoing);
+            self.fill(&mut completions, &mut received).await;
+            drop(completions);
             for one in self.store_all(&mut received, &mut batch).await {
                 // Fails only when the patience at a stop has ended; then the claim ends with its lease.
                 let _ = locked.send(one);
@@ -121,7 +121,7 @@ impl Settler {
 
     /// Writes the outcomes of events whose rows somebody else has locked, when he lets them go. Nobody can claim them before, so
     /// there is no hurry, and no end while the host runs.
-    async fn write_locked(&self, mut apart: mpsc::UnboundedReceiver<Outgoing>) {
+    async fn write_locked(&self, mut apart: mpsc::UnboundedReceiver<Completion>) {
         let mut batch = Batch::with_capacity(self.batch_size);
         let mut waiting = Vec::new();
         while apart.recv_many(&mut waiting, WAITING).await > 0 {
@@ -135,7 +135,7 @@ impl Settler {
                     return;
                 }
                 let Ok(locked) = self.locked(waiting.iter().map(|one| &one.settled)).await else { continue };
-                let mut free: Vec<Outgoing> =
+                let mut free: Vec<Completion> =
                     waiting.extract_if(.., |one| !locked.contains(&one.settled.fence.sequence)).collect();
                 waiting.extend(self.store_all(&mut free, &mut batch).await);
             }
@@ -151,28 +151,28 @@ impl Settler {
     }
 
     /// Stores outcomes, and what follows from them for the lines of their events. Returns those that wait for locked rows.
-    async fn store_all(&self, outgoing: &mut Vec<Outgoing>, batch: &mut Batch) -> Vec<Outgoing> {
+    async fn store_all(&self, completions: &mut Vec<Completion>, batch: &mut Batch) -> Vec<Completion> {
         let mut apart = Vec::new();
-        while !outgoing.is_empty() {
-            batch.extend(outgoing.drain(..));
+        while !completions.is_empty() {
+            batch.extend(completions.drain(..));
             let stored = self.write(batch, &mut apart).await;
-            self.conclude(batch, stored, outgoing);
+            self.conclude(batch, stored, completions);
         }
         apart
     }
 
     /// What follows from a batch that was stored, with so many outcomes fenced off, or given up (`None`).
-    fn conclude(&self, batch: &mut Batch, stored: Option<u64>, follows: &mut Vec<Outgoing>) {
+    fn conclude(&self, batch: &mut Batch, stored: Option<u64>, follows: &mut Vec<Completion>) {
         if stored.is_some() {
             self.note_aside(batch);
             log_dead(batch);
             wake_for(&self.wake, &batch.settled);
             if batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. })) {
-                self.bell.ring();
+                self.notifier.notify();
             }
         }
-        for (settled, kept) in batch.settled.drain(..).zip(batch.kept.drain(..)) {
-            if let Some(turn) = kept.turn {
+        for (settled, held) in batch.settled.drain(..).zip(batch.held.drain(..)) {
+            if let Some(turn) = held.turn {
                 // Which outcome was fenced off is not told: then none of the batch counts as known.
                 let known = (stored == Some(0)).then_some(&settled.settlement);
                 self.end_turn(*turn, known, follows);
@@ -182,36 +182,36 @@ impl Settler {
 
     fn note_aside(&self, batch: &Batch) {
         let Some(order) = &self.order else { return };
-        for (settled, kept) in batch.settled.iter().zip(&batch.kept) {
+        for (settled, held) in batch.settled.iter().zip(&batch.held) {
             if let Settlement::Behind { sequence } = settled.settlement {
-                order.set_aside(kept.event.as_deref(), sequence);
+                order.set_aside(held.event.as_deref(), sequence);
                 self.wake.now();
             }
         }
     }
 
     /// Lets the next of the line start, or sets all who wait aside.
-    fn end_turn(&self, turn: Turn, settlement: Option<&Settlement>, batch: &mut Vec<Outgoing>) {
+    fn end_turn(&self, turn: Turn, settlement: Option<&Settlement>, batch: &mut Vec<Completion>) {
         let Some(order) = &self.order else { return };
         let next = order.end(turn, settlement);
         if next.opens {
             self.wake.now();
         }
-        batch.extend(next.aside.into_iter().filter_map(|(waiting, settlement)| Outgoing::of(waiting, settlement)));
+        batch.extend(next.aside.into_iter().filter_map(|(waiting, settlement)| Completion::of(waiting, settlement)));
         if let Some(refused) = next.start.and_then(|next| self.queue.push_claimed(next)) {
-            batch.extend(Outgoing::of(refused, Settlement::Released { after: Duration::ZERO }));
+            batch.extend(Completion::of(refused, Settlement::Released { after: Duration::ZERO }));
         }
     }
 
     /// Waits a moment for more, unless the batch is full or nobody is at work on more.
-    async fn fill(&self, outgoing: &mut mpsc::Receiver<Outgoing>, batch: &mut Vec<Outgoing>) {
+    async fn fill(&self, completions: &mut mpsc::Receiver<Completion>, batch: &mut Vec<Completion>) {
         let until = tokio::time::Instant::now() + self.delay;
         while batch.len() < self.batch_size {
             let nobody_at_work = self.at_work.is_empty() && self.queue.depth() == (0, 0);
-            if nobody_at_work && outgoing.is_empty() {
+            if nobody_at_work && completions.is_empty() {
                 return;
             }
-            match tokio::time::timeout_at(until, outgoing.recv_many(batch, self.batch_size - batch.len())).await {
+            match tokio::time::timeout_at(until, completions.recv_many(batch, self.batch_size - batch.len())).await {
                 Ok(received) if received > 0 => {}
                 _ => return,
             }
@@ -220,7 +220,7 @@ impl Settler {
 
     /// Writes until it is written, or until patience ends and somebody else delivers: `None` when it was given up, else how many
     /// outcomes were fenced off. Outcomes that wait for locked rows are moved to `apart`: they must not hold up the others.
-    async fn write(&self, batch: &mut Batch, apart: &mut Vec<Outgoing>) -> Option<u64> {
+    async fn write(&self, batch: &mut Batch, apart: &mut Vec<Completion>) -> Option<u64> {
         // A database that let a whole stop pass is not waited for again for every batch.
         if self.gave_up.load(Ordering::Relaxed) {
             return None;
@@ -250,7 +250,7 @@ impl Settler {
                     }
                     // Said once, by the first batch that fails and the last that gets through.
                     if !std::mem::replace(&mut failed, true) && self.failing.fetch_add(1, Ordering::Relaxed) == 0 {
-                        tracing::error!(events = batch.settled.len(), error = %crate::chain(&error), "outcomes could not be stored; trying again");
+                        tracing::error!(events = batch.settled.len(), error = %crate::chain::chain(&error), "outcomes could not be stored; trying again");
                     }
                 }
             }
@@ -275,7 +275,7 @@ impl Settler {
     }
 
     /// Moves those out of a batch that wait for locked rows. False when there are none.
-    async fn set_apart(&self, batch: &mut Batch, apart: &mut Vec<Outgoing>) -> bool {
+    async fn set_apart(&self, batch: &mut Batch, apart: &mut Vec<Completion>) -> bool {
         let Ok(locked) = self.locked(batch.settled.iter()).await else { return false };
         let Some(first) = locked.iter().min() else { return false };
         tracing::warn!(
@@ -289,8 +289,8 @@ impl Settler {
 }
 
 fn log_dead(batch: &Batch) {
-    for (settled, kept) in batch.settled.iter().zip(&batch.kept) {
-        if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &kept.event) {
+    for (settled, held) in batch.settled.iter().zip(&batch.held) {
+        if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &held.event) {
             let error: String = error.chars().take(500).collect();
             tracing::error!(event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error, "an event is dead");
         }

@@ -33,7 +33,7 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// Who.
     pub actor: String,
-    /// What: `replay`, `hasten`, `discard`, `skip`, `pause`, `resume`, `purge`.
+    /// What: `replay`, `retry_now`, `discard`, `skip`, `pause`, `resume`, `purge`.
     pub action: String,
     /// To what: an event's id, a route, or a filter.
     pub selector: serde_json::Value,

@@ -19,7 +19,7 @@ pub struct ClaimRequest {
     /// Leave alone what was inserted within this span; zero for nothing.
     pub skip_recent: Duration,
     /// Where order is kept; `None` for any event, without looking at others.
-    pub line: Option<LineRequest>,
+    pub order: Option<ClaimOrder>,
 }
 
 /// An event that is ours until its lease ends.
@@ -43,7 +43,7 @@ pub struct Claimed {
     pub expires_in: Option<Duration>,
     /// The `seq` of an earlier event of its line that it waits for, as they stood before the claim: the last one, this batch's
     /// included. Where others than the owner hold any, a store may name one of those instead. `None` when it is the first of its
-    /// line, stands in none, or was not claimed by [`ClaimRequest::line`].
+    /// line, stands in none, or was not claimed by [`ClaimRequest::order`].
     pub behind: Option<u64>,
 }
 
@@ -86,17 +86,17 @@ pub struct Renewed {
 
 /// Claims that keep an order.
 #[derive(Clone, Debug)]
-pub enum LineRequest {
+pub enum ClaimOrder {
     /// A line for each aggregate: any due event, those that have been due longest first.
     ByAggregate {
-        /// Only events of these lanes, and of these only lanes that the owner holds by the database's clock.
-        lanes: Vec<u16>,
+        /// Only events of these partitions, and of these only partitions that the owner holds by the database's clock.
+        partitions: Vec<u16>,
         /// Which earlier events of its aggregate are looked for.
         waits_for: WaitsFor,
     },
     /// One line of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come,
     /// up to one that cannot be claimed (another owner holds it, it was deferred, it is parked). Nothing unless the owner holds
-    /// lane 0 by the database's clock.
+    /// partition 0 by the database's clock.
     OneForAll {
         /// The `seq` of events that the owner has in hand already: those behind them may be claimed.
         held: Vec<u64>,

@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::event::OwnerId;
 use crate::time::Timestamp;
 
-/// How many lanes the aggregates are spread over: the most nodes that can share the work of order by aggregate.
-pub const LANES: u16 = 256;
+/// How many partitions the aggregates are spread over: the most nodes that can share the work of order by aggregate.
+pub const PARTITIONS: u16 = 256;
 
 /// A host, as it tells the others of itself.
 #[derive(Clone, Debug)]
@@ -38,6 +38,6 @@ pub struct NodeRecord {
     pub alive_until: Timestamp,
     /// Whether that is still to come.
     pub alive: bool,
-    /// How many lanes it holds.
-    pub lanes: u16,
+    /// How many partitions it holds.
+    pub partitions: u16,
 }

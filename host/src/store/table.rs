@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(table.sql("SELECT 1 FROM outbox_event").as_str(), "SELECT 1 FROM shop");
         assert!(table.clone().in_schema("a.b").is_err());
         let table = table.in_schema("billing").expect("valid");
-        assert_eq!(table.sql("SELECT 1 FROM outbox_event_lane").as_str(), "SELECT 1 FROM billing.shop_lane");
+        assert_eq!(table.sql("SELECT 1 FROM outbox_event_partition").as_str(), "SELECT 1 FROM billing.shop_partition");
         assert_eq!((table.as_str(), table.schema(), table.to_string().as_str()), ("shop", Some("billing"), "billing.shop"));
     }
 }

@@ -7,13 +7,13 @@ use futures_util::future::BoxFuture;
 
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
-use super::ending::{Ended, explain};
+use super::call_error::{CallError, explain};
 use super::engine::KeptPlace;
 use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
 use super::manifest::Isolation;
 use super::plugin::{Instance, Plugin};
-use super::seats::Seats;
 use super::text::keepable;
+use super::warm::WarmInstances;
 use crate::event::Event;
 use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Visit};
 
@@ -23,21 +23,21 @@ const NO_SLOT: Duration = Duration::from_millis(100);
 /// A plugin as the listener of one route.
 pub(super) struct PluginListener {
     plugin: Arc<Plugin>,
-    seats: Seats,
+    warm: WarmInstances,
 }
 
 impl PluginListener {
     pub(super) fn new(plugin: Arc<Plugin>) -> Self {
-        let seats = match plugin.isolation() {
-            Isolation::Event => Seats::new(0),
-            Isolation::Batch | Isolation::Worker { .. } => Seats::new(plugin.linked.engine.workers),
+        let warm = match plugin.isolation() {
+            Isolation::Event => WarmInstances::new(0),
+            Isolation::Batch | Isolation::Worker { .. } => WarmInstances::new(plugin.linked.engine.workers),
         };
-        Self { plugin, seats }
+        Self { plugin, warm }
     }
 
     /// Drops kept instances that nobody came for.
     pub(super) fn sweep(&self, idle: Duration) {
-        self.seats.sweep(idle);
+        self.warm.sweep(idle);
     }
 }
 
@@ -63,7 +63,7 @@ impl Listener for PluginListener {
 impl PluginListener {
     async fn visit(&self, visit: &Visit<'_>) -> Outcome {
         let linked = &self.plugin.linked;
-        let (mut instance, calls, place) = match self.seats.take(visit, self.plugin.isolation()) {
+        let (mut instance, calls, place) = match self.warm.take(visit, self.plugin.isolation()) {
             Some(kept) => {
                 let (instance, calls, place) = kept.into_parts();
                 (instance, calls, Some(place))
@@ -95,14 +95,14 @@ impl PluginListener {
             return;
         }
         if let Some(place) = place.or_else(|| self.plugin.linked.engine.keep()) {
-            self.seats.put(visit, instance, calls, place);
+            self.warm.put(visit, instance, calls, place);
         }
     }
 
     fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<super::capability::State>) -> Outcome {
         match explain(error, store, &self.plugin.manifest.limits, &self.plugin.linked.identity.name) {
-            Ended::NoSlot => Outcome::Busy { after: NO_SLOT },
-            Ended::Broken(failure) => Outcome::Failed(failure),
+            CallError::NoSlot => Outcome::Busy { after: NO_SLOT },
+            CallError::Broken(failure) => Outcome::Failed(failure),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::error::LoadError;
 use super::file::{Bytes, Stamp, open, stamp};
 use super::manifest::Manifest;
-use super::references::Place;
+use super::references::Origin;
 
 const MAX_MANIFEST_BYTES: u64 = 256 << 10;
 /// A file that nobody wrote to for so long is complete.
@@ -92,23 +92,23 @@ pub(super) fn settle(found: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Pair
 
 /// A manifest, where it stands, and the text it came from, which tells whether it changed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Written {
-    pub(super) place: Place,
+pub(super) struct ManifestFile {
+    pub(super) place: Origin,
     pub(super) text: String,
     pub(super) manifest: Result<Manifest, String>,
 }
 
-impl Written {
+impl ManifestFile {
     /// A manifest of the host's own configuration.
     pub(super) fn by_host(manifest: Manifest) -> Self {
-        Self { place: Place::Host, text: String::new(), manifest: Ok(manifest) }
+        Self { place: Origin::Host, text: String::new(), manifest: Ok(manifest) }
     }
 
     /// Where it stands, for people.
     pub(super) fn stands(&self, file: &Path) -> String {
         match self.place {
-            Place::Host => format!("[plugins.{}]", file.file_stem().unwrap_or_default().display()),
-            Place::Beside => file.with_extension("toml").display().to_string(),
+            Origin::Host => format!("[plugins.{}]", file.file_stem().unwrap_or_default().display()),
+            Origin::Beside => file.with_extension("toml").display().to_string(),
         }
     }
 
@@ -118,29 +118,34 @@ impl Written {
     }
 
     fn beside(text: String, manifest: Result<Manifest, String>) -> Self {
-        Self { place: Place::Beside, text, manifest }
+        Self { place: Origin::Beside, text, manifest }
     }
 }
 
 /// Reads a component file, and the manifest beside it unless the host gave one, if both are still what they were. Blocks.
-pub(super) fn read(dir: &Path, file: &Path, given: Option<Manifest>, settled: &Pair) -> Result<(Bytes, Written), LoadError> {
+pub(super) fn read(
+    dir: &Path,
+    file: &Path,
+    given: Option<Manifest>,
+    settled: &Pair,
+) -> Result<(Bytes, ManifestFile), LoadError> {
     let bytes = Bytes::read(dir, file)?;
     let written = match given {
-        Some(manifest) => Written::by_host(manifest),
+        Some(manifest) => ManifestFile::by_host(manifest),
         None => manifest_beside(dir, file)?,
     };
     let now = Pair::of(file);
-    if now.component != settled.component || (written.place == Place::Beside && now.manifest != settled.manifest) {
+    if now.component != settled.component || (written.place == Origin::Beside && now.manifest != settled.manifest) {
         return Err(LoadError::Changing { file: file.to_owned() });
     }
     Ok((bytes, written))
 }
 
 /// The manifest beside a component file; the default when there is none. Blocks.
-pub(super) fn manifest_beside(dir: &Path, file: &Path) -> Result<Written, LoadError> {
+pub(super) fn manifest_beside(dir: &Path, file: &Path) -> Result<ManifestFile, LoadError> {
     let path = file.with_extension("toml");
     if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        return Ok(Written::beside(String::new(), Ok(Manifest::default())));
+        return Ok(ManifestFile::beside(String::new(), Ok(Manifest::default())));
     }
     let mut text = String::new();
     open(dir, &path)?
@@ -148,7 +153,7 @@ pub(super) fn manifest_beside(dir: &Path, file: &Path) -> Result<Written, LoadEr
         .read_to_string(&mut text)
         .map_err(|source| LoadError::Read { file: path.clone(), source })?;
     let manifest = parse(&text);
-    Ok(Written::beside(text, manifest))
+    Ok(ManifestFile::beside(text, manifest))
 }
 
 /// Neither nothing nor a part of a manifest is a manifest, though both are valid TOML.

@@ -10,17 +10,17 @@ use wasmtime::component::Component;
 use super::bindings::ListenerPre;
 use super::bindings::exports::outbox::listener::handler::Description;
 use super::cache::Cache;
+use super::call_error::{CallError, explain};
 use super::capability::Identity;
 use super::contract;
-use super::directory::Written;
-use super::ending::{Ended, explain};
+use super::directory::ManifestFile;
 use super::engine::{Engine, MAX_TABLE_ELEMENTS};
 use super::error::LoadError;
 use super::file::Bytes;
 use super::limits::INIT_FUEL;
 use super::manifest::{Limits, Manifest};
 use super::plugin::{Linked, Plugin};
-use super::references::{Place, References};
+use super::references::{Origin, References};
 use super::scan::scan;
 use super::text::keepable;
 use crate::event::Route;
@@ -49,7 +49,7 @@ pub(super) struct Loader {
 
 impl Loader {
     /// Makes a plugin of these bytes. Nothing that runs is touched.
-    pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, written: Written) -> Result<Loaded, LoadError> {
+    pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, written: ManifestFile) -> Result<Loaded, LoadError> {
         let place = written.place;
         let manifest = accepted(name, &bytes, &written)?;
         let config = self.config(name, place, &manifest)?;
@@ -86,7 +86,7 @@ impl Loader {
         self.cache.as_ref().is_some_and(|cache| cache.has(&self.engine.wasm, digest))
     }
 
-    fn config(&self, name: &str, place: Place, manifest: &Manifest) -> Result<BTreeMap<String, String>, LoadError> {
+    fn config(&self, name: &str, place: Origin, manifest: &Manifest) -> Result<BTreeMap<String, String>, LoadError> {
         let resolve = |(key, value): (&String, &String)| match self.references.text(name, place, value) {
             Ok(value) => Ok((key.clone(), value)),
             Err(reason) => Err(LoadError::Config { plugin: name.to_owned(), key: key.clone(), reason }),
@@ -117,7 +117,7 @@ impl Loader {
 }
 
 /// The manifest, if name, manifest and bytes go together.
-pub(super) fn accepted(name: &str, bytes: &Bytes, written: &Written) -> Result<Manifest, LoadError> {
+pub(super) fn accepted(name: &str, bytes: &Bytes, written: &ManifestFile) -> Result<Manifest, LoadError> {
     if !is_plugin_name(name) {
         return Err(LoadError::Name { file: bytes.file.clone() });
     }
@@ -177,8 +177,8 @@ async fn describe(file: &Path, linked: &Linked) -> Result<Description, LoadError
         let budget = Limits { fuel: INIT_FUEL, ..linked.limits };
         let name = &linked.identity.name;
         let explained = |error: &wasmtime::Error, store: &mut _| match explain(error, store, &budget, name) {
-            Ended::Broken(failure) => failed(failure.to_string()),
-            Ended::NoSlot => LoadError::NoSlot { file: file.to_owned() },
+            CallError::Broken(failure) => failed(failure.to_string()),
+            CallError::NoSlot => LoadError::NoSlot { file: file.to_owned() },
         };
         let mut instance = match linked.instantiate(linked.store(INIT_FUEL)).await {
             Ok(instance) => instance,

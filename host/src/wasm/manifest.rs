@@ -14,7 +14,7 @@ pub(super) const MAX_MEMORY: ByteSize = ByteSize::mib(256);
 
 /// One plugin's manifest. Everything has a default, so a plugin needs none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Written")]
+#[serde(try_from = "RawManifest")]
 pub struct Manifest {
     /// SHA-256 of the component, 64 hex digits in lower case: another component is held back until file and manifest match.
     /// `None` for whichever lies there.
@@ -127,7 +127,7 @@ fn max_calls() -> u32 {
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
-struct Written {
+struct RawManifest {
     digest: Option<String>,
     isolation: Isolation,
     limits: Limits,
@@ -140,12 +140,12 @@ struct Written {
     secrets: Option<serde::de::IgnoredAny>,
 }
 
-impl TryFrom<Written> for Manifest {
+impl TryFrom<RawManifest> for Manifest {
     type Error = String;
 
     /// Checks everything and reports all faults together.
-    fn try_from(written: Written) -> Result<Self, String> {
-        let Written { digest, isolation, limits, retry, config, .. } = written;
+    fn try_from(written: RawManifest) -> Result<Self, String> {
+        let RawManifest { digest, isolation, limits, retry, config, .. } = written;
         let mut faults = Vec::new();
         for (key, given) in [
             ("emit", written.emit.is_some()),

@@ -7,11 +7,11 @@
 mod bindings;
 mod cache;
 mod call;
+mod call_error;
 mod capability;
 mod claims;
 mod contract;
 mod directory;
-mod ending;
 mod engine;
 mod entry;
 mod error;
@@ -26,12 +26,12 @@ mod references;
 mod reload;
 mod room;
 mod scan;
-mod seats;
 mod single;
 mod status;
 #[cfg(test)]
 mod tests;
 mod text;
+mod warm;
 mod watch;
 
 pub use engine::{Engine, PagemapScan};

@@ -56,7 +56,7 @@ impl fmt::Debug for Resolve {
 
 /// Where a manifest stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Origin {
     /// In the host's own configuration.
     Host,
     /// Beside the component, in the plugins directory.
@@ -73,7 +73,7 @@ pub(super) struct References {
 
 impl References {
     /// The text of a plugin's manifest with every reference replaced.
-    pub(super) fn text(&self, plugin: &str, place: Place, text: &str) -> Result<String, String> {
+    pub(super) fn text(&self, plugin: &str, place: Origin, text: &str) -> Result<String, String> {
         let mut resolved = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -92,16 +92,16 @@ impl References {
         Ok(resolved)
     }
 
-    fn find(&self, plugin: &str, place: Place, source: Source, name: &str) -> Result<String, String> {
+    fn find(&self, plugin: &str, place: Origin, source: Source, name: &str) -> Result<String, String> {
         let find = |name: &str| (self.resolve.0)(source, name);
         let elsewhere = format!("or write the manifest into [plugins.{plugin}] of the host's own configuration");
         match (place, source) {
-            (Place::Host, _) => find(name),
-            (Place::Beside, Source::Env) if name.starts_with(VARIABLES) => find(name),
-            (Place::Beside, Source::Env) => Err(format!(
+            (Origin::Host, _) => find(name),
+            (Origin::Beside, Source::Env) if name.starts_with(VARIABLES) => find(name),
+            (Origin::Beside, Source::Env) => Err(format!(
                 "a manifest beside a component may not read the variable {name}; call it {VARIABLES}…, {elsewhere}"
             )),
-            (Place::Beside, Source::File) => match &self.files_dir {
+            (Origin::Beside, Source::File) => match &self.files_dir {
                 Some(dir) => find(&within(dir, name)?.to_string_lossy()),
                 None => Err(format!(
                     "a manifest beside a component may read files of plugins.files_dir only, which is not set; set it, {elsewhere}"
@@ -135,18 +135,18 @@ mod tests {
 
     #[test]
     fn references_are_resolved_by_the_embedder_only() {
-        let host = |text: &str| references(None).text("mailer", Place::Host, text);
+        let host = |text: &str| references(None).text("mailer", Origin::Host, text);
         assert_eq!(host("https://${env:HOST}/${file:/etc/path}!"), Ok("https://host/text of path!".to_owned()));
         assert!(host("${HOME}").unwrap_err().contains("write ${env:NAME}"));
         assert!(host("${env:HOME").unwrap_err().contains("no closing brace"));
-        let default = |text: &str| References::default().text("mailer", Place::Host, text);
+        let default = |text: &str| References::default().text("mailer", Origin::Host, text);
         assert!(default("${env:X}").unwrap_err().contains("does not read"));
         assert_eq!(default("plain"), Ok("plain".to_owned()));
     }
 
     #[test]
     fn a_manifest_beside_a_component_refers_to_nothing_but_what_is_meant_for_plugins() {
-        let beside = |text: &str| references(None).text("mailer", Place::Beside, text);
+        let beside = |text: &str| references(None).text("mailer", Origin::Beside, text);
         assert_eq!(beside("${env:OUTBOX_PLUGIN_TOKEN}"), Ok("outbox_plugin_token".to_owned()));
         for name in ["HOME", "OUTBOX_DATABASE_URL", "OUTBOX_PLUGI", "outbox_plugin_x", " OUTBOX_PLUGIN_X"] {
             let error = beside(&format!("${{env:{name}}}")).unwrap_err();
@@ -166,7 +166,7 @@ mod tests {
         link(Path::new("..data/token"), "token");
         link(&secret, "out");
         link(elsewhere.path(), "folder");
-        let beside = |name: &str| references(Some(dir.path())).text("mailer", Place::Beside, &format!("${{file:{name}}}"));
+        let beside = |name: &str| references(Some(dir.path())).text("mailer", Origin::Beside, &format!("${{file:{name}}}"));
         assert_eq!(beside("token"), Ok("text of token".to_owned()));
         assert_eq!(beside(dir.path().join("token").to_str().unwrap()), Ok("text of token".to_owned()));
         let up = format!("../{}/secret", elsewhere.path().file_name().unwrap().to_str().unwrap());

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::claims::{self, Claim};
-use super::directory::{self, Pair, Written};
+use super::directory::{self, ManifestFile, Pair};
 use super::engine::Engine;
 use super::entry::{Candidate, Entry, Key, Serving};
 use super::error::LoadError;
@@ -22,7 +22,7 @@ use super::plugin::Plugin;
 use super::reload::PluginsConfig;
 use super::status::{PluginState, PluginStatus};
 use super::text::escape;
-use crate::chain;
+use crate::chain::chain;
 use crate::listener::{Listeners, Owner};
 
 /// A kept instance that nobody came for is dropped after so long.
@@ -57,7 +57,7 @@ struct State {
 }
 
 /// The files of the directory by plugin name, and what each pair of them looked like.
-type Found = BTreeMap<String, (PathBuf, Pair)>;
+type RegistryEntry = BTreeMap<String, (PathBuf, Pair)>;
 
 impl std::fmt::Debug for Room {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -89,7 +89,7 @@ impl Room {
         let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for status in &mut list {
             let owner = Owner::from(&*status.name);
-            let paused = |found: Arc<crate::listener::Found>| found.owner == owner && found.breaker.is_open(now);
+            let paused = |found: Arc<crate::listener::RegistryEntry>| found.owner == owner && found.breaker.is_open(now);
             if status.routes.iter().filter_map(|route| self.listeners.find(route)).any(paused) {
                 status.state = PluginState::Paused;
             }
@@ -126,7 +126,7 @@ impl Room {
     }
 
     /// What lies in the directory, once it has settled.
-    async fn look(&self) -> Result<Found, String> {
+    async fn look(&self) -> Result<RegistryEntry, String> {
         let dir = self.dir.clone();
         let looking = tokio::task::spawn_blocking(move || {
             let files = directory::list(&dir)?;
@@ -139,7 +139,7 @@ impl Room {
     }
 
     /// A directory that has lost every plugin at once was more likely unmounted, or is being replaced, than emptied.
-    fn not_emptied(&self, plugins: &BTreeMap<String, Entry>, found: Found) -> Result<Found, String> {
+    fn not_emptied(&self, plugins: &BTreeMap<String, Entry>, found: RegistryEntry) -> Result<RegistryEntry, String> {
         let serving = plugins.values().filter(|entry| entry.serving.is_some()).count();
         if serving == 0 || !found.is_empty() {
             return Ok(found);
@@ -152,7 +152,7 @@ impl Room {
     }
 
     /// Loads what is new. False when a file is being written just now: what seems to be gone may be on its way.
-    async fn load(&self, state: &mut State, found: &Found, take: Take) -> bool {
+    async fn load(&self, state: &mut State, found: &RegistryEntry, take: Take) -> bool {
         let mut complete = true;
         for (name, (file, pair)) in found {
             state.plugins.entry(name.clone()).or_insert_with(|| Entry::new(file));
@@ -199,7 +199,7 @@ impl Room {
     }
 
     /// The file's bytes and the manifest that counts, read off the runtime's threads.
-    async fn read(&self, name: &str, file: &Path, pair: &Pair) -> Result<(Bytes, Written), LoadError> {
+    async fn read(&self, name: &str, file: &Path, pair: &Pair) -> Result<(Bytes, ManifestFile), LoadError> {
         let (dir, file, pair) = (self.dir.clone(), file.to_owned(), pair.clone());
         let given = self.manifests.get(name).cloned();
         let reading = tokio::task::spawn_blocking(move || directory::read(&dir, &file, given, &pair));
@@ -211,14 +211,14 @@ impl Room {
     /// Gives every candidate its routes, or none of them, and takes away those of what is gone: one change of the table.
     fn swap(&self, plugins: &mut BTreeMap<String, Entry>, is_gone: impl Fn(&str) -> bool) {
         let refused = self.refused(plugins, &is_gone);
-        let (mut changes, mut seats) = (Vec::new(), BTreeMap::new());
+        let (mut changes, mut warm) = (Vec::new(), BTreeMap::new());
         for (name, entry) in &*plugins {
             if is_gone(name) {
                 changes.extend(entry.serving.as_ref().map(|_| (Owner::from(&**name), Vec::new())));
             } else if let Some(candidate) = entry.candidate.as_ref().filter(|_| !refused.contains_key(name)) {
                 let (listeners, registrations) = candidate.plugin.registrations();
                 changes.push((Owner::from(&**name), registrations));
-                seats.insert(name.clone(), listeners);
+                warm.insert(name.clone(), listeners);
             }
         }
         if !changes.is_empty()
@@ -235,8 +235,8 @@ impl Room {
             !gone
         });
         for (name, entry) in plugins {
-            if let Some(listeners) = seats.remove(name) {
-                seat(name, entry, listeners);
+            if let Some(listeners) = warm.remove(name) {
+                instance(name, entry, listeners);
             } else if let (Some(conflict), Some(candidate)) = (refused.get(name), &entry.candidate) {
                 let key = candidate.key.clone();
                 let error = LoadError::Conflict { file: entry.file.clone(), source: conflict.clone() };
@@ -331,7 +331,7 @@ fn incomplete(state: &State) -> Option<String> {
 }
 
 /// Notes and logs that the candidate serves.
-fn seat(name: &str, entry: &mut Entry, listeners: Vec<Arc<super::call::PluginListener>>) {
+fn instance(name: &str, entry: &mut Entry, listeners: Vec<Arc<super::call::PluginListener>>) {
     let Some(Candidate { key, plugin, since }) = entry.candidate.take() else { return };
     let before = entry.serving.as_ref().map(|serving| serving.key.short().to_owned());
     let (digest, version, routes) = (key.short(), plugin.version.as_str(), listed(&plugin));

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::directory::{self, Written};
+use super::directory::{self, ManifestFile};
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
 use super::file::Bytes;
@@ -21,7 +21,7 @@ use crate::listener::Registration;
 /// Why it would not be loaded from a plugins directory either.
 pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result<PluginReport, LoadError> {
     let written = match config.manifests.get(&name_of(file)) {
-        Some(manifest) => Written::by_host(manifest.clone()),
+        Some(manifest) => ManifestFile::by_host(manifest.clone()),
         None => directory::manifest_beside(parent(file), file)?,
     };
     let loader = config.loader(Engine::new(workers, PagemapScan::Off)?);
@@ -50,11 +50,11 @@ pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result
 /// Why it would not be loaded from a plugins directory either.
 pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest) -> Result<Vec<Registration>, LoadError> {
     let loader = Loader { engine: engine.clone(), cache: None, references: References::default() };
-    let (_, loaded) = load(&loader, file, Written::by_host(manifest)).await?;
+    let (_, loaded) = load(&loader, file, ManifestFile::by_host(manifest)).await?;
     Ok(loaded.plugin.registrations().1)
 }
 
-async fn load(loader: &Loader, file: &Path, written: Written) -> Result<(Arc<Bytes>, Loaded), LoadError> {
+async fn load(loader: &Loader, file: &Path, written: ManifestFile) -> Result<(Arc<Bytes>, Loaded), LoadError> {
     let bytes = Arc::new(Bytes::read(parent(file), file)?);
     let loaded = loader.load(&name_of(file), bytes.clone(), written).await?;
     Ok((bytes, loaded))

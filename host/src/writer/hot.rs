@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::bell::Bell;
 use crate::event::{Envelope, Event, EventId, Fence, OwnerId};
 use crate::metrics::Metrics;
-use crate::queue::{Batches, Delivery, InFlight, Path, Queue, Reserved};
+use crate::notifier::Notifier;
+use crate::queue::{Batches, Delivery, InFlight, Queue, Reserved, Via};
 use crate::settler::{SettlerHandle, Unused};
 use crate::time::system_clock;
 use crate::wake::Wake;
@@ -45,7 +45,7 @@ pub(crate) struct HotPath {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) wake: Arc<Wake>,
     /// For events that another node may have to take.
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) notifier: Arc<Notifier>,
     pub(crate) batches: Arc<Batches>,
     pub(crate) metrics: Arc<Metrics>,
     /// Where claims go back to; set once the dispatcher runs.
@@ -92,7 +92,7 @@ impl HotPath {
                     // Its writer and this host have one clock.
                     let expires_in = envelope.expires_at().map(|end| end.since(system_clock().now()));
                     let event = Event::of(envelope).sequence(sequence).fence(1).build();
-                    deliveries.push(Delivery::new(Arc::new(event), mark, Path::Hot, batch).expiring(now, expires_in));
+                    deliveries.push(Delivery::new(Arc::new(event), mark, Via::Hot, batch).expiring(now, expires_in));
                 }
                 None => for_the_poller = true,
             }
@@ -113,7 +113,7 @@ impl HotPath {
         }
         if for_the_poller {
             self.wake.now();
-            self.bell.ring();
+            self.notifier.notify();
         }
     }
 

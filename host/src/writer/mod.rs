@@ -16,7 +16,7 @@ pub use receipt::Receipt;
 pub use transaction::OutboxTransaction;
 
 use hot::{Lease, Row};
-use receipt::Written;
+use receipt::WrittenEvents;
 
 use crate::event::{Envelope, EnvelopeError, EventId, Keeping};
 use crate::store::{NewRow, Ownership, StoreError, TransactionalStore};
@@ -102,7 +102,7 @@ impl<S> Writer<S> {
     }
 
     /// Events on their way into the table: claimed as far as the hot queue has room for them, which is kept from now on.
-    fn begin_insert(&self, envelopes: Vec<Envelope>) -> Result<Written, WriteError> {
+    fn begin_insert(&self, envelopes: Vec<Envelope>) -> Result<WrittenEvents, WriteError> {
         let excluded = || envelopes.iter().filter(|envelope| is_excluded(envelope));
         let hot = envelopes.iter().filter(|envelope| !is_excluded(envelope) && !envelope.is_delayed());
         // Those that are in no table come first: they have no other way.
@@ -123,7 +123,7 @@ impl<S> Writer<S> {
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let Ownership { owner, lease: length } = &self.ownership;
         let lease = Lease { owner: owner.clone(), end: Instant::now() + *length, length: *length };
-        Ok(Written::new(events.collect(), self.hooks.clone(), self.hot.clone(), lease, room))
+        Ok(WrittenEvents::new(events.collect(), self.hooks.clone(), self.hot.clone(), lease, room))
     }
 
     /// Refuses events that are to be kept in memory alone, and cannot be.
@@ -198,7 +198,7 @@ impl<S: TransactionalStore> Writer<S> {
         connection: &mut S::Connection,
         envelopes: Vec<Envelope>,
         on_duplicate: OnDuplicate,
-    ) -> Result<Written, WriteError> {
+    ) -> Result<WrittenEvents, WriteError> {
         if !S::is_in_transaction(connection) {
             return Err(WriteError::NoTransaction);
         }
@@ -222,7 +222,7 @@ impl<S: TransactionalStore> Writer<S> {
             let inserted: Vec<u64> = sequences.into_iter().flatten().collect();
             // A writer with the right to INSERT alone meets its own duplicate without having to delete anything.
             if !inserted.is_empty() {
-                self.store.take_back(connection, &inserted).await?;
+                self.store.delete_inserted(connection, &inserted).await?;
             }
             written.refused();
             return Err(error);

@@ -12,7 +12,7 @@ use crate::store::NewRow;
 
 /// Events in a transaction that is not decided yet. Dropped without a word, nobody knows whether they were committed: the poller
 /// decides, and need not wait for our claims to end.
-pub(super) struct Written {
+pub(super) struct WrittenEvents {
     events: Vec<(Envelope, Row)>,
     hooks: Arc<[Arc<dyn WriterHook>]>,
     hot: Arc<HotPath>,
@@ -21,7 +21,7 @@ pub(super) struct Written {
     room: Reserved,
 }
 
-impl Written {
+impl WrittenEvents {
     /// Events whose insert begins now.
     pub(super) fn new(
         events: Vec<(Envelope, Row)>,
@@ -99,7 +99,7 @@ impl Written {
     }
 }
 
-impl Drop for Written {
+impl Drop for WrittenEvents {
     fn drop(&mut self) {
         if self.events.is_empty() {
             return;
@@ -129,10 +129,10 @@ impl Drop for Written {
 /// Dropped without a word, it counts as an unknown result: the poller takes the events as soon as it can see them, and events
 /// that are excluded from the store are lost. Until then they keep their places in the hot queue.
 #[must_use = "tell it how your transaction ended: committed() or rolled_back()"]
-pub struct Receipt(Written);
+pub struct Receipt(WrittenEvents);
 
 impl Receipt {
-    pub(super) fn new(written: Written) -> Self {
+    pub(super) fn new(written: WrittenEvents) -> Self {
         Self(written)
     }
 

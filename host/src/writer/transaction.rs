@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::receipt::Written;
+use super::receipt::WrittenEvents;
 use super::{OnDuplicate, WriteError, Writer, joined};
 use crate::event::{Envelope, EventId};
 use crate::store::{StoreError, TransactionalStore};
@@ -14,7 +14,7 @@ pub struct OutboxTransaction<S: TransactionalStore> {
     /// `None` only while it is being ended.
     transaction: Option<S::Transaction>,
     writer: Writer<S>,
-    written: Vec<Written>,
+    written: Vec<WrittenEvents>,
     /// Whether statements of the caller may have come after the events, and taken them back.
     touched: bool,
 }
@@ -82,15 +82,15 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
                     Err(error) => {
                         // That this fails as well changes nothing: a connection that is lost takes its transaction along.
                         let _ = S::rollback(transaction).await;
-                        written.into_iter().for_each(Written::rolled_back);
+                        written.into_iter().for_each(WrittenEvents::rolled_back);
                         return Err(error.into());
                     }
                 },
             };
             // On an error both are dropped, which is what is due where nobody knows.
             S::commit(transaction).await?;
-            taken_back.into_iter().for_each(Written::rolled_back);
-            held.into_iter().for_each(Written::committed);
+            taken_back.into_iter().for_each(WrittenEvents::rolled_back);
+            held.into_iter().for_each(WrittenEvents::committed);
             Ok(())
         }))
         .await
@@ -105,7 +105,7 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
         let written = std::mem::take(&mut self.written);
         joined(tokio::spawn(async move {
             let result = S::rollback(transaction).await;
-            written.into_iter().for_each(Written::rolled_back);
+            written.into_iter().for_each(WrittenEvents::rolled_back);
             Ok(result?)
         }))
         .await
@@ -134,7 +134,7 @@ impl<S: TransactionalStore> AsMut<S::Connection> for OutboxTransaction<S> {
 impl<S: TransactionalStore> Drop for OutboxTransaction<S> {
     fn drop(&mut self) {
         if self.transaction.take().is_some() {
-            self.written.drain(..).for_each(Written::rolled_back);
+            self.written.drain(..).for_each(WrittenEvents::rolled_back);
         }
     }
 }
@@ -149,8 +149,8 @@ impl<S: TransactionalStore> std::fmt::Debug for OutboxTransaction<S> {
 async fn held<S: TransactionalStore>(
     store: &S,
     connection: &mut S::Connection,
-    written: &[Written],
+    written: &[WrittenEvents],
 ) -> Result<HashSet<EventId>, StoreError> {
-    let witnesses: Vec<EventId> = written.iter().filter_map(Written::witness).collect();
+    let witnesses: Vec<EventId> = written.iter().filter_map(WrittenEvents::witness).collect();
     Ok(store.find(connection, &witnesses).await?.into_iter().collect())
 }

@@ -6,7 +6,7 @@ use outbox::Status;
 use outbox::store::WaitsFor;
 
 use super::step::{
-    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, LOOKS, Lanes, Line, NewEvent, Outcome, Step, Writer,
+    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, LOOKS, Line, NewEvent, Outcome, Partitions, Step, Writer,
 };
 
 /// Longest trace, in steps.
@@ -95,8 +95,8 @@ impl Chance {
         self.many(0, 3, Self::route)
     }
 
-    fn lanes(&mut self) -> Lanes {
-        self.weighted(&[(5, Lanes::All), (1, Lanes::Lower), (1, Lanes::Upper), (1, Lanes::None)])
+    fn partitions(&mut self) -> Partitions {
+        self.weighted(&[(5, Partitions::All), (1, Partitions::Lower), (1, Partitions::Upper), (1, Partitions::None)])
     }
 
     fn waits_for(&mut self) -> WaitsFor {
@@ -130,14 +130,14 @@ fn step(chance: &mut Chance) -> Step {
         (2, |chance| Step::UncountStart { fence: chance.fence() }),
         (3, |chance| Step::GiveBack { owner: chance.owner(), events: chance.many(1, 4, Chance::place) }),
         (4, |chance| Step::Renew { fences: chance.many(1, 3, Chance::fence), lease: chance.lease() }),
-        (12, lanes_and_lines),
+        (12, partitions_and_lines),
         (16, by_hand),
         (4, nodes),
         (7, |chance| Step::Look {
             at: chance.one(&LOOKS),
             event: chance.place(),
             waits_for: chance.waits_for(),
-            lanes: chance.lanes(),
+            partitions: chance.partitions(),
         }),
         (9, |chance| Step::Pass { time: chance.one(&[1, 2, 5, 30]) }),
     ]);
@@ -193,7 +193,7 @@ fn claim(chance: &mut Chance) -> Step {
 
 fn line(chance: &mut Chance) -> Line {
     if chance.percent(70) {
-        Line::ByAggregate(chance.lanes(), chance.waits_for())
+        Line::ByAggregate(chance.partitions(), chance.waits_for())
     } else {
         Line::OneForAll { in_hand: chance.percent(70) }
     }
@@ -214,15 +214,15 @@ fn outcome(chance: &mut Chance) -> Outcome {
     }
 }
 
-fn lanes_and_lines(chance: &mut Chance) -> Step {
+fn partitions_and_lines(chance: &mut Chance) -> Step {
     match chance.below(10) {
-        0..5 => Step::KeepLanes {
+        0..5 => Step::KeepPartitions {
             owner: chance.owner(),
             lease: chance.one(&[1, 5, 5]),
             most: chance.one(&[0, 1, 100, 128, 256]),
             of: chance.weighted(&[(3, 256), (1, 128), (1, 1)]),
         },
-        5 => Step::ReleaseLanes { owner: chance.owner(), lanes: chance.lanes() },
+        5 => Step::ReleasePartitions { owner: chance.owner(), partitions: chance.partitions() },
         _ => Step::Unblock { waits_for: chance.waits_for(), limit: chance.limit(), with_others: chance.percent(50) },
     }
 }

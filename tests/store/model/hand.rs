@@ -84,13 +84,13 @@ impl Table {
     }
 
     /// Lets events that wait for another attempt be due now, oldest first.
-    pub(super) fn hasten(&mut self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> u64 {
+    pub(super) fn retry_now(&mut self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> u64 {
         let mut waiting = self.waiting(max_attempts);
         waiting.truncate(limit as usize);
         for seq in &waiting {
             self.rows.get_mut(seq).expect("it waits").due_at = Some(self.now);
         }
-        self.note(audit, "hasten", json!({ "max_attempts": max_attempts }), waiting.len() as u64)
+        self.note(audit, "retry_now", json!({ "max_attempts": max_attempts }), waiting.len() as u64)
     }
 
     /// Deletes a dead event.

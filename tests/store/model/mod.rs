@@ -38,9 +38,9 @@ use support::{Database, MySql, Postgres, Sqlite};
 use tokio::runtime::Runtime;
 
 use self::play::{AGGREGATE_IDS, Player};
-use self::play_write::lane_number;
+use self::play_write::partition_number;
 use self::shrink::shrink;
-use self::step::{LOOKS, Lanes, Step};
+use self::step::{LOOKS, Partitions, Step};
 use self::table::Fault;
 
 /// How many traces are played unless `OUTBOX_TEST_TRACES` says otherwise.
@@ -56,7 +56,7 @@ DELETE FROM outbox_event_route;
 DELETE FROM outbox_event_pause;
 DELETE FROM outbox_event_node;
 DELETE FROM outbox_event_audit;
-UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner IS NOT NULL;
+UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner IS NOT NULL;
 COMMIT";
 
 #[test]
@@ -87,9 +87,9 @@ fn runtime() -> Runtime {
 /// Plays one trace for each seed, on one database that is emptied in between.
 fn play_all<D: Database>(runtime: &Runtime, database: &D) {
     let (first, count) = chosen();
-    let (lane_of, mut newest) = runtime.block_on(lanes(database));
+    let (partition_of, mut newest) = runtime.block_on(partitions(database));
     let mut fault = |steps: &[Step], name: String| {
-        let (result, last) = runtime.block_on(play(database, steps, name, newest, lane_of.clone()));
+        let (result, last) = runtime.block_on(play(database, steps, name, newest, partition_of.clone()));
         newest = last;
         result.err()
     };
@@ -111,10 +111,10 @@ async fn play<D: Database>(
     steps: &[Step],
     name: String,
     newest: u64,
-    lane_of: HashMap<String, u16>,
+    partition_of: HashMap<String, u16>,
 ) -> (Result<(), Fault>, u64) {
     database.execute(EMPTY).await;
-    let mut player = Player::new(database, name, newest, lane_of).await;
+    let mut player = Player::new(database, name, newest, partition_of).await;
     let result = play_steps(&mut player, steps).await;
     player.end().await;
     (result, player.table.newest())
@@ -125,28 +125,28 @@ async fn play_steps<D: Database>(player: &mut Player<'_, D>, steps: &[Step]) -> 
         player.step(step).await.map_err(|fault| format!("step {}: {fault}", number + 1))?;
     }
     for at in LOOKS {
-        let look = player.look(at, 0, WaitsFor::Unresolved, Lanes::All).await;
+        let look = player.look(at, 0, WaitsFor::Unresolved, Partitions::All).await;
         look.map_err(|fault| format!("at the end: {fault}"))?;
     }
-    player.agree_lanes().await
+    player.agree_partitions().await
 }
 
-/// The lane of each aggregate id that traces use, and the greatest number given out for it. How a database hashes is its own
+/// The partition of each aggregate id that traces use, and the greatest number given out for it. How a database hashes is its own
 /// business.
-async fn lanes<D: Database>(database: &D) -> (HashMap<String, u16>, u64) {
+async fn partitions<D: Database>(database: &D) -> (HashMap<String, u16>, u64) {
     let now = database.now().await;
-    let of = |aggregate_id: &str| Envelope::new("Lane").now(now).aggregate("Order", aggregate_id).json(&1).expect("good");
+    let of = |aggregate_id: &str| Envelope::new("Partition").now(now).aggregate("Order", aggregate_id).json(&1).expect("good");
     let envelopes = AGGREGATE_IDS.map(of);
     let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
-    let ownership = Ownership { owner: outbox::event::OwnerId::generate("lanes"), lease: step::span(1) };
+    let ownership = Ownership { owner: outbox::event::OwnerId::generate("partitions"), lease: step::span(1) };
     let numbers = database.typed().write(&rows, &ownership).await.expect("the rows are written");
-    let mut lanes = HashMap::new();
+    let mut partitions = HashMap::new();
     for (key, seq) in AGGREGATE_IDS.iter().zip(&numbers) {
         let seq = seq.expect("the ids are new");
-        let lane = database.number(&format!("SELECT lane FROM outbox_event WHERE seq = {seq}")).await;
-        lanes.insert((*key).to_owned(), lane_number(lane).expect("a lane"));
+        let partition = database.number(&format!("SELECT partition_id FROM outbox_event WHERE seq = {seq}")).await;
+        partitions.insert((*key).to_owned(), partition_number(partition).expect("a partition"));
     }
-    (lanes, numbers.into_iter().flatten().max().expect("rows were written"))
+    (partitions, numbers.into_iter().flatten().max().expect("rows were written"))
 }
 
 /// The first seed and how many.

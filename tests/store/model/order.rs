@@ -1,4 +1,4 @@
-//! Lanes, nodes, and what waits behind what.
+//! Partitions, nodes, and what waits behind what.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,9 +34,9 @@ impl Table {
         unfinished.filter_map(|seq| Some((*seq, *self.waited_for(*seq, waits_for).first()?))).collect()
     }
 
-    /// The events that others of these lanes wait behind: those after `after`, at most `limit`.
-    pub(super) fn blockers(&self, lanes: &[u16], after: u64, limit: u32) -> Vec<Blocker> {
-        let waiting = self.rows.values().filter(|row| lanes.contains(&self.lane(row)));
+    /// The events that others of these partitions wait behind: those after `after`, at most `limit`.
+    pub(super) fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Vec<Blocker> {
+        let waiting = self.rows.values().filter(|row| partitions.contains(&self.partition(row)));
         let keys: BTreeSet<(u64, &str, &str)> = waiting
             .filter_map(|row| Some((row.behind?, row.aggregate_type.as_str(), row.aggregate_id.as_deref().unwrap_or(""))))
             .filter(|(behind, _, _)| *behind > after)
@@ -81,9 +81,9 @@ impl Table {
     /// The aggregates that wait, with what they wait behind: (waiting, blocker, kind, id, the blocker's event if it is there),
     /// longest line first.
     pub(super) fn blocked_keys(&self) -> Vec<(u64, u64, String, String, Option<EventId>)> {
-        let lanes: Vec<u16> = (0..outbox::store::LANES).collect();
+        let partitions: Vec<u16> = (0..outbox::store::PARTITIONS).collect();
         let mut keys: Vec<_> = self
-            .blockers(&lanes, 0, u32::MAX)
+            .blockers(&partitions, 0, u32::MAX)
             .into_iter()
             .map(|Blocker { sequence, aggregate_type, aggregate_id }| {
                 let of_key = |row: &&outbox::store::Record| {
@@ -99,40 +99,43 @@ impl Table {
         keys
     }
 
-    /// Whether the owner holds a lane now.
-    pub(super) fn holds(&self, owner: &str, lane: u16) -> bool {
-        self.lanes[usize::from(lane)].as_ref().is_some_and(|(holder, lease_end)| holder == owner && *lease_end > self.now)
+    /// Whether the owner holds a partition now.
+    pub(super) fn holds(&self, owner: &str, partition: u16) -> bool {
+        self.partitions[usize::from(partition)]
+            .as_ref()
+            .is_some_and(|(holder, lease_end)| holder == owner && *lease_end > self.now)
     }
 
-    /// The lanes that the owner holds now.
-    pub(super) fn held_lanes(&self, owner: &str) -> Vec<u16> {
-        (0..outbox::store::LANES).filter(|lane| self.holds(owner, *lane)).collect()
+    /// The partitions that the owner holds now.
+    pub(super) fn held_partitions(&self, owner: &str) -> Vec<u16> {
+        (0..outbox::store::PARTITIONS).filter(|partition| self.holds(owner, *partition)).collect()
     }
 
     /// Renews, then takes the first that nobody holds, until it holds `most`.
-    pub(super) fn keep_lanes(&mut self, owner: &str, lease: Duration, most: u16, of: u16) -> Vec<u16> {
-        let held = self.held_lanes(owner);
+    pub(super) fn keep_partitions(&mut self, owner: &str, lease: Duration, most: u16, of: u16) -> Vec<u16> {
+        let held = self.held_partitions(owner);
         let now = self.now;
-        let is_free = |lane: &u16| self.lanes[usize::from(*lane)].as_ref().is_none_or(|(_, lease_end)| *lease_end <= now);
+        let is_free =
+            |partition: &u16| self.partitions[usize::from(*partition)].as_ref().is_none_or(|(_, lease_end)| *lease_end <= now);
         let taken: Vec<u16> = (0..of).filter(is_free).take(usize::from(most).saturating_sub(held.len())).collect();
-        for lane in held.into_iter().chain(taken) {
-            self.lanes[usize::from(lane)] = Some((owner.to_owned(), now.plus(lease)));
+        for partition in held.into_iter().chain(taken) {
+            self.partitions[usize::from(partition)] = Some((owner.to_owned(), now.plus(lease)));
         }
-        self.held_lanes(owner)
+        self.held_partitions(owner)
     }
 
-    /// Gives lanes back that stand under the owner's name, even if their lease is over.
-    pub(super) fn release_lanes(&mut self, owner: &str, lanes: &[u16]) {
-        for lane in lanes {
-            let lane = &mut self.lanes[usize::from(*lane)];
-            if lane.as_ref().is_some_and(|(holder, _)| holder == owner) {
-                *lane = None;
+    /// Gives partitions back that stand under the owner's name, even if their lease is over.
+    pub(super) fn release_partitions(&mut self, owner: &str, partitions: &[u16]) {
+        for partition in partitions {
+            let partition = &mut self.partitions[usize::from(*partition)];
+            if partition.as_ref().is_some_and(|(holder, _)| holder == owner) {
+                *partition = None;
             }
         }
     }
 
     /// Says that a node is alive, and forgets those that have been gone for a day. Returns how many live nodes run in its mode.
-    pub(super) fn beat(&mut self, node: &Node, lease: Duration) -> u32 {
+    pub(super) fn heartbeat(&mut self, node: &Node, lease: Duration) -> u32 {
         let (now, owner) = (self.now, node.owner.as_str().to_owned());
         let new = NodeRow { mode: node.mode, started_at: now, alive_until: now };
         self.nodes.entry(owner).or_insert(new).alive_until = now.plus(lease);
@@ -141,22 +144,22 @@ impl Table {
         u32::try_from(alive).expect("few nodes")
     }
 
-    /// Forgets a node and gives its lanes back.
+    /// Forgets a node and gives its partitions back.
     pub(super) fn leave(&mut self, owner: &str) {
-        let lanes: Vec<u16> = (0..outbox::store::LANES).collect();
-        self.release_lanes(owner, &lanes);
+        let partitions: Vec<u16> = (0..outbox::store::PARTITIONS).collect();
+        self.release_partitions(owner, &partitions);
         self.nodes.remove(owner);
     }
 
-    /// Live nodes and those gone for less than a day, oldest start first: (owner, mode, alive, lanes).
+    /// Live nodes and those gone for less than a day, oldest start first: (owner, mode, alive, partitions).
     pub(super) fn shown_nodes(&self) -> Vec<(String, String, bool, u16)> {
         let mut shown: Vec<_> =
             self.nodes.iter().filter(|(_, node)| node.alive_until >= self.now.minus(REMEMBERED_FOR)).collect();
         shown.sort_by_key(|(owner, node)| (node.started_at, owner.as_str()));
-        let lanes = |owner: &str| u16::try_from(self.held_lanes(owner).len()).expect("few lanes");
+        let partitions = |owner: &str| u16::try_from(self.held_partitions(owner).len()).expect("few partitions");
         shown
             .into_iter()
-            .map(|(owner, node)| (owner.clone(), node.mode.to_owned(), node.alive_until > self.now, lanes(owner)))
+            .map(|(owner, node)| (owner.clone(), node.mode.to_owned(), node.alive_until > self.now, partitions(owner)))
             .collect()
     }
 }

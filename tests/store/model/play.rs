@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{Audit, Filter, LANES, Record, StoreError};
+use outbox::store::{Audit, Filter, PARTITIONS, Record, StoreError};
 use outbox::time::Timestamp;
 use outbox::{Envelope, EventId, Route, Store};
 use support::Database;
@@ -48,13 +48,13 @@ pub(super) struct Player<'d, D: Database> {
 }
 
 impl<'d, D: Database> Player<'d, D> {
-    pub(super) async fn new(db: &'d D, name: String, newest: u64, lane_of: HashMap<String, u16>) -> Self {
+    pub(super) async fn new(db: &'d D, name: String, newest: u64, partition_of: HashMap<String, u16>) -> Self {
         let store = db.typed();
         let one_writer = store.kind() == "sqlite";
         let slack = if one_writer { Duration::ZERO } else { SLACK };
         Self {
             db,
-            table: Table::new(db.now().await, newest, lane_of),
+            table: Table::new(db.now().await, newest, partition_of),
             times: Times { passed: Duration::ZERO, slack },
             owners: ["a", "b", "c"].map(OwnerId::generate),
             fences: Vec::new(),
@@ -86,11 +86,11 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::GiveBack { .. }
             | Step::Settle { .. } => self.hold(step).await,
             Step::Unblock { .. }
-            | Step::KeepLanes { .. }
-            | Step::ReleaseLanes { .. }
+            | Step::KeepPartitions { .. }
+            | Step::ReleasePartitions { .. }
             | Step::Beat { .. }
             | Step::Leave { .. } => self.line(step).await,
-            Step::Look { at, event, waits_for, lanes } => self.look(*at, *event, *waits_for, *lanes).await,
+            Step::Look { at, event, waits_for, partitions } => self.look(*at, *event, *waits_for, *partitions).await,
             Step::Pass { time } => self.pass(span(*time)).await,
             _ => self.by_hand(step).await,
         }
@@ -174,20 +174,21 @@ impl<'d, D: Database> Player<'d, D> {
         round(&rows, number).copied().unwrap_or(1)
     }
 
-    /// An error when the lanes of the database are not those of the table. When each one's lease ends shows in who may take it.
-    pub(super) async fn agree_lanes(&self) -> Result<(), Fault> {
+    /// An error when the partitions of the database are not those of the table. When each one's lease ends shows in who may take it.
+    pub(super) async fn agree_partitions(&self) -> Result<(), Fault> {
         let of = |owner: Option<&str>| {
-            let lanes = (0..LANES)
-                .filter(|lane| self.table.lanes[usize::from(*lane)].as_ref().map(|(owner, _)| owner.as_str()) == owner);
-            let lanes: Vec<String> = lanes.map(|lane| lane.to_string()).collect();
-            let lanes = if lanes.is_empty() { "-1".to_owned() } else { lanes.join(", ") };
+            let partitions = (0..PARTITIONS).filter(|partition| {
+                self.table.partitions[usize::from(*partition)].as_ref().map(|(owner, _)| owner.as_str()) == owner
+            });
+            let partitions: Vec<String> = partitions.map(|partition| partition.to_string()).collect();
+            let partitions = if partitions.is_empty() { "-1".to_owned() } else { partitions.join(", ") };
             let owner = owner.map_or("owner IS NULL".to_owned(), |owner| format!("owner = '{owner}'"));
-            format!("({owner} AND lane IN ({lanes}))")
+            format!("({owner} AND partition_id IN ({partitions}))")
         };
         let owners = self.owners.each_ref().map(|owner| of(Some(owner.as_str()))).join(" OR ");
-        let sql = format!("SELECT count(*) FROM outbox_event_lane WHERE {owners} OR {}", of(None));
+        let sql = format!("SELECT count(*) FROM outbox_event_partition WHERE {owners} OR {}", of(None));
         let right = self.db.number(&sql).await;
-        agree("lanes that their owners hold, and nobody else", i64::from(LANES), right)
+        agree("partitions that their owners hold, and nobody else", i64::from(PARTITIONS), right)
     }
 
     /// Rolls back what is open, so that nothing of this trace is left.

@@ -27,8 +27,8 @@ impl<D: Database> Player<'_, D> {
             Step::Hasten { max_attempts, limit } => {
                 let waiting = said("count_waiting", self.store.count_waiting(*max_attempts).await)?;
                 agree("waiting for another attempt", self.table.count_waiting(*max_attempts), waiting)?;
-                let hastened = said("hasten", self.store.hasten(*max_attempts, *limit, &who).await)?;
-                agree("hastened", self.table.hasten(*max_attempts, *limit, &who), hastened)
+                let retried_now = said("retry_now", self.store.retry_now(*max_attempts, *limit, &who).await)?;
+                agree("retried now", self.table.retry_now(*max_attempts, *limit, &who), retried_now)
             }
             Step::Discard { event } => {
                 let id = self.event(*event);

@@ -1,7 +1,7 @@
 //! Steps that claim, renew, start and settle.
 
 use outbox::event::Fence;
-use outbox::store::{ClaimRequest, Claimed, Due, LineRequest, Record, Settled, Settlement};
+use outbox::store::{ClaimOrder, ClaimRequest, Claimed, Due, Record, Settled, Settlement};
 use outbox::{EventId, Store};
 use support::Database;
 
@@ -25,7 +25,7 @@ impl<D: Database> Player<'_, D> {
                     limit: *limit,
                     max_bytes: *max_bytes,
                     skip_recent: span(*skip_recent),
-                    line: line.map(|line| self.line_request(*owner, line)),
+                    order: line.map(|line| self.claim_order(*owner, line)),
                 };
                 self.claim(&request).await
             }
@@ -56,17 +56,17 @@ impl<D: Database> Player<'_, D> {
         }
     }
 
-    fn line_request(&self, owner: usize, line: Line) -> LineRequest {
+    fn claim_order(&self, owner: usize, line: Line) -> ClaimOrder {
         let owner = self.owner(owner);
         let in_hand = |row: &&Record| {
             row.locked_by.as_deref() == Some(owner.as_str())
                 && row.lease_end.is_some_and(|lease_end| lease_end > self.table.now)
         };
         match line {
-            Line::ByAggregate(lanes, waits_for) => LineRequest::ByAggregate { lanes: lanes.numbers(), waits_for },
-            Line::OneForAll { in_hand: false } => LineRequest::OneForAll { held: Vec::new() },
+            Line::ByAggregate(partitions, waits_for) => ClaimOrder::ByAggregate { partitions: partitions.numbers(), waits_for },
+            Line::OneForAll { in_hand: false } => ClaimOrder::OneForAll { held: Vec::new() },
             Line::OneForAll { in_hand: true } => {
-                LineRequest::OneForAll { held: self.table.rows.values().filter(in_hand).map(|row| row.seq).collect() }
+                ClaimOrder::OneForAll { held: self.table.rows.values().filter(in_hand).map(|row| row.seq).collect() }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Steps of nodes: lanes, and lines that move on.
+//! Steps of nodes: partitions, and lines that move on.
 
 use outbox::Store;
 use outbox::event::OwnerId;
@@ -7,7 +7,7 @@ use support::Database;
 
 use super::compare::agree;
 use super::play::{Player, said};
-use super::step::{Lanes, Step, span};
+use super::step::{Partitions, Step, span};
 use super::table::Fault;
 
 const MODES: [&str; 3] = ["multi_node", "multi_node", "ordered_by_aggregate"];
@@ -17,9 +17,13 @@ impl<D: Database> Player<'_, D> {
         self.tick().await;
         match step {
             Step::Unblock { waits_for, limit, with_others } => {
-                let lanes = Lanes::All.numbers();
-                let mut blockers: Vec<u64> =
-                    self.table.blockers(&lanes, 0, u32::MAX).into_iter().map(|Blocker { sequence, .. }| sequence).collect();
+                let partitions = Partitions::All.numbers();
+                let mut blockers: Vec<u64> = self
+                    .table
+                    .blockers(&partitions, 0, u32::MAX)
+                    .into_iter()
+                    .map(|Blocker { sequence, .. }| sequence)
+                    .collect();
                 if *with_others {
                     blockers.extend(self.table.rows.keys());
                     blockers.push(self.table.newest() + 1);
@@ -31,28 +35,28 @@ impl<D: Database> Player<'_, D> {
                 unblocked.left.sort_unstable();
                 agree("unblocked", self.table.unblock(&blockers, *waits_for, *limit), unblocked)
             }
-            Step::KeepLanes { owner, lease, most, of } => {
+            Step::KeepPartitions { owner, lease, most, of } => {
                 let owner = self.owner(*owner);
-                let kept = said("keep lanes", self.store.keep_lanes(&owner, span(*lease), *most, *of).await)?;
-                agree("kept lanes", self.table.keep_lanes(owner.as_str(), span(*lease), *most, *of), kept)?;
-                self.agree_lanes().await
+                let kept = said("keep partitions", self.store.keep_partitions(&owner, span(*lease), *most, *of).await)?;
+                agree("kept partitions", self.table.keep_partitions(owner.as_str(), span(*lease), *most, *of), kept)?;
+                self.agree_partitions().await
             }
-            Step::ReleaseLanes { owner, lanes } => {
+            Step::ReleasePartitions { owner, partitions } => {
                 let owner = self.owner(*owner);
-                said("release lanes", self.store.release_lanes(&owner, &lanes.numbers()).await)?;
-                self.table.release_lanes(owner.as_str(), &lanes.numbers());
-                self.agree_lanes().await
+                said("release partitions", self.store.release_partitions(&owner, &partitions.numbers()).await)?;
+                self.table.release_partitions(owner.as_str(), &partitions.numbers());
+                self.agree_partitions().await
             }
             Step::Beat { owner, lease } => {
                 let node = self.node(*owner);
-                let alive = said("beat", self.store.beat(&node, span(*lease)).await)?;
-                agree("live nodes", self.table.beat(&node, span(*lease)), alive)
+                let alive = said("beat", self.store.heartbeat(&node, span(*lease)).await)?;
+                agree("live nodes", self.table.heartbeat(&node, span(*lease)), alive)
             }
             Step::Leave { owner } => {
                 let owner: OwnerId = self.owner(*owner);
                 said("leave", self.store.leave(&owner).await)?;
                 self.table.leave(owner.as_str());
-                self.agree_lanes().await
+                self.agree_partitions().await
             }
             other => Err(format!("{other:?} is no step of a node")),
         }

@@ -9,11 +9,17 @@ use support::Database;
 use super::compare::{agree, agree_row};
 use super::looking::RouteRow;
 use super::play::{Player, round, said};
-use super::step::{DeadChoice, Lanes, Look};
+use super::step::{DeadChoice, Look, Partitions};
 use super::table::{Fault, Note};
 
 impl<D: Database> Player<'_, D> {
-    pub(super) async fn look(&mut self, at: Look, event: usize, waits_for: WaitsFor, lanes: Lanes) -> Result<(), Fault> {
+    pub(super) async fn look(
+        &mut self,
+        at: Look,
+        event: usize,
+        waits_for: WaitsFor,
+        partitions: Partitions,
+    ) -> Result<(), Fault> {
         self.tick().await;
         match at {
             Look::Stats => self.look_at_stats().await,
@@ -25,7 +31,8 @@ impl<D: Database> Player<'_, D> {
             }
             Look::Nodes => {
                 let nodes = said("nodes", self.store.nodes().await)?;
-                let nodes: Vec<_> = nodes.into_iter().map(|node| (node.owner, node.mode, node.alive, node.lanes)).collect();
+                let nodes: Vec<_> =
+                    nodes.into_iter().map(|node| (node.owner, node.mode, node.alive, node.partitions)).collect();
                 agree("nodes", self.table.shown_nodes(), nodes)
             }
             Look::BlockedKeys => {
@@ -46,10 +53,10 @@ impl<D: Database> Player<'_, D> {
                 agree("heads", self.table.heads(&events, waits_for), heads)
             }
             Look::Blockers => {
-                let (lanes, after) = (lanes.numbers(), self.some_event(event).saturating_sub(1));
+                let (partitions, after) = (partitions.numbers(), self.some_event(event).saturating_sub(1));
                 for (after, limit) in [(0, 1_000), (after, 1)] {
-                    let blockers = said("blockers", self.store.blockers(&lanes, after, limit).await)?;
-                    agree("blockers", self.table.blockers(&lanes, after, limit), blockers)?;
+                    let blockers = said("blockers", self.store.blockers(&partitions, after, limit).await)?;
+                    agree("blockers", self.table.blockers(&partitions, after, limit), blockers)?;
                 }
                 Ok(())
             }

@@ -1,7 +1,7 @@
 //! Steps that write.
 
 use outbox::event::Fence;
-use outbox::store::{LANES, NewRow, Ownership};
+use outbox::store::{NewRow, Ownership, PARTITIONS};
 use outbox::{Envelope, EventId, Store, TransactionalStore};
 use support::Database;
 
@@ -129,7 +129,7 @@ impl<D: Database> Player<'_, D> {
             Work::TakeBack { event } => {
                 let Some(seq) = round(uncommitted, event).map(|row| row.seq) else { return Ok(()) };
                 uncommitted.retain(|row| row.seq != seq);
-                said("take back", self.store.take_back(transaction.as_mut(), &[seq]).await)
+                said("take back", self.store.delete_inserted(transaction.as_mut(), &[seq]).await)
             }
         }
     }
@@ -160,11 +160,11 @@ impl<D: Database> Player<'_, D> {
         Ok(())
     }
 
-    /// Takes over what was committed, and asks which lane events without an aggregate are in.
+    /// Takes over what was committed, and asks which partition events without an aggregate are in.
     async fn commit(&mut self, transaction: Uncommitted) -> Result<(), Fault> {
         for row in transaction.iter().filter(|row| row.aggregate_id.is_none()) {
-            let lane = self.db.number(&format!("SELECT lane FROM outbox_event WHERE seq = {}", row.seq)).await;
-            self.table.learn(row.event_id, lane_number(lane)?);
+            let partition = self.db.number(&format!("SELECT partition_id FROM outbox_event WHERE seq = {}", row.seq)).await;
+            self.table.learn(row.event_id, partition_number(partition)?);
         }
         let claimed = transaction.iter().filter(|row| row.locked_by.is_some());
         self.fences.extend(claimed.map(|row| Fence { sequence: row.seq, claim: row.claim_seq }));
@@ -216,9 +216,9 @@ impl<D: Database> Player<'_, D> {
     }
 }
 
-/// A lane, as a number of a column.
-pub(super) fn lane_number(number: i64) -> Result<u16, Fault> {
-    u16::try_from(number).ok().filter(|lane| *lane < LANES).ok_or_else(|| format!("{number} is no lane"))
+/// A partition, as a number of a column.
+pub(super) fn partition_number(number: i64) -> Result<u16, Fault> {
+    u16::try_from(number).ok().filter(|partition| *partition < PARTITIONS).ok_or_else(|| format!("{number} is no partition"))
 }
 
 fn rows(events: &[(Envelope, bool)]) -> Vec<NewRow<'_>> {

@@ -111,15 +111,15 @@ pub(super) enum Step {
     Remember {
         routes: Vec<(usize, usize)>,
     },
-    KeepLanes {
+    KeepPartitions {
         owner: usize,
         lease: Hours,
         most: u16,
         of: u16,
     },
-    ReleaseLanes {
+    ReleasePartitions {
         owner: usize,
-        lanes: Lanes,
+        partitions: Partitions,
     },
     Beat {
         owner: usize,
@@ -133,7 +133,7 @@ pub(super) enum Step {
         at: Look,
         event: usize,
         waits_for: WaitsFor,
-        lanes: Lanes,
+        partitions: Partitions,
     },
     /// Lets time pass. Not while a transaction is open.
     Pass {
@@ -231,29 +231,29 @@ pub(super) enum Outcome {
 /// Which order a claim keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Line {
-    ByAggregate(Lanes, WaitsFor),
+    ByAggregate(Partitions, WaitsFor),
     /// With what the owner has in hand already, or as if it had nothing.
     OneForAll {
         in_hand: bool,
     },
 }
 
-/// Which lanes.
+/// Which partitions.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Lanes {
+pub(super) enum Partitions {
     All,
     Lower,
     Upper,
     None,
 }
 
-impl Lanes {
+impl Partitions {
     pub(super) fn numbers(self) -> Vec<u16> {
-        let half = outbox::store::LANES / 2;
+        let half = outbox::store::PARTITIONS / 2;
         match self {
-            Self::All => (0..outbox::store::LANES).collect(),
+            Self::All => (0..outbox::store::PARTITIONS).collect(),
             Self::Lower => (0..half).collect(),
-            Self::Upper => (half..outbox::store::LANES).collect(),
+            Self::Upper => (half..outbox::store::PARTITIONS).collect(),
             Self::None => Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use outbox::store::{Audit, LANES, NewRow, Ownership, Record};
+use outbox::store::{Audit, NewRow, Ownership, PARTITIONS, Record};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
 
@@ -12,15 +12,15 @@ pub(super) type Fault = String;
 /// The tables of an outbox.
 ///
 /// Three things are the database's own business, and are told to the table rather than computed by it: which number a row gets,
-/// which lane a key falls into, and which of several equal rows a limit leaves out.
+/// which partition a key falls into, and which of several equal rows a limit leaves out.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     /// The time by the clock that decides what is due. No two calls happen at the same time.
     pub(super) now: Timestamp,
     /// All committed events, by their `seq`.
     pub(super) rows: BTreeMap<u64, Record>,
-    /// Who holds each lane, and until when.
-    pub(super) lanes: Vec<Option<(String, Timestamp)>>,
+    /// Who holds each partition, and until when.
+    pub(super) partitions: Vec<Option<(String, Timestamp)>>,
     /// All nodes, by their owner.
     pub(super) nodes: BTreeMap<String, NodeRow>,
     /// Routes that ever had a listener.
@@ -31,8 +31,8 @@ pub(super) struct Table {
     pub(super) notes: Vec<Note>,
     /// The greatest number of a committed row, whether it is still there or not.
     newest: u64,
-    /// The lane of each aggregate id, and of the id of each event without one.
-    lane_of: HashMap<String, u16>,
+    /// The partition of each aggregate id, and of the id of each event without one.
+    partition_of: HashMap<String, u16>,
 }
 
 /// A node, as it stands in its table.
@@ -57,17 +57,17 @@ pub(super) type Uncommitted = Vec<Record>;
 
 impl Table {
     /// An empty table. `newest` is the greatest number that the database ever gave to a committed row.
-    pub(super) fn new(now: Timestamp, newest: u64, lane_of: HashMap<String, u16>) -> Self {
+    pub(super) fn new(now: Timestamp, newest: u64, partition_of: HashMap<String, u16>) -> Self {
         Self {
             now,
             rows: BTreeMap::new(),
-            lanes: vec![None; usize::from(LANES)],
+            partitions: vec![None; usize::from(PARTITIONS)],
             nodes: BTreeMap::new(),
             remembered: BTreeSet::new(),
             paused: BTreeMap::new(),
             notes: Vec::new(),
             newest,
-            lane_of,
+            partition_of,
         }
     }
 
@@ -114,15 +114,15 @@ impl Table {
         self.rows.values().any(|row| row.event_id == id)
     }
 
-    /// Learns the lane of an event without an aggregate.
-    pub(super) fn learn(&mut self, event: EventId, lane: u16) {
-        self.lane_of.insert(event.as_str().to_owned(), lane);
+    /// Learns the partition of an event without an aggregate.
+    pub(super) fn learn(&mut self, event: EventId, partition: u16) {
+        self.partition_of.insert(event.as_str().to_owned(), partition);
     }
 
-    /// The lane that an event belongs to: that of its aggregate, or of its own id when it has none.
-    pub(super) fn lane(&self, row: &Record) -> u16 {
+    /// The partition that an event belongs to: that of its aggregate, or of its own id when it has none.
+    pub(super) fn partition(&self, row: &Record) -> u16 {
         let key = row.aggregate_id.as_deref().unwrap_or(row.event_id.as_str());
-        self.lane_of[key]
+        self.partition_of[key]
     }
 
     /// What is not put off is due at once, even when its writer's clock is ahead. A row that is inserted as claimed is due now,

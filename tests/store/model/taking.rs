@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{ClaimRequest, Due, LineRequest, Record, Settled, Settlement};
+use outbox::store::{ClaimOrder, ClaimRequest, Due, Record, Settled, Settlement};
 use outbox::time::Timestamp;
 use outbox::{EventId, Status};
 
@@ -26,8 +26,8 @@ const LONGEST_ERROR: usize = 4_000;
 impl Table {
     /// Takes those that have been due longest, or the front of the one line; in the order of their `seq`.
     pub(super) fn claim(&mut self, request: &ClaimRequest) -> Vec<Taken> {
-        let mut chosen = match &request.line {
-            Some(LineRequest::OneForAll { held }) => self.front(request, held),
+        let mut chosen = match &request.order {
+            Some(ClaimOrder::OneForAll { held }) => self.front(request, held),
             _ => self.due_longest(request),
         };
         let mut bytes = 0;
@@ -42,26 +42,26 @@ impl Table {
         chosen.sort_unstable();
 
         // Judged before any of them is claimed.
-        let behind: Vec<Option<u64>> = chosen.iter().map(|seq| self.behind(*seq, request.line.as_ref())).collect();
+        let behind: Vec<Option<u64>> = chosen.iter().map(|seq| self.behind(*seq, request.order.as_ref())).collect();
         chosen.into_iter().zip(behind).map(|(seq, behind)| self.take(seq, request, behind)).collect()
     }
 
-    /// Events that may be taken, in lanes that the owner holds where lanes are asked for; those that have been due longest first.
+    /// Events that may be taken, in partitions that the owner holds where partitions are asked for; those that have been due longest first.
     fn due_longest(&self, request: &ClaimRequest) -> Vec<&Record> {
-        let in_lane = |row: &Record| match &request.line {
-            Some(LineRequest::ByAggregate { lanes, .. }) => {
-                let lane = self.lane(row);
-                lanes.contains(&lane) && self.holds(request.owner.as_str(), lane)
+        let in_partition = |row: &Record| match &request.order {
+            Some(ClaimOrder::ByAggregate { partitions, .. }) => {
+                let partition = self.partition(row);
+                partitions.contains(&partition) && self.holds(request.owner.as_str(), partition)
             }
             _ => true,
         };
-        let mut due: Vec<&Record> = self.rows.values().filter(|row| self.is_free(row, request) && in_lane(row)).collect();
+        let mut due: Vec<&Record> = self.rows.values().filter(|row| self.is_free(row, request) && in_partition(row)).collect();
         due.sort_by_key(|row| (row.due_at, row.seq));
         due.truncate(request.limit as usize);
         due
     }
 
-    /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken. Lane 0 is the lock of
+    /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken. Partition 0 is the lock of
     /// the line.
     fn front(&self, request: &ClaimRequest, held: &[u64]) -> Vec<&Record> {
         if !self.holds(request.owner.as_str(), 0) {
@@ -81,10 +81,10 @@ impl Table {
     }
 
     /// The last of the earlier events of its line that it waits for.
-    fn behind(&self, seq: u64, line: Option<&LineRequest>) -> Option<u64> {
+    fn behind(&self, seq: u64, line: Option<&ClaimOrder>) -> Option<u64> {
         match line? {
-            LineRequest::ByAggregate { waits_for, .. } => self.waited_for(seq, *waits_for).last().copied(),
-            LineRequest::OneForAll { .. } => {
+            ClaimOrder::ByAggregate { waits_for, .. } => self.waited_for(seq, *waits_for).last().copied(),
+            ClaimOrder::OneForAll { .. } => {
                 let earlier = self.rows.range(..seq).map(|(_, row)| row);
                 earlier.filter(|row| is_unfinished(row) && row.available_at <= self.now).map(|row| row.seq).next_back()
             }

@@ -54,7 +54,7 @@ impl BenchCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let format = self.output.output;
         if let Some(file) = &self.plugin {
-            // Found out now, not after minutes of measuring.
+            // RegistryEntry out now, not after minutes of measuring.
             std::fs::metadata(file).map_err(|error| {
                 let what = format!("the plugin {} cannot be read", file.display());
                 Failure::new(Exit::NotFound, what).because(error)

@@ -39,9 +39,9 @@ fn table(nodes: &[NodeRecord]) -> String {
             node.version.clone(),
             relative(node.started_at),
             relative(node.alive_until),
-            node.lanes.to_string(),
+            node.partitions.to_string(),
             node.owner.clone(),
         ]
     });
-    output::table(&["host", "state", "mode", "version", "started", "alive until", ">lanes", "locked_by"], rows)
+    output::table(&["host", "state", "mode", "version", "started", "alive until", ">partitions", "locked_by"], rows)
 }

@@ -44,7 +44,7 @@ pub(crate) struct ReplayCommand {
 #[derive(Serialize)]
 struct Report {
     /// Waited for another attempt, or were put off by their listener, and are due now.
-    hastened: u64,
+    retried_now: u64,
     /// Were dead, and are new again.
     replayed: u64,
     /// Are dead still: they failed too often, or a limit was reached.
@@ -62,9 +62,9 @@ impl ReplayCommand {
         let matching = dead.count(&filter).await?;
         if self.dry_run {
             let most = self.event_limit.unwrap_or(u64::MAX);
-            let hastened = waiting.min(most);
-            let replayed = matching.min(most - hastened);
-            return self.show(&Report { hastened, replayed, left_dead: all.saturating_sub(replayed), dry_run: true });
+            let retried_now = waiting.min(most);
+            let replayed = matching.min(most - retried_now);
+            return self.show(&Report { retried_now, replayed, left_dead: all.saturating_sub(replayed), dry_run: true });
         }
         let what = format!("deliver {} that wait and {} again", count(waiting, "event"), count(matching, "dead event"));
         if waiting + matching > 0 {
@@ -78,24 +78,24 @@ impl ReplayCommand {
         };
         let audit = self.reason.audit();
         let bar = output::progress("replaying", None);
-        let hastened =
-            dead.hasten_all(self.retry_count_threshold, &limits(0), &audit, |so_far| bar.set_position(so_far)).await?;
+        let retried_now =
+            dead.retry_all_now(self.retry_count_threshold, &limits(0), &audit, |so_far| bar.set_position(so_far)).await?;
         let replayed =
-            dead.replay_all(&filter, &limits(hastened), &audit, |so_far| bar.set_position(hastened + so_far)).await?;
+            dead.replay_all(&filter, &limits(retried_now), &audit, |so_far| bar.set_position(retried_now + so_far)).await?;
         bar.finish_and_clear();
         database::tell_hosts(&*store).await;
-        self.show(&Report { hastened, replayed, left_dead: all.saturating_sub(replayed), dry_run: false })
+        self.show(&Report { retried_now, replayed, left_dead: all.saturating_sub(replayed), dry_run: false })
     }
 
     fn show(&self, report: &Report) -> Result<(), Failure> {
         output::one(report, self.output.output, |report| {
-            let Report { hastened, replayed, left_dead, dry_run } = report;
+            let Report { retried_now, replayed, left_dead, dry_run } = report;
             if *dry_run {
                 format!(
-                    "{hastened} that wait would be due now\n{replayed} dead would be new again\n{left_dead} would stay dead\n"
+                    "{retried_now} that wait would be due now\n{replayed} dead would be new again\n{left_dead} would stay dead\n"
                 )
             } else {
-                format!("{hastened} that waited are due now\n{replayed} dead are new again\n{left_dead} stay dead\n")
+                format!("{retried_now} that waited are due now\n{replayed} dead are new again\n{left_dead} stay dead\n")
             }
         })
     }

@@ -5,12 +5,12 @@ use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
 use super::diagnose::ACTION;
-use super::fault::{DENIED, number};
+use super::error::{DENIED, number};
 use crate::store::finding::GRANT;
 use crate::store::{Finding, StoreError};
 
 const INDEXES: [&str; 7] =
-    ["outbox_id", "outbox_due", "outbox_done", "outbox_dead", "outbox_parked", "outbox_line", "outbox_behind"];
+    ["outbox_id", "outbox_due", "outbox_done", "outbox_dead", "outbox_parked", "outbox_key", "outbox_behind"];
 
 const INDEX_EXISTS: &str = "
 SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = ? AND index_name = ?";
@@ -44,9 +44,9 @@ const RIGHTS: [(&str, &str, &str); 14] = [
     ("INSERT", "outbox_event_node", "INSERT INTO outbox_event_node SELECT * FROM outbox_event_node AS there WHERE 1 = 0"),
     ("UPDATE", "outbox_event_node", "UPDATE outbox_event_node SET label = label WHERE 1 = 0"),
     ("DELETE", "outbox_event_node", "DELETE FROM outbox_event_node WHERE 1 = 0"),
-    ("UPDATE", "outbox_event_lane", "UPDATE outbox_event_lane SET owner = owner WHERE 1 = 0"),
+    ("UPDATE", "outbox_event_partition", "UPDATE outbox_event_partition SET owner = owner WHERE 1 = 0"),
     ("INSERT", "outbox_event_audit", "INSERT INTO outbox_event_audit SELECT * FROM outbox_event_audit AS there WHERE 1 = 0"),
-    ("SELECT", "outbox_event_lane", "SELECT 1 FROM outbox_event_lane WHERE 1 = 0"),
+    ("SELECT", "outbox_event_partition", "SELECT 1 FROM outbox_event_partition WHERE 1 = 0"),
 ];
 
 pub(super) async fn check(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Finding>, StoreError> {

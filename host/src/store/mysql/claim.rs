@@ -8,9 +8,9 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::row::{claimed, left_out, numbers, payload_bytes, sequence};
 use super::transaction::{self, Patience};
-use super::{MySqlStore, front, line, place};
+use super::{MySqlStore, front, keys, place};
 use crate::store::settlement::delay_micros;
-use crate::store::{ClaimRequest, Claimed, LineRequest, StoreError};
+use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError};
 
 /// What is due, without a lock. In order of binding: the microseconds to leave alone, most rows.
 pub(super) const CHOOSE: &str = "
@@ -26,23 +26,23 @@ pub(super) const CLAIM: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), line
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
 FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
   AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
 ORDER BY due_at, seq LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
-/// What is due in lanes that the owner holds, without a lock: nodes that share the table must not pass by each other's rows.
-/// In order of binding: the microseconds to leave alone, the owner, the lanes as 256 letters of which 1 means asked for, most
+/// What is due in partitions that the owner holds, without a lock: nodes that share the table must not pass by each other's rows.
+/// In order of binding: the microseconds to leave alone, the owner, the partitions as 256 letters of which 1 means asked for, most
 /// rows.
 pub(super) const CHOOSE_IN_LINE: &str = "
 SELECT outbox_event.seq
 FROM outbox_event FORCE INDEX (outbox_due)
-STRAIGHT_JOIN outbox_event_lane AS held ON held.lane = outbox_event.lane
+STRAIGHT_JOIN outbox_event_partition AS held ON held.partition_id = outbox_event.partition_id
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
   AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
-  AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.lane + 1, 1) = '1'
+  AND held.owner = ? AND held.lease_end > UTC_TIMESTAMP(6) AND SUBSTR(?, outbox_event.partition_id + 1, 1) = '1'
 ORDER BY due_at, outbox_event.seq LIMIT ?";
 
 /// Locks what was chosen and is still due; a row that somebody else has locked is passed by, so claims never wait, and settlers
@@ -52,7 +52,7 @@ pub(super) const CLAIM_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
        tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), line
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
@@ -93,8 +93,8 @@ pub(super) async fn claim(store: &MySqlStore, request: &ClaimRequest) -> Result<
 
 async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let mut transaction = transaction::begin(store).await?;
-    let (mut rows, mut behind) = match &request.line {
-        Some(LineRequest::OneForAll { held }) => front::lock(store, &mut transaction, request, held).await?,
+    let (mut rows, mut behind) = match &request.order {
+        Some(ClaimOrder::OneForAll { held }) => front::lock(store, &mut transaction, request, held).await?,
         _ => (lock(store, &mut transaction, request).await?, HashMap::new()),
     };
     rows.truncate(fitting(&rows, request.max_bytes)?);
@@ -114,7 +114,7 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
         .execute(&mut *transaction)
         .await
         .map_err(|error| store.failed(ACTION, error))?;
-    if let Some(LineRequest::ByAggregate { waits_for, .. }) = &request.line {
+    if let Some(ClaimOrder::ByAggregate { waits_for, .. }) = &request.order {
         behind = place::behind(store, &mut transaction, &request.owner, &rows, *waits_for).await?;
     }
     transaction::commit(transaction).await?;
@@ -135,11 +135,11 @@ async fn lock(
     let failed = |error| store.failed(ACTION, error);
     let skip_recent = delay_micros(request.skip_recent);
     let limit = i64::from(request.limit);
-    let choose = match &request.line {
-        Some(LineRequest::ByAggregate { lanes, .. }) => sqlx::query(store.table.sql(CHOOSE_IN_LINE))
+    let choose = match &request.order {
+        Some(ClaimOrder::ByAggregate { partitions, .. }) => sqlx::query(store.table.sql(CHOOSE_IN_LINE))
             .bind(skip_recent)
             .bind(request.owner.as_str())
-            .bind(line::letters(lanes)),
+            .bind(keys::letters(partitions)),
         _ => sqlx::query(store.table.sql(CHOOSE)).bind(skip_recent),
     };
     let chosen = choose.bind(limit).fetch_all(&mut *connection).await.map_err(failed)?;
@@ -149,7 +149,7 @@ async fn lock(
     let chosen = chosen.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
     let query = sqlx::query(store.table.sql(CLAIM_CHOSEN)).bind(numbers(&chosen));
     let locked = query.fetch_all(&mut *connection).await.map_err(failed)?;
-    if request.line.is_some() || locked.len() * 2 >= chosen.len() {
+    if request.order.is_some() || locked.len() * 2 >= chosen.len() {
         return Ok(locked);
     }
     // Others have chosen the same.

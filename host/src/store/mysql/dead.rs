@@ -46,7 +46,7 @@ SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = r
     expires_at = NULL, blocks = 0
 WHERE event_id = ? AND status = 3";
 
-/// What failed, and what its listener put off: not what its writer put off. Read without a lock: [`HASTEN`] looks again. Bound:
+/// What failed, and what its listener put off: not what its writer put off. Read without a lock: [`RETRY_NOW`] looks again. Bound:
 /// most failures twice, most rows.
 const CHOOSE_WAITING: &str = "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_due)
@@ -61,7 +61,7 @@ WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0)
   AND (? IS NULL OR attempts <= ?)";
 
 /// Bound: a JSON list of seq.
-const HASTEN: &str = "
+const RETRY_NOW: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET due_at = UTC_TIMESTAMP(6)
@@ -93,7 +93,7 @@ pub(super) async fn replay_batch(
     change_chosen(store, chosen, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await
 }
 
-pub(super) async fn hasten(
+pub(super) async fn retry_now(
     store: &MySqlStore,
     max_attempts: Option<u32>,
     limit: u32,
@@ -101,7 +101,7 @@ pub(super) async fn hasten(
 ) -> Result<u64, StoreError> {
     let most = max_attempts.map(i64::from);
     let chosen = || sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(i64::from(limit));
-    change_chosen(store, chosen, HASTEN, audit, "hasten", &json!({ "max_attempts": max_attempts })).await
+    change_chosen(store, chosen, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
 }
 
 pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {

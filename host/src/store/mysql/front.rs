@@ -11,7 +11,7 @@ use super::row::{numbers, sequence};
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimRequest, StoreError};
 
-/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds lane 0.
+/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds partition 0.
 /// Each with whether later ones wait for it, and whether it may be claimed. The index of what is done has the unfinished in this
 /// order too: they have no `done_at`, and every index of this engine ends with the primary key.
 /// In order of binding: the microseconds to leave alone, most rows, the same two again, the owner, most rows.
@@ -30,8 +30,8 @@ FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited
        FROM outbox_event FORCE INDEX (outbox_done)
        WHERE status = 2 AND done_at IS NULL AND (available_at <= UTC_TIMESTAMP(6) OR due_at <= UTC_TIMESTAMP(6))
        ORDER BY seq LIMIT ?)) AS front
-WHERE EXISTS (SELECT 1 FROM outbox_event_lane
-              WHERE lane = 0 AND owner = ? AND outbox_event_lane.lease_end > UTC_TIMESTAMP(6))
+WHERE EXISTS (SELECT 1 FROM outbox_event_partition
+              WHERE partition_id = 0 AND owner = ? AND outbox_event_partition.lease_end > UTC_TIMESTAMP(6))
 ORDER BY seq LIMIT ?";
 
 const ACTION: &str = "claim events";

@@ -15,7 +15,7 @@ GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_route TO outbox_migrator;
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_pause TO outbox_migrator;
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_node TO outbox_migrator;
-GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_lane TO outbox_migrator;
+GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_partition TO outbox_migrator;
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_audit TO outbox_migrator;
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_migration TO outbox_migrator;
 GRANT CREATE, CREATE VIEW, DROP, SELECT ON outbox_event_readable TO outbox_migrator;
@@ -30,7 +30,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event TO outbox_dispatcher;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event_route TO outbox_dispatcher;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event_pause TO outbox_dispatcher;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event_node TO outbox_dispatcher;
-GRANT SELECT, UPDATE ON outbox_event_lane TO outbox_dispatcher;
+GRANT SELECT, UPDATE ON outbox_event_partition TO outbox_dispatcher;
 GRANT SELECT, INSERT ON outbox_event_audit TO outbox_dispatcher;
 GRANT SELECT ON outbox_event_migration TO outbox_dispatcher;
 
@@ -40,7 +40,7 @@ GRANT SELECT ON outbox_event_readable TO outbox_viewer;
 GRANT SELECT ON outbox_event_route TO outbox_viewer;
 GRANT SELECT ON outbox_event_pause TO outbox_viewer;
 GRANT SELECT ON outbox_event_node TO outbox_viewer;
-GRANT SELECT ON outbox_event_lane TO outbox_viewer;
+GRANT SELECT ON outbox_event_partition TO outbox_viewer;
 GRANT SELECT ON outbox_event_audit TO outbox_viewer;
 GRANT SELECT ON outbox_event_migration TO outbox_viewer;
 ";

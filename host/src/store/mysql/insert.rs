@@ -4,7 +4,7 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection, Executor};
 
 use super::MySqlStore;
-use super::fault::is_duplicate;
+use super::error::is_duplicate;
 use super::insert_many;
 use super::row::{bound, numbers};
 use super::transaction::{self, Patience};
@@ -29,7 +29,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?,
         ?, ?, ?, CASE WHEN ? = 1 THEN UTC_TIMESTAMP(6) END, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)";
 
 /// Bound: a JSON list of seq.
-const TAKE_BACK: &str = "
+const DELETE_INSERTED: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq";
 
@@ -40,7 +40,7 @@ const RELEASE: &str = "RELEASE SAVEPOINT outbox_write";
 const TAKE_ALL_BACK: &str = "ROLLBACK TO SAVEPOINT outbox_write";
 
 /// What is prepared here, in the caller's transaction.
-pub(super) const STATEMENTS: [&str; 2] = [INSERT_ONE, TAKE_BACK];
+pub(super) const STATEMENTS: [&str; 2] = [INSERT_ONE, DELETE_INSERTED];
 
 /// Most rows in one statement, and most payload bytes: well below what a server takes as one packet by default.
 const MAX_ROWS: usize = 1_000;
@@ -173,12 +173,12 @@ pub(super) fn headers(envelope: &Envelope) -> Option<String> {
     (!envelope.headers().is_empty()).then(|| serde_json::to_string(envelope.headers()).expect("a map of strings is JSON"))
 }
 
-pub(super) async fn take_back(
+pub(super) async fn delete_inserted(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
     sequences: &[u64],
 ) -> Result<(), StoreError> {
-    sqlx::query(store.table.sql(TAKE_BACK))
+    sqlx::query(store.table.sql(DELETE_INSERTED))
         .bind(numbers(sequences))
         .execute(connection)
         .await

@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
-use super::fault::is_duplicate;
+use super::error::is_duplicate;
 use super::insert::{ACTION, headers, insert_one};
 use super::row::{bound, sequence};
 use crate::event::{Envelope, EventId};

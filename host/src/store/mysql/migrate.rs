@@ -17,20 +17,12 @@ struct Step {
 }
 
 /// Every step, in order. A step that was published is never changed.
-const STEPS: &[Step] = &[
-    Step {
-        version: 1,
-        name: "outbox_event",
-        up: include_str!("../../../../migrations/mysql/0001_outbox_event.sql"),
-        down: include_str!("../../../../migrations/mysql/0001_outbox_event.down.sql"),
-    },
-    Step {
-        version: 2,
-        name: "starts",
-        up: include_str!("../../../../migrations/mysql/0002_starts.sql"),
-        down: include_str!("../../../../migrations/mysql/0002_starts.down.sql"),
-    },
-];
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    name: "outbox_event",
+    up: include_str!("../../../../migrations/mysql/0001_outbox_event.sql"),
+    down: include_str!("../../../../migrations/mysql/0001_outbox_event.down.sql"),
+}];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration (

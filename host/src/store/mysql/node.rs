@@ -29,18 +29,18 @@ const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < UTC_TIME
 
 const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?";
 
-const FREE_LANES: &str = "UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = ?";
+const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
 /// Nobody may have beaten since a node was gone for too long.
 const NODES: &str = "
 SELECT owner, label, mode, version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
-       (SELECT COUNT(*) FROM outbox_event_lane AS lane
-        WHERE lane.owner = node.owner AND lane.lease_end > UTC_TIMESTAMP(6)) AS lanes
+       (SELECT COUNT(*) FROM outbox_event_partition AS held
+        WHERE held.owner = node.owner AND held.lease_end > UTC_TIMESTAMP(6)) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 1 DAY ORDER BY node.started_at, owner";
 
 /// Not one transaction: each node writes its own row and reads all, and in a transaction they would wait for each other.
-pub(super) async fn beat(store: &MySqlStore, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+pub(super) async fn heartbeat(store: &MySqlStore, node: &Node, lease: Duration) -> Result<u32, StoreError> {
     let failed = |error| store.failed("say that this node is alive", error);
     sqlx::query(store.table.sql(BEAT))
         .bind(node.owner.as_str())
@@ -71,7 +71,7 @@ pub(super) async fn leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), Sto
 
 async fn try_leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), StoreError> {
     let mut transaction = transaction::begin(store).await?;
-    for statement in [FREE_LANES, LEAVE] {
+    for statement in [FREE_PARTITIONS, LEAVE] {
         sqlx::query(store.table.sql(statement))
             .bind(owner.as_str())
             .execute(&mut *transaction)
@@ -96,6 +96,6 @@ fn node(row: &MySqlRow) -> Result<NodeRecord, sqlx::Error> {
         started_at: Timestamp::from_micros(row.try_get("started_at")?),
         alive_until: Timestamp::from_micros(row.try_get("alive_until")?),
         alive: row.try_get::<i64, _>("alive")? != 0,
-        lanes: column(row, "lanes")?,
+        partitions: column(row, "partitions")?,
     })
 }

@@ -8,7 +8,7 @@ use sqlx::pool::PoolConnectionMetadata;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
 use super::MySqlStore;
-use super::fault::number;
+use super::error::number;
 use crate::store::error::is_of_tls;
 use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName};

@@ -7,7 +7,7 @@ use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
-use super::line::{earlier, rule};
+use super::keys::{earlier, rule};
 use super::row::{numbers, sequence};
 use crate::event::OwnerId;
 use crate::store::{StoreError, WaitsFor};
@@ -16,11 +16,11 @@ use crate::store::{StoreError, WaitsFor};
 /// its names. One range of the index for each line: asked for each event by itself, in a subquery, this database reads a line
 /// from its far end (measured, 100 events in each of 1,000 lines: half of all time went there). In order of binding: the rule,
 /// the last of the claimed, then as many hashes as [`CHUNK`].
-pub(super) const LINES: &str = "
+pub(super) const EARLIER: &str = "
 SELECT seq, CAST(NULL AS SIGNED),
        CASE WHEN (? = 0 OR status = 0) AND available_at <= UTC_TIMESTAMP(6) THEN aggregate_type END AS aggregate_type, aggregate_id
-FROM outbox_event FORCE INDEX (outbox_line)
-WHERE seq < ? AND line IN (
+FROM outbox_event FORCE INDEX (outbox_key)
+WHERE seq < ? AND key_hash IN (
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
@@ -38,8 +38,8 @@ const MOST: usize = 1_000;
 /// [`CHUNK`].
 pub(super) const PLACES: &str = "
 SELECT outbox_event.seq,
-       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
-        WHERE earlier.line = outbox_event.line
+       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_key)
+        WHERE earlier.key_hash = outbox_event.key_hash
           AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
           AND (earlier.locked_by IS NULL OR earlier.locked_by <> ? OR earlier.lease_end <= UTC_TIMESTAMP(6))
@@ -47,9 +47,9 @@ SELECT outbox_event.seq,
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 UNION ALL
-SELECT ours.seq, NULL, ours.aggregate_type, ours.aggregate_id FROM outbox_event AS ours FORCE INDEX (outbox_line)
+SELECT ours.seq, NULL, ours.aggregate_type, ours.aggregate_id FROM outbox_event AS ours FORCE INDEX (outbox_key)
 WHERE ours.seq < ? AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_TIMESTAMP(6) AND ours.locked_by = ?
-  AND ours.line IN (
+  AND ours.key_hash IN (
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
@@ -74,12 +74,13 @@ pub(super) async fn behind(
     for claimed in claimed.chunks(CHUNK) {
         let sequences = claimed.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         let last = sequences.iter().max().copied().unwrap_or(0);
-        let lines = claimed.iter().map(|row| row.try_get("line")).collect::<Result<Vec<Option<u32>>, _>>().map_err(failed)?;
+        let lines =
+            claimed.iter().map(|row| row.try_get("key_hash")).collect::<Result<Vec<Option<u32>>, _>>().map_err(failed)?;
         let lines: BTreeSet<u32> = lines.into_iter().flatten().collect();
         let Some(filler) = lines.first() else { continue };
         let lines = || lines.iter().chain(repeat(filler)).take(CHUNK);
 
-        let query = sqlx::query(store.table.sql(LINES)).bind(rule).bind(last);
+        let query = sqlx::query(store.table.sql(EARLIER)).bind(rule).bind(last);
         let mut found =
             lines().fold(query, |query, line| query.bind(line)).fetch_all(&mut *connection).await.map_err(failed)?;
         if found.len() >= MOST {

@@ -3,7 +3,7 @@
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{MySqlStore, claim, dead, front, lease, line, place, purge, route, settle};
+use super::{MySqlStore, claim, dead, front, keys, lease, place, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
@@ -30,14 +30,14 @@ const STATEMENTS: [Explained; 13] = [
         index: "outbox_done",
         values: &["0", "500", "0", "500", "'nobody'", "500"],
     },
-    Explained { statement: "place in line", sql: place::LINES, index: "outbox_line", values: &["0", "500", "1", "2"] },
+    Explained { statement: "place in line", sql: place::EARLIER, index: "outbox_key", values: &["0", "500", "1", "2"] },
     Explained {
         statement: "place in a long line",
         sql: place::PLACES,
-        index: "outbox_line",
+        index: "outbox_key",
         values: &["0", "'nobody'", "'[1,2]'", "500", "0", "'nobody'", "1", "2"],
     },
-    Explained { statement: "heads of lines", sql: line::HEADS, index: "outbox_line", values: &["0", "'[1,2]'"] },
+    Explained { statement: "heads of lines", sql: keys::HEADS, index: "outbox_key", values: &["0", "'[1,2]'"] },
     Explained { statement: "next due", sql: claim::NEXT_DUE, index: "outbox_due", values: &[] },
     Explained { statement: "settle", sql: settle::DONE, index: "PRIMARY", values: &["'[[1,1],[2,1]]'"] },
     Explained { statement: "renew", sql: lease::RENEW, index: "PRIMARY", values: &["'[[1,1],[2,1]]'", "30000000"] },
@@ -49,7 +49,7 @@ const STATEMENTS: [Explained; 13] = [
         index: "outbox_parked",
         values: &["'[[\"Order\",\"OrderPlaced\"]]'", "500"],
     },
-    Explained { statement: "unblock", sql: line::WAITING, index: "outbox_behind", values: &["127", "'[1,2]'"] },
+    Explained { statement: "unblock", sql: keys::WAITING, index: "outbox_behind", values: &["127", "'[1,2]'"] },
 ];
 
 pub(super) async fn plans(store: &MySqlStore) -> Result<Vec<Plan>, StoreError> {

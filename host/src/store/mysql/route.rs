@@ -7,7 +7,7 @@ use sqlx::mysql::MySqlRow;
 use super::MySqlStore;
 use super::audit::note;
 use super::dead::noted;
-use super::fault::is_duplicate;
+use super::error::is_duplicate;
 use super::lock;
 use super::row::{column, optional, sequence};
 use super::transaction::{self, Patience};

@@ -6,7 +6,7 @@ use rand::RngExt;
 use sqlx::Executor;
 use sqlx::mysql::{MySqlPool, MySqlTransaction};
 
-use super::fault::{DEADLOCK, failed, number};
+use super::error::{DEADLOCK, failed, number};
 use super::{MySqlStore, find, insert, insert_many};
 use crate::store::StoreError;
 

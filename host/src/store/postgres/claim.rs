@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use sqlx::Row;
 
-use super::line::{lanes, waited_for};
+use super::keys::{partitions, waited_for};
 use super::row::{claimed, signed};
 use super::time::Moment;
 use super::{PostgresStore, front};
 use crate::store::settlement::delay_micros;
-use crate::store::{ClaimRequest, Claimed, LineRequest, StoreError, WaitsFor};
+use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError, WaitsFor};
 
 /// Choosing and locking are one statement: split, two owners could choose the same row. A row that another claim changed
 /// meanwhile is locked in its new version, which the statement does not see, so it is left alone. The array of row addresses
@@ -34,9 +34,9 @@ WHERE ctid = ANY (ARRAY (
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now()";
 
-/// As above, of lanes that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
+/// As above, of partitions that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
 /// What these are judged by is not changed by the claim itself: a statement does not see what it writes.
-/// $6 lanes, $7 the states of events that are waited for.
+/// $6 partitions, $7 the states of events that are waited for.
 pub(super) const CLAIM_LINE: &str = "
 UPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
@@ -47,8 +47,8 @@ WHERE ctid = ANY (ARRAY (
     FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) AS bytes FROM outbox_event
           WHERE due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
             AND created_at <= now() - $5::bigint * interval '1 microsecond'
-            AND lane = ANY (ARRAY (SELECT lane FROM outbox_event_lane
-                                   WHERE owner = $1::text AND lease_end > now() AND lane = ANY ($6::smallint[])))
+            AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition
+                                   WHERE owner = $1::text AND lease_end > now() AND partition_id = ANY ($6::smallint[])))
           ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
   WHERE bytes_before < $4::bigint))
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
@@ -67,10 +67,10 @@ SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_
        now()";
 
 pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-    let statement = match &request.line {
+    let statement = match &request.order {
         None => CLAIM,
-        Some(LineRequest::ByAggregate { .. }) => CLAIM_LINE,
-        Some(LineRequest::OneForAll { .. }) => front::CLAIM_FRONT,
+        Some(ClaimOrder::ByAggregate { .. }) => CLAIM_LINE,
+        Some(ClaimOrder::OneForAll { .. }) => front::CLAIM_FRONT,
     };
     let mut statement = store
         .statement(statement)
@@ -79,13 +79,13 @@ pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Resu
         .bind(i64::from(request.limit))
         .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
         .bind(delay_micros(request.skip_recent));
-    let in_line = match &request.line {
+    let in_line = match &request.order {
         None => false,
-        Some(LineRequest::ByAggregate { lanes: held, waits_for }) => {
-            statement = statement.bind(lanes(held)).bind(waited_for(*waits_for));
+        Some(ClaimOrder::ByAggregate { partitions: held, waits_for }) => {
+            statement = statement.bind(partitions(held)).bind(waited_for(*waits_for));
             *waits_for != WaitsFor::Nothing
         }
-        Some(LineRequest::OneForAll { held }) => {
+        Some(ClaimOrder::OneForAll { held }) => {
             statement = statement.bind(held.iter().copied().map(signed).collect::<Vec<_>>());
             true
         }

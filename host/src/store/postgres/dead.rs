@@ -53,7 +53,7 @@ SELECT count(*) AS count FROM changed";
 
 /// What failed, and what its listener put off: not what its writer put off. $1 to $3 actor, reason and selector, $4 most failures,
 /// $5 most rows.
-const HASTEN: &str = "
+const RETRY_NOW: &str = "
 WITH changed AS (
   UPDATE outbox_event SET due_at = now()
   WHERE ctid = ANY (ARRAY (
@@ -63,10 +63,10 @@ WITH changed AS (
     ORDER BY seq + 0 LIMIT $5::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1),
 noted AS (
   INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
-  SELECT now(), $1::text, $2::text, $3::text, 'hasten', count(*) FROM changed HAVING count(*) > 0)
+  SELECT now(), $1::text, $2::text, $3::text, 'retry_now', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-/// As [`HASTEN`] chooses. $1 most failures.
+/// As [`RETRY_NOW`] chooses. $1 most failures.
 const COUNT_WAITING: &str = "
 SELECT count(*) AS count FROM outbox_event
 WHERE due_at > now() AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
@@ -108,7 +108,7 @@ pub(super) async fn replay_batch(
     noted(store, "replay dead events", REPLAY_BATCH, audit, &json!(filter), bind).await
 }
 
-pub(super) async fn hasten(
+pub(super) async fn retry_now(
     store: &PostgresStore,
     max_attempts: Option<u32>,
     limit: u32,
@@ -116,7 +116,7 @@ pub(super) async fn hasten(
 ) -> Result<u64, StoreError> {
     let selector = json!({ "max_attempts": max_attempts });
     let bind = |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(i64::from(limit));
-    noted(store, "hasten failed events", HASTEN, audit, &selector, bind).await
+    noted(store, "retry_now failed events", RETRY_NOW, audit, &selector, bind).await
 }
 
 pub(super) async fn count_waiting(store: &PostgresStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {

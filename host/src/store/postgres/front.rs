@@ -1,7 +1,7 @@
 //! One line of all events: claiming its front.
 
 /// The unfinished events whose time has come are read in the order of their `seq`, up to the first that can neither be claimed
-/// nor is in the owner's hands already: nothing behind that one may go. The lane is looked at by the statement itself, so a host
+/// nor is in the owner's hands already: nothing behind that one may go. The partition is looked at by the statement itself, so a host
 /// that lost it gets nothing, whatever it believes. Each comes with the last event before it that is waited for: a row that is
 /// locked by somebody is stepped over, and the host sees by that number that the next one's way is not free.
 ///
@@ -29,7 +29,7 @@ FROM chosen
 WHERE seq = chosen.number AND ctid = ANY (ARRAY (
   SELECT ctid FROM outbox_event
   WHERE seq = ANY (ARRAY (SELECT number FROM chosen)) AND due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
-    AND EXISTS (SELECT 1 FROM outbox_event_lane WHERE lane = 0 AND owner = $1::text AND outbox_event_lane.lease_end > now())
+    AND EXISTS (SELECT 1 FROM outbox_event_partition WHERE partition_id = 0 AND owner = $1::text AND outbox_event_partition.lease_end > now())
   FOR UPDATE SKIP LOCKED))
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id,
           headers, content_type, payload, occurred_at, available_at, expires_at, now(), chosen.earlier";

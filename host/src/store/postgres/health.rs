@@ -12,7 +12,7 @@ const INDEXES: [&str; 7] = [
     "outbox_event_done",
     "outbox_event_dead",
     "outbox_event_parked",
-    "outbox_event_line",
+    "outbox_event_key",
     "outbox_event_behind",
 ];
 
@@ -22,7 +22,7 @@ const RIGHTS: [(&str, &[&str]); 7] = [
     ("outbox_event_route", &["SELECT", "INSERT"]),
     ("outbox_event_pause", &["SELECT", "INSERT", "DELETE"]),
     ("outbox_event_node", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
-    ("outbox_event_lane", &["SELECT", "UPDATE"]),
+    ("outbox_event_partition", &["SELECT", "UPDATE"]),
     ("outbox_event_audit", &["SELECT", "INSERT"]),
     ("outbox_event_migration", &["SELECT"]),
 ];
@@ -64,7 +64,7 @@ const COLUMNS: [&str; 30] = [
     "locked_at",
     "lease_end",
     "last_error",
-    "lane",
+    "partition_id",
 ];
 
 /// The table's indexes by name, and whether each can be used.

@@ -34,7 +34,7 @@ ORDER BY position
 ON CONFLICT (event_id) DO NOTHING
 RETURNING seq, event_id";
 
-const TAKE_BACK: &str = "DELETE FROM outbox_event WHERE seq = ANY ($1::bigint[])";
+const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE seq = ANY ($1::bigint[])";
 
 /// Most rows in one statement, and most payload bytes: bounded, so that a large batch does not double itself in memory.
 const MAX_ROWS: usize = 1_000;
@@ -123,13 +123,13 @@ fn headers(row: &NewRow<'_>) -> Option<String> {
     (!headers.is_empty()).then(|| serde_json::to_string(headers).expect("a map of strings is JSON"))
 }
 
-pub(super) async fn take_back(
+pub(super) async fn delete_inserted(
     store: &PostgresStore,
     connection: &mut PgConnection,
     sequences: &[u64],
 ) -> Result<(), StoreError> {
     let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
-    let statement = store.statement(TAKE_BACK).bind(sequences);
+    let statement = store.statement(DELETE_INSERTED).bind(sequences);
     statement.execute(connection).await.map_err(|error| store.failed("take back inserted events", error))?;
     Ok(())
 }

@@ -17,26 +17,12 @@ struct Step {
 }
 
 /// Every step, in order. A step that was published is never changed.
-const STEPS: &[Step] = &[
-    Step {
-        version: 1,
-        name: "outbox_event",
-        up: include_str!("../../../../migrations/postgres/0001_outbox_event.sql"),
-        down: include_str!("../../../../migrations/postgres/0001_outbox_event.down.sql"),
-    },
-    Step {
-        version: 2,
-        name: "starts",
-        up: include_str!("../../../../migrations/postgres/0002_starts.sql"),
-        down: include_str!("../../../../migrations/postgres/0002_starts.down.sql"),
-    },
-    Step {
-        version: 3,
-        name: "open",
-        up: include_str!("../../../../migrations/postgres/0003_open.sql"),
-        down: include_str!("../../../../migrations/postgres/0003_open.down.sql"),
-    },
-];
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    name: "outbox_event",
+    up: include_str!("../../../../migrations/postgres/0001_outbox_event.sql"),
+    down: include_str!("../../../../migrations/postgres/0001_outbox_event.down.sql"),
+}];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration

@@ -16,8 +16,8 @@ mod grants;
 mod health;
 mod insert;
 mod inspect;
+mod keys;
 mod lease;
-mod line;
 mod listen;
 mod migrate;
 mod node;
@@ -183,8 +183,8 @@ impl Store for PostgresStore {
         route::remember(self, routes).await
     }
 
-    async fn beat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        node::beat(self, node, lease).await
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        node::heartbeat(self, node, lease).await
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
@@ -195,20 +195,20 @@ impl Store for PostgresStore {
         node::nodes(self).await
     }
 
-    async fn keep_lanes(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-        line::keep(self, owner, lease, most, of).await
+    async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+        keys::keep(self, owner, lease, most, of).await
     }
 
-    async fn release_lanes(&self, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError> {
-        line::release(self, owner, lanes).await
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+        keys::release(self, owner, partitions).await
     }
 
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-        line::heads(self, events, waits_for).await
+        keys::heads(self, events, waits_for).await
     }
 
-    async fn blockers(&self, lanes: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
-        line::blockers(self, lanes, after, limit).await
+    async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
+        keys::blockers(self, partitions, after, limit).await
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
@@ -216,7 +216,7 @@ impl Store for PostgresStore {
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
-        line::blocked_keys(self, limit).await
+        keys::blocked_keys(self, limit).await
     }
 
     async fn notify(&self) -> Result<(), StoreError> {
@@ -251,8 +251,8 @@ impl Store for PostgresStore {
         dead::replay_batch(self, filter, limit, audit).await
     }
 
-    async fn hasten(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        dead::hasten(self, max_attempts, limit, audit).await
+    async fn retry_now(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        dead::retry_now(self, max_attempts, limit, audit).await
     }
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -338,7 +338,7 @@ impl TransactionalStore for PostgresStore {
         find::find(self, connection, ids).await
     }
 
-    async fn take_back(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {
-        insert::take_back(self, connection, sequences).await
+    async fn delete_inserted(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {
+        insert::delete_inserted(self, connection, sequences).await
     }
 }

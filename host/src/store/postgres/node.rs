@@ -26,15 +26,15 @@ SELECT 1 + count(*) AS live FROM outbox_event_node WHERE mode = $3::text AND ali
 
 /// $1 the owner.
 const LEAVE: &str = "
-WITH freed AS (UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = $1::text)
+WITH freed AS (UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = $1::text)
 DELETE FROM outbox_event_node WHERE owner = $1::text";
 
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive,
-       (SELECT count(*) FROM outbox_event_lane AS lane WHERE lane.owner = node.owner AND lane.lease_end > now()) AS lanes
+       (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > now()) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
 
-pub(super) async fn beat(store: &PostgresStore, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+pub(super) async fn heartbeat(store: &PostgresStore, node: &Node, lease: Duration) -> Result<u32, StoreError> {
     let action = "say that this node is alive";
     let statement = store
         .statement(BEAT)
@@ -68,6 +68,6 @@ fn node(row: &PgRow) -> Result<NodeRecord, sqlx::Error> {
         started_at: time(row, "started_at")?,
         alive_until: time(row, "alive_until")?,
         alive: row.try_get("alive")?,
-        lanes: u16::try_from(count(row, "lanes")?).unwrap_or(u16::MAX),
+        partitions: u16::try_from(count(row, "partitions")?).unwrap_or(u16::MAX),
     })
 }

@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, Row};
 
 use super::run::Statement;
-use super::{PostgresStore, claim, dead, front, lease, line, purge, route, settle};
+use super::{PostgresStore, claim, dead, front, keys, lease, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with its index.
@@ -11,14 +11,14 @@ const STATEMENTS: [(&str, &str, &str); 11] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
-    ("heads of lines", line::HEADS, "outbox_event_line"),
+    ("heads of lines", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, "outbox_event_pkey"),
     ("renew", lease::RENEW, "outbox_event_pkey"),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
-    ("unblock", line::UNBLOCK, "outbox_event_behind"),
+    ("unblock", keys::UNBLOCK, "outbox_event_behind"),
 ];
 
 /// As many rows as the host takes at a time.
@@ -52,9 +52,9 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind(i64::MAX)
             .bind(0_i64)
             .bind((0..256).collect::<Vec<i16>>())
-            .bind(line::waited_for(crate::store::WaitsFor::Unresolved)),
+            .bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "claim the front" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
-        "heads of lines" => statement.bind(numbers).bind(line::waited_for(crate::store::WaitsFor::Unresolved)),
+        "heads of lines" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
         "purge" => statement.bind(1_i16).bind(LEASE).bind(BATCH),

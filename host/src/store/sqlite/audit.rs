@@ -5,8 +5,8 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
+use super::error::failed;
 use super::inspect::column;
-use super::open::failed;
 use crate::store::{Audit, AuditRecord, StoreError};
 use crate::time::Timestamp;
 

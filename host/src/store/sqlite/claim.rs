@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::line::{self, numbers};
-use super::open::failed;
+use super::error::failed;
+use super::keys::{self, numbers};
 use super::row::{claimed, sequence};
 use super::{SqliteStore, front};
 use crate::event::Fence;
-use crate::store::{ClaimRequest, Claimed, LineRequest, Renewed, StoreError, WaitsFor};
+use crate::store::{ClaimOrder, ClaimRequest, Claimed, Renewed, StoreError, WaitsFor};
 use crate::time::{Timestamp, micros};
 use sqlx::Row;
 
@@ -28,8 +28,8 @@ WHERE seq IN (
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at";
 
-/// As above, of lanes that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
-/// What these are judged by is not changed by the claim itself. ?7 lanes as a JSON list, ?8 who is waited for.
+/// As above, of partitions that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
+/// What these are judged by is not changed by the claim itself. ?7 partitions as a JSON list, ?8 who is waited for.
 pub(super) const CLAIM_LINE: &str = "
 UPDATE outbox_event
 SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
@@ -37,9 +37,9 @@ WHERE seq IN (
   SELECT seq FROM (
     SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
     FROM (SELECT seq, due_at, length(payload) AS bytes FROM outbox_event
-          WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6 AND lane IN (
-            SELECT lane FROM outbox_event_lane
-            WHERE owner = ?3 AND lease_end > ?1 AND lane IN (SELECT value FROM json_each(?7)))
+          WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6 AND partition_id IN (
+            SELECT partition_id FROM outbox_event_partition
+            WHERE owner = ?3 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?7)))
           ORDER BY due_at, seq LIMIT ?4))
   WHERE bytes_before < ?5)
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
@@ -70,10 +70,10 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
     let mut writer = store.writer.acquire().await.map_err(failed)?;
     // Only now: while others had the writer, time went by.
     let now = store.now_micros();
-    let statement = match &request.line {
+    let statement = match &request.order {
         None => CLAIM,
-        Some(LineRequest::ByAggregate { .. }) => CLAIM_LINE,
-        Some(LineRequest::OneForAll { .. }) => front::CLAIM_FRONT,
+        Some(ClaimOrder::ByAggregate { .. }) => CLAIM_LINE,
+        Some(ClaimOrder::OneForAll { .. }) => front::CLAIM_FRONT,
     };
     let mut query = sqlx::query(store.table.sql(statement))
         .bind(now)
@@ -82,13 +82,13 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
         .bind(i64::from(request.limit))
         .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
         .bind(now.saturating_sub(micros(request.skip_recent)));
-    let in_line = match &request.line {
+    let in_line = match &request.order {
         None => false,
-        Some(LineRequest::ByAggregate { lanes, waits_for }) => {
-            query = query.bind(numbers(lanes)).bind(line::rule(*waits_for));
+        Some(ClaimOrder::ByAggregate { partitions, waits_for }) => {
+            query = query.bind(numbers(partitions)).bind(keys::rule(*waits_for));
             *waits_for != WaitsFor::Nothing
         }
-        Some(LineRequest::OneForAll { held }) => {
+        Some(ClaimOrder::OneForAll { held }) => {
             query = query.bind(numbers(held));
             true
         }

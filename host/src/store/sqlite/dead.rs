@@ -7,7 +7,7 @@ use sqlx::{Row, Sqlite};
 
 use super::SqliteStore;
 use super::audit::note;
-use super::open::failed;
+use super::error::failed;
 use super::transaction;
 use crate::event::EventId;
 use crate::store::{Audit, DeadFilter, StoreError};
@@ -41,14 +41,14 @@ WHERE seq IN (
   ORDER BY seq LIMIT ?10)";
 
 /// What failed, and what its listener put off: not what its writer put off. ?1 now, ?2 most failures, ?3 most rows.
-const HASTEN: &str = "
+const RETRY_NOW: &str = "
 UPDATE outbox_event SET due_at = ?1
 WHERE seq IN (
   SELECT seq FROM outbox_event
   WHERE due_at > ?1 AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)
   ORDER BY seq LIMIT ?3)";
 
-/// As [`HASTEN`] chooses. ?1 now, ?2 most failures.
+/// As [`RETRY_NOW`] chooses. ?1 now, ?2 most failures.
 const COUNT_WAITING: &str = "
 SELECT count(*) FROM outbox_event
 WHERE due_at > ?1 AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)";
@@ -85,14 +85,14 @@ pub(super) async fn replay_batch(
     noted(store, statement, audit, "replay", &json!(filter)).await
 }
 
-pub(super) async fn hasten(
+pub(super) async fn retry_now(
     store: &SqliteStore,
     max_attempts: Option<u32>,
     limit: u32,
     audit: &Audit,
 ) -> Result<u64, StoreError> {
-    let statement = sqlx::query(store.table.sql(HASTEN)).bind(store.now_micros()).bind(max_attempts).bind(i64::from(limit));
-    noted(store, statement, audit, "hasten", &json!({ "max_attempts": max_attempts })).await
+    let statement = sqlx::query(store.table.sql(RETRY_NOW)).bind(store.now_micros()).bind(max_attempts).bind(i64::from(limit));
+    noted(store, statement, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
 }
 
 pub(super) async fn count_waiting(store: &SqliteStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {

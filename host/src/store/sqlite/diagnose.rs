@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use crate::store::finding::{lease, schema};
 use crate::store::{Expectations, Finding, Store, StoreError};
 
@@ -13,7 +13,7 @@ const INDEXES: [&str; 6] = [
     "outbox_event_done",
     "outbox_event_dead",
     "outbox_event_parked",
-    "outbox_event_line",
+    "outbox_event_key",
     "outbox_event_behind",
 ];
 

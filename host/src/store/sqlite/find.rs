@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use crate::event::EventId;
 use crate::store::StoreError;
 

@@ -1,7 +1,7 @@
 //! Claims that rows were inserted with, given back.
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use crate::event::{EventId, OwnerId};
 use crate::store::StoreError;
 

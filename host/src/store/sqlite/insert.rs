@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{Executor, Row};
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use super::row::sequence;
 use crate::event::{AggregateType, Envelope};
 use crate::store::{NewRow, Ownership, StoreError};
@@ -29,7 +29,7 @@ FROM jsonb_each(?1) WHERE true
 ON CONFLICT (event_id) DO NOTHING
 RETURNING seq, event_id";
 
-const TAKE_BACK: &str = "DELETE FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1))";
+const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1))";
 
 /// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when the
 /// future that makes it is dropped.
@@ -165,13 +165,13 @@ fn text(json: &mut String, value: Option<&str>) {
     }
 }
 
-pub(super) async fn take_back(
+pub(super) async fn delete_inserted(
     store: &SqliteStore,
     connection: &mut SqliteConnection,
     sequences: &[u64],
 ) -> Result<(), StoreError> {
     let list = serde_json::to_string(sequences).expect("a list of numbers is JSON");
-    sqlx::query(store.table.sql(TAKE_BACK))
+    sqlx::query(store.table.sql(DELETE_INSERTED))
         .bind(list)
         .execute(connection)
         .await

@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use super::row::record;
 use crate::event::EventId;
 use crate::store::{Filter, Record, Stats, StoreError};

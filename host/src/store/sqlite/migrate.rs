@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteConnection;
 use sqlx::{AssertSqlSafe, Executor, Row};
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use super::transaction;
 use crate::store::{Migration, StoreError, TableName};
 use crate::time::Timestamp;
@@ -17,32 +17,12 @@ struct Step {
 }
 
 /// Every step, in order. A step that was published is never changed.
-const STEPS: &[Step] = &[
-    Step {
-        version: 1,
-        name: "outbox_event",
-        up: include_str!("../../../../migrations/sqlite/0001_outbox_event.sql"),
-        down: include_str!("../../../../migrations/sqlite/0001_outbox_event.down.sql"),
-    },
-    Step {
-        version: 2,
-        name: "several_nodes",
-        up: include_str!("../../../../migrations/sqlite/0002_several_nodes.sql"),
-        down: include_str!("../../../../migrations/sqlite/0002_several_nodes.down.sql"),
-    },
-    Step {
-        version: 3,
-        name: "starts",
-        up: include_str!("../../../../migrations/sqlite/0003_starts.sql"),
-        down: include_str!("../../../../migrations/sqlite/0003_starts.down.sql"),
-    },
-    Step {
-        version: 4,
-        name: "open",
-        up: include_str!("../../../../migrations/sqlite/0004_open.sql"),
-        down: include_str!("../../../../migrations/sqlite/0004_open.down.sql"),
-    },
-];
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    name: "outbox_event",
+    up: include_str!("../../../../migrations/sqlite/0001_outbox_event.sql"),
+    down: include_str!("../../../../migrations/sqlite/0001_outbox_event.down.sql"),
+}];
 
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)";

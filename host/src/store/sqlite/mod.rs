@@ -7,12 +7,13 @@ mod audit;
 mod claim;
 mod dead;
 mod diagnose;
+mod error;
 mod find;
 mod front;
 mod give_back;
 mod insert;
 mod inspect;
-mod line;
+mod keys;
 mod migrate;
 mod node;
 mod open;
@@ -166,8 +167,8 @@ impl Store for SqliteStore {
         route::remember(self, routes).await
     }
 
-    async fn beat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        node::beat(self, node, micros(lease)).await
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        node::heartbeat(self, node, micros(lease)).await
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
@@ -178,20 +179,20 @@ impl Store for SqliteStore {
         node::nodes(self).await
     }
 
-    async fn keep_lanes(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-        line::keep(self, owner, micros(lease), most, of).await
+    async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+        keys::keep(self, owner, micros(lease), most, of).await
     }
 
-    async fn release_lanes(&self, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError> {
-        line::release(self, owner, lanes).await
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+        keys::release(self, owner, partitions).await
     }
 
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-        line::heads(self, events, waits_for).await
+        keys::heads(self, events, waits_for).await
     }
 
-    async fn blockers(&self, lanes: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
-        line::blockers(self, lanes, after, limit).await
+    async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
+        keys::blockers(self, partitions, after, limit).await
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
@@ -199,7 +200,7 @@ impl Store for SqliteStore {
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
-        line::blocked_keys(self, limit).await
+        keys::blocked_keys(self, limit).await
     }
 
     /// Nothing: processes that share a file have no way to call each other, and find what is due by polling.
@@ -235,8 +236,8 @@ impl Store for SqliteStore {
         dead::replay_batch(self, filter, limit, audit).await
     }
 
-    async fn hasten(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        dead::hasten(self, max_attempts, limit, audit).await
+    async fn retry_now(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        dead::retry_now(self, max_attempts, limit, audit).await
     }
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -252,7 +253,7 @@ impl Store for SqliteStore {
     }
 
     async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
-        let mut connection = self.writer.acquire().await.map_err(|error| open::failed("note what was done", error))?;
+        let mut connection = self.writer.acquire().await.map_err(|error| error::failed("note what was done", error))?;
         audit::note(self, &mut connection, audit, action, selector, count).await
     }
 
@@ -324,7 +325,7 @@ impl TransactionalStore for SqliteStore {
         find::find(self, connection, ids).await
     }
 
-    async fn take_back(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {
-        insert::take_back(self, connection, sequences).await
+    async fn delete_inserted(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {
+        insert::delete_inserted(self, connection, sequences).await
     }
 }

@@ -3,8 +3,8 @@
 use sqlx::Row;
 
 use super::SqliteStore;
+use super::error::failed;
 use super::inspect::column;
-use super::open::failed;
 use super::transaction;
 use crate::event::OwnerId;
 use crate::store::{Node, NodeRecord, StoreError};
@@ -23,17 +23,17 @@ const LIVE: &str = "SELECT count(*) AS live FROM outbox_event_node WHERE mode = 
 
 const LEAVE: &str = "DELETE FROM outbox_event_node WHERE owner = ?1";
 
-const FREE_LANES: &str = "UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = ?1";
+const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?1";
 
 /// Nobody may have beaten since a node was gone for too long. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
 SELECT owner, label, mode, version, started_at, alive_until,
-       (SELECT count(*) FROM outbox_event_lane AS lane WHERE lane.owner = node.owner AND lane.lease_end > ?1) AS lanes
+       (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > ?1) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;
 
-pub(super) async fn beat(store: &SqliteStore, node: &Node, lease: i64) -> Result<u32, StoreError> {
+pub(super) async fn heartbeat(store: &SqliteStore, node: &Node, lease: i64) -> Result<u32, StoreError> {
     let action = "say that this node is alive";
     let mut transaction = transaction::begin(store).await?;
     // Only now: while others had the writer, time went by.
@@ -65,7 +65,7 @@ pub(super) async fn beat(store: &SqliteStore, node: &Node, lease: i64) -> Result
 
 pub(super) async fn leave(store: &SqliteStore, owner: &OwnerId) -> Result<(), StoreError> {
     let mut transaction = transaction::begin(store).await?;
-    for statement in [FREE_LANES, LEAVE] {
+    for statement in [FREE_PARTITIONS, LEAVE] {
         sqlx::query(store.table.sql(statement))
             .bind(owner.as_str())
             .execute(&mut *transaction)
@@ -95,7 +95,7 @@ pub(super) async fn nodes(store: &SqliteStore) -> Result<Vec<NodeRecord>, StoreE
                 started_at: Timestamp::from_micros(row.try_get("started_at")?),
                 alive_until: Timestamp::from_micros(alive_until),
                 alive: alive_until > now,
-                lanes: column(row, "lanes")?,
+                partitions: column(row, "partitions")?,
             })
         })
         .collect::<Result<_, sqlx::Error>>()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
 use super::SqliteStore;
+use super::error::{AUTH, BUSY, CANTOPEN, CORRUPT, FULL, LOCKED, NOTADB, PERM, READONLY, code};
 use crate::store::{StoreError, TableName};
 use crate::time::{Clock, system_clock};
 
@@ -164,31 +165,4 @@ fn unreachable(file: &Path, source: sqlx::Error) -> StoreError {
         _ => "see the cause",
     };
     StoreError::Unreachable { database: file.display().to_string(), why: why.to_owned(), source: Some(source) }
-}
-
-const PERM: i32 = 3;
-const BUSY: i32 = 5;
-const LOCKED: i32 = 6;
-const READONLY: i32 = 8;
-const CORRUPT: i32 = 11;
-const FULL: i32 = 13;
-const CANTOPEN: i32 = 14;
-const AUTH: i32 = 23;
-const NOTADB: i32 = 26;
-
-/// SQLite's own code of an error, with its extension.
-fn code(error: &sqlx::Error) -> Option<i32> {
-    error.as_database_error()?.code()?.parse().ok()
-}
-
-/// Sorts a driver's error by what can be done about it.
-pub(super) fn failed(action: &'static str, source: sqlx::Error) -> StoreError {
-    match code(&source).map(|code| code & 0xff) {
-        Some(BUSY | LOCKED) => StoreError::Locked { action, source },
-        Some(READONLY) => StoreError::ReadOnly { action, source },
-        Some(FULL) => StoreError::Full { action, source },
-        Some(CORRUPT | NOTADB) => StoreError::Corrupt { action, source },
-        _ if matches!(source, sqlx::Error::PoolClosed) => StoreError::Closed { action },
-        _ => StoreError::Failed { action, source },
-    }
 }

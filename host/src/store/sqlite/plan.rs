@@ -2,8 +2,8 @@
 
 use sqlx::Row;
 
-use super::open::failed;
-use super::{SqliteStore, claim, dead, front, line, purge, route, settle};
+use super::error::failed;
+use super::{SqliteStore, claim, dead, front, keys, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with the part of the schema that it lives on.
@@ -11,14 +11,14 @@ const STATEMENTS: [(&str, &str, &str); 11] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
-    ("heads of lines", line::HEADS, "outbox_event_line"),
+    ("heads of lines", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, PRIMARY_KEY),
     ("renew", claim::RENEW, PRIMARY_KEY),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
-    ("unblock", line::UNBLOCK, "outbox_event_behind"),
+    ("unblock", keys::UNBLOCK, "outbox_event_behind"),
 ];
 
 const PRIMARY_KEY: &str = "INTEGER PRIMARY KEY";

@@ -6,7 +6,7 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
 use crate::time::{Timestamp, micros};
 

@@ -6,8 +6,8 @@ use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
 use super::dead::noted;
+use super::error::failed;
 use super::inspect::{column, optional};
-use super::open::failed;
 use crate::event::Route;
 use crate::store::{Audit, RouteRecord, StoreError};
 use crate::time::Timestamp;

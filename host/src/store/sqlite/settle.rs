@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
 use super::claim::fences;
-use super::open::failed;
+use super::error::failed;
 use super::transaction;
 use crate::event::Fence;
 use crate::store::settlement::delay_micros;

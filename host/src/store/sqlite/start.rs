@@ -1,7 +1,7 @@
 //! How often an event was started alone without an outcome: a suspicion that it stops its host.
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use crate::event::Fence;
 use crate::store::StoreError;
 

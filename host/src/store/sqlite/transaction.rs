@@ -3,7 +3,7 @@
 use sqlx::sqlite::SqliteTransaction;
 
 use super::SqliteStore;
-use super::open::failed;
+use super::error::failed;
 use crate::store::StoreError;
 
 /// Takes the write lock at once: a deferred BEGIN that reads first and writes later fails with SQLITE_BUSY, which no timeout

@@ -36,11 +36,11 @@ impl Host for State {
     }
 }
 
-pub(super) type SharedLines = Arc<Mutex<Lines>>;
+pub(super) type SharedLines = Arc<Mutex<LogLines>>;
 
 /// The lines of one call, on their way into the host's log.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct LogLines {
     identity: Arc<Identity>,
     event: Option<EventId>,
     written: u32,
@@ -58,7 +58,7 @@ enum Stream {
     Err,
 }
 
-impl Lines {
+impl LogLines {
     pub(super) fn new(identity: Arc<Identity>, event: Option<EventId>) -> Self {
         Self {
             identity,
@@ -164,7 +164,7 @@ impl Lines {
 }
 
 /// A call that is cut off ends too, and its dropped lines are told all the same.
-impl Drop for Lines {
+impl Drop for LogLines {
     fn drop(&mut self) {
         self.end();
     }
@@ -195,12 +195,12 @@ fn listed(fields: &[(String, String)]) -> Option<String> {
 
 /// Stdout or stderr of a guest.
 #[derive(Clone)]
-pub(super) struct Writer {
+pub(super) struct LogWriter {
     lines: SharedLines,
     stream: Stream,
 }
 
-impl Writer {
+impl LogWriter {
     pub(super) fn stdout(lines: SharedLines) -> Self {
         Self { lines, stream: Stream::Out }
     }
@@ -214,13 +214,13 @@ impl Writer {
     }
 }
 
-impl IsTerminal for Writer {
+impl IsTerminal for LogWriter {
     fn is_terminal(&self) -> bool {
         false
     }
 }
 
-impl StdoutStream for Writer {
+impl StdoutStream for LogWriter {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
         Box::new(self.clone())
     }
@@ -231,11 +231,11 @@ impl StdoutStream for Writer {
 }
 
 #[async_trait::async_trait]
-impl Pollable for Writer {
+impl Pollable for LogWriter {
     async fn ready(&mut self) {}
 }
 
-impl OutputStream for Writer {
+impl OutputStream for LogWriter {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         self.take(&bytes).map_err(|exceeded| StreamError::Trap(exceeded.into()))
     }
@@ -249,7 +249,7 @@ impl OutputStream for Writer {
     }
 }
 
-impl AsyncWrite for Writer {
+impl AsyncWrite for LogWriter {
     fn poll_write(
         self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
@@ -271,8 +271,8 @@ impl AsyncWrite for Writer {
 mod tests {
     use super::*;
 
-    fn lines() -> Lines {
-        Lines::new(Arc::new(Identity::new("p".to_owned(), "d".to_owned(), Default::default())), None)
+    fn lines() -> LogLines {
+        LogLines::new(Arc::new(Identity::new("p".to_owned(), "d".to_owned(), Default::default())), None)
     }
 
     #[test]

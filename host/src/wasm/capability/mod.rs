@@ -14,7 +14,7 @@ use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi_http::WasiHttpCtx;
 
 use self::http::Denied;
-use self::log::{Lines, SharedLines};
+use self::log::{LogLines, SharedLines};
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use crate::event::EventId;
 
@@ -98,7 +98,7 @@ impl State {
     /// The log lines of the call, made with the first.
     fn lines(&mut self) -> &SharedLines {
         let Self { lines, identity, event, .. } = self;
-        lines.get_or_insert_with(|| Arc::new(Mutex::new(Lines::new(identity.clone(), *event))))
+        lines.get_or_insert_with(|| Arc::new(Mutex::new(LogLines::new(identity.clone(), *event))))
     }
 }
 

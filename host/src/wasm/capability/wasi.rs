@@ -3,7 +3,7 @@
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::State;
-use super::log::{SharedLines, Writer};
+use super::log::{LogWriter, SharedLines};
 use crate::wasm::limits::MAX_RANDOM_BYTES;
 
 impl WasiView for State {
@@ -22,8 +22,8 @@ impl WasiView for State {
 
 fn context(lines: &SharedLines) -> WasiCtx {
     WasiCtx::builder()
-        .stdout(Writer::stdout(lines.clone()))
-        .stderr(Writer::stderr(lines.clone()))
+        .stdout(LogWriter::stdout(lines.clone()))
+        .stderr(LogWriter::stderr(lines.clone()))
         .max_random_size(MAX_RANDOM_BYTES)
         .build()
 }

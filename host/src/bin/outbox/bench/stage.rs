@@ -150,7 +150,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
             limit: 500,
             max_bytes: 32 << 20,
             skip_recent: Duration::ZERO,
-            line: None,
+            order: None,
         };
         let started = Instant::now();
         let (claimed, to_settle) = mpsc::channel::<Vec<Claimed>>(AHEAD);

@@ -73,8 +73,8 @@ fn by_hand(record: &Record, entry: &AuditRecord) -> Option<String> {
             let (count, which) = (entry.count, selector(&entry.selector));
             Some(format!("replay of {count} dead events ({}) by {who}, maybe this one{why}", shown(&which)))
         }
-        "hasten" if record.attempts > 0 => {
-            Some(format!("hasten of {} failed events by {who}, maybe this one{why}", entry.count))
+        "retry_now" if record.attempts > 0 => {
+            Some(format!("retry_now of {} failed events by {who}, maybe this one{why}", entry.count))
         }
         _ => None,
     }

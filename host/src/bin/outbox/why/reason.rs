@@ -144,7 +144,7 @@ fn holder(known: &Known, record: &Record) -> String {
 fn next_host(known: &Known) -> String {
     match known.nodes.iter().filter(|node| node.alive).count() {
         0 => format!("The next host takes it, {NOBODY}."),
-        _ if is_in_lanes(known) => "The host that works on its lane takes it when it has room.".to_owned(),
+        _ if is_in_partitions(known) => "The host that works on its partition takes it when it has room.".to_owned(),
         1 => "The one live host takes it when it has room.".to_owned(),
         live => format!("Any of the {live} live hosts takes it when it has room."),
     }
@@ -154,8 +154,8 @@ fn next_host(known: &Known) -> String {
 fn then(known: &Known) -> String {
     if !known.nodes.iter().any(|node| node.alive) {
         format!("Then any host takes it, {NOBODY}.")
-    } else if is_in_lanes(known) {
-        "Then the host that works on its lane takes it.".to_owned()
+    } else if is_in_partitions(known) {
+        "Then the host that works on its partition takes it.".to_owned()
     } else {
         "Then any host takes it.".to_owned()
     }
@@ -164,7 +164,7 @@ fn then(known: &Known) -> String {
 const NOBODY: &str = "but none says that it is alive: start one with `outbox run`";
 
 /// Whether live hosts share the aggregates among them.
-fn is_in_lanes(known: &Known) -> bool {
+fn is_in_partitions(known: &Known) -> bool {
     known.nodes.iter().any(|node| node.alive && node.mode == "ordered_by_aggregate")
 }
 

@@ -13,7 +13,7 @@ fn node(label: &str, mode: &str, alive: bool) -> NodeRecord {
         started_at: NOW,
         alive_until: NOW,
         alive,
-        lanes: 0,
+        partitions: 0,
     }
 }
 

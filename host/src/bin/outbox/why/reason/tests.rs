@@ -65,7 +65,7 @@ fn node(owner: &str, alive: bool) -> NodeRecord {
         started_at: ago(600),
         alive_until: if alive { soon(20) } else { ago(40) },
         alive,
-        lanes: 0,
+        partitions: 0,
     }
 }
 
@@ -102,7 +102,7 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
     known.nodes.push(node("two", true));
     assert!(said(&known).contains("Any of the 2 live hosts"), "{}", said(&known));
     known.nodes[1].mode = "ordered_by_aggregate".to_owned();
-    assert!(said(&known).contains("The host that works on its lane"), "{}", said(&known));
+    assert!(said(&known).contains("The host that works on its partition"), "{}", said(&known));
     known.nodes.clear();
     assert!(said(&known).contains("none says that it is alive: start one with `outbox run`"), "{}", said(&known));
 }

@@ -1,27 +1,27 @@
-//! Order by aggregate: lanes, lines, and what waits behind what.
+//! Order by aggregate: partitions, lines, and what waits behind what.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox::event::OwnerId;
-use outbox::store::{Blocker, ClaimRequest, Claimed, DeadFilter, LANES, LineRequest, Settlement, Unblocked, WaitsFor};
+use outbox::store::{Blocker, ClaimOrder, ClaimRequest, Claimed, DeadFilter, PARTITIONS, Settlement, Unblocked, WaitsFor};
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
 use crate::common::{LEASE, MOMENT, by_hand, claim_one, event, ids, owner, request, retry, row, settle, write};
 
 fn all() -> Vec<u16> {
-    (0..LANES).collect()
+    (0..PARTITIONS).collect()
 }
 
-fn in_line(owner: &OwnerId, lanes: Vec<u16>, waits_for: WaitsFor) -> ClaimRequest {
-    ClaimRequest { owner: owner.clone(), line: Some(LineRequest::ByAggregate { lanes, waits_for }), ..request(100) }
+fn in_line(owner: &OwnerId, partitions: Vec<u16>, waits_for: WaitsFor) -> ClaimRequest {
+    ClaimRequest { owner: owner.clone(), order: Some(ClaimOrder::ByAggregate { partitions, waits_for }), ..request(100) }
 }
 
-/// A node that holds every lane.
+/// A node that holds every partition.
 async fn holder(db: &dyn Harness) -> OwnerId {
     let owner = owner("node");
-    assert_eq!(db.store().keep_lanes(&owner, LEASE, LANES, LANES).await.expect("takes lanes"), all());
+    assert_eq!(db.store().keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions"), all());
     owner
 }
 
@@ -62,76 +62,82 @@ async fn blocked(db: &dyn Harness, owner: &OwnerId, count: usize) -> (Vec<EventI
     (line, first.sequence)
 }
 
-pub(crate) async fn lanes_are_shared_and_never_held_twice(db: &dyn Harness) {
+pub(crate) async fn partitions_are_shared_and_never_held_twice(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
     let store = db.store();
 
-    let first = store.keep_lanes(&one, LEASE, 100, LANES).await.expect("takes lanes");
-    let second = store.keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes");
-    let again = store.keep_lanes(&one, LEASE, 200, LANES).await.expect("keeps lanes");
+    let first = store.keep_partitions(&one, LEASE, 100, PARTITIONS).await.expect("takes partitions");
+    let second = store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
+    let again = store.keep_partitions(&one, LEASE, 200, PARTITIONS).await.expect("keeps partitions");
 
     assert_eq!((first.len(), second.len()), (100, 156));
-    assert!(first.iter().all(|lane| !second.contains(lane)));
+    assert!(first.iter().all(|partition| !second.contains(partition)));
     assert_eq!(again, first, "nothing is free, and nothing is given back");
-    assert_eq!(store.keep_lanes(&one, LEASE, 10, LANES).await.expect("keeps lanes"), first);
+    assert_eq!(store.keep_partitions(&one, LEASE, 10, PARTITIONS).await.expect("keeps partitions"), first);
 }
 
-pub(crate) async fn lanes_are_taken_over_when_their_lease_ends(db: &dyn Harness) {
+pub(crate) async fn partitions_are_taken_over_when_their_lease_ends(db: &dyn Harness) {
     let (gone, heir) = (owner("gone"), owner("heir"));
     let store = db.store();
-    store.keep_lanes(&gone, LEASE, LANES, LANES).await.expect("takes lanes");
+    store.keep_partitions(&gone, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
     // A server's clock goes on by itself while the test runs.
     let slack = LEASE / 2;
     db.let_pass(LEASE - slack).await;
-    assert!(store.keep_lanes(&heir, LEASE, LANES, LANES).await.expect("looks").is_empty(), "the lease still holds");
-    store.keep_lanes(&gone, LEASE, LANES, LANES).await.expect("renews");
+    assert!(
+        store.keep_partitions(&heir, LEASE, PARTITIONS, PARTITIONS).await.expect("looks").is_empty(),
+        "the lease still holds"
+    );
+    store.keep_partitions(&gone, LEASE, PARTITIONS, PARTITIONS).await.expect("renews");
     db.let_pass(LEASE - slack).await;
-    assert!(store.keep_lanes(&heir, LEASE, LANES, LANES).await.expect("looks").is_empty(), "it was renewed");
+    assert!(store.keep_partitions(&heir, LEASE, PARTITIONS, PARTITIONS).await.expect("looks").is_empty(), "it was renewed");
 
     db.let_pass(slack + MOMENT).await;
 
-    assert_eq!(store.keep_lanes(&heir, LEASE, LANES, LANES).await.expect("takes lanes"), all());
-    assert!(store.keep_lanes(&gone, LEASE, LANES, LANES).await.expect("looks").is_empty(), "and the late one has none");
+    assert_eq!(store.keep_partitions(&heir, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions"), all());
+    assert!(
+        store.keep_partitions(&gone, LEASE, PARTITIONS, PARTITIONS).await.expect("looks").is_empty(),
+        "and the late one has none"
+    );
 }
 
-pub(crate) async fn a_lane_that_is_given_back_is_free_at_once(db: &dyn Harness) {
+pub(crate) async fn a_partition_that_is_given_back_is_free_at_once(db: &dyn Harness) {
     let (one, two) = (holder(db).await, owner("two"));
     let store = db.store();
 
-    store.release_lanes(&two, &[1]).await.expect("nothing happens: it is not theirs");
-    store.release_lanes(&one, &[3, 5]).await.expect("gives back");
+    store.release_partitions(&two, &[1]).await.expect("nothing happens: it is not theirs");
+    store.release_partitions(&one, &[3, 5]).await.expect("gives back");
 
-    assert_eq!(store.keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes"), [3, 5]);
+    assert_eq!(store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions"), [3, 5]);
 }
 
-pub(crate) async fn a_single_lane_is_the_lock_of_one_node(db: &dyn Harness) {
+pub(crate) async fn a_single_partition_is_the_lock_of_one_node(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
-    assert_eq!(db.store().keep_lanes(&one, LEASE, 1, 1).await.expect("takes"), [0]);
-    assert!(db.store().keep_lanes(&two, LEASE, 1, 1).await.expect("looks").is_empty());
+    assert_eq!(db.store().keep_partitions(&one, LEASE, 1, 1).await.expect("takes"), [0]);
+    assert!(db.store().keep_partitions(&two, LEASE, 1, 1).await.expect("looks").is_empty());
 }
 
-pub(crate) async fn only_events_of_lanes_that_one_holds_are_claimed(db: &dyn Harness) {
+pub(crate) async fn only_events_of_partitions_that_one_holds_are_claimed(db: &dyn Harness) {
     let (one, two, stranger) = (owner("one"), owner("two"), owner("stranger"));
     let store = db.store();
-    let ours = store.keep_lanes(&one, LEASE, LANES / 2, LANES).await.expect("takes lanes");
-    let theirs = store.keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes");
+    let ours = store.keep_partitions(&one, LEASE, PARTITIONS / 2, PARTITIONS).await.expect("takes partitions");
+    let theirs = store.keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
     for number in 0..100 {
         written(db, &format!("aggregate-{number}"), 1).await;
     }
 
-    assert!(claim_in_line(db, &stranger).await.is_empty(), "who holds no lane gets nothing");
+    assert!(claim_in_line(db, &stranger).await.is_empty(), "who holds no partition gets nothing");
     assert!(store.claim(&in_line(&one, theirs.clone(), WaitsFor::Unresolved)).await.expect("claims").is_empty());
     let first = store.claim(&in_line(&one, ours, WaitsFor::Unresolved)).await.expect("claims");
     let second = claim_in_line(db, &two).await;
 
     assert_eq!(first.len() + second.len(), 100);
-    assert!(first.len() > 10 && second.len() > 10, "spread over the lanes: {} and {}", first.len(), second.len());
+    assert!(first.len() > 10 && second.len() > 10, "spread over the partitions: {} and {}", first.len(), second.len());
 }
 
-pub(crate) async fn all_events_of_an_aggregate_are_in_one_lane(db: &dyn Harness) {
+pub(crate) async fn all_events_of_an_aggregate_are_in_one_partition(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
-    db.store().keep_lanes(&one, LEASE, LANES / 2, LANES).await.expect("takes lanes");
-    db.store().keep_lanes(&two, LEASE, LANES, LANES).await.expect("takes lanes");
+    db.store().keep_partitions(&one, LEASE, PARTITIONS / 2, PARTITIONS).await.expect("takes partitions");
+    db.store().keep_partitions(&two, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
     for number in 0..20 {
         written(db, &number.to_string(), 3).await;
     }
@@ -234,7 +240,7 @@ pub(crate) async fn what_is_finished_or_not_yet_available_is_not_waited_for(db: 
     let claimed = claim_in_line(db, &owner).await;
     assert_eq!((ids(&claimed), claimed[0].behind), (next, None));
     db.let_pass(Duration::from_secs(3_601)).await;
-    db.store().keep_lanes(&owner, LEASE, LANES, LANES).await.expect("takes them again");
+    db.store().keep_partitions(&owner, LEASE, PARTITIONS, PARTITIONS).await.expect("takes them again");
     let claimed = claim_in_line(db, &owner).await;
     let late = claimed.iter().find(|claimed| claimed.event.as_ref().is_ok_and(|event| event.id() == later.id()));
     assert_eq!(late.expect("its time has come").behind, None, "it is the first of its line by insertion");

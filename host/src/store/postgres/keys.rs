@@ -1,4 +1,4 @@
-//! Order by aggregate: who works on which lane, and what waits behind which event.
+//! Order by aggregate: who works on which partition, and what waits behind which event.
 
 use std::time::Duration;
 
@@ -12,25 +12,25 @@ use crate::store::firsts::Waiting;
 use crate::store::settlement::delay_micros;
 use crate::store::{BlockedKey, Blocker, StoreError, WaitsFor};
 
-/// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A lane that another node
+/// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A partition that another node
 /// is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number of
-/// lanes.
+/// partitions.
 const KEEP: &str = "
 WITH kept AS (
-  UPDATE outbox_event_lane SET lease_end = now() + $2::bigint * interval '1 microsecond'
-  WHERE owner = $1::text AND lease_end > now() RETURNING lane),
+  UPDATE outbox_event_partition SET lease_end = now() + $2::bigint * interval '1 microsecond'
+  WHERE owner = $1::text AND lease_end > now() RETURNING partition_id),
 free AS (
-  SELECT lane FROM outbox_event_lane
-  WHERE lane < $4::integer AND (owner IS NULL OR lease_end <= now()) ORDER BY lane
+  SELECT partition_id FROM outbox_event_partition
+  WHERE partition_id < $4::integer AND (owner IS NULL OR lease_end <= now()) ORDER BY partition_id
   LIMIT greatest($3::bigint - (SELECT count(*) FROM kept), 0) FOR UPDATE SKIP LOCKED),
 taken AS (
-  UPDATE outbox_event_lane SET owner = $1::text, lease_end = now() + $2::bigint * interval '1 microsecond'
-  FROM free WHERE outbox_event_lane.lane = free.lane RETURNING outbox_event_lane.lane)
-SELECT lane FROM kept UNION ALL SELECT lane FROM taken ORDER BY lane";
+  UPDATE outbox_event_partition SET owner = $1::text, lease_end = now() + $2::bigint * interval '1 microsecond'
+  FROM free WHERE outbox_event_partition.partition_id = free.partition_id RETURNING outbox_event_partition.partition_id)
+SELECT partition_id FROM kept UNION ALL SELECT partition_id FROM taken ORDER BY partition_id";
 
-/// $1 the owner, $2 lanes.
+/// $1 the owner, $2 partitions.
 const RELEASE: &str = "
-UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = $1::text AND lane = ANY ($2::smallint[])";
+UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = $1::text AND partition_id = ANY ($2::smallint[])";
 
 /// $1 events, $2 the states of events that are waited for.
 pub(super) const HEADS: &str = "
@@ -42,10 +42,10 @@ SELECT outbox_event.seq,
         ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)
 FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 
-/// One row for each: all that wait behind an event are of its aggregate. $1 lanes, $2 the last one of the page before, $3 most rows.
+/// One row for each: all that wait behind an event are of its aggregate. $1 partitions, $2 the last one of the page before, $3 most rows.
 const BLOCKERS: &str = "
 SELECT DISTINCT ON (behind) behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
-WHERE behind > $2::bigint AND lane = ANY ($1::smallint[]) ORDER BY behind LIMIT $3::bigint";
+WHERE behind > $2::bigint AND partition_id = ANY ($1::smallint[]) ORDER BY behind LIMIT $3::bigint";
 
 /// The first that waits behind each. $1 events.
 const FIRSTS: &str = "
@@ -78,9 +78,9 @@ pub(super) fn waited_for(waits_for: WaitsFor) -> Vec<i16> {
     }
 }
 
-/// Lanes as the column counts them; one that it cannot hold is no lane.
-pub(super) fn lanes(lanes: &[u16]) -> Vec<i16> {
-    lanes.iter().filter_map(|lane| i16::try_from(*lane).ok()).collect()
+/// Partitions as the column counts them; one that it cannot hold is no partition.
+pub(super) fn partitions(partitions: &[u16]) -> Vec<i16> {
+    partitions.iter().filter_map(|partition| i16::try_from(*partition).ok()).collect()
 }
 
 pub(super) async fn keep(
@@ -90,18 +90,18 @@ pub(super) async fn keep(
     most: u16,
     of: u16,
 ) -> Result<Vec<u16>, StoreError> {
-    let action = "keep lanes";
+    let action = "keep partitions";
     let statement =
         store.statement(KEEP).bind(owner.as_str()).bind(delay_micros(lease)).bind(i64::from(most)).bind(i32::from(of));
     let rows = store.all(action, statement).await?;
     rows.iter()
-        .map(|row| row.try_get::<i16, _>(0).map(|lane| u16::try_from(lane).unwrap_or(0)))
+        .map(|row| row.try_get::<i16, _>(0).map(|partition| u16::try_from(partition).unwrap_or(0)))
         .collect::<Result<_, sqlx::Error>>()
         .map_err(|error| store.failed(action, error))
 }
 
 pub(super) async fn release(store: &PostgresStore, owner: &OwnerId, given: &[u16]) -> Result<(), StoreError> {
-    store.execute("give lanes back", store.statement(RELEASE).bind(owner.as_str()).bind(lanes(given))).await?;
+    store.execute("give partitions back", store.statement(RELEASE).bind(owner.as_str()).bind(partitions(given))).await?;
     Ok(())
 }
 
@@ -121,7 +121,7 @@ pub(super) async fn heads(store: &PostgresStore, events: &[u64], waits_for: Wait
 
 pub(super) async fn blockers(store: &PostgresStore, held: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
     let action = "look for events that others wait behind";
-    let statement = store.statement(BLOCKERS).bind(lanes(held)).bind(signed(after)).bind(i64::from(limit));
+    let statement = store.statement(BLOCKERS).bind(partitions(held)).bind(signed(after)).bind(i64::from(limit));
     let rows = store.all(action, statement).await?;
     let text = |row: &PgRow, index: usize| row.try_get::<String, _>(index).map_err(|error| store.failed(action, error));
     let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });

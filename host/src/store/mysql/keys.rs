@@ -1,4 +1,4 @@
-//! Order by aggregate: who works on which lane, and what waits behind which event.
+//! Order by aggregate: who works on which partition, and what waits behind which event.
 
 use std::time::Duration;
 
@@ -12,38 +12,39 @@ use super::transaction::{self, Patience};
 use crate::event::{OwnerId, Status};
 use crate::store::firsts::Waiting;
 use crate::store::settlement::delay_micros;
-use crate::store::{BlockedKey, Blocker, LANES, StoreError, WaitsFor};
+use crate::store::{BlockedKey, Blocker, PARTITIONS, StoreError, WaitsFor};
 
 /// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
 const RENEW: &str = "
-UPDATE outbox_event_lane SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
 WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6)";
 
-const HELD: &str = "SELECT lane FROM outbox_event_lane WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6) ORDER BY lane";
+const HELD: &str =
+    "SELECT partition_id FROM outbox_event_partition WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6) ORDER BY partition_id";
 
-/// Bound: the number of lanes, most to take.
+/// Bound: the number of partitions, most to take.
 const FREE: &str = "
-SELECT lane FROM outbox_event_lane WHERE lane < ? AND (owner IS NULL OR lease_end <= UTC_TIMESTAMP(6)) ORDER BY lane LIMIT ?
+SELECT partition_id FROM outbox_event_partition WHERE partition_id < ? AND (owner IS NULL OR lease_end <= UTC_TIMESTAMP(6)) ORDER BY partition_id LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
-/// The lanes are locked already. Bound: lanes as a JSON list, the owner, the lease in microseconds.
+/// The partitions are locked already. Bound: partitions as a JSON list, the owner, the lease in microseconds.
 const TAKE: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane SMALLINT PATH '$')) AS free
-STRAIGHT_JOIN outbox_event_lane ON outbox_event_lane.lane = free.lane
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS free
+STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = free.partition_id
 SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
 
-/// Bound: lanes as a JSON list, the owner.
+/// Bound: partitions as a JSON list, the owner.
 const RELEASE: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane SMALLINT PATH '$')) AS given
-STRAIGHT_JOIN outbox_event_lane ON outbox_event_lane.lane = given.lane
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
+STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = given.partition_id
 SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
 /// The first of each line, which may be the event itself or a later one: this database would read on to the end if it were
 /// asked for an earlier one. In order of binding: the rule, then a JSON list of seq.
 pub(super) const HEADS: &str = "
 SELECT outbox_event.seq,
-       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_line)
-        WHERE earlier.line = outbox_event.line
+       (SELECT earlier.seq FROM outbox_event AS earlier FORCE INDEX (outbox_key)
+        WHERE earlier.key_hash = outbox_event.key_hash
           AND earlier.aggregate_type = outbox_event.aggregate_type AND earlier.aggregate_id = outbox_event.aggregate_id
           AND (? = 0 OR earlier.status = 0) AND earlier.available_at <= UTC_TIMESTAMP(6)
         ORDER BY earlier.seq LIMIT 1) AS first
@@ -51,11 +52,11 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE outbox_event.status IN (0, 2)";
 
-/// One row for each: all that wait behind an event are of its aggregate. Bound: the last one of the page before, the lanes as 256
+/// One row for each: all that wait behind an event are of its aggregate. Bound: the last one of the page before, the partitions as 256
 /// letters, most rows.
 const BLOCKERS: &str = "
 SELECT behind, MIN(aggregate_type), MIN(COALESCE(aggregate_id, '')) FROM outbox_event FORCE INDEX (outbox_behind)
-WHERE behind > ? AND SUBSTR(?, lane + 1, 1) = '1' GROUP BY behind ORDER BY behind LIMIT ?";
+WHERE behind > ? AND SUBSTR(?, partition_id + 1, 1) = '1' GROUP BY behind ORDER BY behind LIMIT ?";
 
 /// The first that waits behind each. Bound: a JSON list of seq.
 const FIRSTS: &str = "
@@ -99,9 +100,9 @@ pub(super) fn rule(waits_for: WaitsFor) -> Option<i32> {
     }
 }
 
-/// One letter for each lane, 1 for those given: the server finds a row's by its place.
-pub(super) fn letters(lanes: &[u16]) -> String {
-    (0..LANES).map(|lane| if lanes.contains(&lane) { '1' } else { '0' }).collect()
+/// One letter for each partition, 1 for those given: the server finds a row's by its place.
+pub(super) fn letters(partitions: &[u16]) -> String {
+    (0..PARTITIONS).map(|partition| if partitions.contains(&partition) { '1' } else { '0' }).collect()
 }
 
 pub(super) async fn keep(
@@ -121,7 +122,7 @@ pub(super) async fn keep(
 }
 
 async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-    let failed = |error| store.failed("keep lanes", error);
+    let failed = |error| store.failed("keep partitions", error);
     let mut transaction = transaction::begin_on(store, &store.keeper).await?;
     sqlx::query(store.table.sql(RENEW))
         .bind(delay_micros(lease))
@@ -130,7 +131,7 @@ async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u1
         .await
         .map_err(failed)?;
     let held = sqlx::query(store.table.sql(HELD)).bind(owner.as_str()).fetch_all(&mut *transaction).await.map_err(failed)?;
-    let mut held = lanes(&held)?;
+    let mut held = partitions(&held)?;
     let wanted = usize::from(most).saturating_sub(held.len());
     if wanted > 0 {
         let free = sqlx::query(store.table.sql(FREE))
@@ -139,7 +140,7 @@ async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u1
             .fetch_all(&mut *transaction)
             .await
             .map_err(failed)?;
-        let free = lanes(&free)?;
+        let free = partitions(&free)?;
         sqlx::query(store.table.sql(TAKE))
             .bind(numbers(&free))
             .bind(owner.as_str())
@@ -154,17 +155,17 @@ async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u1
     Ok(held)
 }
 
-fn lanes(rows: &[MySqlRow]) -> Result<Vec<u16>, StoreError> {
-    rows.iter().map(|row| sequence(row).map(|lane| u16::try_from(lane).unwrap_or(0))).collect()
+fn partitions(rows: &[MySqlRow]) -> Result<Vec<u16>, StoreError> {
+    rows.iter().map(|row| sequence(row).map(|partition| u16::try_from(partition).unwrap_or(0))).collect()
 }
 
-pub(super) async fn release(store: &MySqlStore, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError> {
+pub(super) async fn release(store: &MySqlStore, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
     sqlx::query(store.table.sql(RELEASE))
-        .bind(numbers(lanes))
+        .bind(numbers(partitions))
         .bind(owner.as_str())
         .execute(&store.pool)
         .await
-        .map_err(|error| store.failed("give lanes back", error))?;
+        .map_err(|error| store.failed("give partitions back", error))?;
     Ok(())
 }
 
@@ -183,10 +184,15 @@ pub(super) fn earlier(row: &MySqlRow) -> Result<Option<(u64, u64)>, sqlx::Error>
     Ok(u64::try_from(event).ok().zip(other))
 }
 
-pub(super) async fn blockers(store: &MySqlStore, lanes: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
+pub(super) async fn blockers(
+    store: &MySqlStore,
+    partitions: &[u16],
+    after: u64,
+    limit: u32,
+) -> Result<Vec<Blocker>, StoreError> {
     let failed = |error| store.failed("look for events that others wait behind", error);
     let query = sqlx::query(store.table.sql(BLOCKERS)).bind(i64::try_from(after).unwrap_or(i64::MAX));
-    let rows = query.bind(letters(lanes)).bind(i64::from(limit)).fetch_all(&store.pool).await.map_err(failed)?;
+    let rows = query.bind(letters(partitions)).bind(i64::from(limit)).fetch_all(&store.pool).await.map_err(failed)?;
     let text = |row: &MySqlRow, index: usize| row.try_get::<String, _>(index).map_err(failed);
     let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
     rows.iter().map(blocker).collect()

@@ -1,4 +1,4 @@
-//! Order by aggregate: who works on which lane, and what waits behind which event.
+//! Order by aggregate: who works on which partition, and what waits behind which event.
 
 use std::fmt::Display;
 
@@ -6,8 +6,8 @@ use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
+use super::error::failed;
 use super::inspect::{column, optional};
-use super::open::failed;
 use super::row::sequence;
 use super::transaction;
 use crate::event::{OwnerId, Status};
@@ -16,20 +16,20 @@ use crate::store::{BlockedKey, Blocker, StoreError, WaitsFor};
 use crate::time::Timestamp;
 
 /// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken anew.
-const RENEW: &str = "UPDATE outbox_event_lane SET lease_end = ?3 WHERE owner = ?1 AND lease_end > ?2";
+const RENEW: &str = "UPDATE outbox_event_partition SET lease_end = ?3 WHERE owner = ?1 AND lease_end > ?2";
 
-/// ?1 the owner, ?2 now, ?3 the end of the lease, ?4 the number of lanes, ?5 how many to hold in all.
+/// ?1 the owner, ?2 now, ?3 the end of the lease, ?4 the number of partitions, ?5 how many to hold in all.
 const TAKE: &str = "
-UPDATE outbox_event_lane SET owner = ?1, lease_end = ?3
-WHERE lane IN (
-  SELECT lane FROM outbox_event_lane WHERE lane < ?4 AND (owner IS NULL OR lease_end <= ?2) ORDER BY lane
-  LIMIT max(?5 - (SELECT count(*) FROM outbox_event_lane WHERE owner = ?1 AND lease_end > ?2), 0))";
+UPDATE outbox_event_partition SET owner = ?1, lease_end = ?3
+WHERE partition_id IN (
+  SELECT partition_id FROM outbox_event_partition WHERE partition_id < ?4 AND (owner IS NULL OR lease_end <= ?2) ORDER BY partition_id
+  LIMIT max(?5 - (SELECT count(*) FROM outbox_event_partition WHERE owner = ?1 AND lease_end > ?2), 0))";
 
-const HELD: &str = "SELECT lane FROM outbox_event_lane WHERE owner = ?1 AND lease_end > ?2 ORDER BY lane";
+const HELD: &str = "SELECT partition_id FROM outbox_event_partition WHERE owner = ?1 AND lease_end > ?2 ORDER BY partition_id";
 
-/// ?1 the owner, ?2 lanes as a JSON list.
+/// ?1 the owner, ?2 partitions as a JSON list.
 const RELEASE: &str = "
-UPDATE outbox_event_lane SET owner = NULL, lease_end = NULL WHERE owner = ?1 AND lane IN (SELECT value FROM json_each(?2))";
+UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = ?1 AND partition_id IN (SELECT value FROM json_each(?2))";
 
 /// ?1 events as a JSON list, ?2 who is waited for, ?3 now.
 pub(super) const HEADS: &str = "
@@ -43,11 +43,11 @@ SELECT seq, head FROM (
   FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1)) AND status IN (0, 2))
 WHERE head IS NOT NULL AND ?2 < 2";
 
-/// One row for each: all that wait behind an event are of its aggregate. ?1 lanes as a JSON list, ?2 the last one of the page
+/// One row for each: all that wait behind an event are of its aggregate. ?1 partitions as a JSON list, ?2 the last one of the page
 /// before, ?3 most rows.
 const BLOCKERS: &str = "
 SELECT behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event INDEXED BY outbox_event_behind
-WHERE behind IS NOT NULL AND behind > ?2 AND lane IN (SELECT value FROM json_each(?1)) GROUP BY behind ORDER BY behind LIMIT ?3";
+WHERE behind IS NOT NULL AND behind > ?2 AND partition_id IN (SELECT value FROM json_each(?1)) GROUP BY behind ORDER BY behind LIMIT ?3";
 
 /// The first that waits behind each. ?1 events as a JSON list.
 const FIRSTS: &str = "
@@ -84,7 +84,7 @@ pub(super) fn numbers<N: Display>(numbers: &[N]) -> String {
 }
 
 pub(super) async fn keep(store: &SqliteStore, owner: &OwnerId, lease: i64, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-    let action = "keep lanes";
+    let action = "keep partitions";
     let mut transaction = transaction::begin(store).await?;
     // Only now: while others had the writer, time went by.
     let now = store.now_micros();
@@ -102,16 +102,16 @@ pub(super) async fn keep(store: &SqliteStore, owner: &OwnerId, lease: i64, most:
         .await
         .map_err(|error| failed(action, error))?;
     transaction::commit(transaction).await?;
-    rows.iter().map(|row| sequence(row).map(|lane| u16::try_from(lane).unwrap_or(0))).collect()
+    rows.iter().map(|row| sequence(row).map(|partition| u16::try_from(partition).unwrap_or(0))).collect()
 }
 
-pub(super) async fn release(store: &SqliteStore, owner: &OwnerId, lanes: &[u16]) -> Result<(), StoreError> {
+pub(super) async fn release(store: &SqliteStore, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
     sqlx::query(store.table.sql(RELEASE))
         .bind(owner.as_str())
-        .bind(numbers(lanes))
+        .bind(numbers(partitions))
         .execute(&store.writer)
         .await
-        .map_err(|error| failed("give lanes back", error))?;
+        .map_err(|error| failed("give partitions back", error))?;
     Ok(())
 }
 
@@ -127,10 +127,15 @@ pub(super) async fn heads(store: &SqliteStore, events: &[u64], waits_for: WaitsF
     rows.iter().map(|row| Ok((sequence(row)?, column(row, "head").map_err(|error| failed(action, error))?))).collect()
 }
 
-pub(super) async fn blockers(store: &SqliteStore, lanes: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
+pub(super) async fn blockers(
+    store: &SqliteStore,
+    partitions: &[u16],
+    after: u64,
+    limit: u32,
+) -> Result<Vec<Blocker>, StoreError> {
     let action = "look for events that others wait behind";
     let rows = sqlx::query(store.table.sql(BLOCKERS))
-        .bind(numbers(lanes))
+        .bind(numbers(partitions))
         .bind(i64::try_from(after).unwrap_or(i64::MAX))
         .bind(i64::from(limit))
         .fetch_all(&store.readers)

@@ -4,22 +4,22 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Delivery, Path, Queue, QueueLimits};
+use super::{Delivery, Queue, QueueLimits, Via};
 
-/// A line whose first event has waited for so long is a slow one: its events take no room from others any more.
+/// A calls_queue whose first event has waited for so long is a slow one: its events take no room from others any more.
 const SLOW: Duration = Duration::from_secs(1);
 /// The longest that an event goes back to the table for, so that a listener that is quick again does not wait for its events.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Says that an event may be with its listener now. The next event of the line gets the place when this is dropped.
+/// Says that an event may be with its listener now. The next event of the calls_queue gets the place when this is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct CallPlace {
     queue: Weak<Queue>,
     name: Arc<str>,
     since: Instant,
 }
 
-impl Drop for Place {
+impl Drop for CallPlace {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.upgrade() {
             queue.leave(self);
@@ -40,19 +40,19 @@ pub(crate) enum Admitted {
 
 /// The places of all listeners whose number of calls at once is bounded.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    lines: HashMap<Arc<str>, Line, foldhash::fast::RandomState>,
+pub(super) struct CallQueues {
+    queues: HashMap<Arc<str>, CallQueue, foldhash::fast::RandomState>,
     /// Events that have been given a place.
     pub(super) ready: VecDeque<Delivery>,
 }
 
 /// The places that some listeners share, and the events that wait for one.
 #[derive(Debug)]
-struct Line {
+struct CallQueue {
     taken: usize,
     calls: usize,
-    hot: Side,
-    cold: Side,
+    hot: CallSide,
+    cold: CallSide,
     /// Counts the events given a place while both sides had some.
     turn: u8,
     /// How long a place is taken, on average of the latest.
@@ -64,7 +64,7 @@ struct Line {
 }
 
 #[derive(Debug, Default)]
-struct Side {
+struct CallSide {
     deliveries: VecDeque<(Instant, Delivery)>,
     bytes: usize,
 }
@@ -79,21 +79,21 @@ impl Queue {
         delivery.place = None;
         let mut sides = self.lock();
         let now = Instant::now();
-        let Places { lines, ready } = &mut sides.places;
-        let line = lines.entry(name.clone()).or_insert_with(|| Line::new(now));
-        line.calls = calls;
-        if line.taken < calls && line.is_empty() {
-            line.taken += 1;
-            delivery.place = Some(Place { queue: Arc::downgrade(self), name: name.clone(), since: now });
+        let CallQueues { queues, ready } = &mut sides.places;
+        let calls_queue = queues.entry(name.clone()).or_insert_with(|| CallQueue::new(now));
+        calls_queue.calls = calls;
+        if calls_queue.taken < calls && calls_queue.is_empty() {
+            calls_queue.taken += 1;
+            delivery.place = Some(CallPlace { queue: Arc::downgrade(self), name: name.clone(), since: now });
             return Admitted::Starts(delivery);
         }
-        if line.is_full(delivery.path, self.limits) && line.is_slow(now) {
-            let after = line.put_off(now);
+        if calls_queue.is_full(delivery.via, self.limits) && calls_queue.is_slow(now) {
+            let after = calls_queue.put_off(now);
             return Admitted::Full(delivery, after);
         }
-        line.push(now, delivery);
+        calls_queue.push(now, delivery);
         // There may be more places than there were.
-        let wakes = line.hand_over(ready, name, &Arc::downgrade(self), now) && sides.waiting > 0;
+        let wakes = calls_queue.hand_over(ready, name, &Arc::downgrade(self), now) && sides.waiting > 0;
         drop(sides);
         if wakes {
             self.filled.notify_one();
@@ -102,15 +102,15 @@ impl Queue {
     }
 
     /// Hands a place to the next event that waits for it.
-    fn leave(&self, place: &Place) {
+    fn leave(&self, place: &CallPlace) {
         let mut sides = self.lock();
         let now = Instant::now();
-        let Places { lines, ready } = &mut sides.places;
-        let Some(line) = lines.get_mut(&place.name) else { return };
-        line.taken -= 1;
-        line.mean = (line.mean * 7 + now.saturating_duration_since(place.since)) / 8;
-        line.left_at = now;
-        let handed_over = line.hand_over(ready, &place.name, &place.queue, now);
+        let CallQueues { queues, ready } = &mut sides.places;
+        let Some(calls_queue) = queues.get_mut(&place.name) else { return };
+        calls_queue.taken -= 1;
+        calls_queue.mean = (calls_queue.mean * 7 + now.saturating_duration_since(place.since)) / 8;
+        calls_queue.left_at = now;
+        let handed_over = calls_queue.hand_over(ready, &place.name, &place.queue, now);
         let wakes = handed_over && sides.waiting > 0;
         drop(sides);
         if wakes {
@@ -122,51 +122,52 @@ impl Queue {
     }
 }
 
-impl Places {
-    /// How much of the room for events of this path is used up here, by number and by bytes. Lines have room of their own, as
+impl CallQueues {
+    /// How much of the room for events that come this way is used up here, by number and by bytes. Queues have room of their own, as
     /// much as the queue has; slow ones use no more, so that others still get in.
-    pub(super) fn charged(&self, path: Path, limits: QueueLimits) -> (usize, usize) {
-        if self.lines.is_empty() {
+    pub(super) fn charged(&self, via: Via, limits: QueueLimits) -> (usize, usize) {
+        if self.queues.is_empty() {
             return (0, 0);
         }
         let now = Instant::now();
-        let lines = self.lines.values().filter(|line| !line.is_slow(now)).map(|line| line.side(path));
-        let (count, bytes) = lines.fold((0, 0), |(count, bytes), side| (count + side.deliveries.len(), bytes + side.bytes));
-        (count.saturating_sub(limits.count(path)), bytes.saturating_sub(limits.bytes.as_usize()))
+        let queues =
+            self.queues.values().filter(|calls_queue| !calls_queue.is_slow(now)).map(|calls_queue| calls_queue.side(via));
+        let (count, bytes) = queues.fold((0, 0), |(count, bytes), side| (count + side.deliveries.len(), bytes + side.bytes));
+        (count.saturating_sub(limits.count(via)), bytes.saturating_sub(limits.bytes.as_usize()))
     }
 
     /// Whether events go back to the table, since too many wait for a slow listener.
     pub(super) fn sends_back(&self, limits: QueueLimits) -> bool {
         let now = Instant::now();
-        self.lines.values().any(|line| line.is_full(Path::Cold, limits) && line.is_slow(now))
+        self.queues.values().any(|calls_queue| calls_queue.is_full(Via::Cold, limits) && calls_queue.is_slow(now))
     }
 
     /// How many events wait or are ready.
-    pub(super) fn depth(&self, path: Path) -> usize {
-        let waiting: usize = self.lines.values().map(|line| line.side(path).deliveries.len()).sum();
-        waiting + self.ready.iter().filter(|delivery| delivery.path == path).count()
+    pub(super) fn depth(&self, via: Via) -> usize {
+        let waiting: usize = self.queues.values().map(|calls_queue| calls_queue.side(via).deliveries.len()).sum();
+        waiting + self.ready.iter().filter(|delivery| delivery.via == via).count()
     }
 
     /// Takes out everything that waits or is ready.
     pub(super) fn drain(&mut self) -> Vec<Delivery> {
         let mut drained: Vec<Delivery> = self.ready.drain(..).collect();
-        for line in self.lines.values_mut() {
-            drained.extend(std::iter::from_fn(|| line.pop()));
+        for calls_queue in self.queues.values_mut() {
+            drained.extend(std::iter::from_fn(|| calls_queue.pop()));
         }
         drained
     }
 }
 
-impl Line {
+impl CallQueue {
     fn new(now: Instant) -> Self {
-        let (hot, cold) = (Side::default(), Side::default());
+        let (hot, cold) = (CallSide::default(), CallSide::default());
         Self { taken: 0, calls: 0, hot, cold, turn: 0, mean: Duration::ZERO, left_at: now, turns_end: now }
     }
 
-    fn side(&self, path: Path) -> &Side {
-        match path {
-            Path::Hot => &self.hot,
-            Path::Cold => &self.cold,
+    fn side(&self, via: Via) -> &CallSide {
+        match via {
+            Via::Hot => &self.hot,
+            Via::Cold => &self.cold,
         }
     }
 
@@ -174,21 +175,21 @@ impl Line {
         self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty()
     }
 
-    fn is_full(&self, path: Path, limits: QueueLimits) -> bool {
-        let side = self.side(path);
-        side.deliveries.len() >= limits.count(path) || side.bytes >= limits.bytes.as_usize()
+    fn is_full(&self, via: Via, limits: QueueLimits) -> bool {
+        let side = self.side(via);
+        side.deliveries.len() >= limits.count(via) || side.bytes >= limits.bytes.as_usize()
     }
 
     fn is_slow(&self, now: Instant) -> bool {
-        let first = |side: &Side| side.deliveries.front().map(|(since, _)| *since);
+        let first = |side: &CallSide| side.deliveries.front().map(|(since, _)| *since);
         let since = first(&self.hot).into_iter().chain(first(&self.cold)).min();
         since.is_some_and(|since| now.saturating_duration_since(since) >= SLOW)
     }
 
     fn push(&mut self, now: Instant, delivery: Delivery) {
-        let side = match delivery.path {
-            Path::Hot => &mut self.hot,
-            Path::Cold => &mut self.cold,
+        let side = match delivery.via {
+            Via::Hot => &mut self.hot,
+            Via::Cold => &mut self.cold,
         };
         side.bytes += delivery.event.size_bytes();
         side.deliveries.push_back((now, delivery));
@@ -198,7 +199,7 @@ impl Line {
     fn hand_over(&mut self, ready: &mut VecDeque<Delivery>, name: &Arc<str>, queue: &Weak<Queue>, now: Instant) -> bool {
         let Some(mut next) = (self.taken < self.calls).then(|| self.pop()).flatten() else { return false };
         self.taken += 1;
-        next.place = Some(Place { queue: queue.clone(), name: name.clone(), since: now });
+        next.place = Some(CallPlace { queue: queue.clone(), name: name.clone(), since: now });
         ready.push_back(next);
         true
     }
@@ -225,7 +226,7 @@ impl Line {
     }
 }
 
-impl Side {
+impl CallSide {
     fn pop(&mut self) -> Option<Delivery> {
         let (_, delivery) = self.deliveries.pop_front()?;
         self.bytes -= delivery.event.size_bytes();
@@ -239,11 +240,11 @@ mod tests {
     use crate::event::{Envelope, Event, Fence};
     use crate::queue::InFlight;
 
-    fn delivery(in_flight: &Arc<InFlight>, path: Path, sequence: u64) -> Delivery {
+    fn delivery(in_flight: &Arc<InFlight>, via: Via, sequence: u64) -> Delivery {
         let envelope = Envelope::new("X").json(&1).expect("valid");
         let fence = Some(Fence { sequence, claim: 1 });
         let mark = in_flight.mark(envelope.id(), fence, Duration::from_secs(30)).expect("new");
-        Delivery::new(Arc::new(Event::of(envelope).sequence(sequence).build()), mark, path, 0)
+        Delivery::new(Arc::new(Event::of(envelope).sequence(sequence).build()), mark, via, 0)
     }
 
     struct Room {
@@ -258,8 +259,8 @@ mod tests {
             Self { queue: Arc::new(Queue::new(QueueLimits::default())), in_flight, name: "slow".into() }
         }
 
-        fn admit(&self, path: Path, sequence: u64) -> Option<Delivery> {
-            match self.queue.admit(&self.name, 1, delivery(&self.in_flight, path, sequence)) {
+        fn admit(&self, via: Via, sequence: u64) -> Option<Delivery> {
+            match self.queue.admit(&self.name, 1, delivery(&self.in_flight, via, sequence)) {
                 Admitted::Starts(delivery) => Some(delivery),
                 Admitted::Waits => None,
                 Admitted::Full(..) => panic!("there is room"),
@@ -274,8 +275,8 @@ mod tests {
     #[test]
     fn an_event_without_a_place_waits_for_the_one_that_is_left() {
         let room = Room::new();
-        let first = room.admit(Path::Cold, 1).expect("the place is free");
-        assert!(room.admit(Path::Cold, 2).is_none());
+        let first = room.admit(Via::Cold, 1).expect("the place is free");
+        assert!(room.admit(Via::Cold, 2).is_none());
         assert!(room.queue.try_take().is_none(), "no worker meets it before");
         assert_eq!(room.queue.depth(), (0, 1));
         drop(first);
@@ -288,8 +289,8 @@ mod tests {
     #[test]
     fn a_place_of_another_listener_goes_to_the_next_that_waits_there() {
         let room = Room::new();
-        let first = room.admit(Path::Cold, 1).expect("the place is free");
-        assert!(room.admit(Path::Cold, 2).is_none());
+        let first = room.admit(Via::Cold, 1).expect("the place is free");
+        assert!(room.admit(Via::Cold, 2).is_none());
         // Its route was given to somebody else meanwhile.
         let moved = room.queue.admit(&"other".into(), 1, first);
         assert!(matches!(moved, Admitted::Starts(_)));
@@ -299,12 +300,12 @@ mod tests {
     #[test]
     fn events_that_waited_take_turns_with_the_others_and_hot_ones_go_before_cold_ones() {
         let room = Room::new();
-        let mut at_work = room.admit(Path::Cold, 1);
-        for (path, sequence) in [(Path::Cold, 2), (Path::Cold, 3), (Path::Hot, 4), (Path::Hot, 5), (Path::Hot, 6)] {
-            assert!(room.admit(path, sequence).is_none());
+        let mut at_work = room.admit(Via::Cold, 1);
+        for (via, sequence) in [(Via::Cold, 2), (Via::Cold, 3), (Via::Hot, 4), (Via::Hot, 5), (Via::Hot, 6)] {
+            assert!(room.admit(via, sequence).is_none());
         }
-        let others = (100..110).map(|sequence| delivery(&room.in_flight, Path::Cold, sequence));
-        assert!(room.queue.push(Path::Cold, others).is_empty());
+        let others = (100..110).map(|sequence| delivery(&room.in_flight, Via::Cold, sequence));
+        assert!(room.queue.push(Via::Cold, others).is_empty());
         let mut taken = Vec::new();
         for _ in 0..10 {
             // The call ends, and its place is given on.
@@ -319,12 +320,12 @@ mod tests {
     #[test]
     fn a_queue_that_is_drained_gives_up_what_waits_for_places_too() {
         let room = Room::new();
-        let at_work = room.admit(Path::Cold, 1);
-        (2..5).for_each(|sequence| assert!(room.admit(Path::Hot, sequence).is_none()));
+        let at_work = room.admit(Via::Cold, 1);
+        (2..5).for_each(|sequence| assert!(room.admit(Via::Hot, sequence).is_none()));
         assert_eq!(room.queue.drain().len(), 3);
         drop(at_work);
         assert!(room.queue.try_take().is_none());
-        assert!(room.admit(Path::Cold, 9).is_some(), "the place is free again");
+        assert!(room.admit(Via::Cold, 9).is_some(), "the place is free again");
     }
 
     #[test]
@@ -332,10 +333,10 @@ mod tests {
         let limits = QueueLimits { hot: 2, cold: 2, ..QueueLimits::default() };
         let queue = Arc::new(Queue::new(limits));
         let room = Room { queue, ..Room::new() };
-        let _at_work = room.admit(Path::Cold, 1);
+        let _at_work = room.admit(Via::Cold, 1);
         let mut rooms = Vec::new();
         for sequence in 2..6 {
-            assert!(room.admit(Path::Cold, sequence).is_none());
+            assert!(room.admit(Via::Cold, sequence).is_none());
             rooms.push(room.queue.cold_room().0);
         }
         assert_eq!((rooms, room.queue.hot_room()), (vec![2, 2, 1, 0], 2));
@@ -345,27 +346,27 @@ mod tests {
     fn a_slow_line_takes_no_more_than_its_own_room_and_leaves_that_of_the_queue() {
         let (limits, in_flight) = (QueueLimits { hot: 2, cold: 2, ..QueueLimits::default() }, Arc::default());
         let start = Instant::now();
-        let mut line = Line::new(start);
-        (1..=3).for_each(|sequence| line.push(start, delivery(&in_flight, Path::Cold, sequence)));
-        assert!(line.is_full(Path::Cold, limits) && !line.is_full(Path::Hot, limits));
-        assert!(!line.is_slow(start + SLOW / 2), "nobody has waited for long");
-        assert!(line.is_slow(start + SLOW));
+        let mut calls_queue = CallQueue::new(start);
+        (1..=3).for_each(|sequence| calls_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
+        assert!(calls_queue.is_full(Via::Cold, limits) && !calls_queue.is_full(Via::Hot, limits));
+        assert!(!calls_queue.is_slow(start + SLOW / 2), "nobody has waited for long");
+        assert!(calls_queue.is_slow(start + SLOW));
     }
 
     #[test]
     fn events_that_go_back_come_again_when_their_turns_may_have_come() {
         let in_flight = Arc::default();
         let start = Instant::now();
-        let mut line = Line::new(start);
-        (1..=10).for_each(|sequence| line.push(start, delivery(&in_flight, Path::Cold, sequence)));
-        (line.calls, line.mean) = (2, Duration::from_secs(4));
-        let seconds = |line: &mut Line| line.put_off(start).as_secs();
+        let mut calls_queue = CallQueue::new(start);
+        (1..=10).for_each(|sequence| calls_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
+        (calls_queue.calls, calls_queue.mean) = (2, Duration::from_secs(4));
+        let seconds = |calls_queue: &mut CallQueue| calls_queue.put_off(start).as_secs();
         assert_eq!(
-            [seconds(&mut line), seconds(&mut line), seconds(&mut line)],
+            [seconds(&mut calls_queue), seconds(&mut calls_queue), seconds(&mut calls_queue)],
             [23, 25, 27],
             "ten turns of 2 s, and one more each"
         );
-        (0..100).for_each(|_| assert!(seconds(&mut line) <= 61));
-        assert_eq!(seconds(&mut line), 61, "and never much later than in a minute");
+        (0..100).for_each(|_| assert!(seconds(&mut calls_queue) <= 61));
+        assert_eq!(seconds(&mut calls_queue), 61, "and never much later than in a minute");
     }
 }

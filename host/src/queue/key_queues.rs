@@ -6,29 +6,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::Delivery;
 use crate::event::{AggregateType, Event};
 
-/// The lines of the aggregates whose events are in this process's hands; or the one line of all events.
+/// The queues of the aggregates whose events are in this process's hands; or the one queue of all events.
 #[derive(Debug)]
-pub(crate) struct Lines {
-    limits: LineLimits,
+pub(crate) struct KeyQueues {
+    limits: KeyQueueLimits,
     state: Mutex<State>,
-    /// The key of every event, where all stand in one line.
+    /// The key of every event, where all stand in one queue.
     one_for_all: Option<Key>,
 }
 
-/// How much may wait in lines.
+/// How much may wait in queues.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LineLimits {
+pub(crate) struct KeyQueueLimits {
     /// Most events, in all of them.
     pub(crate) events: usize,
     /// Most bytes, in all of them.
     pub(crate) bytes: usize,
-    /// How many events are with their listeners at once: as many lines can be slow.
+    /// How many events are with their listeners at once: as many queues can be slow.
     pub(crate) workers: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    lines: HashMap<Key, Line, foldhash::fast::RandomState>,
+    queues: HashMap<Key, KeyQueue, foldhash::fast::RandomState>,
     /// The `seq` of every event in them.
     held: HashSet<u64, foldhash::fast::RandomState>,
     /// What was resolved since the latest claim began: its rows were judged before that.
@@ -42,7 +42,7 @@ pub(crate) type Key = (AggregateType, Arc<str>);
 
 /// The events of one aggregate: one on its way, the others waiting for it, in order.
 #[derive(Debug)]
-struct Line {
+struct KeyQueue {
     running: u64,
     waiting: VecDeque<Delivery>,
     waiting_bytes: usize,
@@ -55,35 +55,35 @@ pub(crate) enum Admission {
     Start(Delivery),
     /// It waits for another in this process's hands, and comes back from [`Turn::end`].
     Waits,
-    /// It waits behind this one, the last of its line in this process's hands: the line is full, or others stand between.
+    /// It waits behind this one, the last of its queue in this process's hands: the queue is full, or others stand between.
     Behind(Delivery, u64),
     /// It waits for this one, which is not in this process's hands; neither is any other of its aggregate.
     Elsewhere(Delivery, u64),
 }
 
-impl Lines {
-    /// One line of all events, which may take all the room.
+impl KeyQueues {
+    /// One queue of all events, which may take all the room.
     pub(crate) fn one_for_all() -> Self {
-        let limits = LineLimits { events: usize::MAX, bytes: usize::MAX, workers: 0 };
+        let limits = KeyQueueLimits { events: usize::MAX, bytes: usize::MAX, workers: 0 };
         Self { one_for_all: Some((AggregateType::global(), Arc::from(""))), ..Self::new(limits) }
     }
 
-    pub(crate) fn new(limits: LineLimits) -> Self {
+    pub(crate) fn new(limits: KeyQueueLimits) -> Self {
         Self { limits, state: Mutex::default(), one_for_all: None }
     }
 
-    /// Most events that wait in one line while no others do.
+    /// Most events that wait in one queue while no others do.
     pub(crate) fn longest(&self) -> usize {
         (self.limits.events / self.share()).max(1)
     }
 
-    /// A line may have one part in so many of the room that is left. However many aggregates are slow, together they leave room
-    /// for others: with one line for each worker, two thirds of it.
+    /// A queue may have one part in so many of the room that is left. However many aggregates are slow, together they leave room
+    /// for others: with one queue for each worker, two thirds of it.
     fn share(&self) -> usize {
         self.limits.workers.saturating_mul(2).max(1)
     }
 
-    /// How many events, and how many bytes, a line may have now.
+    /// How many events, and how many bytes, a queue may have now.
     fn most(&self, state: &State) -> (usize, usize) {
         let left = self.limits.events.saturating_sub(state.waiting) / self.share();
         let bytes = self.limits.bytes.saturating_sub(state.waiting_bytes) / self.share();
@@ -102,7 +102,7 @@ impl Lines {
         (state.waiting, state.waiting_bytes)
     }
 
-    /// Puts a claimed event into its line; `nearest` is the `seq` of the last event before it that was not resolved when the
+    /// Puts a claimed event into its queue; `nearest` is the `seq` of the last event before it that was not resolved when the
     /// claim was made. Events must come in the order of their `seq`.
     pub(crate) fn admit(self: &Arc<Self>, mut delivery: Delivery, nearest: Option<u64>) -> Admission {
         let Some(key) = self.one_for_all.clone().or_else(|| key(&delivery.event)) else {
@@ -113,57 +113,57 @@ impl Lines {
         let nearest = nearest.filter(|nearest| !state.resolved.contains(nearest));
         let sequence = delivery.event.sequence();
         let (most, most_bytes) = self.most(state);
-        match (state.lines.get_mut(&key), nearest) {
+        match (state.queues.get_mut(&key), nearest) {
             (None, None) => {
                 state.held.insert(sequence);
-                state.lines.insert(key.clone(), Line { running: sequence, waiting: VecDeque::new(), waiting_bytes: 0 });
-                delivery.turn = Some(Box::new(Turn { lines: self.clone(), key, sequence, ended: false }));
+                state.queues.insert(key.clone(), KeyQueue { running: sequence, waiting: VecDeque::new(), waiting_bytes: 0 });
+                delivery.turn = Some(Box::new(Turn { queues: self.clone(), key, sequence, ended: false }));
                 Admission::Start(delivery)
             }
-            (Some(line), nearest)
-                if line.waiting.len() < most
-                    && line.waiting_bytes < most_bytes
+            (Some(queue), nearest)
+                if queue.waiting.len() < most
+                    && queue.waiting_bytes < most_bytes
                     && nearest.is_none_or(|nearest| state.held.contains(&nearest)) =>
             {
                 let bytes = delivery.event.size_bytes();
                 // At the end, unless it comes late: its time has just come, or it was brought back from the dead.
-                let place = line.waiting.partition_point(|waiting| waiting.event.sequence() < sequence);
-                line.waiting.insert(place, delivery);
-                line.waiting_bytes += bytes;
+                let place = queue.waiting.partition_point(|waiting| waiting.event.sequence() < sequence);
+                queue.waiting.insert(place, delivery);
+                queue.waiting_bytes += bytes;
                 state.held.insert(sequence);
                 state.waiting += 1;
                 state.waiting_bytes += bytes;
                 Admission::Waits
             }
-            (Some(line), _) => Admission::Behind(delivery, line.last()),
+            (Some(queue), _) => Admission::Behind(delivery, queue.last()),
             (None, Some(nearest)) => Admission::Elsewhere(delivery, nearest),
         }
     }
 
-    /// Whether an event is in one of the lines.
+    /// Whether an event is in one of the queues.
     pub(crate) fn holds(&self, sequence: u64) -> bool {
         self.lock().held.contains(&sequence)
     }
 
-    /// The `seq` of every event in the lines, in no order.
+    /// The `seq` of every event in the queues, in no order.
     pub(crate) fn held(&self) -> Vec<u64> {
         self.lock().held.iter().copied().collect()
     }
 
     /// Whether events of an aggregate are in this process's hands.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        self.lock().lines.contains_key(key)
+        self.lock().queues.contains_key(key)
     }
 
     /// Everything that waits here, taken out.
     pub(crate) fn drain(&self) -> Vec<Delivery> {
         let state = &mut *self.lock();
         (state.waiting, state.waiting_bytes) = (0, 0);
-        let taken_out = |line: &mut Line| {
-            line.waiting_bytes = 0;
-            std::mem::take(&mut line.waiting)
+        let taken_out = |queue: &mut KeyQueue| {
+            queue.waiting_bytes = 0;
+            std::mem::take(&mut queue.waiting)
         };
-        let drained: Vec<Delivery> = state.lines.values_mut().flat_map(taken_out).collect();
+        let drained: Vec<Delivery> = state.queues.values_mut().flat_map(taken_out).collect();
         for delivery in &drained {
             state.held.remove(&delivery.event.sequence());
         }
@@ -175,7 +175,7 @@ impl Lines {
     }
 }
 
-impl Line {
+impl KeyQueue {
     fn last(&self) -> u64 {
         self.waiting.back().map_or(self.running, |last| last.event.sequence())
     }
@@ -190,7 +190,7 @@ pub(crate) fn key(event: &Event) -> Option<Key> {
 /// was cut off), those that wait for it are let go with their leases.
 #[derive(Debug)]
 pub struct Turn {
-    lines: Arc<Lines>,
+    queues: Arc<KeyQueues>,
     key: Key,
     sequence: u64,
     ended: bool,
@@ -198,7 +198,7 @@ pub struct Turn {
 
 /// What follows the end of a turn.
 #[derive(Debug, Default)]
-pub(crate) struct After {
+pub(crate) struct AfterTurn {
     /// Whose turn it is.
     pub(crate) next: Option<Delivery>,
     /// Those that may not start, since this event is not resolved.
@@ -217,47 +217,47 @@ impl Turn {
     }
 
     /// Ends the turn once the outcome is stored: `resolved` when nobody has to wait for the event any more.
-    pub(crate) fn end(mut self, resolved: bool) -> After {
+    pub(crate) fn end(mut self, resolved: bool) -> AfterTurn {
         self.ended = true;
         self.leave(resolved)
     }
 
-    fn leave(&self, resolved: bool) -> After {
-        let state = &mut *self.lines.lock();
+    fn leave(&self, resolved: bool) -> AfterTurn {
+        let state = &mut *self.queues.lock();
         state.held.remove(&self.sequence);
-        let Some(line) = state.lines.get_mut(&self.key) else {
-            return After::default();
+        let Some(queue) = state.queues.get_mut(&self.key) else {
+            return AfterTurn::default();
         };
         if !resolved {
-            let behind: Vec<Delivery> = line.waiting.drain(..).collect();
-            state.lines.remove(&self.key);
+            let behind: Vec<Delivery> = queue.waiting.drain(..).collect();
+            state.queues.remove(&self.key);
             for waiting in &behind {
                 state.held.remove(&waiting.event.sequence());
             }
             state.waiting -= behind.len();
             state.waiting_bytes -= behind.iter().map(|waiting| waiting.event.size_bytes()).sum::<usize>();
-            return After { next: None, behind };
+            return AfterTurn { next: None, behind };
         }
-        let next = line.waiting.pop_front();
+        let next = queue.waiting.pop_front();
         match &next {
             Some(next) => {
                 let bytes = next.event.size_bytes();
-                line.running = next.event.sequence();
-                line.waiting_bytes -= bytes;
+                queue.running = next.event.sequence();
+                queue.waiting_bytes -= bytes;
                 state.waiting -= 1;
                 state.waiting_bytes -= bytes;
             }
             None => {
-                state.lines.remove(&self.key);
+                state.queues.remove(&self.key);
             }
         }
         state.resolved.insert(self.sequence);
         let next = next.map(|mut next| {
             let (key, sequence) = (self.key.clone(), next.event.sequence());
-            next.turn = Some(Box::new(Turn { lines: self.lines.clone(), key, sequence, ended: false }));
+            next.turn = Some(Box::new(Turn { queues: self.queues.clone(), key, sequence, ended: false }));
             next
         });
-        After { next, behind: Vec::new() }
+        AfterTurn { next, behind: Vec::new() }
     }
 }
 
@@ -276,21 +276,21 @@ mod tests {
 
     use super::*;
     use crate::event::{Envelope, Fence};
-    use crate::queue::{InFlight, Path};
+    use crate::queue::{InFlight, Via};
 
     struct Hands {
-        lines: Arc<Lines>,
+        queues: Arc<KeyQueues>,
         in_flight: Arc<InFlight>,
     }
 
     impl Hands {
         fn new() -> Self {
-            let limits = LineLimits { events: 1_000, bytes: 1 << 20, workers: 4 };
-            Self { lines: Arc::new(Lines::new(limits)), in_flight: Arc::default() }
+            let limits = KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 4 };
+            Self { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() }
         }
 
         fn one_for_all() -> Self {
-            Self { lines: Arc::new(Lines::one_for_all()), in_flight: Arc::default() }
+            Self { queues: Arc::new(KeyQueues::one_for_all()), in_flight: Arc::default() }
         }
 
         fn admit(&self, aggregate: &str, sequence: u64, nearest: Option<u64>) -> Admission {
@@ -298,7 +298,7 @@ mod tests {
             let fence = Some(Fence { sequence, claim: 1 });
             let mark = self.in_flight.mark(envelope.id(), fence, Duration::from_secs(30)).expect("new");
             let event = Event::of(envelope).sequence(sequence).fence(1).build();
-            self.lines.admit(Delivery::new(Arc::new(event), mark, Path::Cold, 0), nearest)
+            self.queues.admit(Delivery::new(Arc::new(event), mark, Via::Cold, 0), nearest)
         }
 
         fn start(&self, aggregate: &str, sequence: u64) -> Delivery {
@@ -309,7 +309,7 @@ mod tests {
         }
     }
 
-    fn end(mut delivery: Delivery, resolved: bool) -> After {
+    fn end(mut delivery: Delivery, resolved: bool) -> AfterTurn {
         delivery.turn.take().expect("its turn").end(resolved)
     }
 
@@ -320,14 +320,14 @@ mod tests {
         assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Waits));
         assert!(matches!(hands.admit("42", 3, Some(2)), Admission::Waits));
         let _other = hands.start("7", 4);
-        assert_eq!(hands.lines.waiting().0, 2);
+        assert_eq!(hands.queues.waiting().0, 2);
 
         let second = end(first, true).next.expect("the next one");
         assert_eq!(second.event.sequence(), 2);
         let third = end(second, true).next.expect("the next one");
         assert_eq!(third.event.sequence(), 3);
         assert!(end(third, true).next.is_none());
-        assert_eq!((hands.lines.waiting(), hands.lines.lock().lines.len()), ((0, 0), 1));
+        assert_eq!((hands.queues.waiting(), hands.queues.lock().queues.len()), ((0, 0), 1));
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
         for sequence in 2..=last {
             assert!(matches!(hands.admit(&sequence.to_string(), sequence, Some(sequence - 1)), Admission::Waits));
         }
-        assert_eq!(hands.lines.held().len(), hands.lines.waiting().0 + 1);
+        assert_eq!(hands.queues.held().len(), hands.queues.waiting().0 + 1);
 
         let after = end(first, false);
 
@@ -376,33 +376,33 @@ mod tests {
 
         assert!(after.next.is_none());
         assert_eq!(after.behind.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [2, 3]);
-        assert_eq!(hands.lines.waiting(), (0, 0));
+        assert_eq!(hands.queues.waiting(), (0, 0));
         assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Elsewhere(_, 3)), "it is not in our hands any more");
     }
 
-    /// Adds events to the line of an aggregate until it takes no more. Returns how many wait in it then.
+    /// Adds events to the queue of an aggregate until it takes no more. Returns how many wait in it then.
     fn fill(hands: &Hands, aggregate: &str, first: u64) -> usize {
-        let before = hands.lines.waiting().0;
+        let before = hands.queues.waiting().0;
         // Its turn would be over at once otherwise.
         std::mem::forget(hands.start(aggregate, first));
         for sequence in first + 1.. {
             match hands.admit(aggregate, sequence, Some(sequence - 1)) {
                 Admission::Waits => {}
                 Admission::Behind(_, last) => {
-                    assert_eq!(last, sequence - 1, "behind the last of the line");
+                    assert_eq!(last, sequence - 1, "behind the last of the queue");
                     break;
                 }
                 other => panic!("it waits or is set aside: {other:?}"),
             }
         }
-        hands.lines.waiting().0 - before
+        hands.queues.waiting().0 - before
     }
 
     #[test]
     fn a_long_line_takes_no_more_and_others_go_on() {
         let hands = Hands::new();
         assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
-        assert_eq!(hands.lines.longest(), 125);
+        assert_eq!(hands.queues.longest(), 125);
         assert!(matches!(hands.admit("7", 5_000, None), Admission::Start(_)), "others go on");
     }
 
@@ -410,24 +410,24 @@ mod tests {
     fn however_many_lines_are_long_they_leave_room_for_others() {
         let hands = Hands::new();
         let waiting: Vec<usize> = (0..4).map(|slow| fill(&hands, &slow.to_string(), 10_000 * slow + 1)).collect();
-        assert!(waiting.iter().sum::<usize>() < 400 && waiting.iter().all(|line| *line > 60), "{waiting:?}");
+        assert!(waiting.iter().sum::<usize>() < 400 && waiting.iter().all(|queue| *queue > 60), "{waiting:?}");
         for slow in 4..100 {
             fill(&hands, &slow.to_string(), 10_000 * slow + 1);
         }
-        assert!(hands.lines.waiting().0 < 1_000, "{:?}", hands.lines.waiting());
+        assert!(hands.queues.waiting().0 < 1_000, "{:?}", hands.queues.waiting());
     }
 
     #[test]
     fn a_line_of_large_events_is_a_short_one() {
-        let limits = LineLimits { events: 1_000, bytes: 64, workers: 4 };
-        let hands = Hands { lines: Arc::new(Lines::new(limits)), in_flight: Arc::default() };
-        assert!(fill(&hands, "42", 1) < 8, "{:?}", hands.lines.waiting());
+        let limits = KeyQueueLimits { events: 1_000, bytes: 64, workers: 4 };
+        let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
+        assert!(fill(&hands, "42", 1) < 8, "{:?}", hands.queues.waiting());
     }
 
     #[test]
     fn a_small_room_takes_one_event_of_each_line() {
-        let limits = LineLimits { events: 4, bytes: 1 << 20, workers: 4 };
-        let hands = Hands { lines: Arc::new(Lines::new(limits)), in_flight: Arc::default() };
+        let limits = KeyQueueLimits { events: 4, bytes: 1 << 20, workers: 4 };
+        let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
         assert_eq!([fill(&hands, "1", 1), fill(&hands, "2", 100), fill(&hands, "3", 200)], [1, 1, 0]);
     }
 
@@ -438,7 +438,7 @@ mod tests {
         hands.admit("42", 2, Some(1));
         let refused = hands.admit("42", 4, Some(3));
         assert!(matches!(refused, Admission::Behind(_, 2)), "the third is not in our hands: {refused:?}");
-        assert_eq!(hands.lines.waiting().0, 1);
+        assert_eq!(hands.queues.waiting().0, 1);
     }
 
     #[test]
@@ -448,26 +448,26 @@ mod tests {
         let bytes = first.event.size_bytes();
         hands.admit("42", 2, Some(1));
         hands.admit("42", 3, Some(2));
-        assert_eq!(hands.lines.waiting(), (2, 2 * bytes), "they are all alike");
-        assert_eq!([1, 2, 3, 4].map(|sequence| hands.lines.holds(sequence)), [true, true, true, false]);
+        assert_eq!(hands.queues.waiting(), (2, 2 * bytes), "they are all alike");
+        assert_eq!([1, 2, 3, 4].map(|sequence| hands.queues.holds(sequence)), [true, true, true, false]);
 
         let second = end(first, true).next.expect("the next one");
-        assert_eq!((hands.lines.waiting(), hands.lines.holds(1)), ((1, bytes), false));
-        let drained = hands.lines.drain();
+        assert_eq!((hands.queues.waiting(), hands.queues.holds(1)), ((1, bytes), false));
+        let drained = hands.queues.drain();
 
         assert_eq!(drained.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [3]);
-        assert_eq!((hands.lines.waiting(), hands.lines.holds(2), hands.lines.holds(3)), ((0, 0), true, false));
+        assert_eq!((hands.queues.waiting(), hands.queues.holds(2), hands.queues.holds(3)), ((0, 0), true, false));
         let key = key(&second.event).expect("it has an aggregate");
-        assert!(hands.lines.has(&key), "the second is on its way still");
+        assert!(hands.queues.has(&key), "the second is on its way still");
         assert!(end(second, true).next.is_none());
-        assert!(!hands.lines.has(&key));
+        assert!(!hands.queues.has(&key));
     }
 
     #[test]
     fn what_was_resolved_while_a_claim_was_on_its_way_is_not_waited_for() {
         let hands = Hands::new();
         let first = hands.start("42", 1);
-        hands.lines.claiming();
+        hands.queues.claiming();
         end(first, true);
         assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Start(_)));
     }
@@ -478,6 +478,6 @@ mod tests {
         let first = hands.start("42", 1);
         hands.admit("42", 2, Some(1));
         drop(first);
-        assert_eq!((hands.lines.waiting(), hands.in_flight.len()), ((0, 0), 0), "their marks are gone, their leases end");
+        assert_eq!((hands.queues.waiting(), hands.in_flight.len()), ((0, 0), 0), "their marks are gone, their leases end");
     }
 }

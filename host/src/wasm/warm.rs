@@ -1,7 +1,7 @@
-//! Instances that wait for the next event: at most one for each worker, in a seat of its own.
+//! Warm instances: kept for the next event, at most one for each worker.
 //!
-//! A listener has its own seats, so no instance meets two routes; a worker takes only from its own, so none meets two workers.
-//! The instance is out of its seat while it works: whatever ends the call in any other way than well, drops it.
+//! Each listener has its own, so no instance meets two routes; a worker takes only its own, so none meets two workers. An instance
+//! is not kept while it works: a call that ends in any other way than well drops it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::plugin::Instance;
 use crate::listener::Visit;
 
 /// An instance that answered well and may do so again.
-pub(super) struct Kept {
+pub(super) struct WarmInstance {
     pub(super) instance: Instance,
     /// How many calls it has answered.
     pub(super) calls: u32,
@@ -22,16 +22,16 @@ pub(super) struct Kept {
     _place: KeptPlace,
 }
 
-/// The seats of one listener.
-pub(super) struct Seats(Box<[Mutex<Option<Kept>>]>);
+/// The warm instances of one listener, one for each worker.
+pub(super) struct WarmInstances(Box<[Mutex<Option<WarmInstance>>]>);
 
-impl Seats {
+impl WarmInstances {
     pub(super) fn new(workers: usize) -> Self {
         Self((0..workers).map(|_| Mutex::default()).collect())
     }
 
     /// The worker's instance, if it may meet this event.
-    pub(super) fn take(&self, visit: &Visit<'_>, isolation: Isolation) -> Option<Kept> {
+    pub(super) fn take(&self, visit: &Visit<'_>, isolation: Isolation) -> Option<WarmInstance> {
         let kept = self.0.get(visit.worker)?.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let same_batch = kept.batch == visit.batch;
         let fits = kept.tenant.as_deref() == visit.event.tenant_id()
@@ -43,28 +43,28 @@ impl Seats {
         fits.then_some(kept)
     }
 
-    /// Puts an instance into the worker's seat, after a clean end and nothing else.
+    /// Keeps an instance for the worker's next event, after a clean end and nothing else.
     pub(super) fn put(&self, visit: &Visit<'_>, instance: Instance, calls: u32, place: KeptPlace) {
-        if let Some(seat) = self.0.get(visit.worker) {
+        if let Some(place_of_worker) = self.0.get(visit.worker) {
             let tenant = visit.event.tenant_id().map(Box::from);
-            let kept = Kept { instance, calls, tenant, batch: visit.batch, since: Instant::now(), _place: place };
-            let before = seat.lock().unwrap_or_else(PoisonError::into_inner).replace(kept);
+            let kept = WarmInstance { instance, calls, tenant, batch: visit.batch, since: Instant::now(), _place: place };
+            let before = place_of_worker.lock().unwrap_or_else(PoisonError::into_inner).replace(kept);
             drop(before);
         }
     }
 
     /// Drops instances that nobody came for.
     pub(super) fn sweep(&self, idle: Duration) {
-        for seat in &self.0 {
-            let mut seat = seat.lock().unwrap_or_else(PoisonError::into_inner);
-            if seat.as_ref().is_some_and(|kept| kept.since.elapsed() >= idle) {
-                *seat = None;
+        for kept in &self.0 {
+            let mut instance = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            if instance.as_ref().is_some_and(|kept| kept.since.elapsed() >= idle) {
+                *instance = None;
             }
         }
     }
 }
 
-impl Kept {
+impl WarmInstance {
     /// The instance and the room it is kept in.
     pub(super) fn into_parts(self) -> (Instance, u32, KeptPlace) {
         (self.instance, self.calls, self._place)

@@ -1,4 +1,4 @@
-//! Which lanes this node works on.
+//! Which partitions this node works on.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 
 use crate::event::{EventId, Fence, OwnerId};
 use crate::queue::InFlight;
-use crate::store::{LANES, Store, StoreError};
+use crate::store::{PARTITIONS, Store, StoreError};
 use crate::wake::Wake;
 
-/// The lanes that this node works on: its share of all of them, taken and given back as nodes come and go.
+/// The partitions that this node works on: its share of all of them, taken and given back as nodes come and go.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct Partitions {
     /// How many there are: all, or the single one that serves as the lock of the mode `ordered`.
     of: u16,
     state: Mutex<State>,
@@ -26,34 +26,34 @@ struct State {
     open: Vec<u16>,
     /// Those that are given back as soon as what was claimed of them is settled.
     leaving: Vec<u16>,
-    /// Whether nobody else has events in hand any more that were claimed before these lanes were ours.
+    /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
     settled: bool,
     /// What was in this process's hands when the leaving began.
     unsettled: HashSet<(EventId, Fence)>,
 }
 
-impl Lanes {
-    /// Lanes for order by aggregate.
+impl Partitions {
+    /// Partitions for order by aggregate.
     pub(crate) fn of_aggregates() -> Self {
-        Self { of: LANES, state: Mutex::default(), opened: Notify::new() }
+        Self { of: PARTITIONS, state: Mutex::default(), opened: Notify::new() }
     }
 
-    /// The one lane that only one node at a time can hold.
+    /// The one partition that only one node at a time can hold.
     pub(crate) fn single() -> Self {
         Self { of: 1, state: Mutex::default(), opened: Notify::new() }
     }
 
-    /// The lanes that events may be claimed of.
+    /// The partitions that events may be claimed of.
     pub(crate) fn open(&self) -> Vec<u16> {
         self.lock().open.clone()
     }
 
-    /// Waits until lanes are opened that were not ours before. For one at a time.
+    /// Waits until partitions are opened that were not ours before. For one at a time.
     pub(crate) async fn opened(&self) {
         self.opened.notified().await;
     }
 
-    /// Whether nobody else has events in hand any more that were claimed before these lanes were ours.
+    /// Whether nobody else has events in hand any more that were claimed before these partitions were ours.
     pub(crate) fn is_settled(&self) -> bool {
         self.lock().settled
     }
@@ -63,7 +63,7 @@ impl Lanes {
         self.lock().settled = true;
     }
 
-    /// Renews the lanes, takes or gives back what the number of live nodes asks for, and wakes the poller when there are others
+    /// Renews the partitions, takes or gives back what the number of live nodes asks for, and wakes the poller when there are others
     /// than before.
     pub(crate) async fn keep(
         &self,
@@ -75,25 +75,25 @@ impl Lanes {
         wake: &Wake,
     ) -> Result<(), StoreError> {
         let share = self.of.div_ceil(u16::try_from(live.max(1)).unwrap_or(u16::MAX));
-        let held = store.keep_lanes(owner, lease, share, self.of).await?;
+        let held = store.keep_partitions(owner, lease, share, self.of).await?;
         let before: HashSet<u16> = self.lock().open.iter().copied().collect();
         let (open, leaving) = held.split_at(held.len().min(usize::from(share)));
         let given_back = self.update(open, leaving, in_flight);
-        if open.iter().any(|lane| !before.contains(lane)) {
-            tracing::debug!(lanes = open.len(), nodes = live, "this node works on other lanes than before");
+        if open.iter().any(|partition| !before.contains(partition)) {
+            tracing::debug!(partitions = open.len(), nodes = live, "this node works on other partitions than before");
             self.opened.notify_one();
             wake.now();
         }
         if !given_back.is_empty() {
-            store.release_lanes(owner, &given_back).await?;
+            store.release_partitions(owner, &given_back).await?;
         }
         Ok(())
     }
 
-    /// Notes what is held now. Returns the lanes that can be given back: nothing of them is in our hands any more.
+    /// Notes what is held now. Returns the partitions that can be given back: nothing of them is in our hands any more.
     fn update(&self, open: &[u16], leaving: &[u16], in_flight: &InFlight) -> Vec<u16> {
         let mut state = self.lock();
-        state.settled &= open.iter().all(|lane| state.open.contains(lane));
+        state.settled &= open.iter().all(|partition| state.open.contains(partition));
         state.open = open.to_vec();
         if leaving != state.leaving {
             state.leaving = leaving.to_vec();

@@ -7,8 +7,8 @@ use super::OrderConfig;
 use super::blockers::Blockers;
 use super::config::resolves;
 use crate::event::Event;
-use crate::queue::{Admission, Delivery, LineLimits, Lines, Turn, key};
-use crate::store::{Blocker, LineRequest, Settlement, Store, StoreError, WaitsFor};
+use crate::queue::{Admission, Delivery, KeyQueueLimits, KeyQueues, Turn, key};
+use crate::store::{Blocker, ClaimOrder, Settlement, Store, StoreError, WaitsFor};
 
 /// Order by aggregate, or of all events, as this process keeps it.
 #[derive(Debug)]
@@ -17,13 +17,13 @@ pub(crate) struct Order {
     /// Whether all events stand in one line. Then nothing is set aside in the table: a claim takes nothing but the front of the
     /// line, so what may not start is given back, and keeps its place.
     one_for_all: bool,
-    lines: Arc<Lines>,
+    key_queues: Arc<KeyQueues>,
     blockers: Mutex<Blockers>,
 }
 
 /// What becomes of a claimed event.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Placing {
     /// It may start.
     Start(Delivery),
     /// It waits in this process's hands.
@@ -46,15 +46,15 @@ pub(crate) struct Next {
 }
 
 impl Order {
-    pub(crate) fn new(config: OrderConfig, limits: LineLimits) -> Self {
-        let lines = Arc::new(Lines::new(limits));
-        Self { waits_for: config.waits_for(), one_for_all: false, lines, blockers: Mutex::default() }
+    pub(crate) fn new(config: OrderConfig, limits: KeyQueueLimits) -> Self {
+        let key_queues = Arc::new(KeyQueues::new(limits));
+        Self { waits_for: config.waits_for(), one_for_all: false, key_queues, blockers: Mutex::default() }
     }
 
     /// One line of all events. A dead one blocks nobody.
     pub(crate) fn one_for_all() -> Self {
-        let lines = Arc::new(Lines::one_for_all());
-        Self { waits_for: WaitsFor::Unresolved, one_for_all: true, lines, blockers: Mutex::default() }
+        let key_queues = Arc::new(KeyQueues::one_for_all());
+        Self { waits_for: WaitsFor::Unresolved, one_for_all: true, key_queues, blockers: Mutex::default() }
     }
 
     pub(crate) fn is_one_for_all(&self) -> bool {
@@ -65,30 +65,30 @@ impl Order {
         self.waits_for
     }
 
-    /// What a claim that begins now may take of these lanes. One claim at a time.
-    pub(crate) fn claiming(&self, lanes: Vec<u16>) -> LineRequest {
-        self.lines.claiming();
+    /// What a claim that begins now may take of these partitions. One claim at a time.
+    pub(crate) fn claiming(&self, partitions: Vec<u16>) -> ClaimOrder {
+        self.key_queues.claiming();
         if self.one_for_all {
-            LineRequest::OneForAll { held: self.lines.held() }
+            ClaimOrder::OneForAll { held: self.key_queues.held() }
         } else {
-            LineRequest::ByAggregate { lanes, waits_for: self.waits_for }
+            ClaimOrder::ByAggregate { partitions, waits_for: self.waits_for }
         }
     }
 
     /// The lines in this process's hands.
-    pub(crate) fn lines(&self) -> &Arc<Lines> {
-        &self.lines
+    pub(crate) fn key_queues(&self) -> &Arc<KeyQueues> {
+        &self.key_queues
     }
 
     /// Gives a claimed event its place. Events must come in the order of their `seq`.
-    pub(crate) fn place(&self, delivery: Delivery, behind: Option<u64>) -> Place {
-        match self.lines.admit(delivery, behind) {
-            Admission::Start(delivery) => Place::Start(delivery),
-            Admission::Waits => Place::Waits,
+    pub(crate) fn place(&self, delivery: Delivery, behind: Option<u64>) -> Placing {
+        match self.key_queues.admit(delivery, behind) {
+            Admission::Start(delivery) => Placing::Start(delivery),
+            Admission::Waits => Placing::Waits,
             // Behind all that is in our hands: when that is done, and not before, it is its turn to be claimed again.
-            Admission::Behind(delivery, last) => Place::Behind(delivery, last),
-            Admission::Elsewhere(delivery, nearest) if self.one_for_all => Place::Behind(delivery, nearest),
-            Admission::Elsewhere(delivery, nearest) => Place::BehindOthers(delivery, nearest),
+            Admission::Behind(delivery, last) => Placing::Behind(delivery, last),
+            Admission::Elsewhere(delivery, nearest) if self.one_for_all => Placing::Behind(delivery, nearest),
+            Admission::Elsewhere(delivery, nearest) => Placing::BehindOthers(delivery, nearest),
         }
     }
 
@@ -125,7 +125,7 @@ impl Order {
 
     /// Notes that an event was set aside in the table. Its blocker may have been resolved just before.
     pub(crate) fn set_aside(&self, event: Option<&Event>, blocker: u64) {
-        let held = self.lines.holds(blocker);
+        let held = self.key_queues.holds(blocker);
         self.lock().touch(blocker, event.and_then(key), held);
     }
 
@@ -149,11 +149,11 @@ impl Order {
     /// Lets events in the table go whose turn it is, no more than there is `room` for. What may be in the way no more is looked
     /// at always, all else now and then, and when `all` is asked for. True when more are to be let go soon.
     pub(crate) async fn unblock(&self, store: &dyn Store, all: bool, room: usize) -> Result<bool, StoreError> {
-        let candidates = self.lock().candidates(all, |key| self.lines.has(key));
+        let candidates = self.lock().candidates(all, |key| self.key_queues.has(key));
         if candidates.is_empty() {
             return Ok(false);
         }
-        let limit = (room / candidates.len()).clamp(1, self.lines.longest());
+        let limit = (room / candidates.len()).clamp(1, self.key_queues.longest());
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let unblocked = store.unblock(&candidates, self.waits_for, limit).await?;
         Ok(self.lock().note(&candidates, &unblocked))

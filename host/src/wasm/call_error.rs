@@ -15,7 +15,7 @@ const MAX_FRAMES: usize = 5;
 const MAX_ERROR_BYTES: usize = 1_024;
 
 /// How a call ended that did not answer.
-pub(super) enum Ended {
+pub(super) enum CallError {
     /// It never began: all slots of the pool are taken.
     NoSlot,
     /// It broke off.
@@ -23,10 +23,10 @@ pub(super) enum Ended {
 }
 
 /// Explains the error of an instantiation or a call, and ends the call's log lines.
-pub(super) fn explain(error: &wasmtime::Error, store: &mut Store<State>, limits: &Limits, name: &str) -> Ended {
+pub(super) fn explain(error: &wasmtime::Error, store: &mut Store<State>, limits: &Limits, name: &str) -> CallError {
     let stderr = store.data_mut().end();
     if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
-        return Ended::NoSlot;
+        return CallError::NoSlot;
     }
     let (cause, mut message) = classify(error, store.data().limiter.denied, limits, name);
     if matches!(cause, Cause::Trap | Cause::Memory | Cause::Stack | Cause::Fuel)
@@ -37,7 +37,7 @@ pub(super) fn explain(error: &wasmtime::Error, store: &mut Store<State>, limits:
     if let Some(stderr) = stderr {
         write!(message, "; stderr: {stderr}").expect("a String takes everything");
     }
-    Ended::Broken(Failure::broken(cause, message))
+    CallError::Broken(Failure::broken(cause, message))
 }
 
 fn classify(error: &wasmtime::Error, denied: bool, limits: &Limits, name: &str) -> (Cause, String) {

@@ -1,0 +1,69 @@
+//! Writing inside the caller's own transaction.
+
+use std::time::Duration;
+
+use super::{Store, StoreError};
+use crate::event::{Envelope, EventId, OwnerId};
+
+/// A store that can write inside the caller's own transaction.
+pub trait TransactionalStore: Store {
+    /// The driver's connection.
+    type Connection: Send;
+    /// A transaction that the store began; rolled back when dropped.
+    type Transaction: AsMut<Self::Connection> + Send + 'static;
+
+    /// Begins a transaction that may write.
+    fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;
+
+    /// Commits.
+    fn commit(transaction: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Rolls back.
+    fn rollback(transaction: Self::Transaction) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether a transaction is open on the connection. Looks, sends nothing.
+    fn is_in_transaction(connection: &mut Self::Connection) -> bool;
+
+    /// Inserts rows in the transaction that is open on the connection; as [`Store::write`].
+    fn insert(
+        &self,
+        connection: &mut Self::Connection,
+        rows: &[NewRow<'_>],
+        ownership: &Ownership,
+    ) -> impl Future<Output = Result<Vec<Option<u64>>, StoreError>> + Send;
+
+    /// Which of these events are in the table, as the transaction on the connection sees it.
+    ///
+    /// # Errors
+    /// The database's own; PostgreSQL's when it has ended the transaction, though the driver would report its commit as a success.
+    fn find(
+        &self,
+        connection: &mut Self::Connection,
+        ids: &[EventId],
+    ) -> impl Future<Output = Result<Vec<EventId>, StoreError>> + Send;
+
+    /// Deletes rows that this transaction inserted.
+    fn delete_inserted(
+        &self,
+        connection: &mut Self::Connection,
+        sequences: &[u64],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// An event on its way into the table.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRow<'a> {
+    /// The event.
+    pub envelope: &'a Envelope,
+    /// Whether the row is inserted already claimed, because its writer hands the event on itself after the commit.
+    pub claimed: bool,
+}
+
+/// For whom rows are inserted as claimed, and for how long.
+#[derive(Clone, Debug)]
+pub struct Ownership {
+    /// Who holds them.
+    pub owner: OwnerId,
+    /// How long.
+    pub lease: Duration,
+}

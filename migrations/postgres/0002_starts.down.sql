@@ -1,1 +1,0 @@
-ALTER TABLE outbox_event DROP COLUMN starts;
