@@ -7,7 +7,6 @@ mod parts;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -36,8 +35,6 @@ pub struct Outbox<S: SharedStore> {
     listeners: Arc<Listeners>,
     metrics: Arc<Metrics>,
     owner: OwnerId,
-    /// How long claims hold.
-    lease: Duration,
     running: Running,
 }
 
@@ -122,6 +119,12 @@ impl<S: SharedStore> Outbox<S> {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
+    }
+
+    /// How many events are with their listeners at once, at most; 0 in a mode that delivers nothing.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.running.dispatcher.as_ref().map_or(0, Dispatcher::workers)
     }
 
     /// Who this process is in `locked_by`.

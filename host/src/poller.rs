@@ -274,12 +274,14 @@ impl Poller {
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let claimed_at = Instant::now();
         let claimed = self.store.claim(&request).await?;
+        // Taken after the answer: what was still wanted at the claim is not given up too early.
+        let answered_at = Instant::now();
         let taken = claimed.len();
         // A batch that its bytes cut short is a full one too: there may be more.
         let bytes: usize =
             claimed.iter().filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.payload_bytes().len()).sum();
         let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
-        let deliveries = self.accept(claimed, claimed_at).await;
+        let deliveries = self.accept(claimed, claimed_at + self.lease, answered_at).await;
         let count = deliveries.len();
         let refused = self.queue.push(Via::Cold, deliveries);
         self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
@@ -290,12 +292,11 @@ impl Poller {
     }
 
     /// Turns claims into deliveries; what can never be one is settled at once.
-    async fn accept(&self, mut claimed: Vec<Claimed>, claimed_at: Instant) -> Vec<Delivery> {
+    async fn accept(&self, mut claimed: Vec<Claimed>, lease_end: Instant, answered_at: Instant) -> Vec<Delivery> {
         if self.partitions.is_none() && claimed.iter().any(is_delivered_alone) {
             // Those that may stop this host come last, the likeliest at the very end.
             claimed.sort_by_key(|claim| (is_delivered_alone(claim), claim.starts));
         }
-        let lease_end = claimed_at + self.lease;
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(claimed.len());
         let mut elsewhere = Vec::new();
@@ -312,7 +313,7 @@ impl Poller {
                 Ok((event, deferrals, alone)) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
                     Some(mark) => {
                         let event = Arc::new(event);
-                        let delivery = Delivery::new(event, mark, Via::Cold, batch).expiring(claimed_at, expires_in);
+                        let delivery = Delivery::new(event, mark, Via::Cold, batch).expiring(answered_at, expires_in);
                         let delivery = Delivery { deferrals, alone, ..delivery };
                         let Some(order) = &self.order else {
                             deliveries.push(delivery);

@@ -7,15 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+
 use super::{Shared, attempt};
 use crate::queue::{Admitted, Delivery, Work};
+use crate::settler::SettlerHandle;
 use crate::store::Settlement;
 
 /// How long an event steps back that must be delivered alone, when a listener that blocks its thread keeps it from that.
 const NOT_ALONE: Duration = Duration::from_secs(30);
+/// The longest call that others wait for, or that is waited for, as a multiple of the usual deadline.
+const LONGEST_CALL: u32 = 5;
 /// How long an event steps back when its start could not be counted.
 const NOT_COUNTED: Duration = Duration::from_secs(1);
-/// The one place that such events share, so that the others of them wait without a worker. No listener has an empty name.
+/// How long an event is kept for its start to be taken back.
+const UNCOUNTED: Duration = Duration::from_secs(2);
+/// The one place in which such an event waits to be alone, so that the others of them wait without a worker. No listener has an empty
+/// name.
 static PLACE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
 
 /// Asks for the place of events that are delivered alone. Their listener's own places do not matter: nobody else is there.
@@ -25,12 +34,10 @@ pub(super) fn admit(shared: &Shared, delivery: Delivery) -> Admitted {
 
 /// Waits until no other worker is with a listener, and keeps the others away; what becomes of the event when that takes too long.
 pub(super) async fn enter(shared: &Shared) -> Result<Work<'_>, Settlement> {
-    let deadline = shared.config.deadline;
-    // The only worker has nobody to wait for it, and would make the queue wait.
-    if shared.config.workers > 1 {
-        shared.at_work.rest().await;
-    }
-    let work = shared.at_work.enter_alone(deadline, deadline * 2).await;
+    let usual = shared.config.deadline;
+    // As long as a call may take, or a listener that takes its time would keep it from ever being alone.
+    let longest = shared.listeners.longest_deadline().unwrap_or(usual).clamp(usual, usual.saturating_mul(LONGEST_CALL));
+    let work = shared.at_work.enter_alone(longest, longest).await;
     work.ok_or(Settlement::Released { after: NOT_ALONE })
 }
 
@@ -38,6 +45,8 @@ pub(super) async fn enter(shared: &Shared) -> Result<Work<'_>, Settlement> {
 #[derive(Debug, Default)]
 pub(super) struct Start {
     counted: AtomicBool,
+    /// Held while it is being counted.
+    counting: Arc<Mutex<()>>,
 }
 
 impl Start {
@@ -48,9 +57,14 @@ impl Start {
         let Some(fence) = delivery.fence() else { return Ok(()) };
         // Before the answer: it may be counted though nobody tells us so.
         self.counted.store(true, Ordering::Relaxed);
-        // In a task of its own: a stop cuts this worker off.
+        let counting = self.counting.clone().lock_owned().await;
         let store = shared.store.clone();
-        match tokio::spawn(async move { store.count_start(fence).await }).await {
+        // In a task of its own: a stop cuts this worker off.
+        let counted = tokio::spawn(async move {
+            let _counting = counting;
+            store.count_start(fence).await
+        });
+        match counted.await {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => {
                 self.counted.store(false, Ordering::Relaxed);
@@ -63,13 +77,51 @@ impl Start {
         }
     }
 
-    /// Takes a counted start back: this host is still there, so the event did not stop it. An outcome would end the count too, but
-    /// there may be none, or somebody else may hold the event by now. When this fails, the event has one start too many until its
-    /// next outcome.
-    pub(super) async fn uncount(self, shared: &Shared, delivery: &Delivery) {
-        let Some(fence) = delivery.fence().filter(|_| self.counted.into_inner()) else { return };
-        if shared.store.uncount_start(fence.sequence).await.is_err() {
-            shared.metrics.db_errors.increment();
+    /// Sends what became of an event, and takes its start back: this host is still there, so the event did not stop it.
+    pub(super) async fn end(
+        self,
+        shared: &Shared,
+        settler: &SettlerHandle,
+        delivery: Delivery,
+        settlement: Option<Settlement>,
+    ) {
+        match settlement {
+            // Before anybody can claim it again, and count the starts.
+            None => self.uncount(shared, &delivery).await,
+            Some(back @ (Settlement::Released { .. } | Settlement::Parked { .. })) => {
+                self.uncount(shared, &delivery).await;
+                settler.send(delivery, back).await;
+            }
+            // An outcome ends the count by itself, unless somebody else holds the event by now.
+            Some(outcome) => {
+                let uncounting = self.uncounting(shared, &delivery);
+                settler.send(delivery, outcome).await;
+                drop(uncounting);
+            }
         }
+    }
+
+    async fn uncount(self, shared: &Shared, delivery: &Delivery) {
+        if let Some(uncounting) = self.uncounting(shared, delivery) {
+            // It goes on when this wait ends.
+            let _ = tokio::time::timeout(UNCOUNTED, uncounting).await;
+        }
+    }
+
+    /// Takes a counted start back, in a task of its own. When the database does not do it either, the event has one start too many
+    /// until its next outcome.
+    fn uncounting(self, shared: &Shared, delivery: &Delivery) -> Option<JoinHandle<()>> {
+        let fence = delivery.fence().filter(|_| self.counted.load(Ordering::Relaxed))?;
+        let (store, metrics) = (shared.store.clone(), shared.metrics.clone());
+        Some(tokio::spawn(async move {
+            let _counting = self.counting.lock().await;
+            for rest in [1, 2, 4, 8] {
+                if store.uncount_start(fence.sequence).await.is_ok() {
+                    return;
+                }
+                metrics.db_errors.increment();
+                tokio::time::sleep(Duration::from_millis(100) * rest).await;
+            }
+        }))
     }
 }

@@ -125,6 +125,11 @@ impl Dispatcher {
         &self.settler
     }
 
+    /// How many workers were started.
+    pub(crate) fn workers(&self) -> usize {
+        self.shared.config.workers
+    }
+
     /// Says that a stop begins. From here on it has the drain timeout and a little more, whatever the database does.
     pub(crate) fn stopping(&self) {
         let patience = self.shared.config.drain_timeout.min(A_DAY) + LAST_OUTCOMES;

@@ -1,6 +1,6 @@
 //! What a worker does: it takes an event from the queue, goes to its listener, and hands what came of it to the settler.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -9,7 +9,7 @@ use super::alone::{self, Start};
 use super::attempt::{self, Attempt};
 use super::{Policy, Shared, Unroutable, settle};
 use crate::listener::{Outcome, RegistryEntry};
-use crate::queue::{Admitted, Delivery, Via};
+use crate::queue::{Admitted, CallPlace, Delivery, Via};
 use crate::settler::SettlerHandle;
 use crate::store::{EXPIRED, Settlement};
 
@@ -26,19 +26,20 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
                 continue;
             }
         };
-        let start = Start::default();
+        let mut trip = Trip { start: delivery.alone.then(Start::default), given: OnceLock::new() };
+        let place = delivery.place.take();
         let ended = tokio::select! {
             biased;
-            settlement = go(&shared, worker, &delivery, &answer, &start) => Some(settlement),
+            settlement = go(&shared, worker, &delivery, &answer, &trip, place) => Some(settlement),
             _ = &mut cut_off => None,
         };
-        // Before the sending: others wait for the place.
-        delivery.place = None;
         let is_cut_off = ended.is_none();
-        let settlement = ended.unwrap_or(Some(Settlement::Released { after: Duration::ZERO }));
-        start.uncount(&shared, &delivery).await;
-        if let Some(settlement) = settlement {
-            settler.send(delivery, settlement).await;
+        let settlement =
+            ended.unwrap_or_else(|| Some(trip.given.take().unwrap_or(Settlement::Released { after: Duration::ZERO })));
+        match (settlement, trip.start) {
+            (Some(settlement), None) => settler.send(delivery, settlement).await,
+            (settlement, Some(start)) => start.end(&shared, &settler, delivery, settlement).await,
+            (None, None) => {}
         }
         if is_cut_off {
             return;
@@ -46,6 +47,14 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
         // A worker whose listeners never wait would keep its thread from everybody else.
         tokio::task::coop::consume_budget().await;
     }
+}
+
+/// What a worker must know of a visit that is cut off.
+struct Trip {
+    /// `None` for an event that is delivered beside others.
+    start: Option<Start>,
+    /// What the listener has said already, while its interceptors are still told.
+    given: OnceLock<Settlement>,
 }
 
 /// Who answers an event.
@@ -92,18 +101,27 @@ fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
 }
 
 /// Goes to the listener of a delivery, when that is allowed: beside others, or alone. `None` when the claim was lost on the way,
-/// and nothing may be written.
-async fn go(shared: &Shared, worker: usize, delivery: &Delivery, answer: &Answer, start: &Start) -> Option<Settlement> {
-    let is_open = |found: &RegistryEntry| found.breaker.is_open(Instant::now());
-    // No listener that may be called, nobody who must be kept away from it.
-    let alone = delivery.alone && matches!(answer, Answer::Listener(found) if !is_open(found));
+/// and nothing may be written. The place is given on before the outcome is sent: others wait for it.
+async fn go(
+    shared: &Shared,
+    worker: usize,
+    delivery: &Delivery,
+    answer: &Answer,
+    trip: &Trip,
+    place: Option<CallPlace>,
+) -> Option<Settlement> {
+    // No listener, nobody who must be kept away from it.
+    let alone = trip.start.as_ref().filter(|_| matches!(answer, Answer::Listener(_)));
     // Let go before the outcome is sent: the settler stores at once when nobody is with a listener any more.
-    let _work = if alone {
+    let _work = if alone.is_some() {
         // Looked at before everybody else is kept away, too.
         if let Err(instead) = check(shared, delivery, answer) {
             return instead;
         }
-        match alone::enter(shared).await {
+        let entered = alone::enter(shared).await;
+        // The next may wait now.
+        drop(place);
+        match entered {
             Ok(work) => work,
             Err(settlement) => return Some(settlement),
         }
@@ -113,14 +131,12 @@ async fn go(shared: &Shared, worker: usize, delivery: &Delivery, answer: &Answer
     if let Err(instead) = check(shared, delivery, answer) {
         return instead;
     }
-    if alone
-        && let Answer::Listener(found) = answer
-        && !is_open(found)
+    if let Some(start) = alone
         && let Err(instead) = start.count(shared, delivery).await
     {
         return instead;
     }
-    visit(shared, worker, delivery, answer).await
+    visit(shared, worker, delivery, answer, &trip.given).await
 }
 
 /// Whether a delivery is still wanted. `Err` when it is not: what becomes of it, or `None` when the claim was lost.
@@ -128,34 +144,46 @@ fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Op
     if delivery.mark.lease_end().is_none_or(|end| end <= Instant::now()) {
         return Err(attempt::lost(shared, delivery, "before its listener was called"));
     }
-    if matches!(answer, Answer::Listener(_)) && delivery.is_expired() {
-        return Err(Some(Settlement::Dead { error: EXPIRED.to_owned(), counted: false, blocks: false }));
+    let Answer::Listener(found) = answer else { return Ok(()) };
+    if delivery.is_expired() {
+        // A hot event has met no clock but the host's own: the database's decides at its next claim.
+        return Err(Some(match delivery.via {
+            Via::Hot if delivery.fence().is_some() => Settlement::Released { after: Duration::ZERO },
+            Via::Hot | Via::Cold => Settlement::Dead { error: EXPIRED.to_owned(), counted: false, blocks: false },
+        }));
+    }
+    if delivery.alone
+        && let Err(after) = found.breaker.admit(Instant::now())
+    {
+        return Err(Some(Settlement::Released { after }));
     }
     Ok(())
 }
 
 /// One delivery's visit to its listener; `None` when the claim was lost on the way, and nothing may be written.
-async fn visit(shared: &Shared, worker: usize, delivery: &Delivery, answer: &Answer) -> Option<Settlement> {
+async fn visit(
+    shared: &Shared,
+    worker: usize,
+    delivery: &Delivery,
+    answer: &Answer,
+    given: &OnceLock<Settlement>,
+) -> Option<Settlement> {
     let watched = shared.visits.begin(worker, delivery.event.id());
     let attempt = Attempt { shared, worker, delivery, watched: &watched };
     let mut waits = shared.config.unroutable == Unroutable::Park;
-    let outcome = match attempt.before().await {
-        Err(failure) => Outcome::Failed(failure),
-        Ok(()) => {
-            let outcome = match answer {
-                Answer::Listener(found) => attempt.ask(found).await?,
-                Answer::Paused(reason) => {
-                    waits = true;
-                    Outcome::Unroutable(reason.clone())
-                }
-                Answer::Nobody => {
-                    let awaited = shared.listeners.awaited(delivery.event.route());
-                    waits |= awaited.is_some();
-                    unroutable(shared, delivery, awaited.as_deref())
-                }
-            };
-            attempt.after(&outcome).await;
-            outcome
+    let before = attempt.before().await;
+    let asked = before.is_ok();
+    let outcome = match (before, answer) {
+        (Err(failure), _) => Outcome::Failed(failure),
+        (Ok(()), Answer::Listener(found)) => attempt.ask(found).await?,
+        (Ok(()), Answer::Paused(reason)) => {
+            waits = true;
+            Outcome::Unroutable(reason.clone())
+        }
+        (Ok(()), Answer::Nobody) => {
+            let awaited = shared.listeners.awaited(delivery.event.route());
+            waits |= awaited.is_some();
+            unroutable(shared, delivery, awaited.as_deref())
         }
     };
     let registration = match answer {
@@ -172,7 +200,13 @@ async fn visit(shared: &Shared, worker: usize, delivery: &Delivery, answer: &Ans
         max_deferrals: shared.config.max_deferrals,
         park_unroutable: waits,
     };
-    Some(settle(outcome, delivery.attempts(), delivery.deferrals, &policy))
+    let settled = |outcome| settle(outcome, delivery.attempts(), delivery.deferrals, &policy);
+    if asked && !shared.interceptors.is_empty() {
+        // Said before they are told: a stop that cuts them off must not deliver the event a second time.
+        given.get_or_init(|| settled(outcome.clone()));
+        attempt.after(&outcome).await;
+    }
+    Some(given.get().cloned().unwrap_or_else(|| settled(outcome)))
 }
 
 /// What becomes of an event that nobody answers here; `awaited` is why it waits for a listener.

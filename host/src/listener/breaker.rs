@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::units::{duration, too_long};
-/// How long others wait while one call tries.
+
+/// How long others wait at least while one call tries.
 const TRYING: Duration = Duration::from_millis(100);
 
 /// When a listener is paused.
@@ -62,7 +63,8 @@ struct State {
     calls: u32,
     broken: u32,
     open_until: Option<Instant>,
-    trying: bool,
+    /// Since when one call tries.
+    trying_since: Option<Instant>,
 }
 
 impl Breaker {
@@ -87,10 +89,13 @@ impl Breaker {
         let is_trial = match state.open_until {
             None => false,
             Some(until) if now < until => return Err(until - now),
-            Some(_) if state.trying => return Err(TRYING),
-            Some(_) => true,
+            Some(_) => match state.trying_since {
+                // A trial that lasts: were it always the same rest, the others would be claimed and given back again and again.
+                Some(since) => return Err(TRYING.max(now.saturating_duration_since(since)).min(self.config.pause.max(TRYING))),
+                None => true,
+            },
         };
-        state.trying = is_trial;
+        state.trying_since = is_trial.then_some(now);
         Ok(Admittance { breaker: self, is_trial })
     }
 
@@ -146,7 +151,7 @@ impl Admittance<'_> {
 impl Drop for Admittance<'_> {
     fn drop(&mut self) {
         if self.is_trial {
-            self.breaker.lock().trying = false;
+            self.breaker.lock().trying_since = None;
         }
     }
 }
@@ -205,6 +210,16 @@ mod tests {
         let trial = breaker.admit(later).expect("another may try, since the first was no call");
         assert!(breaker.admit(later).is_err(), "one at a time");
         assert!(trial.record(true, later), "and it decides alone");
+    }
+
+    #[test]
+    fn others_wait_as_long_again_as_a_trial_has_taken_and_no_longer_than_a_pause() {
+        let start = Instant::now();
+        let breaker = open(start);
+        let later = start + PAUSE;
+        let _hangs = breaker.admit(later).expect("one call may try");
+        let after = |seconds| breaker.admit(later + Duration::from_secs(seconds)).err();
+        assert_eq!([after(0), after(8), after(80)], [Some(TRYING), Some(Duration::from_secs(8)), Some(PAUSE)]);
     }
 
     #[test]

@@ -276,6 +276,11 @@ impl Listeners {
         routes.any(|route| !table.contains_key(route) && self.awaited(route).is_none())
     }
 
+    /// The longest deadline that a listener has of its own; `None` when none has any.
+    pub(crate) fn longest_deadline(&self) -> Option<Duration> {
+        self.table.load().values().filter_map(|entry| entry.registration.deadline).max()
+    }
+
     /// The routes that are answered now, sorted.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {

@@ -307,7 +307,6 @@ impl<S: SharedStore> OutboxBuilder<S> {
             listeners,
             metrics: parts.metrics,
             owner: parts.owner,
-            lease: self.dispatcher.lease,
             running: Running {
                 #[cfg(feature = "wasm")]
                 plugins,

@@ -43,10 +43,8 @@ impl<S: SharedStore> Outbox<S> {
             return Some(claimed);
         }
         let Some(mark) = self.in_flight.mark_until(event.id(), Some(*fence), lease_end) else { return Some(claimed) };
-        // No later than when it was claimed; without the lease's length it would be given more time than it has.
-        let claimed_at = lease_end.checked_sub(self.lease).unwrap_or_else(Instant::now);
         let delivery = Delivery::new(Arc::new(event.clone()), mark, via, self.hot.batches.next());
-        let delivery = Delivery { deferrals: *deferrals, ..delivery }.expiring(claimed_at, *expires_in);
+        let delivery = Delivery { deferrals: *deferrals, ..delivery }.expiring(Instant::now(), *expires_in);
         if !self.queue.push(via, [delivery]).is_empty() {
             return Some(claimed);
         }

@@ -59,18 +59,16 @@ impl AtWork {
         }
     }
 
-    /// Waits until the others have had as long as they waited for the last that was alone; not at all when none waited.
-    pub(crate) async fn rest(&self) {
-        let next = self.times().next;
-        if let Some(next) = next {
-            tokio::time::sleep_until(next).await;
-        }
-    }
-
-    /// Goes to a listener alone, once those are back that are there already; others wait meanwhile, `longest` at the most. `None`
-    /// when they are not back within `patience`.
+    /// Goes to a listener alone, once those are back that are there already; others wait meanwhile, `longest` at the most, and have
+    /// as long for themselves before, when they waited for the last one. `None` when they are not back within `patience`, or at
+    /// once when the last one should have been back long ago.
     pub(crate) async fn enter_alone(&self, patience: Duration, longest: Duration) -> Option<Work<'_>> {
-        let turn = tokio::time::timeout(patience, self.turn.lock()).await.ok()?;
+        let turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) if self.times().until.is_some_and(|until| until <= Instant::now()) => return None,
+            Err(_) => tokio::time::timeout(patience, self.turn.lock()).await.ok()?,
+        };
+        self.rest().await;
         let since = Instant::now();
         let until = since + patience;
         self.times().until = Some(until + longest);
@@ -90,6 +88,13 @@ impl AtWork {
 
     fn times(&self) -> std::sync::MutexGuard<'_, Times> {
         self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn rest(&self) {
+        let next = self.times().next;
+        if let Some(next) = next {
+            tokio::time::sleep_until(next).await;
+        }
     }
 
     /// Counts nobody who has to wait: a leaving tells those that wait, so they would wake themselves and each other for ever.
@@ -134,7 +139,11 @@ impl Drop for Alone<'_> {
     fn drop(&mut self) {
         let waited = self.at_work.waited.swap(false, Ordering::SeqCst);
         let now = Instant::now();
-        self.at_work.times().next = waited.then(|| now + (now - self.since));
+        let mut times = self.at_work.times();
+        // Nobody waited any longer than that.
+        let waited_until = times.until.take().map_or(now, |until| until.min(now));
+        times.next = waited.then(|| now + waited_until.saturating_duration_since(self.since));
+        drop(times);
         self.at_work.end_alone();
     }
 }
@@ -196,6 +205,8 @@ mod tests {
         let at_work = AtWork::default();
         let stuck = at_work.enter_alone(Duration::ZERO, Duration::ZERO).await.expect("nobody is there");
         let beside = at_work.enter().await;
+        let next = at_work.enter_alone(LONG, LONG).now_or_never();
+        assert!(next.expect("it does not wait").is_none(), "the next that is to be alone comes again later");
         drop(stuck);
         drop(beside);
         assert!(at_work.is_empty());

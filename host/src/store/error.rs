@@ -122,6 +122,15 @@ pub enum StoreError {
         /// The table.
         table: String,
     },
+    /// The table was made by a build from before the first release, whose schema was another.
+    #[error(
+        "the table {table} was made by an earlier build of this program, from before its first release, and cannot be brought up to \
+         date; take it back with that build's `outbox migrate down`, or give the outbox another table name"
+    )]
+    EarlierBuild {
+        /// The table.
+        table: String,
+    },
     /// The schema is not there.
     #[error("the table {table} is not there; run `outbox migrate up`, or start with --migrate")]
     NoSchema {

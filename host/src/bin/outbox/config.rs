@@ -277,6 +277,15 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
     faults.extend(database::faults(&config.database, is_set));
+    if config.mode == Mode::Ordered {
+        let one = [
+            ("dispatcher.workers", config.dispatcher.workers != 1),
+            ("dispatcher.max_attempts", config.dispatcher.max_attempts != 1),
+        ];
+        faults.extend(one.into_iter().filter(|(key, other)| *other && is_set(key)).map(|(key, _)| {
+            format!("{key} is set, but the mode is ordered, in which it is 1; leave it out, or choose ordered_by_aggregate")
+        }));
+    }
     if config.retry.max < config.retry.base {
         faults.push("retry.max is below retry.base; it is the longest rest, so make it at least as long".to_owned());
     }

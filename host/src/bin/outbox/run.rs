@@ -48,7 +48,7 @@ impl RunCommand {
         tracing::info!(
             database = hide_password(&config.database.url),
             mode = config.mode.as_str(),
-            workers = config.dispatcher.workers,
+            workers = outbox.workers(),
             plugins = many(PluginState::Serving),
             loading = many(PluginState::Loading),
             failed = many(PluginState::Failed),

@@ -52,6 +52,7 @@ struct Counters {
     attempts: u32,
     deferrals: u32,
     claims: u32,
+    starts: u32,
     claim_seq: u64,
     replays: u32,
 }
@@ -121,6 +122,7 @@ fn page<'a>(known: &'a Known, reason: &'a Reason, steps: &'a [Step]) -> Page<'a>
             attempts: record.attempts,
             deferrals: record.deferrals,
             claims: record.claims,
+            starts: record.starts,
             claim_seq: record.claim_seq,
             replays: record.replays,
         },
@@ -159,13 +161,17 @@ fn text(known: &Known, reason: &Reason, steps: &[Step]) -> String {
     if let Some(error) = &record.last_error {
         text.push_str(&format!("last error  {}\n", shown(error)));
     }
-    let counters = [
+    let mut counters = vec![
         count(record.attempts.into(), "failed attempt"),
         count(record.deferrals.into(), "deferral"),
         count(record.claim_seq, "claim"),
         format!("{} of them without an outcome", record.claims),
         count(record.replays.into(), "replay"),
     ];
+    if record.starts > 0 {
+        // Two hosts were gone while they held it, so it is delivered with no other event beside it.
+        counters.push(format!("{} alone without an outcome", count(record.starts.into(), "start")));
+    }
     text.push_str(&format!("counted     {}\n\n", counters.join(", ")));
     let rows = steps.iter().map(|step| [at(step.at, known.now), step.at.to_string(), step.what.clone()]);
     text.push_str(&output::table(&[">when", "at", "what happened"], rows));

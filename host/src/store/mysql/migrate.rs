@@ -1,7 +1,7 @@
 //! The schema, step by step. This database commits every CREATE by itself: a step is not whole by a transaction, but by being
 //! safe to repeat, and noted only at its end; a lock of the server's keeps two programs apart.
 
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, MySql, Row};
 
@@ -19,7 +19,7 @@ struct Step {
 /// Every step, in order. A step that was published is never changed.
 const STEPS: &[Step] = &[Step {
     version: 1,
-    name: "outbox_event",
+    name: "outbox",
     up: include_str!("../../../../migrations/mysql/0001_outbox_event.sql"),
     down: include_str!("../../../../migrations/mysql/0001_outbox_event.down.sql"),
 }];
@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_migration (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin";
 const EXISTS: &str = "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
 const APPLIED: &str = "
-SELECT version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', applied_at) FROM outbox_event_migration ORDER BY version";
+SELECT version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', applied_at), name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?, ?, UTC_TIMESTAMP(6))";
 const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = ?";
@@ -193,10 +193,23 @@ async fn applied(store: &MySqlStore, connection: &mut MySqlConnection) -> Result
         return Ok(Vec::new());
     }
     let rows = sqlx::query(store.table.sql(APPLIED)).fetch_all(connection).await.map_err(failed)?;
+    let is_other = |row: &MySqlRow| {
+        let (version, name) = (number(row)?, row.try_get::<String, _>(2)?);
+        Ok(STEPS.iter().any(|step| step.version == version && step.name != name))
+    };
+    let others: Vec<bool> = rows.iter().map(is_other).collect::<Result<_, sqlx::Error>>().map_err(failed)?;
+    if others.contains(&true) {
+        return Err(StoreError::EarlierBuild { table: store.table.to_string() });
+    }
     rows.iter()
-        .map(|row| Ok((u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or(u32::MAX), Timestamp::from_micros(row.try_get(1)?))))
+        .map(|row| Ok((number(row)?, Timestamp::from_micros(row.try_get(1)?))))
         .collect::<Result<_, sqlx::Error>>()
         .map_err(failed)
+}
+
+/// The version of a note.
+fn number(row: &MySqlRow) -> Result<u32, sqlx::Error> {
+    row.try_get::<i64, _>(0).map(|version| u32::try_from(version).unwrap_or(u32::MAX))
 }
 
 pub(super) async fn exists(store: &MySqlStore, connection: &mut MySqlConnection, table: &str) -> Result<bool, StoreError> {

@@ -1,6 +1,6 @@
 //! The schema, step by step.
 
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::row::time;
@@ -19,7 +19,7 @@ struct Step {
 /// Every step, in order. A step that was published is never changed.
 const STEPS: &[Step] = &[Step {
     version: 1,
-    name: "outbox_event",
+    name: "outbox",
     up: include_str!("../../../../migrations/postgres/0001_outbox_event.sql"),
     down: include_str!("../../../../migrations/postgres/0001_outbox_event.down.sql"),
 }];
@@ -28,7 +28,7 @@ const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration
   (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)";
 const EXISTS: &str = "SELECT to_regclass('outbox_event_migration') IS NOT NULL AS there";
-const APPLIED: &str = "SELECT version, applied_at FROM outbox_event_migration ORDER BY version";
+const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "
 INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";
 const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";
@@ -169,13 +169,23 @@ async fn applied(store: &PostgresStore, connection: &mut PgConnection) -> Result
         return Ok(Vec::new());
     }
     let rows = store.statement(APPLIED).fetch_all(connection).await.map_err(failed)?;
+    let is_other = |row: &PgRow| {
+        let (version, name) = (number(row)?, row.try_get::<String, _>(2)?);
+        Ok(STEPS.iter().any(|step| step.version == version && step.name != name))
+    };
+    let others: Vec<bool> = rows.iter().map(is_other).collect::<Result<_, sqlx::Error>>().map_err(failed)?;
+    if others.contains(&true) {
+        return Err(StoreError::EarlierBuild { table: store.table.to_string() });
+    }
     rows.iter()
-        .map(|row| {
-            let version = u32::try_from(row.try_get::<i32, _>("version")?).unwrap_or(u32::MAX);
-            Ok((version, row.try_get::<Moment, _>("applied_at")?.0))
-        })
+        .map(|row| Ok((number(row)?, row.try_get::<Moment, _>("applied_at")?.0)))
         .collect::<Result<_, sqlx::Error>>()
         .map_err(failed)
+}
+
+/// The version of a note.
+fn number(row: &PgRow) -> Result<u32, sqlx::Error> {
+    row.try_get::<i32, _>(0).map(|version| u32::try_from(version).unwrap_or(u32::MAX))
 }
 
 /// A version as its column counts.

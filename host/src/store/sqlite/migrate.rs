@@ -1,6 +1,6 @@
 //! The schema, step by step.
 
-use sqlx::sqlite::SqliteConnection;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Executor, Row};
 
 use super::SqliteStore;
@@ -19,7 +19,7 @@ struct Step {
 /// Every step, in order. A step that was published is never changed.
 const STEPS: &[Step] = &[Step {
     version: 1,
-    name: "outbox_event",
+    name: "outbox",
     up: include_str!("../../../../migrations/sqlite/0001_outbox_event.sql"),
     down: include_str!("../../../../migrations/sqlite/0001_outbox_event.down.sql"),
 }];
@@ -27,7 +27,7 @@ const STEPS: &[Step] = &[Step {
 const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS outbox_event_migration (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)";
 const EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'outbox_event_migration'";
-const APPLIED: &str = "SELECT version, applied_at FROM outbox_event_migration ORDER BY version";
+const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "INSERT INTO outbox_event_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
 const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";
 const NOW: &str = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000";
@@ -143,8 +143,22 @@ async fn applied(store: &SqliteStore, connection: &mut SqliteConnection) -> Resu
         return Ok(Vec::new());
     }
     let rows = sqlx::query(store.table.sql(APPLIED)).fetch_all(connection).await.map_err(|error| failed(action, error))?;
+    let is_other = |row: &SqliteRow| {
+        let (version, name) = (number(row)?, row.try_get::<String, _>(2)?);
+        Ok(STEPS.iter().any(|step| step.version == version && step.name != name))
+    };
+    let others: Vec<bool> =
+        rows.iter().map(is_other).collect::<Result<_, sqlx::Error>>().map_err(|error| failed(action, error))?;
+    if others.contains(&true) {
+        return Err(StoreError::EarlierBuild { table: store.table.to_string() });
+    }
     rows.iter()
-        .map(|row| Ok((u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or(u32::MAX), Timestamp::from_micros(row.try_get(1)?))))
+        .map(|row| Ok((number(row)?, Timestamp::from_micros(row.try_get(1)?))))
         .collect::<Result<_, sqlx::Error>>()
         .map_err(|error| failed(action, error))
+}
+
+/// The version of a note.
+fn number(row: &SqliteRow) -> Result<u32, sqlx::Error> {
+    row.try_get::<i64, _>(0).map(|version| u32::try_from(version).unwrap_or(u32::MAX))
 }
