@@ -12,9 +12,9 @@ use crate::store::{Node, Store, StoreError};
 use crate::wake::Wake;
 
 /// So many times in a lease a node says that it is alive: one failure is no loss.
-const BEATS: u32 = 3;
+const HEARTBEATS: u32 = 3;
 /// And so many times where nodes share partitions, so that a node that comes soon has its part of them.
-const BEATS_WITH_PARTITIONS: u32 = 10;
+const HEARTBEATS_WITH_PARTITIONS: u32 = 10;
 
 /// Says that this node is alive, until it stops.
 pub(crate) struct Heartbeat {
@@ -29,12 +29,12 @@ pub(crate) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Beats until it is stopped, then leaves: partitions are free at once.
+    /// Says so until it is stopped, then leaves: its partitions are free at once.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut failing = false;
         let mut known = false;
         loop {
-            match self.heartbeat().await {
+            match self.run_once().await {
                 Ok(()) => {
                     if std::mem::take(&mut failing) {
                         tracing::info!("this node is seen by the others again");
@@ -46,21 +46,21 @@ impl Heartbeat {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::error!(error = %crate::chain::chain(&error), "this node cannot say that it is alive; trying again");
+                        tracing::error!(error = %crate::chain(&error), "this node cannot say that it is alive; trying again");
                     }
                 }
             }
-            let beats = if self.partitions.is_some() { BEATS_WITH_PARTITIONS } else { BEATS };
-            if tokio::time::timeout(self.lease / beats, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
+            let heartbeats = if self.partitions.is_some() { HEARTBEATS_WITH_PARTITIONS } else { HEARTBEATS };
+            if tokio::time::timeout(self.lease / heartbeats, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
                 break;
             }
         }
         if let Err(error) = self.store.leave(&self.node.owner).await {
-            tracing::warn!(error = %crate::chain::chain(&error), "this node could not say that it leaves; the others notice when its lease ends");
+            tracing::warn!(error = %crate::chain(&error), "this node could not say that it leaves; the others notice when its lease ends");
         }
     }
 
-    async fn heartbeat(&self) -> Result<(), StoreError> {
+    async fn run_once(&self) -> Result<(), StoreError> {
         let live = self.store.heartbeat(&self.node, self.lease).await?;
         match &self.partitions {
             Some(partitions) => {

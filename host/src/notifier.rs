@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::store::{Store, StoreError, WakeUps};
 use crate::wake::Wake;
 
-/// Commits within this span are told once: a wake-up costs the database a lock that all commits share.
+/// All commits within this span send one wake-up: it costs the database a lock that all commits share.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How often the way of a wake-up is tried, and how long one may take: poolers and firewalls lose them without a word.
 const TEST_EVERY: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ impl Notifier {
         self.0.notify_one();
     }
 
-    /// Passes notices on until it is stopped.
+    /// Tells the other nodes, until it is stopped.
     pub(crate) async fn run(self: Arc<Self>, store: Arc<dyn Store>, mut stopped: watch::Receiver<bool>) {
         let mut failing = false;
         loop {
@@ -38,7 +38,7 @@ impl Notifier {
                 Ok(()) => failing = false,
                 Err(error) if !failing => {
                     failing = true;
-                    tracing::warn!(error = %crate::chain::chain(&error), "other nodes could not be woken; they find the events by polling");
+                    tracing::warn!(error = %crate::chain(&error), "other nodes could not be woken; they find the events by polling");
                 }
                 Err(_) => {}
             }
@@ -83,7 +83,7 @@ enum Lost {
         "a wake-up that this node sent to itself did not arrive within {TEST_PATIENCE:?}; a pooler that shares connections loses them: give the host a direct connection"
     )]
     Silent,
-    #[error("{}", crate::chain::chain(.0))]
+    #[error("{}", crate::chain(.0))]
     Store(#[from] StoreError),
 }
 

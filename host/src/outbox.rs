@@ -67,13 +67,13 @@ impl<S: SharedStore> Outbox<S> {
     }
 
     /// An outbox that delivers in the order of insertion: poller only, one worker, one attempt. Of several nodes one works, and
-    /// another takes over when it is gone. See [`Mode::Ordered`] for what holds up the line.
+    /// another takes over when it is gone. See [`Mode::Ordered`] for what holds up all later events.
     pub fn ordered(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::Ordered)
     }
 
-    /// An outbox that delivers the events of one aggregate one after the other, in the order of their insertion, over any number
-    /// of workers and nodes; events of different aggregates go side by side. Poller only.
+    /// An outbox that delivers the events of one aggregate one after the other, in the order of their insertion, over any
+    /// number of workers and nodes; events of different aggregates go side by side. Poller only.
     pub fn ordered_by_aggregate(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::OrderedByAggregate)
     }

@@ -100,19 +100,19 @@ pub(crate) enum Polled {
 
 /// Most parked events given back to time by one turn.
 const UNPARK_BATCH: usize = 1_000;
-/// An event that so many hosts held when they went may have stopped them; it is delivered alone from then on. One is not enough:
-/// after every `kill -9`, all that was in hand would have to go one by one.
+/// An event that so many hosts held when they went may have stopped them; it is delivered alone from then on. One is not
+/// enough: after every `kill -9`, all that was in hand would have to go one by one.
 pub(crate) const HOSTS_GONE: u32 = 2;
 /// How soon an event is looked at again whose route could not be looked up.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The least rest when something is due but was not ours to claim.
 const NOT_OURS: Duration = Duration::from_millis(100);
-/// The same where all events stand in one line: nothing is ours until its front is.
-const LINE_STOPPED: Duration = Duration::from_millis(500);
+/// The same where all events stand in one queue: nothing is ours until its front is.
+const QUEUE_STOPPED: Duration = Duration::from_millis(500);
 /// How often the room is looked at while listeners are busy.
 const BUSY: Duration = Duration::from_millis(100);
-/// How soon there may be room in the lines.
-const LINES_MOVE: Duration = Duration::from_millis(2);
+/// How soon there may be room in the queues.
+const QUEUES_MOVE: Duration = Duration::from_millis(2);
 
 impl Poller {
     /// Polls until it is stopped. Only rests are cut short by a stop, never a statement.
@@ -132,7 +132,7 @@ impl Poller {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if failing.is_none() {
-                        tracing::error!(error = %crate::chain::chain(&error), "the poller cannot claim events; trying again until it can");
+                        tracing::error!(error = %crate::chain(&error), "the poller cannot claim events; trying again until it can");
                     }
                     let rest = failing.map_or(Duration::from_millis(100), |rest| (rest * 2).min(Duration::from_secs(2)));
                     failing = Some(rest);
@@ -158,8 +158,8 @@ impl Poller {
                 // The events of a listener take no room any more once it turns out to be slow, which nobody tells.
                 let _ = tokio::time::timeout(BUSY, self.queue.cold_half_empty()).await;
                 if self.order.is_some() {
-                    // The room may be taken by events that wait in lines, of which the queue knows nothing.
-                    tokio::time::sleep(LINES_MOVE).await;
+                    // The room may be taken by events that wait in key queues, of which the queue knows nothing.
+                    tokio::time::sleep(QUEUES_MOVE).await;
                 }
             }
             Polled::Drained => self.wake.rest(Instant::now() + self.config.interval).await,
@@ -184,14 +184,14 @@ impl Poller {
             && let Some(due) = self.store.next_due().await?
         {
             // What others hold, or are about to hold, would keep us busy for nothing.
-            let least = if self.is_one_line() { LINE_STOPPED } else { NOT_OURS };
+            let least = if self.is_one_queue() { QUEUE_STOPPED } else { NOT_OURS };
             self.wake.within(if claimed == 0 { due.max(least) } else { due });
         }
         Ok(turn)
     }
 
-    /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can be
-    /// claimed at once: another host that has no listener for these events would claim the rest, and park it again.
+    /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can
+    /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again.
     async fn unpark(&mut self) -> Result<(), StoreError> {
         let routes = self.listeners.open_routes();
         let limit = self.room().0.min(UNPARK_BATCH);
@@ -206,7 +206,7 @@ impl Poller {
 
     /// Lets events go on whose blocker is out of the way.
     async fn unblock(&mut self, after_a_rest: bool) -> Result<(), StoreError> {
-        if let Some(order) = self.order.as_ref().filter(|_| !self.is_one_line()) {
+        if let Some(order) = self.order.as_ref().filter(|_| !self.is_one_queue()) {
             let (room, _) = self.room();
             if room > 0 && order.unblock(&*self.store, after_a_rest, room).await? {
                 self.wake.within(LOOK_AGAIN);
@@ -220,7 +220,7 @@ impl Poller {
     }
 
     /// What may be claimed now; `None` when nothing may.
-    async fn line(&self) -> Result<Option<Option<ClaimOrder>>, StoreError> {
+    async fn claim_order(&self) -> Result<Option<Option<ClaimOrder>>, StoreError> {
         let (Some(partitions), Some(order)) = (&self.partitions, &self.order) else { return Ok(Some(None)) };
         let open = partitions.open();
         if open.is_empty() {
@@ -236,11 +236,11 @@ impl Poller {
         Ok(Some(Some(order.claiming(open))))
     }
 
-    fn is_one_line(&self) -> bool {
+    fn is_one_queue(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.is_one_for_all())
     }
 
-    /// Room for events that wait in the queue or in lines, and for their bytes.
+    /// Room for events that wait in the queue or in key queues, and for their bytes.
     fn room(&self) -> (usize, usize) {
         let (room, bytes) = self.queue.cold_room();
         let (waiting, waiting_bytes) = self.order.as_ref().map_or((0, 0), |order| order.key_queues().waiting());
@@ -248,8 +248,8 @@ impl Poller {
             return (0, 0);
         }
         let (free, free_bytes) = (room.saturating_sub(waiting), bytes - waiting_bytes);
-        // A single line moves one by one: it is filled up when half of it is free, not at each step.
-        if self.is_one_line() && (waiting > free || waiting_bytes > free_bytes) {
+        // A single queue moves one by one: it is filled up when half of it is free, not at each step.
+        if self.is_one_queue() && (waiting > free || waiting_bytes > free_bytes) {
             return (0, 0);
         }
         (free, free_bytes)
@@ -261,7 +261,7 @@ impl Poller {
         if room == 0 {
             return Ok((Polled::NoRoom, 0));
         }
-        let Some(line) = self.line().await? else { return Ok((Polled::Drained, 0)) };
+        let Some(order) = self.claim_order().await? else { return Ok((Polled::Drained, 0)) };
         let limit = batch_size.min(u32::try_from(room).unwrap_or(u32::MAX));
         let request = ClaimRequest {
             owner: self.owner.clone(),
@@ -269,7 +269,7 @@ impl Poller {
             limit,
             max_bytes,
             skip_recent: self.config.skip_recent,
-            order: line,
+            order,
         };
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let claimed_at = Instant::now();
@@ -339,7 +339,7 @@ impl Poller {
         deliveries
     }
 
-    /// Sets events aside, each behind the head of its line: when that is out of the way, all of them go on.
+    /// Sets events aside, each behind the head of its queue: when that is out of the way, all of them go on.
     async fn set_aside(&self, elsewhere: Vec<(Delivery, u64)>) {
         let Some(order) = &self.order else { return };
         if elsewhere.is_empty() {

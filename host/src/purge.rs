@@ -31,9 +31,9 @@ pub struct PurgeConfig {
     /// is kept all the same, until it is replayed, skipped or discarded: deleted, it would let them pass.
     #[serde(with = "duration_option", skip_serializing_if = "Option::is_none")]
     pub dead_retention: Option<Duration>,
-    /// How long an event is kept that was due and that no host ever took: for a table that is read by change data capture, where
-    /// nobody marks events as done. Only in the mode `writer_only`, and only while no host is alive that delivers from the table.
-    /// Default: for ever.
+    /// How long an event is kept that was due and that no host ever took: for a table that is read by change data capture,
+    /// where nobody marks events as done. Only in the mode `writer_only`, and only while no host is alive that delivers from
+    /// the table. Default: for ever.
     #[serde(with = "duration_option", skip_serializing_if = "Option::is_none")]
     pub undelivered_retention: Option<Duration>,
     /// Rest between two purges. Default 1 hour; above zero.
@@ -181,7 +181,7 @@ impl Purge {
                 Err(PurgeError::Closed) => return,
                 Err(PurgeError::Store(error)) => {
                     self.metrics.db_errors.increment();
-                    tracing::error!(error = %crate::chain::chain(&error), "old finished events could not be deleted; trying again at the next interval");
+                    tracing::error!(error = %crate::chain(&error), "old finished events could not be deleted; trying again at the next interval");
                 }
             }
             if tokio::time::timeout(self.config.interval, stopped.wait_for(|stopped| *stopped)).await.is_ok() {

@@ -25,7 +25,7 @@ pub(crate) async fn keep(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut s
             Ok(()) => {}
             Err(error) => {
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(error = %crate::chain::chain(&error), "the routes could not be read or noted; trying again");
+                    tracing::warn!(error = %crate::chain(&error), "the routes could not be read or noted; trying again");
                 }
             }
         }

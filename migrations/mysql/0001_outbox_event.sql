@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   locked_at      DATETIME(6),
   lease_end      DATETIME(6),                                      -- until when it is held; then it may be claimed again
   last_error     TEXT,
-  -- Which of 256 partitions an event belongs to; one node at a time reads a partition. All events of an aggregate are in the same
+  -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread.
   partition_id   SMALLINT     GENERATED ALWAYS AS (CRC32(COALESCE(NULLIF(aggregate_id, ''), event_id)) % 256) STORED,
   -- The indexes of this database hold every row. These columns are NULL for the rows that an index is not for, so that those lie
@@ -92,7 +92,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   alive_until DATETIME(6)  NOT NULL
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- Which node reads which partition, and until when unless renewed.
+-- Which host reads which partition, and until when unless renewed.
 CREATE TABLE IF NOT EXISTS outbox_event_partition (
   partition_id SMALLINT     NOT NULL PRIMARY KEY,
   owner        VARCHAR(128),

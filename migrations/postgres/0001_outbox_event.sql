@@ -39,7 +39,7 @@ CREATE TABLE outbox_event (
   locked_at      timestamptz,
   lease_end      timestamptz,                           -- until when it is held; then it may be claimed again
   last_error     text,
-  -- Which of 256 partitions an event belongs to; one node at a time reads a partition. All events of an aggregate are in the
+  -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the
   -- same partition, events without one are spread.
   partition_id   smallint    NOT NULL GENERATED ALWAYS AS
                    ((hashtextextended(coalesce(nullif(aggregate_id, ''), event_id), 0) & 255)::smallint) STORED,
@@ -107,7 +107,7 @@ CREATE TABLE outbox_event_node (
   alive_until timestamptz NOT NULL
 );
 
--- Which node reads which partition, and until when unless renewed.
+-- Which host reads which partition, and until when unless renewed.
 CREATE TABLE outbox_event_partition (
   partition_id smallint    NOT NULL PRIMARY KEY,
   owner        text        COLLATE "C",

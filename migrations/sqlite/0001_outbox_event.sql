@@ -38,7 +38,7 @@ CREATE TABLE outbox_event (
   locked_at      INTEGER,
   lease_end      INTEGER,                            -- until when it is held; then it may be claimed again
   last_error     TEXT,
-  -- Which of 256 partitions an event belongs to; one node at a time reads a partition. All events of an aggregate are in the same
+  -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread. SQLite has no hash function: this one takes where names mostly differ, their ends.
   partition_id   INTEGER GENERATED ALWAYS AS (
     (length(coalesce(nullif(aggregate_id, ''), event_id)) * 97
@@ -99,7 +99,7 @@ CREATE TABLE outbox_event_node (
   alive_until INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Which node reads which partition, and until when unless renewed.
+-- Which host reads which partition, and until when unless renewed.
 CREATE TABLE outbox_event_partition (
   partition_id INTEGER NOT NULL PRIMARY KEY,
   owner        TEXT,

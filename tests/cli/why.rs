@@ -86,7 +86,7 @@ fn a_line_is_followed_to_its_head_and_says_how_to_release_it() {
 
     assert_eq!(state, "behind");
     assert!(
-        next.contains("The first of the line, one (seq 1, OrderPlaced) is DEAD") && next.contains("no such customer"),
+        next.contains("The first of the queue, one (seq 1, OrderPlaced) is DEAD") && next.contains("no such customer"),
         "{next}"
     );
     let page = place.json(&["event", "why", "three", "--output", "json"]);

@@ -1,6 +1,7 @@
 //! Events that are delivered alone, because two hosts were gone while they held them.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::listener::{Outcome, Visit};
 use outbox::store::{ClaimRequest, Filter, NewRow, Ownership};
-use outbox::{Envelope, Listener, SqliteStore, Status, Store};
+use outbox::time::{Clock, SystemClock};
+use outbox::{DispatchResult, Envelope, Event, Listener, Outbox, SqliteStore, Status, Store};
 use support::{Harness, Recorder, Sqlite, eventually};
 
 use crate::common::{HOUR, ROUTE, commit, done, order, outbox, reaches, row};
@@ -173,5 +175,55 @@ async fn events_of_other_routes_are_delivered_between_those_that_are_delivered_a
     let is_suspect: Vec<bool> = started.iter().map(|route| route.ends_with("/Suspect")).collect();
     assert_eq!(is_suspect, [true, false].repeat(6), "{started:?}");
     done(&db, 12).await;
+    host.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_listener_that_blocks_its_thread_keeps_no_other_suspect_in_its_hosts_hands() {
+    let db = Sqlite::fresh().await;
+    suspects(&db, &[order(0), order(1), order(2), order(3)]).await;
+    let (let_go, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(held);
+    let listener = move |_: Arc<Event>| {
+        // Not a wait of tokio's: nobody can cut this off.
+        let _ = held.lock().expect("not poisoned").recv();
+        async { Ok(DispatchResult::Done) }
+    };
+    let config = DispatcherConfig { lease: LEASE, deadline: LEASE / 10, ..DispatcherConfig::default() };
+    let host = outbox(&db).dispatcher(config).listener(ROUTE, listener).start().await.expect("starts");
+
+    eventually("the others are given back", async || {
+        let given_back = "SELECT count(*) FROM outbox_event WHERE locked_by IS NULL AND due_at IS NOT NULL";
+        db.number(given_back).await == 3
+    })
+    .await;
+    drop(let_go);
+    host.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_waited_for_the_disk_takes_nothing_from_the_time_that_an_event_has() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    let host = Outbox::single_node(store.clone()).poller(crate::common::eager()).listener(ROUTE, Recorder::done().listener());
+    let host = host.start().await.expect("starts");
+    let mut other = db.other_program().acquire().await.expect("a connection");
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut *other).await.expect("locks");
+    let expires_in = Duration::from_secs(3);
+    let insert =
+        "INSERT INTO outbox_event (event_type, aggregate_type, payload, expires_at) VALUES ('OrderPlaced', 'Order', '1', ?)";
+    let expires_at = SystemClock::default().now().plus(expires_in + Duration::from_secs(1));
+    sqlx::query(insert).bind(expires_at.as_micros()).execute(&mut *other).await.expect("inserts");
+    tokio::time::sleep(expires_in).await; // the plan: the poller's claim waits as long as the event has after it, and more
+    sqlx::query("COMMIT").execute(&mut *other).await.expect("unlocks");
+    drop(other);
+
+    eventually("the event is finished", async || {
+        let stats = db.store().stats().await.expect("counts");
+        stats.done + stats.dead == 1
+    })
+    .await;
+    let event = &db.store().list(&Filter::default(), 1).await.expect("lists")[0];
+    let was_in_time = event.done_at.expect("finished") < expires_at;
+    assert!(event.status == Status::Done || !was_in_time, "{event:?}");
     host.shutdown().await;
 }

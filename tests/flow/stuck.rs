@@ -13,7 +13,7 @@ use outbox::store::ClaimRequest;
 use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status, Store};
 use support::{Recorder, Sqlite, eventually};
 
-use crate::common::{HOUR, ROUTE, commit_one, drowsy, one_worker, outbox, reaches};
+use crate::common::{HOUR, ROUTE, commit_one, drowsy, one_worker, outbox, reaches, row};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -114,4 +114,31 @@ async fn a_trial_that_was_no_call_does_not_end_the_pause_of_a_broken_listener() 
     eventually("the trial broke, so the pause begins again", async || found.breaker.is_open(Instant::now())).await;
     assert_eq!(reaches(&db, id, Status::Retry).await.attempts, 1);
     outbox.shutdown().await;
+}
+
+/// Is told of every outcome, and never comes back.
+struct Forgetful(Arc<tokio::sync::Semaphore>);
+
+#[async_trait]
+impl Interceptor for Forgetful {
+    async fn after(&self, _: &Event, _: &Outcome) -> Result<(), String> {
+        self.0.add_permits(1);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_keeps_what_a_listener_said_while_its_interceptors_are_still_told() {
+    let db = Sqlite::fresh().await;
+    let told = Arc::new(tokio::sync::Semaphore::new(0));
+    let config = DispatcherConfig { drain_timeout: Duration::from_millis(100), ..DispatcherConfig::default() };
+    let outbox =
+        outbox(&db).dispatcher(config).interceptor(Forgetful(told.clone())).listener(ROUTE, Recorder::done().listener());
+    let outbox = outbox.start().await.expect("starts");
+
+    let id = commit_one(&outbox).await;
+    told.acquire().await.expect("open").forget();
+    outbox.shutdown().await;
+
+    assert_eq!(row(&db, id).await.status, Status::Done);
 }

@@ -161,7 +161,7 @@ pub(crate) async fn dead_events_are_found_by_aggregate_attempts_and_time(db: &dy
     assert_eq!(count(DeadFilter { dead_after: Some(died.plus(second)), ..any() }).await, 0);
 }
 
-pub(crate) async fn what_waits_for_another_attempt_can_be_hastened(db: &dyn Harness) {
+pub(crate) async fn what_waits_for_another_attempt_can_be_retried_now(db: &dyn Harness) {
     let day = Duration::from_secs(24 * 3_600);
     let once = finished(db, retry(day)).await;
     let twice = finished(db, retry(Duration::ZERO)).await;
@@ -169,21 +169,21 @@ pub(crate) async fn what_waits_for_another_attempt_can_be_hastened(db: &dyn Harn
     settle(db, fence, retry(day)).await;
 
     assert_eq!(db.store().count_waiting(Some(1)).await.expect("counts"), 1);
-    assert_eq!(db.store().retry_now(Some(1), 10, &by_hand()).await.expect("hastens"), 1);
+    assert_eq!(db.store().retry_now(Some(1), 10, &by_hand()).await.expect("retries now"), 1);
 
     assert_eq!(ids(&claim(db, 10).await), [once], "not the one that failed too often");
-    assert_eq!(db.store().retry_now(None, 10, &by_hand()).await.expect("hastens"), 1, "nothing that is claimed");
+    assert_eq!(db.store().retry_now(None, 10, &by_hand()).await.expect("retries now"), 1, "nothing that is claimed");
     assert_eq!(ids(&claim(db, 10).await), [twice]);
 }
 
-pub(crate) async fn what_its_listener_put_off_can_be_hastened_and_what_its_writer_put_off_cannot(db: &dyn Harness) {
+pub(crate) async fn what_its_listener_put_off_can_be_retried_now_and_what_its_writer_put_off_cannot(db: &dyn Harness) {
     let day = Duration::from_secs(24 * 3_600);
     let deferred = finished(db, Settlement::Deferred { after: day }).await;
     let later = event(db, "X").await.deliver_after(day).json(&1).expect("good");
     write(db, std::slice::from_ref(&later)).await;
 
     assert_eq!(db.store().count_waiting(None).await.expect("counts"), 1);
-    assert_eq!(db.store().retry_now(None, 10, &by_hand()).await.expect("hastens"), 1);
+    assert_eq!(db.store().retry_now(None, 10, &by_hand()).await.expect("retries now"), 1);
 
     assert_eq!(ids(&claim(db, 10).await), [deferred]);
     assert_eq!(row(db, deferred).await.deferrals, 1, "a replay is no excuse for deferring for ever");

@@ -64,6 +64,20 @@ pub(crate) async fn a_newer_schema_is_refused(db: &dyn Harness) {
     write_one(db).await;
 }
 
+pub(crate) async fn a_table_of_an_earlier_build_is_refused(db: &dyn Harness) {
+    // Its first step had another name, and made other columns.
+    db.execute("UPDATE outbox_event_migration SET name = 'outbox_event' WHERE version = 1").await;
+
+    let check = db.store().check_schema().await.expect_err("another schema");
+    let up = db.store().migrate_up().await.expect_err("another schema");
+    let down = db.store().migrate_down().await.expect_err("another schema");
+
+    for error in [check, up, down] {
+        assert!(matches!(&error, StoreError::EarlierBuild { table } if table.ends_with("outbox_event")), "{error:?}");
+    }
+    write_one(db).await;
+}
+
 pub(crate) async fn taking_the_schema_back_leaves_nothing(db: &dyn Harness) {
     write_one(db).await;
 

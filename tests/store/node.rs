@@ -15,30 +15,34 @@ fn node(owner: &OwnerId) -> Node {
 pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     let (one, two, other) = (owner("one"), owner("two"), owner("other"));
     let store = db.store();
-    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("beats"), 1);
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive"), 1);
     db.let_pass(MOMENT).await;
-    assert_eq!(store.heartbeat(&node(&two), LEASE).await.expect("beats"), 2);
+    assert_eq!(store.heartbeat(&node(&two), LEASE).await.expect("says that it is alive"), 2);
     db.let_pass(MOMENT).await;
     let lonely = Node { mode: "single_node", ..node(&other) };
-    assert_eq!(store.heartbeat(&lonely, LEASE).await.expect("beats"), 1, "nodes of another mode are not counted");
+    assert_eq!(
+        store.heartbeat(&lonely, LEASE).await.expect("says that it is alive"),
+        1,
+        "nodes of another mode are not counted"
+    );
     db.let_pass(LEASE / 2).await;
-    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("beats"), 2);
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive"), 2);
 
     db.let_pass(LEASE / 2 + Duration::from_secs(1)).await;
 
-    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("beats"), 1, "two has said nothing");
+    assert_eq!(store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive"), 1, "two has said nothing");
     let nodes = store.nodes().await.expect("lists");
     let alive: Vec<_> = nodes.iter().map(|node| (node.owner.as_str(), node.alive)).collect();
     assert_eq!(alive, [(one.as_str(), true), (two.as_str(), false), (other.as_str(), false)]);
     assert_eq!((nodes[0].label.as_str(), nodes[0].mode.as_str(), nodes[0].version.as_str()), ("here 1", "multi_node", "1.2.3"));
     db.let_pass(Duration::from_secs(25 * 3_600)).await;
-    store.heartbeat(&node(&one), LEASE).await.expect("beats");
+    store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "after a day they are forgotten");
 }
 
-pub(crate) async fn a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_other_beats(db: &dyn Harness) {
+pub(crate) async fn a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_other_is_alive(db: &dyn Harness) {
     let store = db.store();
-    store.heartbeat(&node(&owner("one")), LEASE).await.expect("beats");
+    store.heartbeat(&node(&owner("one")), LEASE).await.expect("says that it is alive");
 
     db.let_pass(LEASE + Duration::from_secs(23 * 3_600)).await;
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "it is gone for less than a day");
@@ -50,7 +54,7 @@ pub(crate) async fn a_node_that_has_been_gone_for_a_day_is_not_shown_though_no_o
 pub(crate) async fn a_node_that_leaves_takes_nothing_with_it(db: &dyn Harness) {
     let (one, two) = (owner("one"), owner("two"));
     let store = db.store();
-    store.heartbeat(&node(&one), LEASE).await.expect("beats");
+    store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
     store.keep_partitions(&one, LEASE, PARTITIONS, PARTITIONS).await.expect("takes partitions");
     assert_eq!(store.nodes().await.expect("lists")[0].partitions, PARTITIONS);
 
@@ -96,9 +100,9 @@ pub(crate) async fn every_statement_that_must_be_fast_uses_its_index(db: &dyn Ha
     let names: Vec<_> = plans.iter().map(|plan| plan.statement).collect();
     for statement in [
         "claim",
-        "claim in line",
+        "claim in order",
         "claim the front",
-        "heads of lines",
+        "heads of queues",
         "settle",
         "renew",
         "next due",

@@ -60,7 +60,7 @@ async fn partitions_and_nodes_are_kept_for_a_whole_lease_though_they_waited_for_
     let (ours, partitions) = (owner("host"), owner("host"));
     let node = Node { owner: ours, label: "host 1".to_owned(), mode: "ordered", version: "1" };
 
-    after_a_minute(&db, async move |store| store.heartbeat(&node, LEASE).await.expect("beats")).await;
+    after_a_minute(&db, async move |store| store.heartbeat(&node, LEASE).await.expect("says that it is alive")).await;
     let alive = db.sqlite().nodes().await.expect("lists")[0].alive_until;
     assert_eq!(Some(alive), whole_lease_from(db.now().await));
 

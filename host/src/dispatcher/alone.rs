@@ -1,7 +1,7 @@
 //! Events that are delivered alone, because hosts were gone while they held them: one of them may have stopped those hosts.
 //!
-//! Its start is counted in the table before its listener is called, while no other listener is at work. Who reads the count later
-//! and no outcome knows which event stopped the host. A host that is still there afterwards takes the count back.
+//! Its start is counted in the table before its listener is called, while no other listener is at work. Who reads the count
+//! later and no outcome knows which event stopped the host. A host that is still there afterwards takes the count back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -23,8 +23,8 @@ const LONGEST_CALL: u32 = 5;
 const NOT_COUNTED: Duration = Duration::from_secs(1);
 /// How long an event is kept for its start to be taken back.
 const UNCOUNTED: Duration = Duration::from_secs(2);
-/// The one place in which such an event waits to be alone, so that the others of them wait without a worker. No listener has an empty
-/// name.
+/// The one place in which such an event waits to be alone, so that the others of them wait without a worker. No listener has an
+/// empty name.
 static PLACE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
 
 /// Asks for the place of events that are delivered alone. Their listener's own places do not matter: nobody else is there.
@@ -32,7 +32,8 @@ pub(super) fn admit(shared: &Shared, delivery: Delivery) -> Admitted {
     shared.queue.admit(&PLACE, 1, delivery)
 }
 
-/// Waits until no other worker is with a listener, and keeps the others away; what becomes of the event when that takes too long.
+/// Waits until no other worker is with a listener, and keeps the others away; what becomes of the event when that takes too
+/// long.
 pub(super) async fn enter(shared: &Shared) -> Result<Work<'_>, Settlement> {
     let usual = shared.config.deadline;
     // As long as a call may take, or a listener that takes its time would keep it from ever being alone.
@@ -108,8 +109,8 @@ impl Start {
         }
     }
 
-    /// Takes a counted start back, in a task of its own. When the database does not do it either, the event has one start too many
-    /// until its next outcome.
+    /// Takes a counted start back, in a task of its own. When the database does not do it either, the event has one start too
+    /// many until its next outcome.
     fn uncounting(self, shared: &Shared, delivery: &Delivery) -> Option<JoinHandle<()>> {
         let fence = delivery.fence().filter(|_| self.counted.load(Ordering::Relaxed))?;
         let (store, metrics) = (shared.store.clone(), shared.metrics.clone());

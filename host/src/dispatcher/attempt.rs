@@ -26,12 +26,12 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Asks the listener, unless its breaker is open; `None` when the claim was lost, so that nothing may be written.
-    pub(super) async fn ask(self, found: &RegistryEntry) -> Option<Outcome> {
-        let admittance = match found.breaker.admit(Instant::now()) {
+    pub(super) async fn ask(self, entry: &RegistryEntry) -> Option<Outcome> {
+        let admittance = match entry.breaker.admit(Instant::now()) {
             Ok(admittance) => admittance,
             Err(after) => return Some(Outcome::Busy { after }),
         };
-        let outcome = self.call(found).await?;
+        let outcome = self.call(entry).await?;
         // It had no room: that was no call.
         if matches!(outcome, Outcome::Busy { .. }) {
             return Some(outcome);
@@ -39,23 +39,23 @@ impl Attempt<'_> {
         let broke = matches!(&outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
         if admittance.record(broke, Instant::now()) {
             tracing::error!(
-                route = %found.registration.route, listener = %found.owner, pause_s = found.breaker.pause().as_secs(),
+                route = %entry.registration.route, listener = %entry.owner, pause_s = entry.breaker.pause().as_secs(),
                 "the listener keeps breaking and is paused; its events wait and lose no attempt"
             );
         }
         Some(outcome)
     }
 
-    async fn call(self, found: &RegistryEntry) -> Option<Outcome> {
+    async fn call(self, entry: &RegistryEntry) -> Option<Outcome> {
         let Self { shared, worker, delivery, watched } = self;
         // A year is as good as for ever, and can be added to any time.
-        let allowed = found.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);
+        let allowed = entry.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);
         // The clock starts here: no wait before the call counts against it.
         let deadline = Instant::now() + allowed;
         watched.until(deadline + GRACE);
         let visit = Visit { event: &delivery.event, worker, batch: delivery.batch };
         // A closure may panic before it has made its future.
-        let call = async { found.registration.listener.call(visit).await };
+        let call = async { entry.registration.listener.call(visit).await };
         let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
         loop {
             // A timeout polls first: an event whose lease ended while it waited for an interceptor would be delivered.

@@ -13,7 +13,8 @@ use crate::units::{ByteSize, duration, too_long};
 pub struct DispatcherConfig {
     /// How many events are with their listeners at once. Default 4; at least 1.
     pub workers: usize,
-    /// Most events that wait after their commit; as many more of each listener that has no free place. Default 1,000; at least 1.
+    /// Most events that wait after their commit; as many more of each listener that has no free place. Default 1,000; at least
+    /// 1.
     pub hot_queue: usize,
     /// Most events that wait after a poll; as many more of each listener that has no free place. Default 1,000; at least 1.
     pub cold_queue: usize,
@@ -23,11 +24,11 @@ pub struct DispatcherConfig {
     pub max_attempts: u32,
     /// Times a listener may ask for later before the event is dead. Default 1,000.
     pub max_deferrals: u32,
-    /// How often an event may stop its host before it is dead. Default 5; at least 1. Counted are only starts with no other event at
-    /// work: an event that two hosts held when they went is delivered like that.
+    /// How often an event may stop its host before it is dead. Default 5; at least 1. Counted are only starts with no other
+    /// event at work: an event that two hosts held when they went is delivered like that.
     pub max_starts: u32,
-    /// The longest that a call of a listener may take when it has no deadline of its own, and that all interceptors may take together
-    /// before it, and after it. Default 20 s; below the lease.
+    /// The longest that a call of a listener may take when it has no deadline of its own, and that all interceptors may take
+    /// together before it, and after it. Default 20 s; below the lease.
     #[serde(with = "duration")]
     pub deadline: Duration,
     /// How long a claim holds; renewed at a third of it. Default 30 s; at least 1 s.
@@ -83,8 +84,8 @@ impl DispatcherConfig {
         QueueLimits { hot: self.hot_queue, cold: self.cold_queue, bytes: self.queue_bytes }
     }
 
-    /// How much may wait in the lines of aggregates.
-    pub(crate) fn line_limits(&self) -> KeyQueueLimits {
+    /// How much may wait in the queues of aggregates.
+    pub(crate) fn key_queue_limits(&self) -> KeyQueueLimits {
         KeyQueueLimits { events: self.cold_queue, bytes: self.queue_bytes.as_usize(), workers: self.workers }
     }
 

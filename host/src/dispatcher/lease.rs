@@ -40,7 +40,7 @@ pub(super) async fn keep(
         }
         match &failed {
             Some(error) if !failing => {
-                tracing::error!(error = %crate::chain::chain(error), "leases could not be renewed; trying again")
+                tracing::error!(error = %crate::chain(error), "leases could not be renewed; trying again")
             }
             None if failing => tracing::info!("leases are renewed again"),
             _ => {}

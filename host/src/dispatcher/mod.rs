@@ -1,7 +1,7 @@
 //! Workers: each takes an event from the queue, brings it to its listener, and hands what came of it to the settler.
 //!
-//! No worker waits for the database, but for an event that is delivered alone: its start is counted in the table first. None holds
-//! a connection or a lock of the database while a listener runs.
+//! No worker waits for the database, but for an event that is delivered alone: its start is counted in the table first. None
+//! holds a connection or a lock of the database while a listener runs.
 
 mod alone;
 mod attempt;

@@ -80,28 +80,28 @@ fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
     if let Some(reason) = shared.listeners.paused(route) {
         return Readiness::Starts(delivery, Answer::Paused(reason));
     }
-    let Some(found) = shared.listeners.find(route) else {
+    let Some(entry) = shared.listeners.find(route) else {
         // The poller asks the table for routes before it hands on an event that would be given up. This one came straight from
         // its commit, so nobody has asked.
         let unasked = delivery.via == Via::Hot && delivery.fence().is_some() && shared.listeners.awaited(route).is_none();
         return if unasked { Readiness::Back(delivery, Duration::ZERO) } else { Readiness::Starts(delivery, Answer::Nobody) };
     };
-    let admitted = if delivery.alone && !found.breaker.is_open(Instant::now()) {
+    let admitted = if delivery.alone && !entry.breaker.is_open(Instant::now()) {
         alone::admit(shared, delivery)
-    } else if let Some(limit) = &found.call_limit {
+    } else if let Some(limit) = &entry.call_limit {
         shared.queue.admit(&limit.name, limit.calls, delivery)
     } else {
         Admitted::Starts(delivery)
     };
     match admitted {
-        Admitted::Starts(delivery) => Readiness::Starts(delivery, Answer::Listener(found)),
+        Admitted::Starts(delivery) => Readiness::Starts(delivery, Answer::Listener(entry)),
         Admitted::Waits => Readiness::Waits,
         Admitted::Full(delivery, after) => Readiness::Back(delivery, after),
     }
 }
 
-/// Goes to the listener of a delivery, when that is allowed: beside others, or alone. `None` when the claim was lost on the way,
-/// and nothing may be written. The place is given on before the outcome is sent: others wait for it.
+/// Goes to the listener of a delivery, when that is allowed: beside others, or alone. `None` when the claim was lost on the
+/// way, and nothing may be written. The place is given on before the outcome is sent: others wait for it.
 async fn go(
     shared: &Shared,
     worker: usize,
@@ -144,7 +144,7 @@ fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Op
     if delivery.mark.lease_end().is_none_or(|end| end <= Instant::now()) {
         return Err(attempt::lost(shared, delivery, "before its listener was called"));
     }
-    let Answer::Listener(found) = answer else { return Ok(()) };
+    let Answer::Listener(entry) = answer else { return Ok(()) };
     if delivery.is_expired() {
         // A hot event has met no clock but the host's own: the database's decides at its next claim.
         return Err(Some(match delivery.via {
@@ -153,7 +153,7 @@ fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Op
         }));
     }
     if delivery.alone
-        && let Err(after) = found.breaker.admit(Instant::now())
+        && let Err(after) = entry.breaker.admit(Instant::now())
     {
         return Err(Some(Settlement::Released { after }));
     }
@@ -175,7 +175,7 @@ async fn visit(
     let asked = before.is_ok();
     let outcome = match (before, answer) {
         (Err(failure), _) => Outcome::Failed(failure),
-        (Ok(()), Answer::Listener(found)) => attempt.ask(found).await?,
+        (Ok(()), Answer::Listener(entry)) => attempt.ask(entry).await?,
         (Ok(()), Answer::Paused(reason)) => {
             waits = true;
             Outcome::Unroutable(reason.clone())
@@ -187,7 +187,7 @@ async fn visit(
         }
     };
     let registration = match answer {
-        Answer::Listener(found) => Some(&found.registration),
+        Answer::Listener(entry) => Some(&entry.registration),
         Answer::Paused(_) | Answer::Nobody => None,
     };
     let policy = Policy {

@@ -96,11 +96,11 @@ pub struct RegistryEntry {
     pub breaker: Breaker,
     /// Who registered it.
     pub owner: Owner,
-    /// Its call_limit, when the number of calls at once is bounded.
+    /// How many calls at once it may have; `None` for any number.
     pub call_limit: Option<CallLimit>,
 }
 
-/// How many calls at once, and by which name they are counted: listeners with the same name share their call_limit, and so does what
+/// How many calls at once, and by which name they are counted: listeners with the same name share the limit, and so does what
 /// replaces them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallLimit {
@@ -201,20 +201,20 @@ impl Listeners {
         let changes: Vec<(Owner, Vec<Registration>)> = changes.into_iter().collect();
         let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut table: Table = (**self.table.load()).clone();
-        table.retain(|_, found| changes.iter().all(|(owner, _)| found.owner != *owner));
+        table.retain(|_, entry| changes.iter().all(|(owner, _)| entry.owner != *owner));
         for (owner, registrations) in changes {
             for registration in registrations {
                 let route = registration.route.clone();
                 if let Some(holder) = table.get(&route) {
                     return Err(RouteConflict { route, holder: holder.owner.clone(), newcomer: owner });
                 }
-                let found = RegistryEntry {
+                let entry = RegistryEntry {
                     breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
                     call_limit: CallLimit::of(&registration, &owner),
                     registration,
                     owner: owner.clone(),
                 };
-                table.insert(route, Arc::new(found));
+                table.insert(route, Arc::new(entry));
             }
         }
         remembered.extend(table.keys().cloned());
@@ -231,7 +231,7 @@ impl Listeners {
     pub fn add(&self, owner: impl Into<Owner>, registration: Registration) -> Result<(), RouteConflict> {
         let owner = owner.into();
         let mut registrations: Vec<Registration> =
-            self.table.load().values().filter(|found| found.owner == owner).map(|found| found.registration.clone()).collect();
+            self.table.load().values().filter(|entry| entry.owner == owner).map(|entry| entry.registration.clone()).collect();
         registrations.push(registration);
         self.replace(owner, registrations)
     }
@@ -418,7 +418,7 @@ mod tests {
         for name in ["native", "native code", ""] {
             listeners.replace(name, vec![registration("Order", "OrderPaid")]).expect("free");
             listeners.remove(name);
-            assert!(listeners.find(&placed).is_some_and(|found| found.owner == Owner::Native), "{name}");
+            assert!(listeners.find(&placed).is_some_and(|entry| entry.owner == Owner::Native), "{name}");
         }
         let error = listeners.replace("native", vec![registration("Order", "OrderPlaced")]).expect_err("taken");
         assert!(error.to_string().contains("answered by native code; native cannot"), "{error}");
@@ -428,7 +428,7 @@ mod tests {
     fn several_owners_change_in_one_step_or_not_at_all() {
         let listeners = Listeners::default();
         let [placed, paid] = ["OrderPlaced", "OrderPaid"].map(|name| Route::new("Order", name).expect("valid"));
-        let owner = |route: &Route| listeners.find(route).map(|found| found.owner.to_string());
+        let owner = |route: &Route| listeners.find(route).map(|entry| entry.owner.to_string());
         listeners.replace("a", vec![registration("Order", "OrderPlaced")]).expect("free");
         listeners.replace("b", vec![registration("Order", "OrderPaid")]).expect("free");
         let before = *listeners.changes().borrow();

@@ -78,8 +78,8 @@ mod tests {
         (*rests.iter().min().expect("many"), *rests.iter().max().expect("many"))
     }
 
-    /// Whether two thousand rests lie within half of `ideal` either way, and reach nearly as far: one in ten of them is expected
-    /// in each tenth, so that it does not happen by chance that none is.
+    /// Whether two thousand rests lie within half of `ideal` either way, and reach nearly as far: one in ten of them is
+    /// expected in each tenth, so that it does not happen by chance that none is.
     fn varies_by_half_around(ideal: Duration, (shortest, longest): (Duration, Duration)) -> bool {
         shortest >= ideal / 2 && shortest < ideal * 6 / 10 && longest <= ideal * 3 / 2 && longest > ideal * 14 / 10
     }

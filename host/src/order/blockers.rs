@@ -8,8 +8,8 @@ use crate::store::Unblocked;
 
 /// Most blockers looked at by one statement.
 const BATCH: usize = 1_000;
-/// How soon a blocker is looked at again after some were let go from behind it, unless their line ends sooner; and how often the
-/// blockers are looked at of which nothing was heard.
+/// How soon a blocker is looked at again after some were let go from behind it, unless their queue ends sooner; and how often
+/// the blockers are looked at of which nothing was heard.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Most blockers kept in mind. Those that were looked at and still block are forgotten first: they are learned from the table
 /// again, in turns.
@@ -37,8 +37,8 @@ impl Blockers {
         self.open.len() < BATCH
     }
 
-    /// Learns of an event that others wait behind, with its aggregate when that can be read. One that was not known may be out of
-    /// the way already, so it is looked at soon; true then.
+    /// Learns of an event that others wait behind, with its aggregate when that can be read. One that was not known may be out
+    /// of the way already, so it is looked at soon; true then.
     pub(super) fn learn(&mut self, blocker: u64, key: Option<Key>) -> bool {
         let is_new = !self.all.contains(&blocker);
         match key {
@@ -80,8 +80,8 @@ impl Blockers {
         self.keys.insert(blocker, key);
     }
 
-    /// Notes that an event of this aggregate was set aside behind one; it may be out of the way already when it is not `held` by
-    /// this process. A look at the table that came too early may have forgotten it meanwhile.
+    /// Notes that an event of this aggregate was set aside behind one; it may be out of the way already when it is not `held`
+    /// by this process. A look at the table that came too early may have forgotten it meanwhile.
     pub(super) fn touch(&mut self, blocker: u64, key: Option<Key>, held: bool) {
         self.touched.insert(blocker);
         match key {
@@ -93,15 +93,15 @@ impl Blockers {
         }
     }
 
-    /// Opens those of an aggregate, whose line in this process's hands has ended. False when there are none.
-    pub(super) fn line_ended(&mut self, key: &Key) -> bool {
+    /// Opens those of an aggregate, whose queue in this process's hands has ended. False when there are none.
+    pub(super) fn queue_ended(&mut self, key: &Key) -> bool {
         let Some(blockers) = self.by_key.get(key) else { return false };
         self.open.extend(blockers.iter().map(|blocker| (*blocker, None)));
         true
     }
 
-    /// Those to be looked at now: open ones whose aggregate is not in this process's hands, and when `all` is asked for or it is
-    /// time, a part of the others.
+    /// Those to be looked at now: open ones whose aggregate is not in this process's hands, and when `all` is asked for or it
+    /// is time, a part of the others.
     pub(super) fn candidates(&mut self, all: bool, in_hands: impl Fn(&Key) -> bool) -> Vec<u64> {
         self.touched.clear();
         let is_due = |let_go_at: &Option<Instant>| let_go_at.is_none_or(|at| at.elapsed() >= LOOK_AGAIN);
@@ -159,18 +159,18 @@ mod tests {
         let mut blockers = Blockers::default();
         blockers.insert(1, key("42"));
         blockers.candidates(true, |_| true);
-        assert!(!blockers.line_ended(&key("7")));
-        assert!(blockers.line_ended(&key("42")));
+        assert!(!blockers.queue_ended(&key("7")));
+        assert!(blockers.queue_ended(&key("42")));
 
         assert!(blockers.candidates(false, |_| true).is_empty());
         assert_eq!(blockers.candidates(false, |_| false), [1]);
         assert!(blockers.note(&[1], &Unblocked { cleared: vec![], left: vec![1] }));
 
         assert!(blockers.candidates(false, |_| false).is_empty(), "some were let go: they come first");
-        blockers.line_ended(&key("42"));
+        blockers.queue_ended(&key("42"));
         assert_eq!(blockers.candidates(false, |_| false), [1]);
         assert!(!blockers.note(&[1], &Unblocked { cleared: vec![1], left: vec![] }));
-        assert!(!blockers.line_ended(&key("42")), "it is forgotten");
+        assert!(!blockers.queue_ended(&key("42")), "it is forgotten");
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         let candidates = blockers.candidates(true, |_| false);
         blockers.note(&candidates, &Unblocked { cleared: vec![1], left: vec![] });
         blockers.touch(1, Some(key("42")), true);
-        assert!(blockers.line_ended(&key("42")));
+        assert!(blockers.queue_ended(&key("42")));
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::store::{Blocker, ClaimOrder, Settlement, Store, StoreError, WaitsFor}
 #[derive(Debug)]
 pub(crate) struct Order {
     waits_for: WaitsFor,
-    /// Whether all events stand in one line. Then nothing is set aside in the table: a claim takes nothing but the front of the
-    /// line, so what may not start is given back, and keeps its place.
+    /// Whether all events stand in one queue. Then nothing is set aside in the table: a claim takes nothing but the front of
+    /// the queue, so what may not start is given back, and keeps its place.
     one_for_all: bool,
     key_queues: Arc<KeyQueues>,
     blockers: Mutex<Blockers>,
@@ -51,7 +51,7 @@ impl Order {
         Self { waits_for: config.waits_for(), one_for_all: false, key_queues, blockers: Mutex::default() }
     }
 
-    /// One line of all events. A dead one blocks nobody.
+    /// One queue of all events. A dead one blocks nobody.
     pub(crate) fn one_for_all() -> Self {
         let key_queues = Arc::new(KeyQueues::one_for_all());
         Self { waits_for: WaitsFor::Unresolved, one_for_all: true, key_queues, blockers: Mutex::default() }
@@ -75,7 +75,7 @@ impl Order {
         }
     }
 
-    /// The lines in this process's hands.
+    /// The queues in this process's hands.
     pub(crate) fn key_queues(&self) -> &Arc<KeyQueues> {
         &self.key_queues
     }
@@ -92,7 +92,7 @@ impl Order {
         }
     }
 
-    /// The settlement that sets an event aside behind another of its line.
+    /// The settlement that sets an event aside behind another of its queue.
     pub(crate) fn behind(&self, event: &Event, blocker: u64) -> Settlement {
         if self.one_for_all {
             return Settlement::Released { after: Duration::ZERO };
@@ -113,8 +113,8 @@ impl Order {
             return Next { start: after.next, aside: after.behind.into_iter().map(back).collect(), opens: false };
         }
         let mut blockers = self.lock();
-        // What was set aside in the table waits for the end of the line that is in our hands.
-        let opens = resolved && after.next.is_none() && blockers.line_ended(&key);
+        // What was set aside in the table waits for the end of the queue that is in our hands.
+        let opens = resolved && after.next.is_none() && blockers.queue_ended(&key);
         if !after.behind.is_empty() {
             blockers.insert(sequence, key);
         }

@@ -17,11 +17,12 @@ const BETWEEN_PAGES: Duration = Duration::from_millis(250);
 /// The rest after a failure.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(1);
 
-/// Learns the blockers of this node's partitions: when partitions are opened, since their last owner knew what we do not; and then now and
-/// again, since a host may still set events aside that it claimed before it lost their partition, and die before it lets them go.
+/// Learns the blockers of this node's partitions: when partitions are opened, since their last owner knew what we do not; and
+/// then now and again, since a host may still set events aside that it claimed before it lost their partition, and die before
+/// it lets them go.
 ///
-/// Nothing waits for this: an event may be claimed and delivered before its partition's blockers are known, since the claim itself
-/// tells what it waits for.
+/// Nothing waits for this: an event may be claimed and delivered before its partition's blockers are known, since the claim
+/// itself tells what it waits for.
 pub(crate) struct Learner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) order: Arc<Order>,
@@ -49,7 +50,7 @@ impl Learner {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::error!(error = %crate::chain::chain(&error), "the events that others wait behind could not be learned; trying again");
+                        tracing::error!(error = %crate::chain(&error), "the events that others wait behind could not be learned; trying again");
                     }
                     AFTER_A_FAILURE
                 }

@@ -63,8 +63,8 @@ impl Partitions {
         self.lock().settled = true;
     }
 
-    /// Renews the partitions, takes or gives back what the number of live nodes asks for, and wakes the poller when there are others
-    /// than before.
+    /// Renews the partitions, takes or gives back what the number of live nodes asks for, and wakes the poller when there are
+    /// others than before.
     pub(crate) async fn keep(
         &self,
         store: &dyn Store,

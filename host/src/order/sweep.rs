@@ -11,13 +11,13 @@ const EVERY: Duration = Duration::from_secs(60);
 const BLOCKERS: u32 = 20;
 const BEHIND_EACH: u32 = 500;
 
-/// Walks over the events that wait behind others, batch by batch, where order by aggregate is not asked for: the mode may have been
-/// another one before, and nothing may wait for ever.
+/// Walks over the events that wait behind others, batch by batch, where order by aggregate is not asked for: the mode may have
+/// been another one before, and nothing may wait for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
     /// The last blocker of the batch before; 0 between two walks.
     after: u64,
-    /// Whether this walk left any behind: lines that are longer than a batch, or rows that somebody has locked.
+    /// Whether this walk left any behind: queues that are longer than a batch, or rows that somebody has locked.
     left: bool,
     /// When the next walk begins; `None` for the first.
     next: Option<Instant>,

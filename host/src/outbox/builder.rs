@@ -228,8 +228,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
             }
             None => None,
         };
-        // Last of what can fail: from here on everything runs or nothing does. Before anybody learns that this host is there and
-        // writes events for it: a host without these listeners must know that somebody has them.
+        // Last of what can fail: from here on everything runs or nothing does. Before anybody learns that this host is there
+        // and writes events for it: a host without these listeners must know that somebody has them.
         if self.mode != Mode::WriterOnly
             && let Err(error) = routes::note(&*store, &listeners).await
         {
@@ -246,7 +246,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let (order, partitions) = match self.mode {
             Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Partitions::single()))),
             Mode::OrderedByAggregate => {
-                let order = Order::new(self.order, self.dispatcher.line_limits());
+                let order = Order::new(self.order, self.dispatcher.key_queue_limits());
                 (Some(Arc::new(order)), Some(Arc::new(Partitions::of_aggregates())))
             }
             Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => (None, None),
@@ -284,7 +284,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             let keeping = purge.clone().keep(parts.owner.clone(), stop.clone());
             (purge, tokio::spawn(health.clone().watched("purge", keeping)))
         });
-        // In one line of all events nothing waits behind others in the table.
+        // In one queue of all events nothing waits behind others in the table.
         let learner = order.filter(|order| !order.is_one_for_all()).zip(partitions.clone()).map(|(order, partitions)| {
             let learner = parts.learner(store.clone(), order, partitions, self.dispatcher.lease);
             tokio::spawn(health.clone().watched("learner", learner.run(stop.clone())))
@@ -296,7 +296,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let routes = dispatches.then(|| health.spawn("route keeper", keeping()));
         let mut notifiers = vec![health.spawn("notifier", parts.notifier.clone().run(store.clone(), stop.clone()))];
         let listening = || notifier::listen(store.clone(), parts.wake.clone(), stop.clone());
-        notifiers.extend(dispatches.then(|| health.spawn("listener for notifiers", listening())));
+        notifiers.extend(dispatches.then(|| health.spawn("notification receiver", listening())));
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         Ok(Outbox {
             store,

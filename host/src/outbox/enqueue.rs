@@ -9,20 +9,21 @@ use crate::queue::{Delivery, Via};
 use crate::store::{Claimed, Due, SharedStore};
 
 impl<S: SharedStore> Outbox<S> {
-    /// How many more events would find room in the queues: hot, cold. Room that is kept for events of open transactions counts as
-    /// taken. 0 while the outbox stops. Source: specification 9.
+    /// How many more events would find room in the queues: hot, cold. Room that is kept for events of open transactions counts
+    /// as taken. 0 while the outbox stops. Source: specification 9.
     #[must_use]
     pub fn queue_room(&self) -> (usize, usize) {
         (self.queue.hot_room(), self.queue.cold_room().0)
     }
 
     /// Puts an event into the hot queue that was claimed with [`Store::claim`](crate::Store::claim) for this outbox's
-    /// [`owner`](Self::owner), by a claim that began before `lease_end` minus its lease. From then on it is delivered, its claim
-    /// kept and its outcome stored as for any other.
+    /// [`owner`](Self::owner), by a claim that began before `lease_end` minus its lease. From then on it is delivered, its
+    /// claim kept and its outcome stored as for any other.
     ///
-    /// `None` when it was taken. Otherwise it is handed back, and stays the caller's to settle: the queue is full, or the outbox
-    /// stops; the event cannot be read, or is not due; nobody is known to answer its route; it is in this process's hands already; hosts were gone while they held it,
-    /// so that it must be delivered alone; or the mode delivers in order, which events of somebody else's choosing would break.
+    /// `None` when it was taken. Otherwise it is handed back, and stays the caller's to settle: the queue is full, or the
+    /// outbox stops; the event cannot be read, or is not due; nobody is known to answer its route; it is in this process's
+    /// hands already; hosts were gone while they held it, so that it must be delivered alone; or the mode delivers in order,
+    /// which events of somebody else's choosing would break.
     pub fn enqueue_hot(&self, claimed: Claimed, lease_end: Instant) -> Option<Claimed> {
         self.enqueue(Via::Hot, claimed, lease_end)
     }

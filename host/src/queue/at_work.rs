@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::{MutexGuard, Notify};
 use tokio::time::Instant;
 
-/// How many workers are with a listener just now. One of them may ask to be there alone: then the others wait for it, and it waits
-/// for those that are there already.
+/// How many workers are with a listener just now. One of them may ask to be there alone: then the others wait for it, and it
+/// waits for those that are there already.
 #[derive(Debug, Default)]
 pub(crate) struct AtWork {
     /// How many, and [`ALONE`] while one is alone or waits to be.
@@ -59,9 +59,9 @@ impl AtWork {
         }
     }
 
-    /// Goes to a listener alone, once those are back that are there already; others wait meanwhile, `longest` at the most, and have
-    /// as long for themselves before, when they waited for the last one. `None` when they are not back within `patience`, or at
-    /// once when the last one should have been back long ago.
+    /// Goes to a listener alone, once those are back that are there already; others wait meanwhile, `longest` at the most, and
+    /// have as long for themselves before, when they waited for the last one. `None` when they are not back within `patience`,
+    /// or at once when the last one should have been back long ago.
     pub(crate) async fn enter_alone(&self, patience: Duration, longest: Duration) -> Option<Work<'_>> {
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,

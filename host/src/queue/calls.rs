@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::{Delivery, Queue, QueueLimits, Via};
 
-/// A calls_queue whose first event has waited for so long is a slow one: its events take no room from others any more.
+/// A call queue whose first event has waited for so long is a slow one: its events take no room from others any more.
 const SLOW: Duration = Duration::from_secs(1);
 /// The longest that an event goes back to the table for, so that a listener that is quick again does not wait for its events.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Says that an event may be with its listener now. The next event of the calls_queue gets the place when this is dropped.
+/// Says that an event may be with its listener now. The next event of the call queue gets the place when this is dropped.
 #[derive(Debug)]
 pub struct CallPlace {
     queue: Weak<Queue>,
@@ -38,7 +38,7 @@ pub(crate) enum Admitted {
     Full(Delivery, Duration),
 }
 
-/// The places of all listeners whose number of calls at once is bounded.
+/// The call queues of all listeners whose number of calls at once is bounded.
 #[derive(Debug, Default)]
 pub(super) struct CallQueues {
     queues: HashMap<Arc<str>, CallQueue, foldhash::fast::RandomState>,
@@ -79,21 +79,21 @@ impl Queue {
         delivery.place = None;
         let mut sides = self.lock();
         let now = Instant::now();
-        let CallQueues { queues, ready } = &mut sides.places;
-        let calls_queue = queues.entry(name.clone()).or_insert_with(|| CallQueue::new(now));
-        calls_queue.calls = calls;
-        if calls_queue.taken < calls && calls_queue.is_empty() {
-            calls_queue.taken += 1;
+        let CallQueues { queues, ready } = &mut sides.call_queues;
+        let call_queue = queues.entry(name.clone()).or_insert_with(|| CallQueue::new(now));
+        call_queue.calls = calls;
+        if call_queue.taken < calls && call_queue.is_empty() {
+            call_queue.taken += 1;
             delivery.place = Some(CallPlace { queue: Arc::downgrade(self), name: name.clone(), since: now });
             return Admitted::Starts(delivery);
         }
-        if calls_queue.is_full(delivery.via, self.limits) && calls_queue.is_slow(now) {
-            let after = calls_queue.put_off(now);
+        if call_queue.is_full(delivery.via, self.limits) && call_queue.is_slow(now) {
+            let after = call_queue.put_off(now);
             return Admitted::Full(delivery, after);
         }
-        calls_queue.push(now, delivery);
+        call_queue.push(now, delivery);
         // There may be more places than there were.
-        let wakes = calls_queue.hand_over(ready, name, &Arc::downgrade(self), now) && sides.waiting > 0;
+        let wakes = call_queue.hand_over(ready, name, &Arc::downgrade(self), now) && sides.waiting > 0;
         drop(sides);
         if wakes {
             self.filled.notify_one();
@@ -105,12 +105,12 @@ impl Queue {
     fn leave(&self, place: &CallPlace) {
         let mut sides = self.lock();
         let now = Instant::now();
-        let CallQueues { queues, ready } = &mut sides.places;
-        let Some(calls_queue) = queues.get_mut(&place.name) else { return };
-        calls_queue.taken -= 1;
-        calls_queue.mean = (calls_queue.mean * 7 + now.saturating_duration_since(place.since)) / 8;
-        calls_queue.left_at = now;
-        let handed_over = calls_queue.hand_over(ready, &place.name, &place.queue, now);
+        let CallQueues { queues, ready } = &mut sides.call_queues;
+        let Some(call_queue) = queues.get_mut(&place.name) else { return };
+        call_queue.taken -= 1;
+        call_queue.mean = (call_queue.mean * 7 + now.saturating_duration_since(place.since)) / 8;
+        call_queue.left_at = now;
+        let handed_over = call_queue.hand_over(ready, &place.name, &place.queue, now);
         let wakes = handed_over && sides.waiting > 0;
         drop(sides);
         if wakes {
@@ -123,15 +123,14 @@ impl Queue {
 }
 
 impl CallQueues {
-    /// How much of the room for events that come this way is used up here, by number and by bytes. Queues have room of their own, as
+    /// How much of the room for these events is used up here, by number and by bytes. Each call queue has room of its own, as
     /// much as the queue has; slow ones use no more, so that others still get in.
     pub(super) fn charged(&self, via: Via, limits: QueueLimits) -> (usize, usize) {
         if self.queues.is_empty() {
             return (0, 0);
         }
         let now = Instant::now();
-        let queues =
-            self.queues.values().filter(|calls_queue| !calls_queue.is_slow(now)).map(|calls_queue| calls_queue.side(via));
+        let queues = self.queues.values().filter(|call_queue| !call_queue.is_slow(now)).map(|call_queue| call_queue.side(via));
         let (count, bytes) = queues.fold((0, 0), |(count, bytes), side| (count + side.deliveries.len(), bytes + side.bytes));
         (count.saturating_sub(limits.count(via)), bytes.saturating_sub(limits.bytes.as_usize()))
     }
@@ -139,20 +138,20 @@ impl CallQueues {
     /// Whether events go back to the table, since too many wait for a slow listener.
     pub(super) fn sends_back(&self, limits: QueueLimits) -> bool {
         let now = Instant::now();
-        self.queues.values().any(|calls_queue| calls_queue.is_full(Via::Cold, limits) && calls_queue.is_slow(now))
+        self.queues.values().any(|call_queue| call_queue.is_full(Via::Cold, limits) && call_queue.is_slow(now))
     }
 
     /// How many events wait or are ready.
     pub(super) fn depth(&self, via: Via) -> usize {
-        let waiting: usize = self.queues.values().map(|calls_queue| calls_queue.side(via).deliveries.len()).sum();
+        let waiting: usize = self.queues.values().map(|call_queue| call_queue.side(via).deliveries.len()).sum();
         waiting + self.ready.iter().filter(|delivery| delivery.via == via).count()
     }
 
     /// Takes out everything that waits or is ready.
     pub(super) fn drain(&mut self) -> Vec<Delivery> {
         let mut drained: Vec<Delivery> = self.ready.drain(..).collect();
-        for calls_queue in self.queues.values_mut() {
-            drained.extend(std::iter::from_fn(|| calls_queue.pop()));
+        for call_queue in self.queues.values_mut() {
+            drained.extend(std::iter::from_fn(|| call_queue.pop()));
         }
         drained
     }
@@ -346,27 +345,27 @@ mod tests {
     fn a_slow_line_takes_no_more_than_its_own_room_and_leaves_that_of_the_queue() {
         let (limits, in_flight) = (QueueLimits { hot: 2, cold: 2, ..QueueLimits::default() }, Arc::default());
         let start = Instant::now();
-        let mut calls_queue = CallQueue::new(start);
-        (1..=3).for_each(|sequence| calls_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
-        assert!(calls_queue.is_full(Via::Cold, limits) && !calls_queue.is_full(Via::Hot, limits));
-        assert!(!calls_queue.is_slow(start + SLOW / 2), "nobody has waited for long");
-        assert!(calls_queue.is_slow(start + SLOW));
+        let mut call_queue = CallQueue::new(start);
+        (1..=3).for_each(|sequence| call_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
+        assert!(call_queue.is_full(Via::Cold, limits) && !call_queue.is_full(Via::Hot, limits));
+        assert!(!call_queue.is_slow(start + SLOW / 2), "nobody has waited for long");
+        assert!(call_queue.is_slow(start + SLOW));
     }
 
     #[test]
     fn events_that_go_back_come_again_when_their_turns_may_have_come() {
         let in_flight = Arc::default();
         let start = Instant::now();
-        let mut calls_queue = CallQueue::new(start);
-        (1..=10).for_each(|sequence| calls_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
-        (calls_queue.calls, calls_queue.mean) = (2, Duration::from_secs(4));
-        let seconds = |calls_queue: &mut CallQueue| calls_queue.put_off(start).as_secs();
+        let mut call_queue = CallQueue::new(start);
+        (1..=10).for_each(|sequence| call_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
+        (call_queue.calls, call_queue.mean) = (2, Duration::from_secs(4));
+        let seconds = |call_queue: &mut CallQueue| call_queue.put_off(start).as_secs();
         assert_eq!(
-            [seconds(&mut calls_queue), seconds(&mut calls_queue), seconds(&mut calls_queue)],
+            [seconds(&mut call_queue), seconds(&mut call_queue), seconds(&mut call_queue)],
             [23, 25, 27],
             "ten turns of 2 s, and one more each"
         );
-        (0..100).for_each(|_| assert!(seconds(&mut calls_queue) <= 61));
-        assert_eq!(seconds(&mut calls_queue), 61, "and never much later than in a minute");
+        (0..100).for_each(|_| assert!(seconds(&mut call_queue) <= 61));
+        assert_eq!(seconds(&mut call_queue), 61, "and never much later than in a minute");
     }
 }

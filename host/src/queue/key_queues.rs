@@ -77,8 +77,8 @@ impl KeyQueues {
         (self.limits.events / self.share()).max(1)
     }
 
-    /// A queue may have one part in so many of the room that is left. However many aggregates are slow, together they leave room
-    /// for others: with one queue for each worker, two thirds of it.
+    /// A queue may have one part in so many of the room that is left. However many aggregates are slow, together they leave
+    /// room for others: with one queue for each worker, two thirds of it.
     fn share(&self) -> usize {
         self.limits.workers.saturating_mul(2).max(1)
     }
@@ -410,7 +410,7 @@ mod tests {
     fn however_many_lines_are_long_they_leave_room_for_others() {
         let hands = Hands::new();
         let waiting: Vec<usize> = (0..4).map(|slow| fill(&hands, &slow.to_string(), 10_000 * slow + 1)).collect();
-        assert!(waiting.iter().sum::<usize>() < 400 && waiting.iter().all(|queue| *queue > 60), "{waiting:?}");
+        assert!(waiting.iter().sum::<usize>() < 400 && waiting.iter().all(|count| *count > 60), "{waiting:?}");
         for slow in 4..100 {
             fill(&hands, &slow.to_string(), 10_000 * slow + 1);
         }

@@ -72,7 +72,7 @@ struct Sides {
     closed: bool,
     waiting: usize,
     /// Events that wait for a place with their listener, or have been given one.
-    places: CallQueues,
+    call_queues: CallQueues,
     /// Whether the last event taken was one that had been given a place.
     placed: bool,
 }
@@ -218,7 +218,7 @@ impl Queue {
 
     /// Whether too many events wait for a slow listener, so that further ones go back to the table.
     pub(crate) fn sends_back(&self) -> bool {
-        self.lock().places.sends_back(self.limits)
+        self.lock().call_queues.sends_back(self.limits)
     }
 
     /// Waits until at least half of the cold side is free, by number and by bytes, or the queue is closed.
@@ -243,8 +243,8 @@ impl Queue {
     #[must_use]
     pub fn depth(&self) -> (usize, usize) {
         let sides = self.lock();
-        let places = &sides.places;
-        (sides.hot.deliveries.len() + places.depth(Via::Hot), sides.cold.deliveries.len() + places.depth(Via::Cold))
+        let call_queues = &sides.call_queues;
+        (sides.hot.deliveries.len() + call_queues.depth(Via::Hot), sides.cold.deliveries.len() + call_queues.depth(Via::Cold))
     }
 
     /// Takes no more events; those queued can still be taken.
@@ -257,7 +257,7 @@ impl Queue {
     /// Takes everything that is still queued or waits for its listener.
     #[must_use]
     pub fn drain(&self) -> Vec<Delivery> {
-        let mut drained = self.lock().places.drain();
+        let mut drained = self.lock().call_queues.drain();
         drained.extend(std::iter::from_fn(|| self.try_take()));
         drained
     }
@@ -269,7 +269,7 @@ impl Queue {
 
 impl Sides {
     fn is_empty(&self) -> bool {
-        self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty() && self.places.ready.is_empty()
+        self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty() && self.call_queues.ready.is_empty()
     }
 
     /// How much of the room for events that come this way is used up, by number and by bytes.
@@ -278,17 +278,17 @@ impl Sides {
             Via::Hot => &self.hot,
             Via::Cold => &self.cold,
         };
-        let (count, bytes) = self.places.charged(via, limits);
+        let (count, bytes) = self.call_queues.charged(via, limits);
         (side.deliveries.len() + side.reserved + count, side.bytes + side.reserved_bytes + bytes)
     }
 
     /// Events that waited for a place take turns with the others: busy listeners leave workers to the rest.
     fn take(&mut self) -> Option<Delivery> {
-        self.placed = !self.placed && !self.places.ready.is_empty();
+        self.placed = !self.placed && !self.call_queues.ready.is_empty();
         if self.placed {
-            return self.places.ready.pop_front();
+            return self.call_queues.ready.pop_front();
         }
-        self.take_queued().or_else(|| self.places.ready.pop_front())
+        self.take_queued().or_else(|| self.call_queues.ready.pop_front())
     }
 
     fn take_queued(&mut self) -> Option<Delivery> {

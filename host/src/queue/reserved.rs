@@ -44,7 +44,7 @@ impl Queue {
         let (mut events, mut reserved_bytes) = (0, 0);
         let mut sides = self.lock();
         if !sides.closed {
-            let (charged, charged_bytes) = sides.places.charged(Via::Hot, self.limits);
+            let (charged, charged_bytes) = sides.call_queues.charged(Via::Hot, self.limits);
             let most = self.limits.hot.saturating_sub(charged);
             let most_bytes = self.limits.bytes.as_usize().saturating_sub(charged_bytes);
             for bytes in sizes {
@@ -59,7 +59,8 @@ impl Queue {
         Reserved { queue: Some(self.clone()), events, bytes: reserved_bytes }
     }
 
-    /// Keeps room for an event that was in the queue and comes again, whether there is any or not: fewer others get in meanwhile.
+    /// Keeps room for an event that was in the queue and comes again, whether there is any or not: fewer others get in
+    /// meanwhile.
     pub(crate) fn reserve_again(self: &Arc<Self>, bytes: usize) -> Reserved {
         self.lock().hot.reserve(bytes);
         Reserved { queue: Some(self.clone()), events: 1, bytes }

@@ -1,8 +1,8 @@
 //! Gives back the claims that rows were inserted with, where no hot copy uses them.
 //!
-//! Whether the transaction of such a row was committed, nobody told us: it may be open still. So these claims do not go with the
-//! outcomes, which would wait for that transaction, or be taken for outcomes that somebody else's claim fenced off. They are
-//! given back where the row can be seen, again and again, until it is seen or the claim has ended.
+//! Whether the transaction of such a row was committed, nobody told us: it may be open still. So these claims do not go with
+//! the outcomes, which would wait for that transaction, or be taken for outcomes that somebody else's claim fenced off. They
+//! are given back where the row can be seen, again and again, until it is seen or the claim has ended.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(crate) struct Unused {
     pub(crate) ids: Vec<EventId>,
     /// When the claims have ended: then anybody may take the rows.
     pub(crate) until: Instant,
-    /// The room that was held for them in the hot queue. It bounds how many claims may wait here.
+    /// The room that was kept for them in the hot queue. It bounds how many claims may wait here.
     pub(crate) _room: Reserved,
 }
 
@@ -63,7 +63,7 @@ impl Settler {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::warn!(error = %crate::chain::chain(&error), "claims could not be given back; trying again until they end");
+                        tracing::warn!(error = %crate::chain(&error), "claims could not be given back; trying again until they end");
                     }
                 }
             }

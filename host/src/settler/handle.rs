@@ -55,9 +55,9 @@ impl SettlerHandle {
             {
                 unsent.0.lost();
             }
-        } else if let Some(completions) = Completion::of(delivery, settlement) {
+        } else if let Some(completion) = Completion::of(delivery, settlement) {
             // Fails only when the settler is gone; then the claim ends with its lease.
-            let _ = self.completions.send(completions).await;
+            let _ = self.completions.send(completion).await;
         }
     }
 

@@ -1,7 +1,7 @@
 //! Writes outcomes in batches: one statement for each event is thirty times slower.
 //!
 //! A batch goes out when it is full, when nobody is with a listener any more, or a moment after its first outcome. The marks
-//! of its events are let go after the commit. When the database fails, the outcome is held and tried again: the listener has
+//! of its events are let go after the commit. When the database fails, the outcome is kept and tried again: the listener has
 //! done its work, and must not do it twice for our own error.
 
 mod completion;
@@ -119,8 +119,8 @@ impl Settler {
         }
     }
 
-    /// Writes the outcomes of events whose rows somebody else has locked, when he lets them go. Nobody can claim them before, so
-    /// there is no hurry, and no end while the host runs.
+    /// Writes the outcomes of events whose rows somebody else has locked, when he lets them go. Nobody can claim them before,
+    /// so there is no hurry, and no end while the host runs.
     async fn write_locked(&self, mut apart: mpsc::UnboundedReceiver<Completion>) {
         let mut batch = Batch::with_capacity(self.batch_size);
         let mut waiting = Vec::new();
@@ -150,7 +150,7 @@ impl Settler {
         Ok(locked.into_iter().collect())
     }
 
-    /// Stores outcomes, and what follows from them for the lines of their events. Returns those that wait for locked rows.
+    /// Stores outcomes, and what follows from them for the key queues of their events. Returns those that wait for locked rows.
     async fn store_all(&self, completions: &mut Vec<Completion>, batch: &mut Batch) -> Vec<Completion> {
         let mut apart = Vec::new();
         while !completions.is_empty() {
@@ -190,7 +190,7 @@ impl Settler {
         }
     }
 
-    /// Lets the next of the line start, or sets all who wait aside.
+    /// Lets the next event of the key queue start, or sets aside all that wait.
     fn end_turn(&self, turn: Turn, settlement: Option<&Settlement>, batch: &mut Vec<Completion>) {
         let Some(order) = &self.order else { return };
         let next = order.end(turn, settlement);
@@ -218,8 +218,9 @@ impl Settler {
         }
     }
 
-    /// Writes until it is written, or until patience ends and somebody else delivers: `None` when it was given up, else how many
-    /// outcomes were fenced off. Outcomes that wait for locked rows are moved to `apart`: they must not hold up the others.
+    /// Writes until it is written, or until patience ends and somebody else delivers: `None` when it was given up, else how
+    /// many outcomes were fenced off. Outcomes that wait for locked rows are moved to `apart`: they must not hold up the
+    /// others.
     async fn write(&self, batch: &mut Batch, apart: &mut Vec<Completion>) -> Option<u64> {
         // A database that let a whole stop pass is not waited for again for every batch.
         if self.gave_up.load(Ordering::Relaxed) {
@@ -250,7 +251,7 @@ impl Settler {
                     }
                     // Said once, by the first batch that fails and the last that gets through.
                     if !std::mem::replace(&mut failed, true) && self.failing.fetch_add(1, Ordering::Relaxed) == 0 {
-                        tracing::error!(events = batch.settled.len(), error = %crate::chain::chain(&error), "outcomes could not be stored; trying again");
+                        tracing::error!(events = batch.settled.len(), error = %crate::chain(&error), "outcomes could not be stored; trying again");
                     }
                 }
             }

@@ -41,9 +41,9 @@ pub struct Claimed {
     pub due: Due,
     /// How long after the claim it expires, by the database's clock; `None` for never.
     pub expires_in: Option<Duration>,
-    /// The `seq` of an earlier event of its line that it waits for, as they stood before the claim: the last one, this batch's
-    /// included. Where others than the owner hold any, a store may name one of those instead. `None` when it is the first of its
-    /// line, stands in none, or was not claimed by [`ClaimRequest::order`].
+    /// The `seq` of an earlier event of its queue that it waits for, as they stood before the claim: the last one, this batch's
+    /// included. Where others than the owner hold any, a store may name one of those instead. `None` when it is the first of
+    /// its queue, stands in none, or was not claimed by [`ClaimRequest::order`].
     pub behind: Option<u64>,
 }
 
@@ -87,14 +87,14 @@ pub struct Renewed {
 /// Claims that keep an order.
 #[derive(Clone, Debug)]
 pub enum ClaimOrder {
-    /// A line for each aggregate: any due event, those that have been due longest first.
+    /// A queue for each aggregate: any due event, those that have been due longest first.
     ByAggregate {
         /// Only events of these partitions, and of these only partitions that the owner holds by the database's clock.
         partitions: Vec<u16>,
         /// Which earlier events of its aggregate are looked for.
         waits_for: WaitsFor,
     },
-    /// One line of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come,
+    /// One queue of all events, in the order of their `seq`: the first that are NEW or RETRY and whose `available_at` has come,
     /// up to one that cannot be claimed (another owner holds it, it was deferred, it is parked). Nothing unless the owner holds
     /// partition 0 by the database's clock.
     OneForAll {
@@ -124,7 +124,7 @@ pub struct Unblocked {
 }
 
 /// Which earlier events of its aggregate an event waits for. One whose `available_at` is still to come is never waited for: it
-/// joins the line when its time comes. Events without an aggregate id wait for none.
+/// joins the queue when its time comes. Events without an aggregate id wait for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
     /// Every one that is NEW or RETRY, or DEAD and blocks.

@@ -64,7 +64,8 @@ pub struct Expectations {
 /// How the database would run one statement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
-    /// Which statement: `claim`, `claim in line`, `place in line`, `held in line`, `heads of lines`, `settle`, `renew`, `purge`, `dead`, `unpark`, `next due`, `unblock`.
+    /// Which statement: `claim`, `claim in order`, `claim the front`, `place in queue`, `place in a long queue`, `heads of
+    /// queues`, `settle`, `renew`, `purge`, `dead`, `unpark`, `next due`, `unblock`.
     pub statement: &'static str,
     /// The index that it lives on.
     pub index: String,

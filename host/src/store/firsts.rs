@@ -56,7 +56,7 @@ impl Firsts {
         this
     }
 
-    /// Leaves out those who wait for somebody still: events with the heads of their lines.
+    /// Leaves out those who wait for somebody still: events with the heads of their queues.
     fn leave_out(&mut self, heads: &[(u64, u64)]) {
         let wait: HashSet<u64> = heads.iter().map(|(event, _)| *event).collect();
         self.waiting.retain(|(_, first)| !wait.contains(first));

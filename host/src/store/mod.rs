@@ -135,8 +135,8 @@ pub trait Store: Send + Sync + 'static {
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError>;
 
     /// Gives back the claims that the owner inserted these rows with, as if they had not been claimed. Waits for nobody: a row
-    /// that cannot be seen yet, or that somebody else has locked, is left as it is. Returns those that need no second look: given
-    /// back now, or not held by that claim any more.
+    /// that cannot be seen yet, or that somebody else has locked, is left as it is. Returns those that need no second look:
+    /// given back now, or not held by that claim any more.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
@@ -210,8 +210,8 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError>;
 
-    /// Renews for `lease` the partitions that the owner holds, then takes partitions below `of` that nobody holds, or whose lease is over,
-    /// until it holds `most`. Never gives any back. Returns those that it holds, in order.
+    /// Renews for `lease` the partitions that the owner holds, then takes partitions below `of` that nobody holds, or whose
+    /// lease is over, until it holds `most`. Never gives any back. Returns those that it holds, in order.
     ///
     /// # Errors
     /// The database's own. A repeat is safe.
@@ -223,14 +223,14 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own. A repeat is safe.
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError>;
 
-    /// The heads of the lines that these events stand in: for each that waits for earlier events of its aggregate, its `seq` and
-    /// that of the first of them. Events whose way is free are left out.
+    /// The heads of the queues that these events stand in: for each that waits for earlier events of its aggregate, its `seq`
+    /// and that of the first of them. Events whose way is free are left out.
     ///
     /// # Errors
     /// The database's own.
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError>;
 
-    /// The events that others of these partitions wait behind (see [`Settlement::Behind`](super::Settlement::Behind)), in order of
+    /// The events that others of these partitions wait behind (see [`Settlement::Behind`]), in order of
     /// their `seq`: those after the `seq` `after`, at most `limit`.
     ///
     /// # Errors
@@ -244,7 +244,7 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own. A repeat is safe.
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError>;
 
-    /// The aggregates whose events wait behind one that is not resolved, longest line first, at most `limit`.
+    /// The aggregates whose events wait behind one that is not resolved, longest queue first, at most `limit`.
     ///
     /// # Errors
     /// The database's own.
@@ -302,8 +302,8 @@ pub trait Store: Send + Sync + 'static {
     async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
 
     /// Lets events that wait for another attempt be due now: those that failed, and those whose listener asked for later; only
-    /// those that failed no more than `max_attempts` times (`None`: any number). Oldest first, at most `limit`. Returns how many.
-    /// Noted as by [`replay`](Self::replay).
+    /// those that failed no more than `max_attempts` times (`None`: any number). Oldest first, at most `limit`. Returns how
+    /// many. Noted as by [`replay`](Self::replay).
     ///
     /// # Errors
     /// The database's own.
@@ -352,15 +352,16 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError>;
 
-    /// Deletes rows that have been due for at least `older_than` and that no host ever took, those that were due first at first,
-    /// at most `limit`; none while any node is alive, which is going to deliver them. `first` and `last` of the answer are the times when they were due.
+    /// Deletes rows that have been due for at least `older_than` and that no host ever took, those that were due first at
+    /// first, at most `limit`; none while any node is alive, which is going to deliver them. `first` and `last` of the answer
+    /// are the times when they were due.
     ///
     /// # Errors
     /// The database's own.
     async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError>;
 
-    /// Looks at the server, its settings, the schema and the connection, for `outbox doctor`. One finding for each thing that was
-    /// looked at, good ones included.
+    /// Looks at the server, its settings, the schema and the connection, for `outbox doctor`. One finding for each thing that
+    /// was looked at, good ones included.
     ///
     /// # Errors
     /// When the database cannot even be asked; what can be looked at alone becomes a finding instead.

@@ -1,4 +1,4 @@
-//! What the table knows of routes and of lines.
+//! What the table knows of routes and of blocked aggregates.
 
 use serde::Serialize;
 
@@ -38,7 +38,7 @@ pub struct BlockedKey {
     pub aggregate_id: String,
     /// The `seq` of the event that they wait behind.
     pub seq: u64,
-    /// Its id; `None` when it is gone already, and the line about to move.
+    /// Its id; `None` when it is gone already, and the others about to go on.
     pub event_id: Option<EventId>,
     /// Its type.
     pub event_type: Option<String>,

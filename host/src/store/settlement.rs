@@ -41,7 +41,7 @@ pub enum Settlement {
     /// Never started: an earlier event of its aggregate is not resolved. Given back as if it had not been claimed, and not due
     /// until [`Store::unblock`](super::Store::unblock) finds that event out of the way.
     Behind {
-        /// The `seq` of the first of its line.
+        /// The `seq` of the event that it waits behind.
         sequence: u64,
     },
     /// Never started: given back as if it had not been claimed.

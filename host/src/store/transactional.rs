@@ -35,7 +35,8 @@ pub trait TransactionalStore: Store {
     /// Which of these events are in the table, as the transaction on the connection sees it.
     ///
     /// # Errors
-    /// The database's own; PostgreSQL's when it has ended the transaction, though the driver would report its commit as a success.
+    /// The database's own; PostgreSQL's when it has ended the transaction, though the driver would report its commit as a
+    /// success.
     fn find(
         &self,
         connection: &mut Self::Connection,

@@ -14,7 +14,7 @@ use crate::listener::{Cause, Failure};
 const MAX_FRAMES: usize = 5;
 const MAX_ERROR_BYTES: usize = 1_024;
 
-/// How a call ended that did not answer.
+/// Why a call did not answer.
 pub(super) enum CallError {
     /// It never began: all slots of the pool are taken.
     NoSlot,

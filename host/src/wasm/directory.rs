@@ -80,8 +80,8 @@ impl Pair {
     }
 }
 
-/// Looks at these pairs of files, and waits a moment if somebody wrote to one just now: what a pair was is compared with what it
-/// is once it has been read. Blocks.
+/// Looks at these pairs of files, and waits a moment if somebody wrote to one just now: what a pair was is compared with what
+/// it is once it has been read. Blocks.
 pub(super) fn settle(found: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Pair> {
     let pairs: BTreeMap<String, Pair> = found.iter().map(|(name, file)| (name.clone(), Pair::of(file))).collect();
     if !pairs.values().all(Pair::is_quiet) {
@@ -93,7 +93,7 @@ pub(super) fn settle(found: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Pair
 /// A manifest, where it stands, and the text it came from, which tells whether it changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ManifestFile {
-    pub(super) place: Origin,
+    pub(super) origin: Origin,
     pub(super) text: String,
     pub(super) manifest: Result<Manifest, String>,
 }
@@ -101,12 +101,12 @@ pub(super) struct ManifestFile {
 impl ManifestFile {
     /// A manifest of the host's own configuration.
     pub(super) fn by_host(manifest: Manifest) -> Self {
-        Self { place: Origin::Host, text: String::new(), manifest: Ok(manifest) }
+        Self { origin: Origin::Host, text: String::new(), manifest: Ok(manifest) }
     }
 
     /// Where it stands, for people.
     pub(super) fn stands(&self, file: &Path) -> String {
-        match self.place {
+        match self.origin {
             Origin::Host => format!("[plugins.{}]", file.file_stem().unwrap_or_default().display()),
             Origin::Beside => file.with_extension("toml").display().to_string(),
         }
@@ -118,7 +118,7 @@ impl ManifestFile {
     }
 
     fn beside(text: String, manifest: Result<Manifest, String>) -> Self {
-        Self { place: Origin::Beside, text, manifest }
+        Self { origin: Origin::Beside, text, manifest }
     }
 }
 
@@ -135,7 +135,7 @@ pub(super) fn read(
         None => manifest_beside(dir, file)?,
     };
     let now = Pair::of(file);
-    if now.component != settled.component || (written.place == Origin::Beside && now.manifest != settled.manifest) {
+    if now.component != settled.component || (written.origin == Origin::Beside && now.manifest != settled.manifest) {
         return Err(LoadError::Changing { file: file.to_owned() });
     }
     Ok((bytes, written))

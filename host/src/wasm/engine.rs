@@ -18,8 +18,8 @@ use super::probe::slots_come_back_clean;
 
 /// Guests that compute are made to give way this often. Half of it costs an idle host half a percent of a core.
 const TICK: Duration = Duration::from_millis(10);
-/// How many tables and memories are given back to the kernel together. Few: until then, a guest that is gone keeps its memory, and
-/// each core has a batch of its own.
+/// How many tables and memories are given back to the kernel together. Few: until then, a guest that is gone keeps its memory,
+/// and each core has a batch of its own.
 const DECOMMIT_BATCH: usize = 4;
 /// The most elements of one table; a JavaScript guest has 7,689.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;

@@ -50,9 +50,9 @@ pub(super) struct Loader {
 impl Loader {
     /// Makes a plugin of these bytes. Nothing that runs is touched.
     pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, written: ManifestFile) -> Result<Loaded, LoadError> {
-        let place = written.place;
+        let origin = written.origin;
         let manifest = accepted(name, &bytes, &written)?;
-        let config = self.config(name, place, &manifest)?;
+        let config = self.config(name, origin, &manifest)?;
         let started = Instant::now();
         let (component, was_compiled) = self.compile(bytes.clone()).await?;
         let compile = started.elapsed();
@@ -86,8 +86,8 @@ impl Loader {
         self.cache.as_ref().is_some_and(|cache| cache.has(&self.engine.wasm, digest))
     }
 
-    fn config(&self, name: &str, place: Origin, manifest: &Manifest) -> Result<BTreeMap<String, String>, LoadError> {
-        let resolve = |(key, value): (&String, &String)| match self.references.text(name, place, value) {
+    fn config(&self, name: &str, origin: Origin, manifest: &Manifest) -> Result<BTreeMap<String, String>, LoadError> {
+        let resolve = |(key, value): (&String, &String)| match self.references.text(name, origin, value) {
             Ok(value) => Ok((key.clone(), value)),
             Err(reason) => Err(LoadError::Config { plugin: name.to_owned(), key: key.clone(), reason }),
         };

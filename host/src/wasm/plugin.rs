@@ -18,7 +18,8 @@ use crate::listener::{Concurrency, Registration};
 /// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
 const DEADLINE_SLACK: Duration = Duration::from_secs(1);
 
-/// A store with one instance in it. Dropped after anything but a clean end: an instance that was cut off cannot be entered again.
+/// A store with one instance in it. Dropped after anything but a clean end: an instance that was cut off cannot be entered
+/// again.
 pub(super) struct Instance {
     pub(super) store: Store<State>,
     pub(super) guest: Guest,

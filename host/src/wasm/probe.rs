@@ -1,13 +1,14 @@
 //! Tries whether the pool gives a slot back clean: one guest dirties its memory and its table, the next one looks.
 //!
-//! Cleaning with the kernel's help trusts what the kernel says of its pages, and kernels differ. What a kernel does only now and
-//! then, such as moving a page just while it is looked at, no trial can find; `machine.rs` rules out what is known of it.
+//! Cleaning with the kernel's help trusts what the kernel says of its pages, and kernels differ. What a kernel does only now
+//! and then, such as moving a page just while it is looked at, no trial can find; `machine.rs` rules out what is known of it.
 
 use std::collections::HashSet;
 
 use wasmtime::{Engine, Instance, Memory, Module, Ref, Store, Table};
 
-/// `(module (memory (export "m") 192) (table (export "t") 20000 funcref) (func (export "f")) (data (i32.const 65536) "outbox"))`
+/// `(module (memory (export "m") 192) (table (export "t") 20000 funcref) (func (export "f")) (data (i32.const 65536)
+/// "outbox"))`
 const GUEST: &[u8] = b"\0asm\x01\0\0\0\
     \x01\x04\x01\x60\0\0\
     \x03\x02\x01\0\

@@ -73,7 +73,7 @@ pub(super) struct References {
 
 impl References {
     /// The text of a plugin's manifest with every reference replaced.
-    pub(super) fn text(&self, plugin: &str, place: Origin, text: &str) -> Result<String, String> {
+    pub(super) fn text(&self, plugin: &str, origin: Origin, text: &str) -> Result<String, String> {
         let mut resolved = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find("${") {
@@ -85,17 +85,17 @@ impl References {
                 Some(("file", path)) => (Source::File, path),
                 _ => return Err(format!("`${{{}}}` is not a reference; write ${{env:NAME}} or ${{file:PATH}}", &inner[..end])),
             };
-            resolved.push_str(&self.find(plugin, place, source, name)?);
+            resolved.push_str(&self.find(plugin, origin, source, name)?);
             rest = &inner[end + 1..];
         }
         resolved.push_str(rest);
         Ok(resolved)
     }
 
-    fn find(&self, plugin: &str, place: Origin, source: Source, name: &str) -> Result<String, String> {
+    fn find(&self, plugin: &str, origin: Origin, source: Source, name: &str) -> Result<String, String> {
         let find = |name: &str| (self.resolve.0)(source, name);
         let elsewhere = format!("or write the manifest into [plugins.{plugin}] of the host's own configuration");
-        match (place, source) {
+        match (origin, source) {
             (Origin::Host, _) => find(name),
             (Origin::Beside, Source::Env) if name.starts_with(VARIABLES) => find(name),
             (Origin::Beside, Source::Env) => Err(format!(

@@ -1,8 +1,8 @@
 //! The plugins directory and the registry, kept alike: what is new loads, what changed is swapped, what is gone is unloaded.
 //!
 //! One scan is one turn of the crank; the watcher (`watch.rs`) and the clock only decide when it turns. A scan loads everything
-//! first and then changes the table of routes once, so a route that moves from one plugin to another, or whose plugin is renamed,
-//! keeps its old listener for as long as the new one is compiled.
+//! first and then changes the table of routes once, so a route that moves from one plugin to another, or whose plugin is
+//! renamed, keeps its old listener for as long as the new one is compiled.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ struct State {
 }
 
 /// The files of the directory by plugin name, and what each pair of them looked like.
-type RegistryEntry = BTreeMap<String, (PathBuf, Pair)>;
+type Files = BTreeMap<String, (PathBuf, Pair)>;
 
 impl std::fmt::Debug for Room {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -126,7 +126,7 @@ impl Room {
     }
 
     /// What lies in the directory, once it has settled.
-    async fn look(&self) -> Result<RegistryEntry, String> {
+    async fn look(&self) -> Result<Files, String> {
         let dir = self.dir.clone();
         let looking = tokio::task::spawn_blocking(move || {
             let files = directory::list(&dir)?;
@@ -139,7 +139,7 @@ impl Room {
     }
 
     /// A directory that has lost every plugin at once was more likely unmounted, or is being replaced, than emptied.
-    fn not_emptied(&self, plugins: &BTreeMap<String, Entry>, found: RegistryEntry) -> Result<RegistryEntry, String> {
+    fn not_emptied(&self, plugins: &BTreeMap<String, Entry>, found: Files) -> Result<Files, String> {
         let serving = plugins.values().filter(|entry| entry.serving.is_some()).count();
         if serving == 0 || !found.is_empty() {
             return Ok(found);
@@ -152,7 +152,7 @@ impl Room {
     }
 
     /// Loads what is new. False when a file is being written just now: what seems to be gone may be on its way.
-    async fn load(&self, state: &mut State, found: &RegistryEntry, take: Take) -> bool {
+    async fn load(&self, state: &mut State, found: &Files, take: Take) -> bool {
         let mut complete = true;
         for (name, (file, pair)) in found {
             state.plugins.entry(name.clone()).or_insert_with(|| Entry::new(file));
@@ -211,14 +211,14 @@ impl Room {
     /// Gives every candidate its routes, or none of them, and takes away those of what is gone: one change of the table.
     fn swap(&self, plugins: &mut BTreeMap<String, Entry>, is_gone: impl Fn(&str) -> bool) {
         let refused = self.refused(plugins, &is_gone);
-        let (mut changes, mut warm) = (Vec::new(), BTreeMap::new());
+        let (mut changes, mut new_listeners) = (Vec::new(), BTreeMap::new());
         for (name, entry) in &*plugins {
             if is_gone(name) {
                 changes.extend(entry.serving.as_ref().map(|_| (Owner::from(&**name), Vec::new())));
             } else if let Some(candidate) = entry.candidate.as_ref().filter(|_| !refused.contains_key(name)) {
                 let (listeners, registrations) = candidate.plugin.registrations();
                 changes.push((Owner::from(&**name), registrations));
-                warm.insert(name.clone(), listeners);
+                new_listeners.insert(name.clone(), listeners);
             }
         }
         if !changes.is_empty()
@@ -235,8 +235,8 @@ impl Room {
             !gone
         });
         for (name, entry) in plugins {
-            if let Some(listeners) = warm.remove(name) {
-                instance(name, entry, listeners);
+            if let Some(listeners) = new_listeners.remove(name) {
+                serve(name, entry, listeners);
             } else if let (Some(conflict), Some(candidate)) = (refused.get(name), &entry.candidate) {
                 let key = candidate.key.clone();
                 let error = LoadError::Conflict { file: entry.file.clone(), source: conflict.clone() };
@@ -331,7 +331,7 @@ fn incomplete(state: &State) -> Option<String> {
 }
 
 /// Notes and logs that the candidate serves.
-fn instance(name: &str, entry: &mut Entry, listeners: Vec<Arc<super::call::PluginListener>>) {
+fn serve(name: &str, entry: &mut Entry, listeners: Vec<Arc<super::call::PluginListener>>) {
     let Some(Candidate { key, plugin, since }) = entry.candidate.take() else { return };
     let before = entry.serving.as_ref().map(|serving| serving.key.short().to_owned());
     let (digest, version, routes) = (key.short(), plugin.version.as_str(), listed(&plugin));

@@ -1,7 +1,7 @@
 //! Warm instances: kept for the next event, at most one for each worker.
 //!
-//! Each listener has its own, so no instance meets two routes; a worker takes only its own, so none meets two workers. An instance
-//! is not kept while it works: a call that ends in any other way than well drops it.
+//! Each listener has its own, so no instance meets two routes; a worker takes only its own, so none meets two workers. An
+//! instance is not kept while it works: a call that ends in any other way than well drops it.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,20 +45,20 @@ impl WarmInstances {
 
     /// Keeps an instance for the worker's next event, after a clean end and nothing else.
     pub(super) fn put(&self, visit: &Visit<'_>, instance: Instance, calls: u32, place: KeptPlace) {
-        if let Some(place_of_worker) = self.0.get(visit.worker) {
+        if let Some(slot) = self.0.get(visit.worker) {
             let tenant = visit.event.tenant_id().map(Box::from);
             let kept = WarmInstance { instance, calls, tenant, batch: visit.batch, since: Instant::now(), _place: place };
-            let before = place_of_worker.lock().unwrap_or_else(PoisonError::into_inner).replace(kept);
+            let before = slot.lock().unwrap_or_else(PoisonError::into_inner).replace(kept);
             drop(before);
         }
     }
 
     /// Drops instances that nobody came for.
     pub(super) fn sweep(&self, idle: Duration) {
-        for kept in &self.0 {
-            let mut instance = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            if instance.as_ref().is_some_and(|kept| kept.since.elapsed() >= idle) {
-                *instance = None;
+        for slot in &self.0 {
+            let mut kept = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.as_ref().is_some_and(|kept| kept.since.elapsed() >= idle) {
+                *kept = None;
             }
         }
     }

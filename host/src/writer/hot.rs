@@ -58,7 +58,8 @@ impl HotPath {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// Keeps room in the hot queue for the first of these events, given by their sizes in bytes; for none in a mode without one.
+    /// Keeps room in the hot queue for the first of these events, given by their sizes in bytes; for none in a mode without
+    /// one.
     pub(super) fn reserve(&self, sizes: impl Iterator<Item = usize>) -> Reserved {
         self.queue.as_ref().map_or_else(Reserved::default, |queue| queue.reserve(sizes))
     }
@@ -69,8 +70,8 @@ impl HotPath {
         let batch = self.batches.next();
         let mut deliveries = Vec::with_capacity(events.len());
         let mut for_the_poller = false;
-        // Claims are renewed at every third of the lease: one that ends before the next time would be lost while its listener is at
-        // work, and the event delivered twice.
+        // Claims are renewed at every third of the lease: one that ends before the next time would be lost while its listener
+        // is at work, and the event delivered twice.
         let now = Instant::now();
         let in_time = |end: Instant| end.saturating_duration_since(now) >= lease.length / 2;
         let mut too_late = Vec::new();

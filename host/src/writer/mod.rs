@@ -170,13 +170,13 @@ impl<S: TransactionalStore> Writer<S> {
         self.write(connection, Envelope::new(event_type).json(payload)?).await
     }
 
-    /// Writes events in the transaction that is open on `connection`, in a few statements however many there are. The driver must
-    /// have begun it: by its `begin()`, or by `begin_with("BEGIN …")` for one with settings of its own.
+    /// Writes events in the transaction that is open on `connection`, in a few statements however many there are. The driver
+    /// must have begun it: by its `begin()`, or by `begin_with("BEGIN …")` for one with settings of its own.
     ///
     /// Call [`Receipt::committed`] after your commit, and the events are delivered at once; otherwise the poller takes them.
-    /// When this future is dropped before it has ended, some of the events may be in your transaction; those that you commit are
-    /// delivered. On MySQL let it end, unless the store began the transaction: a connection on which the driver was cut off while
-    /// it prepared a statement answers no more.
+    /// When this future is dropped before it has ended, some of the events may be in your transaction; those that you commit
+    /// are delivered. On MySQL let it end, unless the store began the transaction: a connection on which the driver was cut off
+    /// while it prepared a statement answers no more.
     ///
     /// # Errors
     /// See [`WriteError`]. Nothing was written, and your transaction is as usable as before; but when it was the database that

@@ -10,8 +10,8 @@ use crate::listener::panic_text;
 use crate::queue::Reserved;
 use crate::store::NewRow;
 
-/// Events in a transaction that is not decided yet. Dropped without a word, nobody knows whether they were committed: the poller
-/// decides, and need not wait for our claims to end.
+/// Events in a transaction that is not decided yet. Dropped without a word, nobody knows whether they were committed: the
+/// poller decides, and need not wait for our claims to end.
 pub(super) struct WrittenEvents {
     events: Vec<(Envelope, Row)>,
     hooks: Arc<[Arc<dyn WriterHook>]>,
@@ -117,7 +117,8 @@ impl Drop for WrittenEvents {
                 ),
             }
         }
-        // One of those that have no claim is looked for as well: when it can be seen, so can the others, and the poller is woken.
+        // One of those that have no claim is looked for as well: when it can be seen, so can the others, and the poller is
+        // woken.
         unused.extend(free);
         self.hot.give_back(unused, &self.lease, std::mem::take(&mut self.room));
         self.hot.wake.now();

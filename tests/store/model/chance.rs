@@ -153,7 +153,7 @@ fn writing(chance: &mut Chance) -> Step {
             owner: chance.owner(),
             lease: chance.lease(),
         }),
-        (1, |chance| Step::TakeBack { transaction: chance.below(2), event: chance.below(4) }),
+        (1, |chance| Step::DeleteInserted { transaction: chance.below(2), event: chance.below(4) }),
         (5, |chance| Step::End { transaction: chance.below(2), end: chance.end() }),
         (2, |chance| Step::PlainInsert { event_type: chance.below(2), key: chance.maybe(75, Chance::route) }),
     ]);
@@ -231,7 +231,7 @@ fn by_hand(chance: &mut Chance) -> Step {
     match chance.below(20) {
         0..3 => Step::Replay { event: chance.event() },
         3..5 => Step::ReplayBatch { filter: dead_choice(chance), limit: chance.limit() },
-        5..7 => Step::Hasten { max_attempts: chance.maybe(50, |chance| chance.one(&[0, 1, 2])), limit: chance.limit() },
+        5..7 => Step::RetryNow { max_attempts: chance.maybe(50, |chance| chance.one(&[0, 1, 2])), limit: chance.limit() },
         7..9 => Step::Discard { event: chance.event() },
         9..11 => Step::Skip { event: chance.event() },
         11..13 => Step::Purge {
@@ -249,7 +249,7 @@ fn by_hand(chance: &mut Chance) -> Step {
 
 fn nodes(chance: &mut Chance) -> Step {
     if chance.percent(75) {
-        Step::Beat { owner: chance.owner(), lease: chance.one(&[1, 5]) }
+        Step::Heartbeat { owner: chance.owner(), lease: chance.one(&[1, 5]) }
     } else {
         Step::Leave { owner: chance.owner() }
     }

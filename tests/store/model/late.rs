@@ -9,7 +9,7 @@ use super::table::Uncommitted;
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Insert { events: Vec<(EventId, NewEvent)>, owner: usize, lease: Hours },
-    TakeBack { event: usize },
+    DeleteInserted { event: usize },
 }
 
 /// A transaction that may be open.

@@ -131,8 +131,8 @@ async fn play_steps<D: Database>(player: &mut Player<'_, D>, steps: &[Step]) -> 
     player.agree_partitions().await
 }
 
-/// The partition of each aggregate id that traces use, and the greatest number given out for it. How a database hashes is its own
-/// business.
+/// The partition of each aggregate id that traces use, and the greatest number given out for it. How a database hashes is its
+/// own business.
 async fn partitions<D: Database>(database: &D) -> (HashMap<String, u16>, u64) {
     let now = database.now().await;
     let of = |aggregate_id: &str| Envelope::new("Partition").now(now).aggregate("Order", aggregate_id).json(&1).expect("good");

@@ -21,7 +21,8 @@ pub(super) const AGGREGATE_IDS: [&str; 2] = ["1", "2"];
 pub(super) const MOST_EVENTS: usize = 200;
 /// No two calls happen at the same time.
 const TICK: Duration = Duration::from_micros(1);
-/// Farther ahead than the numbers of rows that are not committed yet: an outcome for one of those may have to wait for the commit.
+/// Farther ahead than the numbers of rows that are not committed yet: an outcome for one of those may have to wait for the
+/// commit.
 const NOT_SOON: u64 = 1_000_000;
 /// How slow a trace may be. All its spans are whole hours.
 const SLACK: Duration = Duration::from_secs(30 * 60);
@@ -37,7 +38,8 @@ pub(super) struct Player<'d, D: Database> {
     pub(super) fences: Vec<Fence>,
     /// Transactions that stay open.
     pub(super) late: [Late<D::Store>; 2],
-    /// What the ids of its events begin with. No other trace has the same: what is left of a deleted id makes MySQL lock others.
+    /// What the ids of its events begin with. No other trace has the same: what is left of a deleted id makes MySQL lock
+    /// others.
     name: String,
     /// How many ids were used.
     pub(super) ids: usize,
@@ -76,9 +78,11 @@ impl<'d, D: Database> Player<'d, D> {
 
     async fn take(&mut self, step: &Step) -> Result<(), Fault> {
         match step {
-            Step::Write { .. } | Step::Insert { .. } | Step::TakeBack { .. } | Step::End { .. } | Step::PlainInsert { .. } => {
-                self.write(step).await
-            }
+            Step::Write { .. }
+            | Step::Insert { .. }
+            | Step::DeleteInserted { .. }
+            | Step::End { .. }
+            | Step::PlainInsert { .. } => self.write(step).await,
             Step::Claim { .. }
             | Step::Renew { .. }
             | Step::CountStart { .. }
@@ -88,7 +92,7 @@ impl<'d, D: Database> Player<'d, D> {
             Step::Unblock { .. }
             | Step::KeepPartitions { .. }
             | Step::ReleasePartitions { .. }
-            | Step::Beat { .. }
+            | Step::Heartbeat { .. }
             | Step::Leave { .. } => self.line(step).await,
             Step::Look { at, event, waits_for, partitions } => self.look(*at, *event, *waits_for, *partitions).await,
             Step::Pass { time } => self.pass(span(*time)).await,
@@ -174,7 +178,8 @@ impl<'d, D: Database> Player<'d, D> {
         round(&rows, number).copied().unwrap_or(1)
     }
 
-    /// An error when the partitions of the database are not those of the table. When each one's lease ends shows in who may take it.
+    /// An error when the partitions of the database are not those of the table. When each one's lease ends shows in who may
+    /// take it.
     pub(super) async fn agree_partitions(&self) -> Result<(), Fault> {
         let of = |owner: Option<&str>| {
             let partitions = (0..PARTITIONS).filter(|partition| {

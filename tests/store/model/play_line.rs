@@ -47,9 +47,9 @@ impl<D: Database> Player<'_, D> {
                 self.table.release_partitions(owner.as_str(), &partitions.numbers());
                 self.agree_partitions().await
             }
-            Step::Beat { owner, lease } => {
+            Step::Heartbeat { owner, lease } => {
                 let node = self.node(*owner);
-                let alive = said("beat", self.store.heartbeat(&node, span(*lease)).await)?;
+                let alive = said("heartbeat", self.store.heartbeat(&node, span(*lease)).await)?;
                 agree("live nodes", self.table.heartbeat(&node, span(*lease)), alive)
             }
             Step::Leave { owner } => {

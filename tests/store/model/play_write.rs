@@ -29,9 +29,9 @@ impl<D: Database> Player<'_, D> {
                 self.late[*transaction].ids.extend(events.iter().map(|(id, _)| *id));
                 self.work_late(*transaction, Work::Insert { events, owner: *owner, lease: *lease }).await
             }
-            Step::TakeBack { transaction, event } => {
+            Step::DeleteInserted { transaction, event } => {
                 self.late[*transaction].took_back = true;
-                self.work_late(*transaction, Work::TakeBack { event: *event }).await
+                self.work_late(*transaction, Work::DeleteInserted { event: *event }).await
             }
             Step::End { transaction, end } => self.end_late(*transaction, *end).await,
             Step::PlainInsert { event_type, key } => self.plain_insert(*event_type, *key).await,
@@ -39,8 +39,8 @@ impl<D: Database> Player<'_, D> {
         }
     }
 
-    /// Gives events their ids. A late transaction repeats only its own: in one that stays open, a database may lock the row that
-    /// is there already.
+    /// Gives events their ids. A late transaction repeats only its own: in one that stays open, a database may lock the row
+    /// that is there already.
     fn named(&mut self, events: &[NewEvent], late: Option<usize>) -> Vec<(EventId, NewEvent)> {
         let mut known = match late {
             Some(late) if self.late[late].took_back => Vec::new(),
@@ -64,8 +64,8 @@ impl<D: Database> Player<'_, D> {
         named
     }
 
-    /// Ids that may be written again. MySQL remembers deleted ones for a while, and looks beside them for what it would lock: then
-    /// it waits for open transactions that wrote other ids.
+    /// Ids that may be written again. MySQL remembers deleted ones for a while, and looks beside them for what it would lock:
+    /// then it waits for open transactions that wrote other ids.
     fn repeatable(&mut self) -> Vec<EventId> {
         let used: Vec<EventId> = (0..self.ids).map(|number| self.event_id(number)).collect();
         let late: Vec<EventId> = self.late.iter().flat_map(|late| late.ids.clone()).collect();
@@ -126,10 +126,10 @@ impl<D: Database> Player<'_, D> {
                 agree("events that their transaction does not see", Vec::new(), missing)?;
                 agree("what was never written is found", false, found.contains(&self.event_id(MOST_EVENTS)))
             }
-            Work::TakeBack { event } => {
+            Work::DeleteInserted { event } => {
                 let Some(seq) = round(uncommitted, event).map(|row| row.seq) else { return Ok(()) };
                 uncommitted.retain(|row| row.seq != seq);
-                said("take back", self.store.delete_inserted(transaction.as_mut(), &[seq]).await)
+                said("delete inserted", self.store.delete_inserted(transaction.as_mut(), &[seq]).await)
             }
         }
     }

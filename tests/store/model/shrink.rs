@@ -110,7 +110,7 @@ fn simpler_events(events: &[NewEvent]) -> Vec<Vec<NewEvent>> {
 #[test]
 fn a_shrunk_trace_has_only_the_steps_that_matter() {
     let beats_then_leaves = |trace: &[Step]| {
-        let beat = trace.iter().position(|step| matches!(step, Step::Beat { .. }));
+        let beat = trace.iter().position(|step| matches!(step, Step::Heartbeat { .. }));
         let leave = trace.iter().rposition(|step| matches!(step, Step::Leave { .. }));
         beat.zip(leave).is_some_and(|(beat, leave)| beat < leave)
     };
@@ -118,7 +118,7 @@ fn a_shrunk_trace_has_only_the_steps_that_matter() {
 
     let shrunk = shrink(failing, 1_000, beats_then_leaves);
 
-    assert!(matches!(shrunk.as_slice(), [Step::Beat { .. }, Step::Leave { .. }]), "{shrunk:?}");
+    assert!(matches!(shrunk.as_slice(), [Step::Heartbeat { .. }, Step::Leave { .. }]), "{shrunk:?}");
 }
 
 #[test]

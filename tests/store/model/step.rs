@@ -26,7 +26,7 @@ pub(super) enum Step {
         lease: Hours,
     },
     /// Takes an event back in an open transaction.
-    TakeBack {
+    DeleteInserted {
         transaction: usize,
         event: usize,
     },
@@ -82,7 +82,7 @@ pub(super) enum Step {
         filter: DeadChoice,
         limit: u32,
     },
-    Hasten {
+    RetryNow {
         max_attempts: Option<u32>,
         limit: u32,
     },
@@ -121,7 +121,7 @@ pub(super) enum Step {
         owner: usize,
         partitions: Partitions,
     },
-    Beat {
+    Heartbeat {
         owner: usize,
         lease: Hours,
     },

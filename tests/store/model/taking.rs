@@ -46,7 +46,8 @@ impl Table {
         chosen.into_iter().zip(behind).map(|(seq, behind)| self.take(seq, request, behind)).collect()
     }
 
-    /// Events that may be taken, in partitions that the owner holds where partitions are asked for; those that have been due longest first.
+    /// Events that may be taken, in partitions that the owner holds where partitions are asked for; those that have been due
+    /// longest first.
     fn due_longest(&self, request: &ClaimRequest) -> Vec<&Record> {
         let in_partition = |row: &Record| match &request.order {
             Some(ClaimOrder::ByAggregate { partitions, .. }) => {
@@ -61,8 +62,8 @@ impl Table {
         due
     }
 
-    /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken. Partition 0 is the lock of
-    /// the line.
+    /// The first unfinished events whose time has come, past those in hand, up to one that cannot be taken. Partition 0 is the
+    /// lock of the line.
     fn front(&self, request: &ClaimRequest, held: &[u64]) -> Vec<&Record> {
         if !self.holds(request.owner.as_str(), 0) {
             return Vec::new();
@@ -130,8 +131,8 @@ impl Table {
         held
     }
 
-    /// Gives back the claims that an owner inserted rows with. Returns those of these events that are there: none of them needs a
-    /// second look.
+    /// Gives back the claims that an owner inserted rows with. Returns those of these events that are there: none of them needs
+    /// a second look.
     pub(super) fn give_back(&mut self, owner: &OwnerId, ids: &[EventId]) -> Vec<EventId> {
         let mut there = Vec::new();
         for row in self.rows.values_mut().filter(|row| ids.contains(&row.event_id)) {
@@ -171,7 +172,8 @@ impl Table {
         row.locked_by = None;
         row.locked_at = None;
         row.lease_end = None;
-        // An outcome ends the counts of claims and starts. A parked event had none; one that never started gives this claim back.
+        // An outcome ends the counts of claims and starts. A parked event had none; one that never started gives this claim
+        // back.
         (row.claims, row.starts) = match settled.settlement {
             Settlement::Behind { .. } | Settlement::Released { .. } => (row.claims.saturating_sub(1), row.starts),
             Settlement::Parked { .. } => (0, row.starts),

@@ -40,7 +40,8 @@ pub(crate) struct BenchCommand {
     /// How many parked events are in the table before.
     #[arg(long, default_value_t = 0)]
     parked: u32,
-    /// A plugin that answers Bench/Noop, measured with a fresh instance for each event, for each batch, and one kept by each worker.
+    /// A plugin that answers Bench/Noop, measured with a fresh instance for each event, for each batch, and one kept by each
+    /// worker.
     #[arg(long, conflicts_with = "native")]
     plugin: Option<PathBuf>,
     /// Measure native listeners only.
@@ -54,7 +55,7 @@ impl BenchCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let format = self.output.output;
         if let Some(file) = &self.plugin {
-            // RegistryEntry out now, not after minutes of measuring.
+            // Found out now, not after minutes of measuring.
             std::fs::metadata(file).map_err(|error| {
                 let what = format!("the plugin {} cannot be read", file.display());
                 Failure::new(Exit::NotFound, what).because(error)

@@ -13,7 +13,8 @@ use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output, count};
 
-/// Let everything that failed be delivered again now: what waits for another attempt or was put off by its listener, and what is dead
+/// Let everything that failed be delivered again now: what waits for another attempt or was put off by its listener, and what
+/// is dead
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox replay --retry-count-threshold 20 --event-limit 10000 --time-limit 1h --yes\n  \
                         outbox replay --dry-run\n\n\

@@ -17,8 +17,8 @@ use history::{Step, history};
 use reason::{Reason, at, reason};
 use state::{Known, State};
 
-/// How far a line is followed to its head. Lines are one step long unless something is wrong with them.
-const LONGEST_LINE: usize = 100;
+/// How far a queue is followed to its head. Queues are one step long unless something is wrong with them.
+const LONGEST_QUEUE: usize = 100;
 /// How many notices of what was done by hand are looked through.
 const NOTICES: u32 = 1_000;
 /// How many blocked aggregates are looked through for how many events wait behind one.
@@ -39,7 +39,7 @@ struct Page<'a> {
     last_error: Option<&'a str>,
     /// Who holds it now; `None` when nobody does.
     holder: Option<Holder<'a>>,
-    /// The first of the line that it waits in.
+    /// The first of the queue that it waits in.
     head: Option<&'a Record>,
     waiting_behind: u64,
     now: Timestamp,
@@ -78,7 +78,7 @@ pub(crate) async fn why(id: EventId, format: Format, config: &Config) -> Result<
         now: store.now().await?,
         nodes: store.nodes().await?,
         routes: store.routes().await?,
-        line: line(&*store, &record).await?,
+        queue: queue(&*store, &record).await?,
         waiting: waiting(&*store, &record).await?,
         record,
     };
@@ -87,17 +87,17 @@ pub(crate) async fn why(id: EventId, format: Format, config: &Config) -> Result<
     output::one(&page(&known, &reason, &steps), format, |_| text(&known, &reason, &steps))
 }
 
-/// What it waits behind, up to the head of the line.
-async fn line(store: &dyn Store, record: &Record) -> Result<Vec<Record>, StoreError> {
-    let mut line: Vec<Record> = Vec::new();
+/// What it waits behind, up to the head of the queue.
+async fn queue(store: &dyn Store, record: &Record) -> Result<Vec<Record>, StoreError> {
+    let mut queue: Vec<Record> = Vec::new();
     let mut behind = record.behind;
-    while let Some(seq) = behind.filter(|_| line.len() < LONGEST_LINE) {
+    while let Some(seq) = behind.filter(|_| queue.len() < LONGEST_QUEUE) {
         let only = Filter { after: seq.checked_sub(1), before: seq.checked_add(1), ..Filter::default() };
         let Some(earlier) = store.list(&only, 1).await?.pop() else { break };
         behind = earlier.behind;
-        line.push(earlier);
+        queue.push(earlier);
     }
-    Ok(line)
+    Ok(queue)
 }
 
 /// How many wait behind it; 0 also when too many aggregates are blocked to be looked through.
@@ -139,7 +139,7 @@ fn page<'a>(known: &'a Known, reason: &'a Reason, steps: &'a [Step]) -> Page<'a>
                 until: record.lease_end,
             }
         }),
-        head: known.line.last(),
+        head: known.queue.last(),
         waiting_behind: known.waiting,
         now: known.now,
         history: steps,

@@ -46,8 +46,8 @@ SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = r
     expires_at = NULL, blocks = 0
 WHERE event_id = ? AND status = 3";
 
-/// What failed, and what its listener put off: not what its writer put off. Read without a lock: [`RETRY_NOW`] looks again. Bound:
-/// most failures twice, most rows.
+/// What failed, and what its listener put off: not what its writer put off. Read without a lock: [`RETRY_NOW`] looks again.
+/// Bound: most failures twice, most rows.
 const CHOOSE_WAITING: &str = "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
@@ -156,7 +156,8 @@ async fn try_noted(
     selector: &Value,
 ) -> Result<u64, StoreError> {
     let mut transaction = transaction::begin(store).await?;
-    let result = statement.execute(&mut *transaction).await.map_err(|error| store.failed(action, error))?;
+    let result =
+        statement.execute(&mut *transaction).await.map_err(|error| store.failed("do what was asked by hand", error))?;
     note(store, &mut transaction, audit, action, selector, result.rows_affected()).await?;
     transaction::commit(transaction).await?;
     Ok(result.rows_affected())
@@ -172,7 +173,7 @@ async fn change_chosen<'q>(
     action: &'static str,
     selector: &Value,
 ) -> Result<u64, StoreError> {
-    let rows = choose().fetch_all(&store.pool).await.map_err(|error| store.failed(action, error))?;
+    let rows = choose().fetch_all(&store.pool).await.map_err(|error| store.failed("do what was asked by hand", error))?;
     let chosen = numbers(&rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
     noted(store, || sqlx::query(store.table.sql(change)).bind(chosen.clone()), audit, action, selector).await
 }

@@ -1,4 +1,4 @@
-//! One line of all events: claiming its front.
+//! One queue of all events: claiming its front.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,10 +11,10 @@ use super::row::{numbers, sequence};
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimRequest, StoreError};
 
-/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds partition 0.
-/// Each with whether later ones wait for it, and whether it may be claimed. The index of what is done has the unfinished in this
-/// order too: they have no `done_at`, and every index of this engine ends with the primary key.
-/// In order of binding: the microseconds to leave alone, most rows, the same two again, the owner, most rows.
+/// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds
+/// partition 0. Each with whether later ones wait for it, and whether it may be claimed. The index of what is done has the
+/// unfinished in this order too: they have no `done_at`, and every index of this engine ends with the primary key. In order of
+/// binding: the microseconds to leave alone, most rows, the same two again, the owner, most rows.
 pub(super) const FRONT: &str = "
 SELECT seq, is_waited_for, is_free
 FROM ((SELECT seq, CAST(available_at <= UTC_TIMESTAMP(6) AS SIGNED) AS is_waited_for,
@@ -36,7 +36,7 @@ ORDER BY seq LIMIT ?";
 
 const ACTION: &str = "claim events";
 
-/// Locks the front of the line, up to the first that can neither be claimed nor is in hand already; with the last event before
+/// Locks the front of the queue, up to the first that can neither be claimed nor is in hand already; with the last event before
 /// each that is waited for.
 pub(super) async fn lock(
     store: &MySqlStore,

@@ -20,7 +20,7 @@ GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_migration TO outbox_migrator;
 GRANT CREATE, CREATE VIEW, DROP, SELECT ON outbox_event_readable TO outbox_migrator;
 
--- Writes events inside business transactions; takes back what it wrote in a transaction that is still open, and lets events
+-- Writes events inside business transactions; deletes what it wrote in a transaction that is still open, and lets events
 -- that it could not hand on itself be claimed by others.
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event TO outbox_writer;
 GRANT SELECT ON outbox_event_migration TO outbox_writer;

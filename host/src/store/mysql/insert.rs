@@ -33,8 +33,8 @@ const DELETE_INSERTED: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq";
 
-/// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when the
-/// future that makes it is dropped.
+/// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when
+/// the future that makes it is dropped.
 const SAVEPOINT: &str = "SAVEPOINT outbox_write";
 const RELEASE: &str = "RELEASE SAVEPOINT outbox_write";
 const TAKE_ALL_BACK: &str = "ROLLBACK TO SAVEPOINT outbox_write";
@@ -182,6 +182,6 @@ pub(super) async fn delete_inserted(
         .bind(numbers(sequences))
         .execute(connection)
         .await
-        .map_err(|error| store.failed("take back inserted events", error))?;
+        .map_err(|error| store.failed("delete inserted events", error))?;
     Ok(())
 }

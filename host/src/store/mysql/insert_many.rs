@@ -46,8 +46,8 @@ SELECT seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id";
 
-/// Those that are there already, whoever inserted them: as they are now, not as this transaction saw them first. By their ids and
-/// no other way: this database reads a small table from end to end, and would wait for every row of an open transaction.
+/// Those that are there already, whoever inserted them: as they are now, not as this transaction saw them first. By their ids
+/// and no other way: this database reads a small table from end to end, and would wait for every row of an open transaction.
 const THERE: &str = "
 SELECT seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given

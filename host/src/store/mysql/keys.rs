@@ -39,7 +39,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
 STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = given.partition_id
 SET owner = NULL, lease_end = NULL WHERE owner = ?";
 
-/// The first of each line, which may be the event itself or a later one: this database would read on to the end if it were
+/// The first of each queue, which may be the event itself or a later one: this database would read on to the end if it were
 /// asked for an earlier one. In order of binding: the rule, then a JSON list of seq.
 pub(super) const HEADS: &str = "
 SELECT outbox_event.seq,
@@ -52,8 +52,8 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE outbox_event.status IN (0, 2)";
 
-/// One row for each: all that wait behind an event are of its aggregate. Bound: the last one of the page before, the partitions as 256
-/// letters, most rows.
+/// One row for each: all that wait behind an event are of its aggregate. Bound: the last one of the page before, the partitions
+/// as 256 letters, most rows.
 const BLOCKERS: &str = "
 SELECT behind, MIN(aggregate_type), MIN(COALESCE(aggregate_id, '')) FROM outbox_event FORCE INDEX (outbox_behind)
 WHERE behind > ? AND SUBSTR(?, partition_id + 1, 1) = '1' GROUP BY behind ORDER BY behind LIMIT ?";
@@ -171,7 +171,7 @@ pub(super) async fn release(store: &MySqlStore, owner: &OwnerId, partitions: &[u
 
 pub(super) async fn heads(store: &MySqlStore, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
     let Some(rule) = rule(waits_for) else { return Ok(Vec::new()) };
-    let failed = |error| store.failed("look for the heads of lines", error);
+    let failed = |error| store.failed("look for the heads of queues", error);
     let query = sqlx::query(store.table.sql(HEADS)).bind(rule).bind(numbers(events));
     let rows = query.fetch_all(&store.pool).await.map_err(failed)?;
     rows.iter().filter_map(|row| earlier(row).transpose()).collect::<Result<_, _>>().map_err(failed)

@@ -1,7 +1,8 @@
 //! MySQL (8.0.16 or later) and MariaDB (10.6 or later): one store, one schema, no statement that only one of them understands.
 //!
-//! A pool of connections does the work, one more renews leases, and the application's transactions have others. The server's clock
-//! decides what is due. Every session is set to READ COMMITTED, UTC and strict mode, those in which a caller writes as well.
+//! A pool of connections does the work, one more renews leases, and the application's transactions have others. The server's
+//! clock decides what is due. Every session is set to READ COMMITTED, UTC and strict mode, those in which a caller writes as
+//! well.
 
 mod audit;
 mod check_table;
@@ -66,7 +67,8 @@ pub struct MySqlStore {
 }
 
 impl MySqlStore {
-    /// The text of every step of the schema, for a database that is not open: as [`Store::migration_sql`](super::Store::migration_sql).
+    /// The text of every step of the schema, for a database that is not open: as
+    /// [`Store::migration_sql`](super::Store::migration_sql).
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
         migrate::text(table)

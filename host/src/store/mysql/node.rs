@@ -14,7 +14,7 @@ use crate::store::{Node, NodeRecord, StoreError};
 use crate::time::Timestamp;
 
 /// Bound: owner, label, mode, version, the lease in microseconds twice.
-const BEAT: &str = "
+const HEARTBEAT: &str = "
 INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
 VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)
 ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
@@ -42,7 +42,7 @@ FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 
 /// Not one transaction: each node writes its own row and reads all, and in a transaction they would wait for each other.
 pub(super) async fn heartbeat(store: &MySqlStore, node: &Node, lease: Duration) -> Result<u32, StoreError> {
     let failed = |error| store.failed("say that this node is alive", error);
-    sqlx::query(store.table.sql(BEAT))
+    sqlx::query(store.table.sql(HEARTBEAT))
         .bind(node.owner.as_str())
         .bind(&node.label)
         .bind(node.mode)

@@ -13,8 +13,8 @@ use crate::store::error::is_of_tls;
 use crate::store::trust::Trust;
 use crate::store::{StoreError, TableName};
 
-/// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or cut
-/// off in the middle of a claim must not keep its rows from the others, which pass them by for as long as they are locked.
+/// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or
+/// cut off in the middle of a claim must not keep its rows from the others, which pass them by for as long as they are locked.
 const STANDSTILL_S: u64 = 5;
 /// On MySQL, which knows no such thing, how long a session of the host may stand still.
 const SESSION_STANDSTILL_S: u64 = 30;
@@ -83,7 +83,8 @@ impl MySqlOptions {
         self
     }
 
-    /// How many connections a host may open in all: its own, as many for transactions of the application, and the one for leases.
+    /// How many connections a host may open in all: its own, as many for transactions of the application, and the one for
+    /// leases.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
         self.max_connections.max(1).saturating_mul(2).saturating_add(1)
@@ -109,7 +110,8 @@ impl MySqlStore {
         Self::connect_with(MySqlOptions::from_url(url)?).await
     }
 
-    /// Connects once, so that what is wrong with the address shows at once; further connections are opened when they are needed.
+    /// Connects once, so that what is wrong with the address shows at once; further connections are opened when they are
+    /// needed.
     ///
     /// # Errors
     /// When the server cannot be reached, refuses the user, or does not know the database.

@@ -1,4 +1,4 @@
-//! Where claimed events stand in the lines of their aggregates.
+//! Where claimed events stand in the queues of their aggregates.
 
 use std::collections::{BTreeSet, HashMap};
 use std::iter::repeat;
@@ -12,9 +12,9 @@ use super::row::{numbers, sequence};
 use crate::event::OwnerId;
 use crate::store::{StoreError, WaitsFor};
 
-/// Everything in the lines of claimed events before the last of these, up to [`MOST`] rows; of what is not waited for, without
-/// its names. One range of the index for each line: asked for each event by itself, in a subquery, this database reads a line
-/// from its far end (measured, 100 events in each of 1,000 lines: half of all time went there). In order of binding: the rule,
+/// Everything in the queues of claimed events before the last of these, up to [`MOST`] rows; of what is not waited for, without
+/// its names. One range of the index for each queue: asked for each event by itself, in a subquery, this database reads a queue
+/// from its far end (measured, 100 events in each of 1,000 queues: half of all time went there). In order of binding: the rule,
 /// the last of the claimed, then as many hashes as [`CHUNK`].
 pub(super) const EARLIER: &str = "
 SELECT seq, CAST(NULL AS SIGNED),
@@ -27,14 +27,14 @@ WHERE seq < ? AND key_hash IN (
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 LIMIT 1000";
 
-/// As the `LIMIT` of [`LINES`]: with so many rows it has not told all, and lines are too long to be read whole.
+/// As the `LIMIT` of [`EARLIER`]: with so many rows it has not told all, and queues are too long to be read whole.
 const MOST: usize = 1_000;
 
-/// The same for long lines, as rows of one of two kinds, seen at one moment: what was held before may just have failed.
+/// The same for long queues, as rows of one of two kinds, seen at one moment: what was held before may just have failed.
 ///
-/// With a second `seq`, the first of each one's line that the owner does not hold, which may be a later one: a line is read from
-/// its front, past what is held, and no further. Then, with the names of their aggregates, those that the owner holds.
-/// In order of binding: the rule, the owner, a JSON list of seq, the last of these, the rule, the owner, then as many hashes as
+/// With a second `seq`, the first of each one's queue that the owner does not hold, which may be a later one: a queue is read
+/// from its front, past what is held, and no further. Then, with the names of their aggregates, those that the owner holds. In
+/// order of binding: the rule, the owner, a JSON list of seq, the last of these, the rule, the owner, then as many hashes as
 /// [`CHUNK`].
 pub(super) const PLACES: &str = "
 SELECT outbox_event.seq,
@@ -58,7 +58,7 @@ WHERE ours.seq < ? AND (? = 0 OR ours.status = 0) AND ours.available_at <= UTC_T
 /// How many claimed events are placed by one statement.
 const CHUNK: usize = 100;
 
-/// An earlier event of its aggregate for each of these claimed ones that waits for any: the last, or in a long line one that
+/// An earlier event of its aggregate for each of these claimed ones that waits for any: the last, or in a long queue one that
 /// the owner does not hold, and the last only when it holds all. Looked up after the claim, which holds all of them: what was
 /// committed before any of them is seen then.
 pub(super) async fn behind(
@@ -74,19 +74,19 @@ pub(super) async fn behind(
     for claimed in claimed.chunks(CHUNK) {
         let sequences = claimed.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         let last = sequences.iter().max().copied().unwrap_or(0);
-        let lines =
+        let queues =
             claimed.iter().map(|row| row.try_get("key_hash")).collect::<Result<Vec<Option<u32>>, _>>().map_err(failed)?;
-        let lines: BTreeSet<u32> = lines.into_iter().flatten().collect();
-        let Some(filler) = lines.first() else { continue };
-        let lines = || lines.iter().chain(repeat(filler)).take(CHUNK);
+        let queues: BTreeSet<u32> = queues.into_iter().flatten().collect();
+        let Some(filler) = queues.first() else { continue };
+        let queues = || queues.iter().chain(repeat(filler)).take(CHUNK);
 
         let query = sqlx::query(store.table.sql(EARLIER)).bind(rule).bind(last);
         let mut found =
-            lines().fold(query, |query, line| query.bind(line)).fetch_all(&mut *connection).await.map_err(failed)?;
+            queues().fold(query, |query, queue| query.bind(queue)).fetch_all(&mut *connection).await.map_err(failed)?;
         if found.len() >= MOST {
             let query = sqlx::query(store.table.sql(PLACES)).bind(rule).bind(owner.as_str()).bind(numbers(&sequences));
             let query = query.bind(last).bind(rule).bind(owner.as_str());
-            found = lines().fold(query, |query, line| query.bind(line)).fetch_all(&mut *connection).await.map_err(failed)?;
+            found = queues().fold(query, |query, queue| query.bind(queue)).fetch_all(&mut *connection).await.map_err(failed)?;
         }
         place(claimed, &found, &mut behind)?;
     }

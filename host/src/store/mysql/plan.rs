@@ -19,8 +19,8 @@ const ANY_DEAD: [&str; 20] = ["NULL"; 20];
 const STATEMENTS: [Explained; 13] = [
     Explained { statement: "claim", sql: claim::CLAIM, index: "outbox_due", values: &["0", "500"] },
     Explained {
-        statement: "claim in line",
-        sql: claim::CHOOSE_IN_LINE,
+        statement: "claim in order",
+        sql: claim::CHOOSE_IN_ORDER,
         index: "outbox_due",
         values: &["0", "'nobody'", "'1'", "500"],
     },
@@ -30,14 +30,14 @@ const STATEMENTS: [Explained; 13] = [
         index: "outbox_done",
         values: &["0", "500", "0", "500", "'nobody'", "500"],
     },
-    Explained { statement: "place in line", sql: place::EARLIER, index: "outbox_key", values: &["0", "500", "1", "2"] },
+    Explained { statement: "place in queue", sql: place::EARLIER, index: "outbox_key", values: &["0", "500", "1", "2"] },
     Explained {
-        statement: "place in a long line",
+        statement: "place in a long queue",
         sql: place::PLACES,
         index: "outbox_key",
         values: &["0", "'nobody'", "'[1,2]'", "500", "0", "'nobody'", "1", "2"],
     },
-    Explained { statement: "heads of lines", sql: keys::HEADS, index: "outbox_key", values: &["0", "'[1,2]'"] },
+    Explained { statement: "heads of queues", sql: keys::HEADS, index: "outbox_key", values: &["0", "'[1,2]'"] },
     Explained { statement: "next due", sql: claim::NEXT_DUE, index: "outbox_due", values: &[] },
     Explained { statement: "settle", sql: settle::DONE, index: "PRIMARY", values: &["'[[1,1],[2,1]]'"] },
     Explained { statement: "renew", sql: lease::RENEW, index: "PRIMARY", values: &["'[[1,1],[2,1]]'", "30000000"] },

@@ -17,8 +17,8 @@ pub(super) async fn begin(store: &MySqlStore) -> Result<MySqlTransaction<'static
     begin_on(store, &store.pool).await
 }
 
-/// As [`begin`], for a transaction of the caller. What is run in it later is prepared now, once for each connection: a future of
-/// his that is dropped while the server prepares a statement leaves the connection waiting for an answer for ever.
+/// As [`begin`], for a transaction of the caller. What is run in it later is prepared now, once for each connection: a future
+/// of his that is dropped while the server prepares a statement leaves the connection waiting for an answer for ever.
 pub(super) async fn begin_for_caller(store: &MySqlStore) -> Result<MySqlTransaction<'static>, StoreError> {
     let this = store.clone();
     match tokio::spawn(async move {

@@ -16,9 +16,9 @@ use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError, WaitsFor};
 /// keeps the planner from joining the whole table. The window adds up the payloads, so that a batch of large events is a small
 /// batch; `octet_length` of bytes reads no more than their header.
 ///
-/// A claim is as durable as an outcome. Committed without waiting for the disk (a fifth more of claims and outcomes), a crash of
-/// the server forgets it and gives its number out again: two deliveries with one fence, of which either's outcome counts.
-/// $1 the owner, $2 the lease, $3 most rows, $4 most bytes, $5 the youngest age; spans in microseconds.
+/// A claim is as durable as an outcome. Committed without waiting for the disk (a fifth more of claims and outcomes), a crash
+/// of the server forgets it and gives its number out again: two deliveries with one fence, of which either's outcome counts. $1
+/// the owner, $2 the lease, $3 most rows, $4 most bytes, $5 the youngest age; spans in microseconds.
 pub(super) const CLAIM: &str = "
 UPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
@@ -34,10 +34,10 @@ WHERE ctid = ANY (ARRAY (
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at, now()";
 
-/// As above, of partitions that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
-/// What these are judged by is not changed by the claim itself: a statement does not see what it writes.
-/// $6 partitions, $7 the states of events that are waited for.
-pub(super) const CLAIM_LINE: &str = "
+/// As above, of partitions that the owner holds by the database's clock, each with the last of the earlier events that it waits
+/// for. What these are judged by is not changed by the claim itself: a statement does not see what it writes. $6 partitions, $7
+/// the states of events that are waited for.
+pub(super) const CLAIM_IN_ORDER: &str = "
 UPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),
     claim_seq = claim_seq + 1, claims = claims + 1
@@ -69,7 +69,7 @@ SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_
 pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
     let statement = match &request.order {
         None => CLAIM,
-        Some(ClaimOrder::ByAggregate { .. }) => CLAIM_LINE,
+        Some(ClaimOrder::ByAggregate { .. }) => CLAIM_IN_ORDER,
         Some(ClaimOrder::OneForAll { .. }) => front::CLAIM_FRONT,
     };
     let mut statement = store
@@ -79,7 +79,7 @@ pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Resu
         .bind(i64::from(request.limit))
         .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
         .bind(delay_micros(request.skip_recent));
-    let in_line = match &request.order {
+    let in_order = match &request.order {
         None => false,
         Some(ClaimOrder::ByAggregate { partitions: held, waits_for }) => {
             statement = statement.bind(partitions(held)).bind(waited_for(*waits_for));
@@ -91,7 +91,7 @@ pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Resu
         }
     };
     let rows = store.all("claim events", statement).await?;
-    let mut claimed = rows.iter().map(|row| claimed(row, in_line)).collect::<Result<Vec<_>, _>>()?;
+    let mut claimed = rows.iter().map(|row| claimed(row, in_order)).collect::<Result<Vec<_>, _>>()?;
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(claimed)

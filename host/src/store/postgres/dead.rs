@@ -51,8 +51,8 @@ noted AS (
   SELECT now(), $1::text, $2::text, $3::text, 'replay', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-/// What failed, and what its listener put off: not what its writer put off. $1 to $3 actor, reason and selector, $4 most failures,
-/// $5 most rows.
+/// What failed, and what its listener put off: not what its writer put off. $1 to $3 actor, reason and selector, $4 most
+/// failures, $5 most rows.
 const RETRY_NOW: &str = "
 WITH changed AS (
   UPDATE outbox_event SET due_at = now()
@@ -116,7 +116,7 @@ pub(super) async fn retry_now(
 ) -> Result<u64, StoreError> {
     let selector = json!({ "max_attempts": max_attempts });
     let bind = |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(i64::from(limit));
-    noted(store, "retry_now failed events", RETRY_NOW, audit, &selector, bind).await
+    noted(store, "retry failed events now", RETRY_NOW, audit, &selector, bind).await
 }
 
 pub(super) async fn count_waiting(store: &PostgresStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {

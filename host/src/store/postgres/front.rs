@@ -1,9 +1,9 @@
-//! One line of all events: claiming its front.
+//! One queue of all events: claiming its front.
 
 /// The unfinished events whose time has come are read in the order of their `seq`, up to the first that can neither be claimed
-/// nor is in the owner's hands already: nothing behind that one may go. The partition is looked at by the statement itself, so a host
-/// that lost it gets nothing, whatever it believes. Each comes with the last event before it that is waited for: a row that is
-/// locked by somebody is stepped over, and the host sees by that number that the next one's way is not free.
+/// nor is in the owner's hands already: nothing behind that one may go. The partition is looked at by the statement itself, so
+/// a host that lost it gets nothing, whatever it believes. Each comes with the last event before it that is waited for: a row
+/// that is locked by somebody is stepped over, and the host sees by that number that the next one's way is not free.
 ///
 /// $1 the owner, $2 the lease, $3 most rows, $4 most bytes, $5 the youngest age, $6 the events in hand; spans in microseconds.
 pub(super) const CLAIM_FRONT: &str = "
@@ -13,14 +13,14 @@ WITH front AS (
                   AND created_at <= now() - $5::bigint * interval '1 microsecond', false) AS is_free
   FROM outbox_event WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= now() OR due_at <= now())
   ORDER BY seq LIMIT $3::bigint + cardinality($6::bigint[])),
-line AS (
+marked AS (
   SELECT number, is_held, bool_and(is_held OR is_free) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) AS is_clear,
          sum(CASE WHEN is_held THEN 0 ELSE bytes END) OVER (ORDER BY number ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before,
          max(number) FILTER (WHERE is_waited_for)
            OVER (ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier
   FROM front),
 chosen AS MATERIALIZED (
-  SELECT number, earlier FROM line WHERE is_clear AND NOT is_held AND bytes_before < $4::bigint
+  SELECT number, earlier FROM marked WHERE is_clear AND NOT is_held AND bytes_before < $4::bigint
   ORDER BY number LIMIT $3::bigint)
 UPDATE outbox_event
 SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::text, locked_at = now(),

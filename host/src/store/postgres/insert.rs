@@ -11,9 +11,8 @@ use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
 /// One statement for any number of rows: one array for each column, rows numbered in the order of the arrays. The time is that
-/// of the statement, not of a transaction that may have begun long ago. What is not put off is due at once, even when its writer's
-/// clock is ahead.
-/// $1 to $12 the columns, $13 the owner, $14 the lease in microseconds.
+/// of the statement, not of a transaction that may have begun long ago. What is not put off is due at once, even when its
+/// writer's clock is ahead. $1 to $12 the columns, $13 the owner, $14 the lease in microseconds.
 const INSERT: &str = "
 INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
                           occurred_at, created_at, available_at, expires_at, due_at, claims, claim_seq, locked_by, locked_at,
@@ -130,6 +129,6 @@ pub(super) async fn delete_inserted(
 ) -> Result<(), StoreError> {
     let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
     let statement = store.statement(DELETE_INSERTED).bind(sequences);
-    statement.execute(connection).await.map_err(|error| store.failed("take back inserted events", error))?;
+    statement.execute(connection).await.map_err(|error| store.failed("delete inserted events", error))?;
     Ok(())
 }

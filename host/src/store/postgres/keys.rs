@@ -12,9 +12,9 @@ use crate::store::firsts::Waiting;
 use crate::store::settlement::delay_micros;
 use crate::store::{BlockedKey, Blocker, StoreError, WaitsFor};
 
-/// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A partition that another node
-/// is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number of
-/// partitions.
+/// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A partition that another
+/// node is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number
+/// of partitions.
 const KEEP: &str = "
 WITH kept AS (
   UPDATE outbox_event_partition SET lease_end = now() + $2::bigint * interval '1 microsecond'
@@ -42,7 +42,8 @@ SELECT outbox_event.seq,
         ORDER BY earlier.aggregate_type, earlier.aggregate_id, earlier.seq LIMIT 1)
 FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND status IN (0, 2)";
 
-/// One row for each: all that wait behind an event are of its aggregate. $1 partitions, $2 the last one of the page before, $3 most rows.
+/// One row for each: all that wait behind an event are of its aggregate. $1 partitions, $2 the last one of the page before, $3
+/// most rows.
 const BLOCKERS: &str = "
 SELECT DISTINCT ON (behind) behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event
 WHERE behind > $2::bigint AND partition_id = ANY ($1::smallint[]) ORDER BY behind LIMIT $3::bigint";
@@ -62,12 +63,12 @@ WHERE ctid = ANY (ARRAY (
 
 /// $1 most keys.
 const BLOCKED_KEYS: &str = "
-SELECT line.behind, line.aggregate_type, line.aggregate_id, line.waiting, event_id, event_type, status, due_at, last_error
+SELECT waits.behind, waits.aggregate_type, waits.aggregate_id, waits.waiting, event_id, event_type, status, due_at, last_error
 FROM (SELECT behind, aggregate_type, coalesce(aggregate_id, '') AS aggregate_id, count(*) AS waiting FROM outbox_event
       WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id
-      ORDER BY waiting DESC, behind LIMIT $1::bigint) AS line
-LEFT JOIN outbox_event ON outbox_event.seq = line.behind
-ORDER BY line.waiting DESC, line.behind";
+      ORDER BY waiting DESC, behind LIMIT $1::bigint) AS waits
+LEFT JOIN outbox_event ON outbox_event.seq = waits.behind
+ORDER BY waits.waiting DESC, waits.behind";
 
 /// The states of events that are waited for, among those that are unresolved.
 pub(super) fn waited_for(waits_for: WaitsFor) -> Vec<i16> {
@@ -106,7 +107,7 @@ pub(super) async fn release(store: &PostgresStore, owner: &OwnerId, given: &[u16
 }
 
 pub(super) async fn heads(store: &PostgresStore, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-    let action = "look for the heads of lines";
+    let action = "look for the heads of queues";
     let events: Vec<i64> = events.iter().copied().map(signed).collect();
     let rows = store.all(action, store.statement(HEADS).bind(events).bind(waited_for(waits_for))).await?;
     let mut heads = Vec::with_capacity(rows.len());

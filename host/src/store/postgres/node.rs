@@ -13,7 +13,7 @@ use crate::store::{Node, NodeRecord, StoreError};
 
 /// A statement does not see what it writes: this node is counted by itself. Nodes that another one is just forgetting are
 /// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds.
-const BEAT: &str = "
+const HEARTBEAT: &str = "
 WITH alive AS (
   INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
   VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond')
@@ -37,7 +37,7 @@ FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORD
 pub(super) async fn heartbeat(store: &PostgresStore, node: &Node, lease: Duration) -> Result<u32, StoreError> {
     let action = "say that this node is alive";
     let statement = store
-        .statement(BEAT)
+        .statement(HEARTBEAT)
         .bind(node.owner.as_str())
         .bind(&node.label)
         .bind(node.mode)

@@ -9,9 +9,9 @@ use crate::store::{Plan, StoreError};
 /// Each with its index.
 const STATEMENTS: [(&str, &str, &str); 11] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
-    ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
+    ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
-    ("heads of lines", keys::HEADS, "outbox_event_key"),
+    ("heads of queues", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, "outbox_event_pkey"),
     ("renew", lease::RENEW, "outbox_event_pkey"),
@@ -45,7 +45,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
     let numbers: Vec<i64> = (1..=BATCH).collect();
     match name {
         "claim" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64),
-        "claim in line" => statement
+        "claim in order" => statement
             .bind(NAME)
             .bind(LEASE)
             .bind(BATCH)
@@ -54,7 +54,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             .bind((0..256).collect::<Vec<i16>>())
             .bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "claim the front" => statement.bind(NAME).bind(LEASE).bind(BATCH).bind(i64::MAX).bind(0_i64).bind(Vec::<i64>::new()),
-        "heads of lines" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
+        "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
         "purge" => statement.bind(1_i16).bind(LEASE).bind(BATCH),

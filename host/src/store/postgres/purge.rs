@@ -28,9 +28,9 @@ const COUNT: &str = "
 SELECT count(*) FILTER (WHERE blocks = 0) AS count, count(*) FILTER (WHERE blocks = 1) AS blocking FROM outbox_event
 WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= now() - $2::bigint * interval '1 microsecond'";
 
-/// Walks the index of what is due. What its writer dated back is as old as its row, no older. A host that lives is going to deliver
-/// what is due, however late: it is looked for in each batch, since it may have come a moment ago. $1 the age in microseconds,
-/// $2 most rows.
+/// Walks the index of what is due. What its writer dated back is as old as its row, no older. A host that lives is going to
+/// deliver what is due, however late: it is looked for in each batch, since it may have come a moment ago. $1 the age in
+/// microseconds, $2 most rows.
 const UNDELIVERED: &str = "
 WITH purged AS (
   DELETE FROM outbox_event

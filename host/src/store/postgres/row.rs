@@ -1,5 +1,5 @@
-//! Columns into values, and numbers into columns: with `time.rs` the one place where a column of PostgreSQL becomes a time, a name
-//! or a number.
+//! Columns into values, and numbers into columns: with `time.rs` the one place where a column of PostgreSQL becomes a time, a
+//! name or a number.
 
 use sqlx::postgres::PgRow;
 use sqlx::{Decode, Postgres, Row, Type};
@@ -43,7 +43,7 @@ pub(super) fn signed(number: u64) -> i64 {
 }
 
 /// A claimed row. What only this event needs may be unreadable without spoiling the batch.
-pub(super) fn claimed(row: &PgRow, in_line: bool) -> Result<Claimed, StoreError> {
+pub(super) fn claimed(row: &PgRow, in_order: bool) -> Result<Claimed, StoreError> {
     let sequence = sequence(row)?;
     let broken = |why: String| StoreError::Row { sequence, why };
     let fence = Fence { sequence, claim: long(row, column::CLAIM_SEQ).map_err(broken)? };
@@ -60,7 +60,7 @@ pub(super) fn claimed(row: &PgRow, in_line: bool) -> Result<Claimed, StoreError>
         starts: number(row, column::STARTS).unwrap_or(0),
         due: Due::at(now, available_at, expires_at),
         expires_in: expires_at.map(|expires_at| expires_at.since(now)),
-        behind: if in_line {
+        behind: if in_order {
             get::<Option<i64>>(row, column::BEHIND).map_err(broken)?.and_then(|seq| seq.try_into().ok())
         } else {
             None

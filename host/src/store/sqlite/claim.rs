@@ -28,9 +28,9 @@ WHERE seq IN (
 RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers,
           content_type, payload, occurred_at, available_at, expires_at";
 
-/// As above, of partitions that the owner holds by the database's clock, each with the last of the earlier events that it waits for.
-/// What these are judged by is not changed by the claim itself. ?7 partitions as a JSON list, ?8 who is waited for.
-pub(super) const CLAIM_LINE: &str = "
+/// As above, of partitions that the owner holds by the database's clock, each with the last of the earlier events that it waits
+/// for. What these are judged by is not changed by the claim itself. ?7 partitions as a JSON list, ?8 who is waited for.
+pub(super) const CLAIM_IN_ORDER: &str = "
 UPDATE outbox_event
 SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, claims = claims + 1
 WHERE seq IN (
@@ -72,7 +72,7 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
     let now = store.now_micros();
     let statement = match &request.order {
         None => CLAIM,
-        Some(ClaimOrder::ByAggregate { .. }) => CLAIM_LINE,
+        Some(ClaimOrder::ByAggregate { .. }) => CLAIM_IN_ORDER,
         Some(ClaimOrder::OneForAll { .. }) => front::CLAIM_FRONT,
     };
     let mut query = sqlx::query(store.table.sql(statement))
@@ -82,7 +82,7 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
         .bind(i64::from(request.limit))
         .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
         .bind(now.saturating_sub(micros(request.skip_recent)));
-    let in_line = match &request.order {
+    let in_order = match &request.order {
         None => false,
         Some(ClaimOrder::ByAggregate { partitions, waits_for }) => {
             query = query.bind(numbers(partitions)).bind(keys::rule(*waits_for));
@@ -95,7 +95,7 @@ pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result
     };
     let rows = query.fetch_all(&mut *writer).await.map_err(failed)?;
     drop(writer);
-    let mut claimed = rows.iter().map(|row| claimed(row, now, in_line)).collect::<Result<Vec<_>, _>>()?;
+    let mut claimed = rows.iter().map(|row| claimed(row, now, in_order)).collect::<Result<Vec<_>, _>>()?;
     // RETURNING promises no order.
     claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
     Ok(claimed)

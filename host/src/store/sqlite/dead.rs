@@ -121,7 +121,7 @@ pub(super) async fn noted(
     selector: &Value,
 ) -> Result<u64, StoreError> {
     let mut transaction = transaction::begin(store).await?;
-    let result = statement.execute(&mut *transaction).await.map_err(|error| failed(action, error))?;
+    let result = statement.execute(&mut *transaction).await.map_err(|error| failed("do what was asked by hand", error))?;
     note(store, &mut transaction, audit, action, selector, result.rows_affected()).await?;
     transaction::commit(transaction).await?;
     Ok(result.rows_affected())

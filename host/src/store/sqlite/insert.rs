@@ -31,8 +31,8 @@ RETURNING seq, event_id";
 
 const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1))";
 
-/// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when the
-/// future that makes it is dropped.
+/// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when
+/// the future that makes it is dropped.
 const SAVEPOINT: &str = "SAVEPOINT outbox_write";
 const RELEASE: &str = "RELEASE SAVEPOINT outbox_write";
 const TAKE_ALL_BACK: &str = "ROLLBACK TO SAVEPOINT outbox_write";
@@ -175,6 +175,6 @@ pub(super) async fn delete_inserted(
         .bind(list)
         .execute(connection)
         .await
-        .map_err(|error| failed("take back inserted events", error))?;
+        .map_err(|error| failed("delete inserted events", error))?;
     Ok(())
 }

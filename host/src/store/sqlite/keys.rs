@@ -15,7 +15,8 @@ use crate::store::firsts::Waiting;
 use crate::store::{BlockedKey, Blocker, StoreError, WaitsFor};
 use crate::time::Timestamp;
 
-/// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken anew.
+/// ?1 the owner, ?2 now, ?3 the new end of the lease. One that is over may have been somebody else's meanwhile: it is taken
+/// anew.
 const RENEW: &str = "UPDATE outbox_event_partition SET lease_end = ?3 WHERE owner = ?1 AND lease_end > ?2";
 
 /// ?1 the owner, ?2 now, ?3 the end of the lease, ?4 the number of partitions, ?5 how many to hold in all.
@@ -43,8 +44,8 @@ SELECT seq, head FROM (
   FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1)) AND status IN (0, 2))
 WHERE head IS NOT NULL AND ?2 < 2";
 
-/// One row for each: all that wait behind an event are of its aggregate. ?1 partitions as a JSON list, ?2 the last one of the page
-/// before, ?3 most rows.
+/// One row for each: all that wait behind an event are of its aggregate. ?1 partitions as a JSON list, ?2 the last one of the
+/// page before, ?3 most rows.
 const BLOCKERS: &str = "
 SELECT behind, aggregate_type, coalesce(aggregate_id, '') FROM outbox_event INDEXED BY outbox_event_behind
 WHERE behind IS NOT NULL AND behind > ?2 AND partition_id IN (SELECT value FROM json_each(?1)) GROUP BY behind ORDER BY behind LIMIT ?3";
@@ -62,11 +63,11 @@ WHERE seq IN (
 
 /// ?1 most keys.
 const BLOCKED_KEYS: &str = "
-SELECT line.behind, line.aggregate_type, line.aggregate_id, line.waiting, event_id, event_type, status, due_at, last_error
+SELECT waits.behind, waits.aggregate_type, waits.aggregate_id, waits.waiting, event_id, event_type, status, due_at, last_error
 FROM (SELECT behind, aggregate_type, aggregate_id, count(*) AS waiting FROM outbox_event
-      WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id ORDER BY waiting DESC, behind LIMIT ?1) AS line
-LEFT JOIN outbox_event ON outbox_event.seq = line.behind
-ORDER BY line.waiting DESC, line.behind";
+      WHERE behind IS NOT NULL GROUP BY behind, aggregate_type, aggregate_id ORDER BY waiting DESC, behind LIMIT ?1) AS waits
+LEFT JOIN outbox_event ON outbox_event.seq = waits.behind
+ORDER BY waits.waiting DESC, waits.behind";
 
 /// Who is waited for, as the statements know it.
 pub(super) fn rule(waits_for: WaitsFor) -> i64 {
@@ -116,7 +117,7 @@ pub(super) async fn release(store: &SqliteStore, owner: &OwnerId, partitions: &[
 }
 
 pub(super) async fn heads(store: &SqliteStore, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-    let action = "look for the heads of lines";
+    let action = "look for the heads of queues";
     let rows = sqlx::query(store.table.sql(HEADS))
         .bind(numbers(events))
         .bind(rule(waits_for))

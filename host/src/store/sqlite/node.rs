@@ -11,7 +11,7 @@ use crate::store::{Node, NodeRecord, StoreError};
 use crate::time::Timestamp;
 
 /// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive.
-const BEAT: &str = "
+const HEARTBEAT: &str = "
 INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
 ON CONFLICT (owner) DO UPDATE SET alive_until = excluded.alive_until";
 
@@ -38,7 +38,7 @@ pub(super) async fn heartbeat(store: &SqliteStore, node: &Node, lease: i64) -> R
     let mut transaction = transaction::begin(store).await?;
     // Only now: while others had the writer, time went by.
     let now = store.now_micros();
-    sqlx::query(store.table.sql(BEAT))
+    sqlx::query(store.table.sql(HEARTBEAT))
         .bind(node.owner.as_str())
         .bind(&node.label)
         .bind(node.mode)

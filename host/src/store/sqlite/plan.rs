@@ -9,9 +9,9 @@ use crate::store::{Plan, StoreError};
 /// Each with the part of the schema that it lives on.
 const STATEMENTS: [(&str, &str, &str); 11] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
-    ("claim in line", claim::CLAIM_LINE, "outbox_event_due"),
+    ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
-    ("heads of lines", keys::HEADS, "outbox_event_key"),
+    ("heads of queues", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, PRIMARY_KEY),
     ("renew", claim::RENEW, PRIMARY_KEY),

@@ -34,9 +34,9 @@ pub(super) fn sequence(row: &SqliteRow) -> Result<u64, StoreError> {
     Ok(u64::try_from(sequence).unwrap_or(0))
 }
 
-/// A claimed row, with its place in the line when the statement asked for it. What only this event needs may be unreadable
+/// A claimed row, with the event that it waits behind, if the statement asked. What only this event needs may be unreadable
 /// without spoiling the batch.
-pub(super) fn claimed(row: &SqliteRow, now: i64, in_line: bool) -> Result<Claimed, StoreError> {
+pub(super) fn claimed(row: &SqliteRow, now: i64, in_order: bool) -> Result<Claimed, StoreError> {
     let sequence = sequence(row)?;
     let broken = |why: String| StoreError::Row { sequence, why };
     let fence = Fence { sequence, claim: number(row, column::CLAIM_SEQ).map_err(broken)? };
@@ -53,7 +53,7 @@ pub(super) fn claimed(row: &SqliteRow, now: i64, in_line: bool) -> Result<Claime
         starts: number(row, column::STARTS).unwrap_or(0),
         due: Due::at(now, available_at, expires_at),
         expires_in: expires_at.map(|expires_at| expires_at.since(now)),
-        behind: if in_line {
+        behind: if in_order {
             get::<Option<i64>>(row, column::BEHIND).map_err(broken)?.and_then(|seq| seq.try_into().ok())
         } else {
             None

@@ -89,8 +89,8 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         Ok(Envelope::new("Noop").aggregate("Bench", aggregate).json_text(self.payload.clone())?)
     }
 
-    /// Puts the events in, 1,000 in each transaction. Returns the rate. A table that was not crowded is empty before: each stage
-    /// begins on the same ground, and no later one pays for the rows and the rubbish of those before it.
+    /// Puts the events in, 1,000 in each transaction. Returns the rate. A table that was not crowded is empty before: each
+    /// stage begins on the same ground, and no later one pays for the rows and the rubbish of those before it.
     pub(super) async fn fill(&self) -> Result<f64, Error> {
         self.clear().await?;
         self.write(self.events, |_| self.envelope()).await

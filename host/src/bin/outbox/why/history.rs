@@ -74,7 +74,7 @@ fn by_hand(record: &Record, entry: &AuditRecord) -> Option<String> {
             Some(format!("replay of {count} dead events ({}) by {who}, maybe this one{why}", shown(&which)))
         }
         "retry_now" if record.attempts > 0 => {
-            Some(format!("retry_now of {} failed events by {who}, maybe this one{why}", entry.count))
+            Some(format!("retry of {} failed events by {who}, maybe this one{why}", entry.count))
         }
         _ => None,
     }

@@ -17,7 +17,7 @@ pub(super) struct Reason {
 
 /// Why the event is where it is, and what happens next.
 pub(super) fn reason(known: &Known) -> Reason {
-    let Known { record, waiting, line, .. } = known;
+    let Known { record, waiting, queue, .. } = known;
     let state = state_of(known, record);
     let mut next = sentence(known, record, state);
     let mut commands = Vec::new();
@@ -30,13 +30,13 @@ pub(super) fn reason(known: &Known) -> Reason {
                 format!(" {events} of {} {wait} until it is replayed, skipped or discarded.", aggregate(record))
             }
         }),
-        State::Behind => match line.last() {
+        State::Behind => match queue.last() {
             None => next.push_str(" That event is gone, so a host lets this one go on at its next look."),
             Some(head) => {
                 let of_head = state_of(known, head);
                 let said = sentence(known, head, of_head);
                 let place =
-                    if line.len() == 1 { "That one".to_owned() } else { format!("The first of the line, {}", name(head)) };
+                    if queue.len() == 1 { "That one".to_owned() } else { format!("The first of the queue, {}", name(head)) };
                 next.push_str(&format!(" {place} is {}: {said}", head.status));
                 blocking = (of_head == State::DeadBlocking).then_some(head);
                 if blocking.is_none() && matches!(of_head, State::Dead | State::Done) {
@@ -65,7 +65,7 @@ pub(super) fn reason(known: &Known) -> Reason {
     Reason { state, next, commands }
 }
 
-/// What holds of one event alone, its line aside.
+/// What holds of one event alone, its queue aside.
 fn sentence(known: &Known, record: &Record, state: State) -> String {
     let now = known.now;
     let (failed, before) = (failures(record), failed_before(record));
@@ -115,7 +115,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
             format!("Its route {} is paused{pause}. It goes on when the route is resumed.", route_name(record))
         }
         State::Behind => {
-            let first = known.line.first().map_or_else(|| format!("seq {}", record.behind.unwrap_or(0)), name);
+            let first = known.queue.first().map_or_else(|| format!("seq {}", record.behind.unwrap_or(0)), name);
             format!("It waits behind an earlier event of {}, {first}.", aggregate(record))
         }
         State::Expired => {
@@ -212,7 +212,7 @@ fn when(time: Option<Timestamp>, now: Timestamp) -> String {
     time.map_or_else(|| "at a time that was not kept".to_owned(), |time| format!("at {time} ({})", at(time, now)))
 }
 
-/// How an event of a line is called.
+/// How an event of a queue is called.
 fn name(record: &Record) -> String {
     format!("{} (seq {}, {})", record.event_id, record.seq, shown(&record.event_type))
 }

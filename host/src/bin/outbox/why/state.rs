@@ -13,8 +13,8 @@ pub(super) struct Known {
     pub(super) now: Timestamp,
     pub(super) nodes: Vec<NodeRecord>,
     pub(super) routes: Vec<RouteRecord>,
-    /// What it waits behind, what that waits behind, and so on: the head of the line comes last.
-    pub(super) line: Vec<Record>,
+    /// What it waits behind, what that waits behind, and so on: the head of the queue comes last.
+    pub(super) queue: Vec<Record>,
     /// How many later events of its aggregate wait behind it.
     pub(super) waiting: u64,
 }

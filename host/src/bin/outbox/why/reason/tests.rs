@@ -70,7 +70,7 @@ fn node(owner: &str, alive: bool) -> NodeRecord {
 }
 
 fn known(record: Record) -> Known {
-    Known { record, now: NOW, nodes: vec![node("one", true)], routes: Vec::new(), line: Vec::new(), waiting: 0 }
+    Known { record, now: NOW, nodes: vec![node("one", true)], routes: Vec::new(), queue: Vec::new(), waiting: 0 }
 }
 
 fn paused() -> RouteRecord {
@@ -183,19 +183,19 @@ fn a_dead_event_says_why_and_what_can_be_done() {
 fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
     let waits = Record { behind: Some(2), due_at: None, ..record(3) };
     let middle = Record { behind: Some(1), due_at: None, ..record(2) };
-    let line = vec![middle, dead(1, true)];
-    let (state, next, commands) = told(&Known { line, ..known(waits.clone()) });
+    let queue = vec![middle, dead(1, true)];
+    let (state, next, commands) = told(&Known { queue, ..known(waits.clone()) });
     assert_eq!(state, State::Behind);
     assert!(next.starts_with("It waits behind an earlier event of Order/42, event-2 (seq 2, OrderPlaced)."), "{next}");
-    assert!(next.contains("The first of the line, event-1 (seq 1, OrderPlaced) is DEAD: It was given up"), "{next}");
+    assert!(next.contains("The first of the queue, event-1 (seq 1, OrderPlaced) is DEAD: It was given up"), "{next}");
     assert!(commands.starts_with("outbox event why event-1\noutbox dead replay event-1\noutbox dead skip"), "{commands}");
 
     let failing = Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(2) };
-    let (_, next, commands) = told(&Known { line: vec![failing], ..known(waits.clone()) });
+    let (_, next, commands) = told(&Known { queue: vec![failing], ..known(waits.clone()) });
     assert!(next.contains("That one is RETRY: It failed once") && next.contains("due in 9s"), "{next}");
     assert_eq!(commands, "outbox event why event-2");
 
-    let (_, next, _) = told(&Known { line: vec![dead(2, false)], ..known(waits.clone()) });
+    let (_, next, _) = told(&Known { queue: vec![dead(2, false)], ..known(waits.clone()) });
     assert!(next.ends_with("Nobody has to wait for it, so a host lets this one go on at its next look."), "{next}");
 
     let (_, next, commands) = told(&known(waits));
