@@ -162,4 +162,37 @@ mod tests {
         assert_eq!((history.lines().len(), history.torn()), (1, 1));
         assert_eq!(history.lines()[0].step, rolled_back("second/1"));
     }
+
+    #[test]
+    fn all_journals_of_a_directory_are_read_and_nothing_else_and_put_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let line = |at, transaction| Line { at, node: "n".to_owned(), step: rolled_back(transaction) };
+        let text = |line: &Line| serde_json::to_string(line).unwrap() + "\n";
+        fs::write(directory.path().join("a.jsonl"), text(&line(3, "t3")) + &text(&line(1, "t1"))).unwrap();
+        fs::write(directory.path().join("b.jsonl"), text(&line(2, "t2"))).unwrap();
+        fs::write(directory.path().join("host.log"), text(&line(4, "t4"))).unwrap();
+
+        let mut history = History::default();
+        history.read_all(directory.path());
+
+        assert_eq!(history.lines(), [line(1, "t1"), line(2, "t2"), line(3, "t3")]);
+    }
+
+    #[test]
+    fn the_log_of_a_host_gives_its_calls_and_tells_of_lines_that_were_cut_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("host.log");
+        let call = r#"{"timestamp":"1970-01-01T00:00:02Z","plugin":"recorder","message":"{\"event_id\":\"e-1\",\"fence\":3,\"ending\":\"done\"}"}"#;
+        fs::write(
+            &path,
+            format!("{call}\n{{\"message\":\"ready\"}}\n{}\n{}\n", &call[..call.len() - 2], &call[..call.len() - 9]),
+        )
+        .unwrap();
+
+        let mut history = History::default();
+        history.read_host_log(&path, "host-1");
+
+        assert_eq!((history.lines().len(), history.torn()), (1, 2));
+        assert_eq!((history.lines()[0].at, history.lines()[0].node.as_str()), (2_000_000, "host-1"));
+    }
 }

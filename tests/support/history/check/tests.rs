@@ -93,12 +93,12 @@ fn pair(later: &str, earlier: &str) -> (String, String) {
 
 #[test]
 fn a_history_in_which_all_went_well_proves_it() {
-    let story = Story::default().committed("t1", &["a", "b"]).rolled_back("t2", &["c"]).intent("t3", &["d", "e", "f"]);
+    let story = Story::default().committed("t1", &["a", "b"]).rolled_back("t2", &["c", "g"]).intent("t3", &["d", "e", "f"]);
     let story = story.done("a").done("b");
 
     assert_eq!(story.0.check(&Rules { order: Order::Strict, ..Rules::default() }), Report::default());
     assert_eq!(story.0.check(&Rules { order: Order::Total, ..Rules::default() }), Report::default());
-    assert_eq!((story.0.committed(), story.0.rolled_back(), story.0.unknown(), story.0.deliveries()), (2, 1, 3, 2));
+    assert_eq!((story.0.committed(), story.0.rolled_back(), story.0.unknown(), story.0.deliveries()), (2, 2, 3, 2));
 }
 
 #[test]
@@ -296,4 +296,62 @@ fn what_comes_in_order_is_with_one_listener_at_a_time() {
     assert_eq!(at_once(two("42"), Order::Strict), [(id("a"), id("b"))]);
     assert_eq!(at_once(two("43"), Order::Strict), []);
     assert_eq!(at_once(two("43"), Order::Total), [(id("a"), id("b"))]);
+}
+
+#[test]
+fn the_table_counts_as_many_deferrals_as_the_listener_asked_for() {
+    let deferrals = |story: Story, deferrals| {
+        let fence = story.0.lines().len() as u64 - 2;
+        let row = Row { event_id: id("a"), sequence: 1, status: Status::Done, attempts: 0, deferrals, fence };
+        story.step(Step::Table { rows: vec![row] }).report()
+    };
+    let miscounted = Report { miscounted: vec![id("a")], ..Report::default() };
+    let twice = || {
+        let story = Story::default().committed("t1", &["a"]).ends("a", 1, Ending::Deferred);
+        story.ends("a", 1, Ending::Deferred).done("a")
+    };
+    assert_eq!(deferrals(twice(), 2), Report::default());
+    assert_eq!((deferrals(twice(), 1), deferrals(twice(), 3)), (miscounted.clone(), miscounted));
+
+    // It asked for an hour, and came again at once: whether the deferral was stored is open.
+    let asked = Ended { event_id: id("a"), fence: 2, ending: Ending::Deferred, after_ms: Some(3_600_000) };
+    let early = || Story::default().committed("t1", &["a"]).begins("a", 1).step(Step::Ended(asked.clone())).done("a");
+    let report = Report { early: vec![id("a")], ..Report::default() };
+    assert_eq!((deferrals(early(), 0), deferrals(early(), 1)), (report.clone(), report));
+    assert_eq!(deferrals(early(), 2).miscounted, [id("a")]);
+}
+
+#[test]
+fn a_call_whose_host_was_killed_counts_as_no_attempt() {
+    let story = Story::default().committed("t1", &["a"]).begins("a", 1);
+    let story = story.fault(FaultKind::Killed, Held::Claims(vec![(id("a"), 2)])).ends("a", 2, Ending::Done);
+
+    assert_eq!(story.report(), Report { miscounted: vec![id("a")], ..Report::default() });
+}
+
+#[test]
+fn a_delayed_event_that_comes_when_it_is_due_is_not_early() {
+    let story = |not_before| {
+        let written = Written { event_id: id("a"), aggregate: None, place: 0, not_before: Some(not_before) };
+        let story = Story::default().step(Step::Intent { transaction: "t1".to_owned(), events: vec![written] });
+        story.step(Step::Committed { transaction: "t1".to_owned(), sequences: Vec::new() }).done("a").report().early
+    };
+
+    assert_eq!((story(2), story(3)), (vec![], vec![id("a")]), "it came at 2");
+}
+
+#[test]
+fn a_report_names_the_aggregate_unless_all_events_are_in_one_order() {
+    let story = Story::default().committed("t1", &["a", "b"]).done("b").done("a");
+    let aggregate = |order| story.0.check(&Rules { order, ..Rules::default() }).reordered[0].aggregate.clone();
+
+    assert_eq!(aggregate(Order::Strict), Some(Aggregate { kind: "Order".to_owned(), id: "42".to_owned() }));
+    assert_eq!(aggregate(Order::Total), None);
+}
+
+#[test]
+fn a_report_without_its_duplicates_keeps_everything_else() {
+    let report = Report { duplicates: 2, lost: vec![id("a")], ..Report::default() };
+
+    assert_eq!(report.without_duplicates(), Report { lost: vec![id("a")], ..Report::default() });
 }
