@@ -15,7 +15,7 @@ const ONCE: [(&[&str], &str); 32] = [
     (&["config", "check"], "valid"),
     (&["config", "show"], "[dispatcher]"),
     (&["migrate", "up"], "up to date"),
-    (&["migrate", "status"], "outbox_event"),
+    (&["migrate", "status"], "outbox"),
     (&["migrate", "sql"], "CREATE TABLE outbox_event ("),
     (&["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", "1", "--id", "new"], "new\n"),
     (&["event", "list"], "Order/OrderPlaced"),
