@@ -9,7 +9,7 @@ use outbox::{Outbox, Status, TransactionalStore};
 use support::{Database, Recorder, Sqlite, eventually};
 
 use crate::bulk::long_lease;
-use crate::common::{HOUR, ROUTE, commit_one, done, drowsy, order, outbox, reaches, row, rows};
+use crate::common::{HOUR, ROUTE, commit_one, done, drowsy, order, orders, outbox, reaches, row, rows};
 
 pub(crate) async fn receipts_dropped_before_their_commits_hold_nobody_up(db: &impl Database) {
     let recorder = Recorder::done();
@@ -44,6 +44,31 @@ async fn commit_all<D: Database>(_: &D, open: Vec<<D::Store as TransactionalStor
     for own in open {
         D::Store::commit(own).await.expect("commits");
     }
+}
+
+pub(crate) async fn a_receipt_that_was_dropped_takes_back_no_claim_of_the_poller(db: &impl Database) {
+    let recorder = Recorder::held();
+    let config = DispatcherConfig { hot_queue: 1, ..long_lease() };
+    let outbox = outbox(db).dispatcher(config).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+
+    // The first finds room in the hot queue; the second waits for the poller.
+    let mut own = db.typed().begin().await.expect("begins");
+    let receipt = outbox.writer().write_all(own.as_mut(), orders(2)).await.expect("writes");
+    let [first, second] = receipt.ids()[..] else { panic!("two were written") };
+    drop(receipt);
+    tokio::time::sleep(Duration::from_millis(500)).await; // looked for more and more rarely, while the poller looks often
+    commit_all(db, vec![own]).await;
+
+    let mut started = [recorder.started().await.id(), recorder.started().await.id()];
+    started.sort_unstable();
+    let mut written = [first, second];
+    written.sort_unstable();
+    assert_eq!(started, written, "the poller claims one, and the other once its claim is given back");
+    assert_eq!(row(db, second).await.locked_by.as_deref(), Some(outbox.owner().as_str()), "its claim is the poller's");
+    recorder.finish(2);
+    done(db, 2).await;
+    assert_eq!((recorder.count(), outbox.metrics().counts().fenced_outcomes), (2, 0));
+    outbox.shutdown().await;
 }
 
 pub(crate) async fn a_receipt_dropped_before_its_rollback_leaves_nothing_behind(db: &impl Database) {

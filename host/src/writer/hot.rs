@@ -99,7 +99,7 @@ impl HotPath {
             }
         }
         if !too_late.is_empty() {
-            self.give_back(too_late, lease, Reserved::default());
+            self.give_back(too_late, None, lease, Reserved::default());
             for_the_poller = true;
         }
         let count = deliveries.len();
@@ -144,15 +144,16 @@ impl HotPath {
         let ids = stored.iter().map(|delivery| delivery.event.id()).collect();
         // Their marks would say that they are in our hands.
         drop(stored);
-        self.give_back(ids, lease, Reserved::default());
+        self.give_back(ids, None, lease, Reserved::default());
     }
 
-    /// Gives claims of rows back that nobody will deliver hot, as soon as the rows can be seen.
-    pub(super) fn give_back(&self, mut ids: Vec<EventId>, lease: &Lease, room: Reserved) {
+    /// Gives claims of rows back that nobody will deliver hot, as soon as the rows can be seen, and wakes the poller then; also
+    /// as soon as `free` can be seen, a row without a claim.
+    pub(super) fn give_back(&self, mut ids: Vec<EventId>, free: Option<EventId>, lease: &Lease, room: Reserved) {
         // One that is in our hands was there before: this insert has met its own duplicate.
         ids.retain(|id| !self.in_flight.contains(id));
-        if let Some(settler) = self.settler.get().filter(|_| !ids.is_empty()) {
-            settler.give_back_unused(Unused { owner: lease.owner.clone(), ids, until: lease.end, _room: room });
+        if let Some(settler) = self.settler.get().filter(|_| !ids.is_empty() || free.is_some()) {
+            settler.give_back_unused(Unused { owner: lease.owner.clone(), ids, free, until: lease.end, _room: room });
         }
     }
 

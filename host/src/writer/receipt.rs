@@ -119,8 +119,7 @@ impl Drop for WrittenEvents {
         }
         // One of those that have no claim is looked for as well: when it can be seen, so can the others, and the poller is
         // woken.
-        unused.extend(free);
-        self.hot.give_back(unused, &self.lease, std::mem::take(&mut self.room));
+        self.hot.give_back(unused, free, &self.lease, std::mem::take(&mut self.room));
         self.hot.wake.now();
     }
 }

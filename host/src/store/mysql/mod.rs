@@ -68,7 +68,7 @@ pub struct MySqlStore {
 
 impl MySqlStore {
     /// The text of every step of the schema, for a database that is not open: as
-    /// [`Store::migration_sql`](super::Store::migration_sql).
+    /// [`Store::migration_sql`].
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
         migrate::text(table)

@@ -313,6 +313,17 @@ fn the_table_counts_as_many_deferrals_as_the_listener_asked_for() {
     assert_eq!(deferrals(twice(), 2), Report::default());
     assert_eq!((deferrals(twice(), 1), deferrals(twice(), 3)), (miscounted.clone(), miscounted));
 
+    let cut_off = || {
+        let story = Story::default().committed("t1", &["a"]).ends("a", 1, Ending::Deferred);
+        story.fault(FaultKind::CutOff, Held::Claims(vec![(id("a"), 2)])).done("a")
+    };
+    assert_eq!(
+        (deferrals(cut_off(), 0), deferrals(cut_off(), 1)),
+        (Report::default(), Report::default()),
+        "it may not be stored"
+    );
+    assert_eq!(deferrals(cut_off(), 2).miscounted, [id("a")]);
+
     // It asked for an hour, and came again at once: whether the deferral was stored is open.
     let asked = Ended { event_id: id("a"), fence: 2, ending: Ending::Deferred, after_ms: Some(3_600_000) };
     let early = || Story::default().committed("t1", &["a"]).begins("a", 1).step(Step::Ended(asked.clone())).done("a");
