@@ -9,7 +9,7 @@ use outbox::{Outbox, Status, TransactionalStore};
 use support::{Database, Recorder, Sqlite, eventually};
 
 use crate::bulk::long_lease;
-use crate::common::{HOUR, ROUTE, commit_one, done, drowsy, order, orders, outbox, reaches, row, rows};
+use crate::common::{HOUR, ROUTE, commit, commit_one, done, drowsy, order, orders, outbox, reaches, row, rows};
 
 pub(crate) async fn receipts_dropped_before_their_commits_hold_nobody_up(db: &impl Database) {
     let recorder = Recorder::done();
@@ -68,6 +68,24 @@ pub(crate) async fn a_receipt_that_was_dropped_takes_back_no_claim_of_the_poller
     recorder.finish(2);
     done(db, 2).await;
     assert_eq!((recorder.count(), outbox.metrics().counts().fenced_outcomes), (2, 0));
+    outbox.shutdown().await;
+}
+
+pub(crate) async fn an_event_that_is_written_again_after_a_rollback_nobody_told_of_keeps_its_claim(db: &impl Database) {
+    let recorder = Recorder::held();
+    let outbox = outbox(db).dispatcher(long_lease()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    let envelope = order(1);
+    let mut own = db.typed().begin().await.expect("begins");
+    drop(outbox.writer().write(own.as_mut(), envelope.clone()).await.expect("writes"));
+    roll_back(db, own).await;
+
+    let id = commit(&outbox, vec![envelope]).await[0];
+    assert_eq!(recorder.started().await.id(), id);
+    tokio::time::sleep(Duration::from_millis(600)).await; // the plan: the row is looked for twice and more
+    assert_eq!(row(db, id).await.locked_by.as_deref(), Some(outbox.owner().as_str()), "its claim is in use");
+    recorder.finish(2);
+    reaches(db, id, Status::Done).await;
+    assert_eq!((recorder.count(), outbox.metrics().counts().fenced_outcomes), (1, 0));
     outbox.shutdown().await;
 }
 

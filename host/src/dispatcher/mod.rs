@@ -97,6 +97,7 @@ impl Dispatcher {
             notifier,
             metrics: shared.metrics.clone(),
             queue: shared.queue.clone(),
+            in_flight: in_flight.clone(),
             at_work: shared.at_work.clone(),
             keeps: shared.keeps,
             order: shared.order.clone(),

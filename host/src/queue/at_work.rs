@@ -52,16 +52,22 @@ impl AtWork {
                 return Work { at_work: self, _alone: None };
             }
             self.waited.store(true, Ordering::SeqCst);
-            let until = self.times().until.unwrap_or_else(Instant::now);
-            if tokio::time::timeout_at(until, changed).await.is_err() {
+            let until = self.times().until;
+            let Some(until) = until else {
+                // It is over at this moment, which is told.
+                changed.await;
+                continue;
+            };
+            // The next one that is alone has another time.
+            if tokio::time::timeout_at(until, changed).await.is_err() && self.times().until == Some(until) {
                 self.end_alone();
             }
         }
     }
 
-    /// Goes to a listener alone, once those are back that are there already; others wait meanwhile, `longest` at the most, and
-    /// have as long for themselves before, when they waited for the last one. `None` when they are not back within `patience`,
-    /// or at once when the last one should have been back long ago.
+    /// Goes to a listener alone, once those are back that are there already: `None` when they are not back within `patience`, or
+    /// at once when the last one that was alone should have been back long ago. Others wait meanwhile, at most `longest` beyond
+    /// that patience; when they waited for the last one, they have as long for themselves before.
     pub(crate) async fn enter_alone(&self, patience: Duration, longest: Duration) -> Option<Work<'_>> {
         let turn = match self.turn.try_lock() {
             Ok(turn) => turn,

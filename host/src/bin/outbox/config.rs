@@ -289,11 +289,19 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     if config.retry.max < config.retry.base {
         faults.push("retry.max is below retry.base; it is the longest rest, so make it at least as long".to_owned());
     }
-    if let Err(error) = tracing_subscriber::EnvFilter::try_new(&config.log.level) {
-        let hint = "write error, warn, info, debug or trace, or a list like info,outbox::poller=debug";
-        faults.push(format!("log.level is `{}`, which is no level ({error}); {hint}", config.log.level));
+    let level = &config.log.level;
+    let hint = "write error, warn, info, debug or trace, or a list like info,outbox::poller=debug";
+    if let Err(error) = tracing_subscriber::EnvFilter::try_new(level) {
+        faults.push(format!("log.level is `{level}`, which is no level ({error}); {hint}"));
+    } else if let Some(word) = level.split(',').map(str::trim).find(|part| !part.contains(['=', '[']) && !is_level(part)) {
+        // Taken for the name of a module, it would silence everything else.
+        faults.push(format!("log.level is `{level}`, but `{word}` is no level; {hint}"));
     }
     faults
+}
+
+fn is_level(word: &str) -> bool {
+    word.parse::<tracing_subscriber::filter::LevelFilter>().is_ok()
 }
 
 /// An address without its passwords: `postgres://app:***@db/shop?sslpassword=***`.

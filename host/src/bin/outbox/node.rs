@@ -24,7 +24,7 @@ impl NodeCommand {
         let nodes = database::ready(config).await?.nodes().await?;
         output::many(&nodes, output.output, |nodes| if nodes.is_empty() { String::new() } else { table(nodes) })?;
         if nodes.is_empty() && output.output == Format::Table {
-            eprintln!("no host has worked on this table within a day; start one with `outbox run`");
+            eprintln!("no host works on this table; start one with `outbox run`");
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::PostgresStore;
 use crate::store::finding::GRANT;
 use crate::store::{Finding, StoreError};
 
-const INDEXES: [&str; 7] = [
+const INDEXES: [&str; 8] = [
     "outbox_event_pkey",
     "outbox_event_due",
     "outbox_event_done",
@@ -14,6 +14,7 @@ const INDEXES: [&str; 7] = [
     "outbox_event_parked",
     "outbox_event_key",
     "outbox_event_behind",
+    "outbox_event_open",
 ];
 
 /// What a host needs of each table.

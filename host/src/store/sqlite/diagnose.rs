@@ -8,13 +8,14 @@ use super::error::failed;
 use crate::store::finding::{lease, schema};
 use crate::store::{Expectations, Finding, Store, StoreError};
 
-const INDEXES: [&str; 6] = [
+const INDEXES: [&str; 7] = [
     "outbox_event_due",
     "outbox_event_done",
     "outbox_event_dead",
     "outbox_event_parked",
     "outbox_event_key",
     "outbox_event_behind",
+    "outbox_event_open",
 ];
 
 const INDEX_EXISTS: &str = "SELECT count(*) FROM sqlite_master WHERE type = 'index' AND name = ?1";

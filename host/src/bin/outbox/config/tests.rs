@@ -185,3 +185,19 @@ fn deleting_what_was_never_delivered_is_refused_where_something_delivers() {
     );
     assert!(composed(file, &[("OUTBOX_MODE", "writer_only")], &[]).is_ok());
 }
+
+#[test]
+fn a_word_that_is_no_level_is_not_taken_for_a_module() {
+    let fault = composed("[log]\nlevel = \"info,loud\"\n", &[], &[]).unwrap_err().join("\n");
+    assert!(fault.starts_with("outbox.toml:2: log.level is `info,loud`, but `loud` is no level; write error, warn"), "{fault}");
+    for level in ["DEBUG", "off", "info,outbox::poller=debug"] {
+        assert!(composed("", &[("OUTBOX_LOG", level)], &[]).is_ok(), "{level}");
+    }
+}
+
+#[test]
+fn what_the_ordered_mode_does_not_have_is_refused() {
+    let faults = composed("mode = \"ordered\"\n[dispatcher]\nworkers = 8\nmax_attempts = 1\n", &[], &[]).unwrap_err();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0].starts_with("outbox.toml:3: dispatcher.workers is set, but the mode is ordered"), "{faults:?}");
+}

@@ -98,7 +98,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
             let asked = if record.deferrals > 0 {
                 format!("Its listener asked for later ({})", times(record.deferrals))
             } else {
-                "It was given back because its listener had no place for it".to_owned()
+                "It was given back because its listener was busy, or paused after too many failures".to_owned()
             };
             format!("{before}{asked}: it is due {}. {}", at(due, now), then(known))
         }

@@ -37,7 +37,7 @@ pub(super) enum State {
     Delayed,
     /// It failed, and is tried again.
     Retrying,
-    /// Its listener asked for later, or had no place for it.
+    /// Its listener asked for later, was busy or was paused after too many failures.
     Deferred,
     /// No listener is there for it.
     Parked,
