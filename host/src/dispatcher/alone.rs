@@ -93,11 +93,10 @@ impl Start {
                 self.uncount(shared, &delivery).await;
                 settler.send(delivery, back).await;
             }
-            // An outcome ends the count by itself, unless somebody else holds the event by now.
+            // Nobody waits for it: an outcome ends the count by itself, unless somebody else holds the event by now.
             Some(outcome) => {
-                let uncounting = self.uncounting(shared, &delivery);
+                drop(self.uncounting(shared, &delivery));
                 settler.send(delivery, outcome).await;
-                drop(uncounting);
             }
         }
     }

@@ -26,17 +26,17 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
                 continue;
             }
         };
-        let mut trip = Trip { start: delivery.alone.then(Start::default), given: OnceLock::new() };
+        let mut progress = Progress { start: delivery.alone.then(Start::default), said: OnceLock::new() };
         let place = delivery.place.take();
         let ended = tokio::select! {
             biased;
-            settlement = go(&shared, worker, &delivery, &answer, &trip, place) => Some(settlement),
+            settlement = go(&shared, worker, &delivery, &answer, &progress, place) => Some(settlement),
             _ = &mut cut_off => None,
         };
         let is_cut_off = ended.is_none();
         let settlement =
-            ended.unwrap_or_else(|| Some(trip.given.take().unwrap_or(Settlement::Released { after: Duration::ZERO })));
-        match (settlement, trip.start) {
+            ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or(Settlement::Released { after: Duration::ZERO })));
+        match (settlement, progress.start) {
             (Some(settlement), None) => settler.send(delivery, settlement).await,
             (settlement, Some(start)) => start.end(&shared, &settler, delivery, settlement).await,
             (None, None) => {}
@@ -49,12 +49,12 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
     }
 }
 
-/// What a worker must know of a visit that is cut off.
-struct Trip {
+/// How far a visit has come: what a worker must know of one that is cut off.
+struct Progress {
     /// `None` for an event that is delivered beside others.
     start: Option<Start>,
     /// What the listener has said already, while its interceptors are still told.
-    given: OnceLock<Settlement>,
+    said: OnceLock<Settlement>,
 }
 
 /// Who answers an event.
@@ -107,11 +107,11 @@ async fn go(
     worker: usize,
     delivery: &Delivery,
     answer: &Answer,
-    trip: &Trip,
+    progress: &Progress,
     place: Option<CallPlace>,
 ) -> Option<Settlement> {
     // No listener, nobody who must be kept away from it.
-    let alone = trip.start.as_ref().filter(|_| matches!(answer, Answer::Listener(_)));
+    let alone = progress.start.as_ref().filter(|_| matches!(answer, Answer::Listener(_)));
     // Let go before the outcome is sent: the settler stores at once when nobody is with a listener any more.
     let _work = if alone.is_some() {
         // Looked at before everybody else is kept away, too.
@@ -136,7 +136,7 @@ async fn go(
     {
         return instead;
     }
-    visit(shared, worker, delivery, answer, &trip.given).await
+    visit(shared, worker, delivery, answer, &progress.said).await
 }
 
 /// Whether a delivery is still wanted. `Err` when it is not: what becomes of it, or `None` when the claim was lost.
@@ -166,7 +166,7 @@ async fn visit(
     worker: usize,
     delivery: &Delivery,
     answer: &Answer,
-    given: &OnceLock<Settlement>,
+    said: &OnceLock<Settlement>,
 ) -> Option<Settlement> {
     let watched = shared.visits.begin(worker, delivery.event.id());
     let attempt = Attempt { shared, worker, delivery, watched: &watched };
@@ -203,10 +203,10 @@ async fn visit(
     let settled = |outcome| settle(outcome, delivery.attempts(), delivery.deferrals, &policy);
     if asked && !shared.interceptors.is_empty() {
         // Said before they are told: a stop that cuts them off must not deliver the event a second time.
-        given.get_or_init(|| settled(outcome.clone()));
+        said.get_or_init(|| settled(outcome.clone()));
         attempt.after(&outcome).await;
     }
-    Some(given.get().cloned().unwrap_or_else(|| settled(outcome)))
+    Some(said.get().cloned().unwrap_or_else(|| settled(outcome)))
 }
 
 /// What becomes of an event that nobody answers here; `awaited` is why it waits for a listener.

@@ -25,10 +25,12 @@ const DECOMMIT_BATCH: usize = 4;
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
 const SMALL_RESERVATION: u64 = 256 << 20;
 
-/// Whether memory is cleaned page by page with the kernel's help: twice as fast, but it rests on what the kernel says of its
-/// pages. A page that is away meanwhile (swapped out, or being moved) keeps what an earlier guest wrote (wasmtime#14357).
+/// Whether memory is cleaned page by page with the kernel's help: a guest costs what it wrote to, not what it has. It rests on
+/// what the kernel says of its pages: a page that is away meanwhile (swapped out, or being moved) keeps what an earlier guest
+/// wrote (wasmtime#14357).
 ///
-/// Tables, whose elements are functions, are never cleaned this way.
+/// Tables, whose elements are functions, are never cleaned this way. They are given back to the kernel whole, which costs a
+/// small guest what this saves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PagemapScan {
