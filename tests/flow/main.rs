@@ -96,14 +96,14 @@ mod side_by_side {
     mod mysql {
         walks! { MySql => receipts::receipts_dropped_before_their_commits_hold_nobody_up,
         receipts::a_receipt_that_was_dropped_takes_back_no_claim_of_the_poller,
-        receipts::an_event_that_is_written_again_after_a_rollback_nobody_told_of_keeps_its_claim,
+        receipts::an_event_that_is_written_again_after_a_rollback_nobody_told_of_is_delivered_once,
         receipts::a_receipt_dropped_before_its_rollback_leaves_nothing_behind,
         receipts::a_hot_copy_never_runs_under_a_lease_that_ended_during_the_insert }
     }
     mod postgres {
         walks! { Postgres => receipts::receipts_dropped_before_their_commits_hold_nobody_up,
         receipts::a_receipt_that_was_dropped_takes_back_no_claim_of_the_poller,
-        receipts::an_event_that_is_written_again_after_a_rollback_nobody_told_of_keeps_its_claim,
+        receipts::an_event_that_is_written_again_after_a_rollback_nobody_told_of_is_delivered_once,
         receipts::a_receipt_dropped_before_its_rollback_leaves_nothing_behind,
         receipts::a_hot_copy_never_runs_under_a_lease_that_ended_during_the_insert }
     }

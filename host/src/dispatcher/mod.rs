@@ -97,7 +97,6 @@ impl Dispatcher {
             notifier,
             metrics: shared.metrics.clone(),
             queue: shared.queue.clone(),
-            in_flight: in_flight.clone(),
             at_work: shared.at_work.clone(),
             keeps: shared.keeps,
             order: shared.order.clone(),

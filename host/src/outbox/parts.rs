@@ -17,7 +17,7 @@ use crate::queue::{Batches, InFlight, Queue};
 use crate::settler::SettlerHandle;
 use crate::store::{Node, Store};
 use crate::wake::Wake;
-use crate::writer::HotPath;
+use crate::writer::{Abandoned, HotPath};
 
 /// What the rooms share.
 pub(super) struct Parts {
@@ -51,6 +51,7 @@ impl Parts {
             notifier: self.notifier.clone(),
             batches: self.batches.clone(),
             metrics: self.metrics.clone(),
+            abandoned: Abandoned::default(),
             settler: OnceLock::new(),
             stopped: AtomicBool::new(false),
         })

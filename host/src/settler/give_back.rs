@@ -79,9 +79,6 @@ impl Settler {
     async fn look(&self, waiting: &mut Vec<Unused>) -> Result<(), StoreError> {
         let now = Instant::now();
         waiting.retain(|unused| unused.until > now);
-        // One that is in our hands by now was written again after its transaction had been rolled back: that claim is in use.
-        waiting.iter_mut().for_each(|unused| unused.ids.retain(|id| !self.in_flight.contains(id)));
-        waiting.retain(|unused| !unused.ids.is_empty() || unused.free.is_some());
         let Some(owner) = waiting.first().map(|unused| unused.owner.clone()) else { return Ok(()) };
         let ids: Vec<EventId> = waiting.iter().flat_map(|unused| &unused.ids).copied().collect();
         let free: Vec<EventId> = waiting.iter().filter_map(|unused| unused.free).collect();

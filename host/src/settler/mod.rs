@@ -26,7 +26,7 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::notifier::Notifier;
 use crate::order::Order;
-use crate::queue::{AtWork, InFlight, Queue, Turn};
+use crate::queue::{AtWork, Queue, Turn};
 use crate::store::{Settled, Settlement, Store, StoreError};
 use crate::wake::Wake;
 
@@ -47,7 +47,6 @@ pub(crate) struct Settler {
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) queue: Arc<Queue>,
-    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) keeps: Keeps,
     /// `None` where order is not asked for; then no event has a turn.
     pub(crate) order: Option<Arc<Order>>,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::abandoned::Abandoned;
 use crate::event::{Envelope, Event, EventId, Fence, OwnerId};
 use crate::metrics::Metrics;
 use crate::notifier::Notifier;
@@ -48,6 +49,7 @@ pub(crate) struct HotPath {
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) batches: Arc<Batches>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) abandoned: Abandoned,
     /// Where claims go back to; set once the dispatcher runs.
     pub(crate) settler: OnceLock<SettlerHandle>,
     pub(crate) stopped: AtomicBool,
@@ -74,7 +76,7 @@ impl HotPath {
         // is at work, and the event delivered twice.
         let now = Instant::now();
         let in_time = |end: Instant| end.saturating_duration_since(now) >= lease.length / 2;
-        let mut too_late = Vec::new();
+        let mut to_give_back = Vec::new();
         for (envelope, row) in events {
             let (sequence, fence, end) = match row {
                 Row::Ours(sequence) => (sequence, Some(Fence { sequence, claim: 1 }), lease.end),
@@ -85,10 +87,12 @@ impl HotPath {
                 }
             };
             if fence.is_some() && !in_time(end) {
-                too_late.push(envelope.id());
+                to_give_back.push(envelope.id());
                 continue;
             }
             match self.in_flight.mark_until(envelope.id(), fence, end) {
+                // Looked for after the mark was made, as who abandons it looks for the mark after: one of the two sees the other.
+                Some(_) if fence.is_some() && self.abandoned.contains(&envelope.id()) => to_give_back.push(envelope.id()),
                 Some(mark) => {
                     // Its writer and this host have one clock.
                     let expires_in = envelope.expires_at().map(|end| end.since(system_clock().now()));
@@ -98,8 +102,8 @@ impl HotPath {
                 None => for_the_poller = true,
             }
         }
-        if !too_late.is_empty() {
-            self.give_back(too_late, None, lease, Reserved::default());
+        if !to_give_back.is_empty() {
+            self.give_back(to_give_back, None, lease, Reserved::default());
             for_the_poller = true;
         }
         let count = deliveries.len();
@@ -150,6 +154,7 @@ impl HotPath {
     /// Gives claims of rows back that nobody will deliver hot, as soon as the rows can be seen, and wakes the poller then; also
     /// as soon as `free` can be seen, a row without a claim.
     pub(super) fn give_back(&self, mut ids: Vec<EventId>, free: Option<EventId>, lease: &Lease, room: Reserved) {
+        self.abandoned.add(&ids, lease.end);
         // One that is in our hands was there before: this insert has met its own duplicate.
         ids.retain(|id| !self.in_flight.contains(id));
         if let Some(settler) = self.settler.get().filter(|_| !ids.is_empty() || free.is_some()) {

@@ -1,5 +1,6 @@
 //! Envelopes into rows, inside the caller's transaction, and on to the hot queue after its commit.
 
+mod abandoned;
 mod hook;
 mod hot;
 mod receipt;
@@ -10,6 +11,7 @@ use std::time::Instant;
 
 use tokio::task::JoinHandle;
 
+pub(crate) use abandoned::Abandoned;
 pub use hook::{HookError, WriterHook};
 pub(crate) use hot::HotPath;
 pub use receipt::Receipt;

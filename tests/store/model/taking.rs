@@ -137,7 +137,8 @@ impl Table {
         let mut there = Vec::new();
         for row in self.rows.values_mut().filter(|row| ids.contains(&row.event_id)) {
             there.push(row.event_id);
-            if row.claim_seq == 1 && row.locked_by.as_deref() == Some(owner.as_str()) && is_unfinished(row) {
+            let with_the_row = row.claim_seq == 1 && row.locked_at == Some(row.created_at);
+            if with_the_row && row.locked_by.as_deref() == Some(owner.as_str()) && is_unfinished(row) {
                 row.claims = row.claims.saturating_sub(1);
                 (row.locked_by, row.locked_at, row.lease_end) = (None, None, None);
             }

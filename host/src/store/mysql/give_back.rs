@@ -10,13 +10,13 @@ use super::transaction::{self, Patience};
 use crate::event::{EventId, OwnerId};
 use crate::store::StoreError;
 
-/// Those that are free, locked until the transaction ends. A row of a transaction that is open still is locked by that one, and
+/// Those whose claim began with the row, which no claim of a poller did; locked until the transaction ends. A row of a transaction that is open still is locked by that one, and
 /// passed by. Bound: a JSON list of ids, the owner.
 const FREE: &str = "
 SELECT seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id
-WHERE claim_seq = 1 AND locked_by = ? AND status IN (0, 2)
+WHERE claim_seq = 1 AND locked_by = ? AND locked_at = created_at AND status IN (0, 2)
 FOR UPDATE SKIP LOCKED";
 
 /// The rows are locked already, and due since their insert. Bound: a JSON list of seq.
@@ -30,7 +30,7 @@ const OTHERS: &str = "
 SELECT seq, outbox_event.event_id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id
-WHERE claim_seq <> 1 OR NOT (locked_by <=> ?) OR status NOT IN (0, 2)";
+WHERE claim_seq <> 1 OR NOT (locked_by <=> ?) OR NOT (locked_at <=> created_at) OR status NOT IN (0, 2)";
 
 const ACTION: &str = "give claims back";
 
