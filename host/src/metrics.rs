@@ -71,6 +71,9 @@ metrics! {
     dispatch_released,
     /// Outcomes dropped because somebody else held the event by then.
     fenced_outcomes,
+    /// Answers that were not taken, because a value of the plugin's state had changed since the listener read it; their events
+    /// were delivered again.
+    state_conflicts,
     /// Events whose lease ended before their listener was called or done.
     leases_lost,
     /// Statements that the database did not do.

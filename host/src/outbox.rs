@@ -4,6 +4,8 @@ mod builder;
 mod enqueue;
 mod mode;
 mod parts;
+#[cfg(feature = "wasm")]
+mod state;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,6 @@
 DROP VIEW IF EXISTS outbox_event_readable;
+DROP TABLE IF EXISTS outbox_event_state_usage;
+DROP TABLE IF EXISTS outbox_event_state;
 DROP TABLE IF EXISTS outbox_event_audit;
 DROP TABLE IF EXISTS outbox_event_partition;
 DROP TABLE IF EXISTS outbox_event_node;

@@ -113,6 +113,25 @@ CREATE TABLE IF NOT EXISTS outbox_event_audit (
   reason   TEXT
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- What plugins keep, by key. Written in the transaction of the outcome that it belongs to. Keys are bytes: no collation may take
+-- two of them for one.
+CREATE TABLE IF NOT EXISTS outbox_event_state (
+  plugin     VARBINARY(64)  NOT NULL,
+  name       VARBINARY(255) NOT NULL,                -- the key, in UTF-8
+  value      LONGBLOB       NOT NULL,
+  version    BIGINT         NOT NULL,                -- larger after every change
+  updated_at DATETIME(6)    NOT NULL,
+  PRIMARY KEY (plugin, name)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- How much each plugin keeps. Locked by whoever changes the state of that plugin.
+CREATE TABLE IF NOT EXISTS outbox_event_state_usage (
+  plugin     VARBINARY(64) NOT NULL PRIMARY KEY,
+  used_keys  BIGINT        NOT NULL DEFAULT 0,
+  used_bytes BIGINT        NOT NULL DEFAULT 0,   -- of keys and values together
+  revision   BIGINT        NOT NULL DEFAULT 0    -- the last version that was given
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- For people: names of states, and payloads as text.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,

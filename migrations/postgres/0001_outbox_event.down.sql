@@ -1,4 +1,6 @@
 DROP VIEW outbox_event_readable;
+DROP TABLE outbox_event_state_usage;
+DROP TABLE outbox_event_state;
 DROP TABLE outbox_event_audit;
 DROP TABLE outbox_event_partition;
 DROP TABLE outbox_event_node;

@@ -126,6 +126,24 @@ CREATE TABLE outbox_event_audit (
   reason   text
 );
 
+-- What plugins keep, by key. Written in the transaction of the outcome that it belongs to.
+CREATE TABLE outbox_event_state (
+  plugin     text        COLLATE "C" NOT NULL,
+  name       text        COLLATE "C" NOT NULL,         -- the key
+  value      bytea       NOT NULL,
+  version    bigint      NOT NULL,                     -- larger after every change
+  updated_at timestamptz NOT NULL,
+  PRIMARY KEY (plugin, name)
+);
+
+-- How much each plugin keeps. Locked by whoever changes the state of that plugin.
+CREATE TABLE outbox_event_state_usage (
+  plugin     text   COLLATE "C" NOT NULL PRIMARY KEY,
+  used_keys  bigint NOT NULL DEFAULT 0,
+  used_bytes bigint NOT NULL DEFAULT 0,                  -- of keys and values together
+  revision   bigint NOT NULL DEFAULT 0                   -- the last version that was given
+) WITH (fillfactor = 50);
+
 -- For people: readable states and payloads. Bytes beyond ASCII are shown escaped, since not every payload is valid text.
 CREATE VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,

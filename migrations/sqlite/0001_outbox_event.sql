@@ -120,6 +120,24 @@ CREATE TABLE outbox_event_audit (
   reason   TEXT
 );
 
+-- What plugins keep, by key. Written in the transaction of the outcome that it belongs to.
+CREATE TABLE outbox_event_state (
+  plugin     TEXT    NOT NULL,
+  name       TEXT    NOT NULL,                     -- the key
+  value      BLOB    NOT NULL,
+  version    INTEGER NOT NULL,                     -- larger after every change
+  updated_at INTEGER NOT NULL,
+  PRIMARY KEY (plugin, name)
+);
+
+-- How much each plugin keeps.
+CREATE TABLE outbox_event_state_usage (
+  plugin     TEXT    NOT NULL PRIMARY KEY,
+  used_keys  INTEGER NOT NULL DEFAULT 0,
+  used_bytes INTEGER NOT NULL DEFAULT 0,             -- of keys and values together
+  revision   INTEGER NOT NULL DEFAULT 0              -- the last version that was given
+) WITHOUT ROWID;
+
 -- For people: readable times and payloads.
 CREATE VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,

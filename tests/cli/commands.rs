@@ -134,3 +134,21 @@ fn what_destroys_data_needs_a_yes() {
         assert_ne!(table(), before, "{command:?} with a yes does it");
     }
 }
+
+#[test]
+fn the_contract_is_written_with_what_it_depends_on_and_never_over_another_file() {
+    let place = Place::empty();
+
+    place.ok(&["wit", "--out", "wit"]);
+    place.ok(&["wit", "--out", "wit"]);
+
+    let listener = place.path().join("wit/listener.wit");
+    assert_eq!(fs::read_to_string(&listener).expect("it is there"), place.ok(&["wit"]));
+    for dependency in ["http/http.wit", "io/io.wit", "clocks/clocks.wit"] {
+        assert!(place.path().join("wit/deps").join(dependency).is_file(), "{dependency}");
+    }
+    fs::write(&listener, "package mine:own;").expect("it can be written");
+    let ended = place.run(&["wit", "--out", "wit"]);
+    assert_eq!(ended.code, Some(7), "{}", ended.stderr);
+    assert_eq!(fs::read_to_string(&listener).expect("it is there"), "package mine:own;");
+}

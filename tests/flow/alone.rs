@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
-use outbox::listener::{Outcome, Visit};
+use outbox::listener::{Outcome, Reply, Visit};
 use outbox::store::{ClaimRequest, Filter, NewRow, Ownership};
 use outbox::time::{Clock, SystemClock};
 use outbox::{DispatchResult, Envelope, Event, Listener, Outbox, SqliteStore, Status, Store};
@@ -89,9 +89,9 @@ async fn suspects(db: &Sqlite, envelopes: &[Envelope]) {
 struct Crowded(AtomicU32);
 
 impl Listener for Crowded {
-    fn call<'a>(&'a self, _: Visit<'a>) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>> {
+    fn call<'a>(&'a self, _: Visit<'a>) -> Pin<Box<dyn Future<Output = Reply> + Send + 'a>> {
         let call = self.0.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async move { if call < 6 { Outcome::Busy { after: Duration::ZERO } } else { Outcome::Done } })
+        Box::pin(async move { if call < 6 { Outcome::Busy { after: Duration::ZERO } } else { Outcome::Done }.into() })
     }
 }
 

@@ -9,6 +9,7 @@ mod claims;
 mod common;
 mod dispatch;
 mod dropped;
+mod effects;
 mod excluded;
 mod killer;
 mod languages;

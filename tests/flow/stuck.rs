@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use outbox::dispatcher::{DispatcherConfig, Interceptor};
 use outbox::event::OwnerId;
-use outbox::listener::{BreakerConfig, Fixed, Outcome, Visit};
+use outbox::listener::{BreakerConfig, Fixed, Outcome, Reply, Visit};
 use outbox::store::ClaimRequest;
 use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status, Store};
 use support::{Recorder, Sqlite, eventually};
@@ -83,11 +83,11 @@ async fn an_interceptor_without_an_end_is_cut_off_by_the_deadline() {
 struct Full(std::sync::atomic::AtomicU32);
 
 impl Listener for Full {
-    fn call<'a>(&'a self, _: Visit<'a>) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>> {
+    fn call<'a>(&'a self, _: Visit<'a>) -> Pin<Box<dyn Future<Output = Reply> + Send + 'a>> {
         let call = self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         Box::pin(async move {
             assert!(call == 2, "on purpose");
-            Outcome::Busy { after: Duration::ZERO }
+            Outcome::Busy { after: Duration::ZERO }.into()
         })
     }
 }

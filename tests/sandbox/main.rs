@@ -1,6 +1,7 @@
 //! Real components in a real host: what a broken one comes to, and that nobody else is hurt.
 
 mod common;
+mod effects;
 mod names;
 mod sleeping;
 mod swap;

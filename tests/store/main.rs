@@ -4,6 +4,7 @@ mod claim;
 mod common;
 mod concurrency;
 mod dead;
+mod effects;
 mod front;
 mod inspect;
 mod keys;
@@ -54,6 +55,13 @@ conformance! {
     write::a_plain_insert_with_defaults_is_delivered,
     write::a_plain_insert_of_text_delivers_its_bytes,
     write::a_plain_insert_that_only_sets_available_at_is_not_due_before,
+    effects::an_outcome_its_events_and_its_state_come_together,
+    effects::effects_come_with_every_kind_of_answer,
+    effects::an_outcome_that_is_fenced_off_leaves_nothing_behind,
+    effects::what_a_listener_read_must_still_be_so,
+    effects::a_plugin_keeps_no_more_than_its_quota,
+    effects::an_event_that_is_there_already_is_not_emitted_again,
+    effects::outcomes_of_many_plugins_go_together_whatever_they_are,
     claim::two_owners_never_hold_the_same_event,
     claim::an_expired_lease_can_be_claimed_again,
     claim::a_row_inserted_as_claimed_is_hidden_until_its_lease_ends,

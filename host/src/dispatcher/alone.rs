@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{Shared, attempt};
 use crate::queue::{Admitted, Delivery, Work};
-use crate::settler::SettlerHandle;
+use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::Settlement;
 
 /// How long an event steps back that must be delivered alone, when a listener that blocks its thread keeps it from that.
@@ -84,12 +84,12 @@ impl Start {
         shared: &Shared,
         settler: &SettlerHandle,
         delivery: Delivery,
-        settlement: Option<Settlement>,
+        conclusion: Option<Conclusion>,
     ) {
-        match settlement {
+        match conclusion {
             // Before anybody can claim it again, and count the starts.
             None => self.uncount(shared, &delivery).await,
-            Some(back @ (Settlement::Released { .. } | Settlement::Parked { .. })) => {
+            Some(back) if matches!(back.settlement, Settlement::Released { .. } | Settlement::Parked { .. }) => {
                 self.uncount(shared, &delivery).await;
                 settler.send(delivery, back).await;
             }

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use super::Shared;
 use super::overdue::Watched;
 use crate::event::Event;
-use crate::listener::{Cause, Failure, Outcome, RegistryEntry, Visit, panic_text};
+use crate::listener::{Cause, Failure, Outcome, RegistryEntry, Reply, Visit, panic_text};
 use crate::queue::Delivery;
 
 /// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
@@ -26,34 +26,35 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Asks the listener, unless its breaker is open; `None` when the claim was lost, so that nothing may be written.
-    pub(super) async fn ask(self, entry: &RegistryEntry) -> Option<Outcome> {
+    pub(super) async fn ask(self, entry: &RegistryEntry, max_attempts: u32) -> Option<Reply> {
         let admittance = match entry.breaker.admit(Instant::now()) {
             Ok(admittance) => admittance,
-            Err(after) => return Some(Outcome::Busy { after }),
+            Err(after) => return Some(Outcome::Busy { after }.into()),
         };
-        let outcome = self.call(entry).await?;
+        let reply = self.call(entry, max_attempts).await?;
         // It had no room: that was no call.
-        if matches!(outcome, Outcome::Busy { .. }) {
-            return Some(outcome);
+        if matches!(reply.outcome, Outcome::Busy { .. }) {
+            return Some(reply);
         }
-        let broke = matches!(&outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
+        let broke = matches!(&reply.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
         if admittance.record(broke, Instant::now()) {
             tracing::error!(
                 route = %entry.registration.route, listener = %entry.owner, pause_s = entry.breaker.pause().as_secs(),
                 "the listener keeps breaking and is paused; its events wait and lose no attempt"
             );
         }
-        Some(outcome)
+        Some(reply)
     }
 
-    async fn call(self, entry: &RegistryEntry) -> Option<Outcome> {
+    async fn call(self, entry: &RegistryEntry, max_attempts: u32) -> Option<Reply> {
         let Self { shared, worker, delivery, watched } = self;
         // A year is as good as for ever, and can be added to any time.
         let allowed = entry.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);
         // The clock starts here: no wait before the call counts against it.
         let deadline = Instant::now() + allowed;
         watched.until(deadline + GRACE);
-        let visit = Visit { event: &delivery.event, worker, batch: delivery.batch };
+        let deferrals = delivery.deferrals;
+        let visit = Visit { event: &delivery.event, worker, batch: delivery.batch, deferrals, max_attempts };
         // A closure may panic before it has made its future.
         let call = async { entry.registration.listener.call(visit).await };
         let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
@@ -63,11 +64,11 @@ impl Attempt<'_> {
                 return lost(shared, delivery, "while its listener was at work");
             };
             match tokio::time::timeout_at(deadline.min(lease_end).into(), &mut call).await {
-                Ok(Ok(outcome)) => return Some(outcome),
-                Ok(Err(panic)) => return Some(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic)))),
+                Ok(Ok(reply)) => return Some(reply),
+                Ok(Err(panic)) => return Some(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic))).into()),
                 Err(_) if Instant::now() >= deadline => {
                     let message = format!("the call took longer than {allowed:?} and was cut off");
-                    return Some(Outcome::Failed(Failure::broken(Cause::Deadline, message)));
+                    return Some(Outcome::Failed(Failure::broken(Cause::Deadline, message)).into());
                 }
                 // The lease may have been renewed meanwhile.
                 Err(_) if delivery.mark.lease_end().is_some_and(|end| end > Instant::now()) => {}

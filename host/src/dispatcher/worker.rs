@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use super::alone::{self, Start};
 use super::attempt::{self, Attempt};
 use super::{Policy, Shared, Unroutable, settle};
-use crate::listener::{Outcome, RegistryEntry};
+use crate::listener::{Outcome, RegistryEntry, Reply};
 use crate::queue::{Admitted, CallPlace, Delivery, Via};
-use crate::settler::SettlerHandle;
+use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::{EXPIRED, Settlement};
 
 /// Takes deliveries until the queue is closed and empty, or the listener is cut off.
@@ -30,15 +30,15 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
         let place = delivery.place.take();
         let ended = tokio::select! {
             biased;
-            settlement = go(&shared, worker, &delivery, &answer, &progress, place) => Some(settlement),
+            conclusion = go(&shared, worker, &delivery, &answer, &progress, place) => Some(conclusion),
             _ = &mut cut_off => None,
         };
         let is_cut_off = ended.is_none();
-        let settlement =
-            ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or(Settlement::Released { after: Duration::ZERO })));
-        match (settlement, progress.start) {
-            (Some(settlement), None) => settler.send(delivery, settlement).await,
-            (settlement, Some(start)) => start.end(&shared, &settler, delivery, settlement).await,
+        let released = || Settlement::Released { after: Duration::ZERO }.into();
+        let conclusion = ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or_else(released)));
+        match (conclusion, progress.start) {
+            (Some(conclusion), None) => settler.send(delivery, conclusion).await,
+            (conclusion, Some(start)) => start.end(&shared, &settler, delivery, conclusion).await,
             (None, None) => {}
         }
         if is_cut_off {
@@ -54,7 +54,7 @@ struct Progress {
     /// `None` for an event that is delivered beside others.
     start: Option<Start>,
     /// What the listener has said already, while its interceptors are still told.
-    said: OnceLock<Settlement>,
+    said: OnceLock<Conclusion>,
 }
 
 /// Who answers an event.
@@ -109,32 +109,32 @@ async fn go(
     answer: &Answer,
     progress: &Progress,
     place: Option<CallPlace>,
-) -> Option<Settlement> {
+) -> Option<Conclusion> {
     // No listener, nobody who must be kept away from it.
     let alone = progress.start.as_ref().filter(|_| matches!(answer, Answer::Listener(_)));
     // Let go before the outcome is sent: the settler stores at once when nobody is with a listener any more.
     let _work = if alone.is_some() {
         // Looked at before everybody else is kept away, too.
         if let Err(instead) = check(shared, delivery, answer) {
-            return instead;
+            return instead.map(Conclusion::from);
         }
         let entered = alone::enter(shared).await;
         // The next may wait now.
         drop(place);
         match entered {
             Ok(work) => work,
-            Err(settlement) => return Some(settlement),
+            Err(settlement) => return Some(settlement.into()),
         }
     } else {
         shared.at_work.enter().await
     };
     if let Err(instead) = check(shared, delivery, answer) {
-        return instead;
+        return instead.map(Conclusion::from);
     }
     if let Some(start) = alone
         && let Err(instead) = start.count(shared, delivery).await
     {
-        return instead;
+        return instead.map(Conclusion::from);
     }
     visit(shared, worker, delivery, answer, &progress.said).await
 }
@@ -166,47 +166,51 @@ async fn visit(
     worker: usize,
     delivery: &Delivery,
     answer: &Answer,
-    said: &OnceLock<Settlement>,
-) -> Option<Settlement> {
+    said: &OnceLock<Conclusion>,
+) -> Option<Conclusion> {
     let watched = shared.visits.begin(worker, delivery.event.id());
     let attempt = Attempt { shared, worker, delivery, watched: &watched };
     let mut waits = shared.config.unroutable == Unroutable::Park;
     let before = attempt.before().await;
     let asked = before.is_ok();
-    let outcome = match (before, answer) {
-        (Err(failure), _) => Outcome::Failed(failure),
-        (Ok(()), Answer::Listener(entry)) => attempt.ask(entry).await?,
-        (Ok(()), Answer::Paused(reason)) => {
-            waits = true;
-            Outcome::Unroutable(reason.clone())
-        }
-        (Ok(()), Answer::Nobody) => {
-            let awaited = shared.listeners.awaited(delivery.event.route());
-            waits |= awaited.is_some();
-            unroutable(shared, delivery, awaited.as_deref())
-        }
-    };
     let registration = match answer {
         Answer::Listener(entry) => Some(&entry.registration),
         Answer::Paused(_) | Answer::Nobody => None,
     };
+    let max_attempts = match (&shared.order, registration.and_then(|own| own.max_attempts)) {
+        // Where all events stand in one line each has one attempt, whatever its listener allows.
+        (Some(order), _) if order.is_one_for_all() => 1,
+        (_, own) => own.unwrap_or(shared.config.max_attempts),
+    };
+    let Reply { outcome, effects } = match (before, answer) {
+        (Err(failure), _) => Outcome::Failed(failure).into(),
+        (Ok(()), Answer::Listener(entry)) => attempt.ask(entry, max_attempts).await?,
+        (Ok(()), Answer::Paused(reason)) => {
+            waits = true;
+            Outcome::Unroutable(reason.clone()).into()
+        }
+        (Ok(()), Answer::Nobody) => {
+            let awaited = shared.listeners.awaited(delivery.event.route());
+            waits |= awaited.is_some();
+            unroutable(shared, delivery, awaited.as_deref()).into()
+        }
+    };
+    let effects = effects.filter(|_| outcome.is_answer());
     let policy = Policy {
         retry: registration.and_then(|own| own.retry.as_deref()).unwrap_or(&*shared.retry),
-        max_attempts: match (&shared.order, registration.and_then(|own| own.max_attempts)) {
-            // Where all events stand in one line each has one attempt, whatever its listener allows.
-            (Some(order), _) if order.is_one_for_all() => 1,
-            (_, own) => own.unwrap_or(shared.config.max_attempts),
-        },
+        max_attempts,
         max_deferrals: shared.config.max_deferrals,
         park_unroutable: waits,
     };
     let settled = |outcome| settle(outcome, delivery.attempts(), delivery.deferrals, &policy);
-    if asked && !shared.interceptors.is_empty() {
-        // Said before they are told: a stop that cuts them off must not deliver the event a second time.
-        said.get_or_init(|| settled(outcome.clone()));
-        attempt.after(&outcome).await;
+    if !asked || shared.interceptors.is_empty() {
+        return Some(Conclusion { settlement: settled(outcome), effects });
     }
-    Some(said.get().cloned().unwrap_or_else(|| settled(outcome)))
+    // Said before they are told: a stop that cuts them off must not deliver the event a second time.
+    let conclusion = Conclusion { settlement: settled(outcome.clone()), effects };
+    let conclusion = said.get_or_init(|| conclusion).clone();
+    attempt.after(&outcome).await;
+    Some(conclusion)
 }
 
 /// What becomes of an event that nobody answers here; `awaited` is why it waits for a listener.

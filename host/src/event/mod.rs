@@ -5,6 +5,7 @@
 
 mod builder;
 mod delivered;
+mod effects;
 mod envelope;
 mod fence;
 mod headers;
@@ -15,6 +16,7 @@ mod status;
 
 pub use builder::{EnvelopeBuilder, EnvelopeError, MAX_PAYLOAD_BYTES};
 pub use delivered::{Event, EventBuilder};
+pub use effects::{Effects, StateChange, StateChanges, StateQuota, StateUsage, StateValue, StateWrite};
 pub use envelope::{Envelope, Keeping};
 pub use fence::{Fence, OwnerId};
 pub use headers::{CORRELATION_ID, Headers, HeadersError, TRACEPARENT, TRANSACTION_ID};

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 
 pub use breaker::{Admittance, Breaker, BreakerConfig};
 pub(crate) use outcome::panic_text;
-pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome};
+pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome, Reply};
 pub use owner::Owner;
 pub use registry::{CallLimit, Concurrency, Listeners, Registration, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
@@ -31,6 +31,10 @@ pub struct Visit<'a> {
     pub worker: usize,
     /// Which claim the event came with; events of one claim share the number.
     pub batch: u64,
+    /// How often the listener has put this event off before.
+    pub deferrals: u32,
+    /// Counted failures after which the event is dead.
+    pub max_attempts: u32,
 }
 
 /// Reacts to the events of its route.
@@ -39,8 +43,8 @@ pub struct Visit<'a> {
 /// once for each event; it may be cut off at any await when its deadline or its lease ends.
 /// Source: specification 11.1.
 pub trait Listener: Send + Sync + 'static {
-    /// Handles one event.
-    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Outcome>;
+    /// Handles one event. A listener without effects turns its outcome into a [`Reply`] by `into()`.
+    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply>;
 }
 
 impl<F, R> Listener for F
@@ -48,8 +52,8 @@ where
     F: Fn(Arc<Event>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<DispatchResult, Failure>> + Send + 'static,
 {
-    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Outcome> {
+    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         let answer = self(visit.event.clone());
-        Box::pin(async move { Outcome::from(answer.await) })
+        Box::pin(async move { Outcome::from(answer.await).into() })
     }
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::event::Effects;
+
 /// How a listener ends an event, or puts it off. Source: specification 12.4.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DispatchResult {
@@ -156,6 +158,14 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Whether the listener did what it wanted to do: what it did beside is committed then.
+    #[must_use]
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::Done | Self::RetryAfter(_) | Self::Dead(_))
+    }
+}
+
 impl From<Result<DispatchResult, Failure>> for Outcome {
     fn from(answer: Result<DispatchResult, Failure>) -> Self {
         match answer {
@@ -164,6 +174,22 @@ impl From<Result<DispatchResult, Failure>> for Outcome {
             Ok(DispatchResult::Dead(reason)) => Self::Dead(reason.unwrap_or_else(|| "the listener gave no reason".to_owned())),
             Err(failure) => Self::Failed(failure),
         }
+    }
+}
+
+/// What a visit to a listener came to: the outcome, and what is committed with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// What the attempt came to.
+    pub outcome: Outcome,
+    /// What the listener did beside. `None` when it did nothing, and for every outcome in which it did not succeed: follow-up
+    /// events and state belong to an answer, not to an attempt.
+    pub effects: Option<Box<Effects>>,
+}
+
+impl From<Outcome> for Reply {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, effects: None }
     }
 }
 

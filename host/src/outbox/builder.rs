@@ -5,6 +5,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::parts::Parts;
+#[cfg(feature = "wasm")]
+use super::state::StoredState;
 use super::{Mode, Outbox, Running};
 use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared, Visits};
 use crate::event::{NameError, Route};
@@ -224,7 +226,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let plugins = match self.plugins.take().filter(|_| self.mode != Mode::WriterOnly) {
             Some(config) => {
                 let workers = self.dispatcher.workers;
-                Some(crate::wasm::Plugins::start_watched(config, workers, listeners.clone(), &health).await?)
+                let state: Arc<dyn crate::wasm::StateSource> = Arc::new(StoredState(store.clone()));
+                Some(crate::wasm::Plugins::start_watched(config, workers, listeners.clone(), Some(state), &health).await?)
             }
             None => None,
         };

@@ -3,14 +3,29 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::event::{Event, Fence};
+use crate::event::{Effects, Event, Fence};
 use crate::queue::{Delivery, Mark, Turn};
 use crate::store::{Settled, Settlement};
+
+/// What is to be written of one delivery: its settlement, and what its listener did beside.
+#[derive(Clone, Debug)]
+pub(crate) struct Conclusion {
+    pub(crate) settlement: Settlement,
+    /// `None` for nearly all.
+    pub(crate) effects: Option<Box<Effects>>,
+}
+
+impl From<Settlement> for Conclusion {
+    fn from(settlement: Settlement) -> Self {
+        Self { settlement, effects: None }
+    }
+}
 
 /// An outcome on its way to the store.
 #[derive(Debug)]
 pub(super) struct Completion {
     pub(super) settled: Settled,
+    pub(super) effects: Option<Box<Effects>>,
     pub(super) held: Held,
 }
 
@@ -27,16 +42,17 @@ pub(super) struct Held {
 
 impl Completion {
     /// `None` for an event that was never stored: there is nothing to write.
-    pub(super) fn of(delivery: Delivery, settlement: Settlement) -> Option<Self> {
+    pub(super) fn of(delivery: Delivery, conclusion: impl Into<Conclusion>) -> Option<Self> {
         let Delivery { event, mark, turn, .. } = delivery;
+        let Conclusion { settlement, effects } = conclusion.into();
         let fence = mark.fence()?;
         let event = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }).then_some(event);
-        Some(Self { settled: Settled { fence, settlement }, held: Held { _mark: Some(mark), event, turn } })
+        Some(Self { settled: Settled { fence, settlement }, effects, held: Held { _mark: Some(mark), event, turn } })
     }
 
     /// What became of a claim whose delivery is gone, or never was.
     pub(super) fn claim(fence: Fence, settlement: Settlement) -> Self {
-        Self { settled: Settled { fence, settlement }, held: Held::default() }
+        Self { settled: Settled { fence, settlement }, effects: None, held: Held::default() }
     }
 }
 
@@ -52,8 +68,9 @@ impl Batch {
         Self { settled: Vec::with_capacity(capacity), held: Vec::with_capacity(capacity) }
     }
 
+    /// Adds outcomes without effects; the others are stored apart.
     pub(super) fn extend(&mut self, completions: impl Iterator<Item = Completion>) {
-        for Completion { settled, held } in completions {
+        for Completion { settled, held, effects: _ } in completions {
             self.settled.push(settled);
             self.held.push(held);
         }
@@ -61,7 +78,8 @@ impl Batch {
 
     /// Takes out those whose `seq` is one of these.
     pub(super) fn take(&mut self, sequences: &HashSet<u64>) -> impl Iterator<Item = Completion> {
-        let all = self.settled.drain(..).zip(self.held.drain(..)).map(|(settled, held)| Completion { settled, held });
+        let all = self.settled.drain(..).zip(self.held.drain(..));
+        let all = all.map(|(settled, held)| Completion { settled, effects: None, held });
         let (taken, left): (Vec<_>, Vec<_>) = all.partition(|one| sequences.contains(&one.settled.fence.sequence));
         self.extend(left.into_iter());
         taken.into_iter()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::completion::Completion;
+use super::completion::{Completion, Conclusion};
 use super::excluded::Resting;
 use super::give_back::Unused;
 use crate::event::Fence;
@@ -46,7 +46,8 @@ impl Keeps {
 
 impl SettlerHandle {
     /// Hands over what became of a delivery; waits while too many others wait for the database.
-    pub(crate) async fn send(&self, delivery: Delivery, settlement: Settlement) {
+    pub(crate) async fn send(&self, delivery: Delivery, conclusion: impl Into<Conclusion>) {
+        let Conclusion { settlement, effects } = conclusion.into();
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
         if delivery.fence().is_none() {
@@ -55,7 +56,7 @@ impl SettlerHandle {
             {
                 unsent.0.lost();
             }
-        } else if let Some(completion) = Completion::of(delivery, settlement) {
+        } else if let Some(completion) = Completion::of(delivery, Conclusion { settlement, effects }) {
             // Fails only when the settler is gone; then the claim ends with its lease.
             let _ = self.completions.send(completion).await;
         }

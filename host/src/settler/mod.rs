@@ -5,22 +5,26 @@
 //! done its work, and must not do it twice for our own error.
 
 mod completion;
+mod effects;
 mod excluded;
 mod give_back;
 mod handle;
+mod trying;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 
+pub(crate) use completion::Conclusion;
 use completion::{Batch, Completion};
 pub(crate) use give_back::Unused;
 pub(crate) use handle::{Keeps, SettlerHandle};
+use trying::Trying;
 
 use crate::health::Health;
 use crate::metrics::Metrics;
@@ -36,8 +40,6 @@ const WAITING: usize = 2_048;
 const AT_ONCE: usize = 2;
 /// How often it is looked whether locked rows are free.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// The rest after the first failure of the database; doubled up to a second.
-const FIRST_REST: Duration = Duration::from_millis(20);
 
 /// What the settler needs to know.
 pub(crate) struct Settler {
@@ -154,7 +156,11 @@ impl Settler {
     async fn store_all(&self, completions: &mut Vec<Completion>, batch: &mut Batch) -> Vec<Completion> {
         let mut apart = Vec::new();
         while !completions.is_empty() {
+            self.store_effects(completions, &mut apart).await;
             batch.extend(completions.drain(..));
+            if batch.settled.is_empty() {
+                return apart;
+            }
             let stored = self.write(batch, &mut apart).await;
             self.conclude(batch, stored, completions);
         }
@@ -222,51 +228,24 @@ impl Settler {
     /// many outcomes were fenced off. Outcomes that wait for locked rows are moved to `apart`: they must not hold up the
     /// others.
     async fn write(&self, batch: &mut Batch, apart: &mut Vec<Completion>) -> Option<u64> {
-        // A database that let a whole stop pass is not waited for again for every batch.
-        if self.gave_up.load(Ordering::Relaxed) {
-            return None;
-        }
-        let started = Instant::now();
-        let mut rest = FIRST_REST;
-        let mut failed = false;
+        let mut trying = Trying::begin(self)?;
         loop {
-            match self.store.settle(&batch.settled).await {
+            let error = match self.store.settle(&batch.settled).await {
                 Ok(fenced) => {
-                    if fenced > 0 {
-                        self.metrics.fenced_outcomes.add(fenced);
-                        tracing::warn!(
-                            fenced,
-                            "outcomes were dropped: their events are finished, or held by somebody else by now"
-                        );
-                    }
-                    if failed && self.failing.fetch_sub(1, Ordering::Relaxed) == 1 {
-                        tracing::info!(events = batch.settled.len(), "outcomes are stored again");
-                    }
+                    self.metrics.fenced_outcomes.add(fenced);
+                    fenced_off(fenced);
+                    trying.stored(batch.settled.len());
                     return Some(fenced);
                 }
-                Err(error) => {
-                    self.metrics.db_errors.increment();
-                    if matches!(error, StoreError::Locked { .. }) && self.set_apart(batch, apart).await {
-                        continue;
-                    }
-                    // Said once, by the first batch that fails and the last that gets through.
-                    if !std::mem::replace(&mut failed, true) && self.failing.fetch_add(1, Ordering::Relaxed) == 0 {
-                        tracing::error!(events = batch.settled.len(), error = %crate::chain(&error), "outcomes could not be stored; trying again");
-                    }
-                }
+                Err(error) => error,
+            };
+            self.metrics.db_errors.increment();
+            if matches!(error, StoreError::Locked { .. }) && self.set_apart(batch, apart).await {
+                continue;
             }
-            let must_give_up = self.must_give_up();
-            if must_give_up || started.elapsed() > self.patience {
-                self.gave_up.fetch_or(must_give_up, Ordering::Relaxed);
-                self.failing.fetch_sub(1, Ordering::Relaxed);
-                tracing::error!(
-                    events = batch.settled.len(),
-                    "outcomes could not be stored in time; their events are delivered again"
-                );
+            if !trying.may_repeat(batch.settled.len(), &error).await {
                 return None;
             }
-            tokio::time::sleep(rest).await;
-            rest = (rest * 2).min(Duration::from_secs(1));
         }
     }
 
@@ -286,6 +265,13 @@ impl Settler {
         );
         apart.extend(batch.take(&locked));
         true
+    }
+}
+
+/// Says that outcomes were dropped.
+fn fenced_off(fenced: u64) {
+    if fenced > 0 {
+        tracing::warn!(fenced, "outcomes were dropped: their events are finished, or held by somebody else by now");
     }
 }
 

@@ -6,10 +6,12 @@
 
 mod audit;
 mod claim;
+mod effects;
 mod error;
 mod finding;
 mod firsts;
 mod node;
+mod number;
 mod record;
 mod route;
 mod settlement;
@@ -28,6 +30,7 @@ pub mod sqlite;
 pub use audit::{Audit, AuditRecord};
 pub(crate) use claim::EXPIRED;
 pub use claim::{Blocker, ClaimOrder, ClaimRequest, Claimed, Due, Renewed, Unblocked, WaitsFor};
+pub use effects::{Committed, SettledWithEffects};
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};
 #[cfg(feature = "mysql")]
@@ -48,7 +51,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::event::{EventId, Fence, OwnerId, Route};
+use crate::event::{EventId, Fence, OwnerId, Route, StateUsage, StateValue};
 use crate::time::Timestamp;
 
 /// What the host asks of a database. Every call is whole: it has happened, or an error is returned and nothing has.
@@ -126,6 +129,26 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// The database's own. A repeat is safe: what was written is fenced off.
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError>;
+
+    /// Writes outcomes, each under its fence and together with its effects: all that belongs to one outcome, or nothing of it.
+    /// The outcomes are taken in order; one answer for each.
+    ///
+    /// # Errors
+    /// The database's own; nothing was written then, unless the answer to the commit was lost. A repeat is safe: what was
+    /// written is fenced off.
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError>;
+
+    /// One value of a plugin's state; `None` when there is none.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError>;
+
+    /// How much a plugin keeps.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError>;
 
     /// Which of these events somebody else has locked just now, of those that there are. Their outcomes would have to wait, and
     /// the whole batch with them. None where a database is locked as a whole.

@@ -68,3 +68,10 @@ pub struct Ownership {
     /// How long.
     pub lease: Duration,
 }
+
+impl Ownership {
+    /// For rows of which none is claimed.
+    pub(super) fn nobodys() -> Self {
+        Self { owner: OwnerId::generate("nobody"), lease: Duration::ZERO }
+    }
+}

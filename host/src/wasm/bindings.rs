@@ -7,7 +7,11 @@
 wasmtime::component::bindgen!({
     world: "listener",
     path: "../wit/0.1.0",
-    imports: { default: trappable },
+    imports: {
+        "outbox:listener/state": async | trappable,
+        "outbox:listener/publish": async | trappable,
+        default: trappable,
+    },
     exports: { default: async },
     ownership: Borrowing { duplicate_if_necessary: true },
 });

@@ -1,29 +1,36 @@
 //! One event's visit to a plugin: an instance, one call, one outcome.
 
+use std::borrow::Cow;
+use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
 use super::call_error::{CallError, explain};
+use super::capability::{Identity, State};
 use super::engine::KeptPlace;
 use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
 use super::manifest::Isolation;
 use super::plugin::{Instance, Plugin};
-use super::text::keepable;
+use super::text::{cut, keepable};
 use super::warm::WarmInstances;
-use crate::event::Event;
-use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Visit};
+use crate::event::{Event, TRACEPARENT};
+use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Visit};
 
 /// How long a call waits when all slots of the pool are taken.
 const NO_SLOT: Duration = Duration::from_millis(100);
+/// The most details of a failure that are kept.
+const MAX_ATTRIBUTES: usize = 16;
 
 /// A plugin as the listener of one route.
 pub(super) struct PluginListener {
     plugin: Arc<Plugin>,
     warm: WarmInstances,
+    /// The deadline as the guest is told it.
+    deadline_ms: String,
 }
 
 impl PluginListener {
@@ -32,7 +39,8 @@ impl PluginListener {
             Isolation::Event => WarmInstances::new(0),
             Isolation::Batch | Isolation::Worker { .. } => WarmInstances::new(plugin.linked.engine.workers),
         };
-        Self { plugin, warm }
+        let deadline_ms = plugin.manifest.limits.deadline.as_millis().to_string();
+        Self { plugin, warm, deadline_ms }
     }
 
     /// Drops kept instances that nobody came for.
@@ -42,11 +50,12 @@ impl PluginListener {
 }
 
 impl Listener for PluginListener {
-    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Outcome> {
+    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             let deadline = self.plugin.manifest.limits.deadline;
-            match tokio::time::timeout(deadline, self.visit(&visit)).await {
-                Ok(outcome) => outcome,
+            let ends = Instant::now() + deadline;
+            match tokio::time::timeout_at(ends.into(), self.visit(&visit, ends)).await {
+                Ok(reply) => reply,
                 Err(_) => Outcome::Failed(Failure::broken(
                     Cause::Deadline,
                     format!(
@@ -54,14 +63,15 @@ impl Listener for PluginListener {
                         humantime::format_duration(deadline),
                         self.plugin.linked.identity.name
                     ),
-                )),
+                ))
+                .into(),
             }
         })
     }
 }
 
 impl PluginListener {
-    async fn visit(&self, visit: &Visit<'_>) -> Outcome {
+    async fn visit(&self, visit: &Visit<'_>, ends: Instant) -> Reply {
         let linked = &self.plugin.linked;
         let (mut instance, calls, place) = match self.warm.take(visit, self.plugin.isolation()) {
             Some(kept) => {
@@ -70,16 +80,18 @@ impl PluginListener {
             }
             None => match linked.instantiate(linked.store(INIT_FUEL)).await {
                 Ok(instance) => (instance, 0, None),
-                Err((error, mut store)) => return self.broken(&error, &mut store),
+                Err((error, mut store)) => return self.broken(&error, &mut store).into(),
             },
         };
-        match call(&mut instance, visit.event, linked.limits.fuel).await {
+        match self.enter(&mut instance, visit, ends).await {
             Ok(outcome) => {
-                instance.store.data_mut().end();
+                let state = instance.store.data_mut();
+                state.end();
+                let effects = state.take_effects().filter(|_| outcome.is_answer());
                 self.keep(visit, instance, calls + 1, place);
-                outcome
+                Reply { outcome, effects }
             }
-            Err(error) => self.broken(&error, &mut instance.store),
+            Err(error) => self.broken(&error, &mut instance.store).into(),
         }
     }
 
@@ -99,7 +111,43 @@ impl PluginListener {
         }
     }
 
-    fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<super::capability::State>) -> Outcome {
+    /// Calls `on-event`. Everything that goes in is borrowed from the event.
+    async fn enter(&self, instance: &mut Instance, visit: &Visit<'_>, ends: Instant) -> wasmtime::Result<Outcome> {
+        let Instance { store, guest } = instance;
+        let event = visit.event;
+        store.data_mut().begin(Some(event.clone()), ends);
+        store.set_fuel(self.plugin.linked.limits.fuel)?;
+        store.set_epoch_deadline(1);
+        let (id, delivery_id) = (event.id(), event.delivery_id());
+        let headers: Vec<(&str, &str)> = event.headers().iter().collect();
+        let (mut max_attempts, mut deferrals) = (Decimal::default(), Decimal::default());
+        let attributes = [
+            ("max-attempts", max_attempts.of(visit.max_attempts)),
+            ("deferrals", deferrals.of(visit.deferrals)),
+            ("deadline-ms", &self.deadline_ms),
+            // Last, since not every event has one.
+            ("traceparent", event.headers().get(TRACEPARENT).unwrap_or_default()),
+        ];
+        let known = if attributes[3].1.is_empty() { &attributes[..3] } else { &attributes[..] };
+        let param = wit::Event {
+            id: id.as_str(),
+            delivery_id: &delivery_id,
+            route: wit_route(event),
+            aggregate_id: event.aggregate_id(),
+            tenant_id: event.tenant_id(),
+            sequence: event.sequence(),
+            occurred_at_ms: event.occurred_at().as_millis_unsigned(),
+            attempt: event.attempt(),
+            content_type: event.content_type(),
+            payload: event.payload_bytes(),
+            headers: &headers,
+            attributes: known,
+        };
+        let answer = guest.outbox_listener_handler().call_on_event(store, param).await?;
+        Ok(outcome(answer, &self.plugin.linked.identity))
+    }
+
+    fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<State>) -> Outcome {
         match explain(error, store, &self.plugin.manifest.limits, &self.plugin.linked.identity.name) {
             CallError::NoSlot => Outcome::Busy { after: NO_SLOT },
             CallError::Broken(failure) => Outcome::Failed(failure),
@@ -107,46 +155,32 @@ impl PluginListener {
     }
 }
 
-/// Calls `on-event`. Everything that goes in is borrowed from the event.
-async fn call(instance: &mut Instance, event: &Event, fuel: u64) -> wasmtime::Result<Outcome> {
-    let Instance { store, guest } = instance;
-    store.data_mut().begin(Some(event.id()));
-    store.set_fuel(fuel)?;
-    store.set_epoch_deadline(1);
-    let (id, delivery_id) = (event.id(), event.delivery_id());
-    let headers: Vec<(&str, &str)> = event.headers().iter().collect();
-    let param = wit::Event {
-        id: id.as_str(),
-        delivery_id: &delivery_id,
-        route: wit_route(event),
-        aggregate_id: event.aggregate_id(),
-        tenant_id: event.tenant_id(),
-        sequence: event.sequence(),
-        occurred_at_ms: event.occurred_at().as_millis_unsigned(),
-        attempt: event.attempt(),
-        content_type: event.content_type(),
-        payload: event.payload_bytes(),
-        headers: &headers,
-        attributes: &[],
-    };
-    let answer = guest.outbox_listener_handler().call_on_event(store, param).await?;
-    Ok(outcome(answer))
-}
-
 fn wit_route(event: &Event) -> wit_types::RouteParam<'_> {
     wit_types::RouteParam { aggregate_type: event.aggregate_type().as_str(), event_type: event.event_type().as_str() }
 }
 
-/// The guest's answer in our words, with its delays and texts within bounds.
-fn outcome(answer: Result<wit::DispatchResult, wit::Failure>) -> Outcome {
+/// A number as text, without a string of its own.
+#[derive(Default)]
+struct Decimal([u8; 10]);
+
+impl Decimal {
+    fn of(&mut self, number: u32) -> &str {
+        let mut rest = &mut self.0[..];
+        write!(rest, "{number}").expect("a number of 32 bits has at most 10 digits");
+        let written = 10 - rest.len();
+        std::str::from_utf8(&self.0[..written]).expect("digits are text")
+    }
+}
+
+/// The guest's answer in our words, with its delays and texts within bounds and its secrets blanked out.
+fn outcome(answer: Result<wit::DispatchResult, wit::Failure>, identity: &Identity) -> Outcome {
+    let text = |text: &str| keepable(&identity.grants.hide(text), MAX_MESSAGE_BYTES);
     let answer = match answer {
         Ok(wit::DispatchResult::Done) => Ok(DispatchResult::Done),
         Ok(wit::DispatchResult::RetryAfter(millis)) => Ok(DispatchResult::RetryAfter(delay(millis))),
-        Ok(wit::DispatchResult::Dead(reason)) => {
-            Ok(DispatchResult::Dead(reason.map(|reason| keepable(&reason, MAX_MESSAGE_BYTES))))
-        }
+        Ok(wit::DispatchResult::Dead(reason)) => Ok(DispatchResult::Dead(reason.map(|reason| text(&reason)))),
         Err(failure) => Err(Failure {
-            message: keepable(&failure.message, MAX_MESSAGE_BYTES),
+            message: text(&message(&failure)),
             kind: match failure.kind {
                 wit_types::FailureKind::Retryable => FailureKind::Retryable,
                 wit_types::FailureKind::RetryableAfter(millis) => FailureKind::RetryableAfter(delay(millis)),
@@ -156,4 +190,26 @@ fn outcome(answer: Result<wit::DispatchResult, wit::Failure>) -> Outcome {
         }),
     };
     Outcome::from(answer)
+}
+
+/// `[code] message (key=value, …)`, each part where the guest gave it.
+fn message(failure: &wit::Failure) -> Cow<'_, str> {
+    let code = failure.code.as_deref().filter(|code| is_code(code));
+    if code.is_none() && failure.attributes.is_empty() {
+        return Cow::Borrowed(&failure.message);
+    }
+    let mut message = code.map_or_else(String::new, |code| format!("[{code}] "));
+    message.push_str(cut(&failure.message, MAX_MESSAGE_BYTES));
+    for (index, (key, value)) in failure.attributes.iter().take(MAX_ATTRIBUTES).enumerate() {
+        let gap = if index == 0 { " (" } else { ", " };
+        message.push_str(&format!("{gap}{}={}", cut(key, 64), cut(value, 256)));
+    }
+    if !failure.attributes.is_empty() {
+        message.push(')');
+    }
+    Cow::Owned(message)
+}
+
+fn is_code(code: &str) -> bool {
+    (1..=64).contains(&code.len()) && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
 }

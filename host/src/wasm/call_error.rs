@@ -44,7 +44,13 @@ fn classify(error: &wasmtime::Error, denied: bool, limits: &Limits, name: &str) 
     let raise = |what: &str| format!("to allow more, set limits.{what} in {name}.toml");
     let memory = || (Cause::Memory, format!("asked for more than {} of memory; {}", limits.memory, raise("memory")));
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
-        return (Cause::HostCalls, format!("{exceeded} in one call, which is fixed; do less for each event"));
+        return (
+            Cause::HostCalls,
+            match exceeded {
+                Exceeded::HostCalls { .. } => format!("{exceeded} in one call; {}", raise("host_calls")),
+                Exceeded::HostBytes => format!("{exceeded} in one call, which is fixed; do less for each event"),
+            },
+        );
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => {

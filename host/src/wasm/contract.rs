@@ -7,7 +7,6 @@ const HANDLER: &str = "outbox:listener/handler";
 /// What this host offers: the interface, and how the version must begin.
 const OFFERED: &[(&str, &str)] = &[
     ("outbox:listener/", "0.1."),
-    ("wasi:config/store", "0.2.0-rc.1"),
     ("wasi:io/", "0.2."),
     ("wasi:cli/", "0.2."),
     ("wasi:clocks/", "0.2."),
@@ -91,8 +90,7 @@ mod tests {
 
     #[test]
     fn what_is_linked_is_offered_and_nothing_else() {
-        for fine in
-            ["outbox:listener/log@0.1.0", "wasi:io/poll@0.2.12", "wasi:http/types@0.2.4", "wasi:config/store@0.2.0-rc.1"]
+        for fine in ["outbox:listener/log@0.1.0", "wasi:io/poll@0.2.12", "wasi:http/types@0.2.4", "outbox:listener/state@0.1.3"]
         {
             assert_eq!(not_offered(fine), None, "{fine}");
         }

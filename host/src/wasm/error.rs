@@ -85,11 +85,13 @@ pub enum LoadError {
         /// The digest of the file.
         found: String,
     },
-    /// A value of the manifest's `[config]` comes from elsewhere, and is not there or must not be read.
-    #[error("config.{key} of {plugin}.toml has no value: {reason}")]
+    /// A value of the manifest's `[config]` or `[secrets]` comes from elsewhere, and is not there or must not be read.
+    #[error("{table}.{key} of {plugin}.toml has no value: {reason}")]
     Config {
         /// The plugin.
         plugin: String,
+        /// `config` or `secrets`.
+        table: &'static str,
         /// The key.
         key: String,
         /// Why.

@@ -22,34 +22,49 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 2 << 10;
 /// The shortest and the longest delay that a guest may ask for.
 pub(super) const DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(24 * 60 * 60));
 
-const MAX_HOST_CALLS: u32 = 1_000;
 const MAX_HOST_BYTES: u64 = 4 << 20;
 const FUEL_PER_HOST_CALL: u64 = 1_000;
 
 /// The delay that a guest asked for, within bounds.
-pub(super) fn delay(millis: u64) -> Duration {
-    Duration::from_millis(millis).clamp(DELAYS.0, DELAYS.1)
+pub(super) fn delay(millis: u32) -> Duration {
+    Duration::from_millis(u64::from(millis)).clamp(DELAYS.0, DELAYS.1)
 }
 
 /// A limit that wasmtime does not know, exceeded. Travels out of the guest as the error of a host call.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum Exceeded {
-    #[error("called the host more than {MAX_HOST_CALLS} times")]
-    HostCalls,
-    #[error("handed the host more than {MAX_HOST_BYTES} bytes")]
+    #[error("called the host more than {max} times")]
+    HostCalls { max: u32 },
+    #[error("exchanged more than {MAX_HOST_BYTES} bytes with the host")]
     HostBytes,
 }
 
 /// Counts the calls of the host during one call of the guest, because fuel does not: a guest once pushed 105 GB of log
 /// text through the boundary on two million fuel.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Meter {
+    max_calls: u32,
     calls: u32,
     bytes: u64,
     burnt: u64,
 }
 
 impl Meter {
+    pub(super) fn new(max_calls: u32) -> Self {
+        Self { max_calls, calls: 0, bytes: 0, burnt: 0 }
+    }
+
+    /// Begins a call: nothing is used yet.
+    pub(super) fn begin(&mut self) {
+        *self = Self::new(self.max_calls);
+    }
+
+    /// Takes note of bytes that go the other way, into the guest.
+    pub(super) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.check()
+    }
+
     /// Takes note of one call that carries so many bytes.
     pub(super) fn charge(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.calls = self.calls.saturating_add(1);
@@ -59,8 +74,8 @@ impl Meter {
 
     /// Whether a limit is exceeded.
     pub(super) fn check(&self) -> Result<(), Exceeded> {
-        if self.calls > MAX_HOST_CALLS {
-            return Err(Exceeded::HostCalls);
+        if self.calls > self.max_calls {
+            return Err(Exceeded::HostCalls { max: self.max_calls });
         }
         if self.bytes > MAX_HOST_BYTES {
             return Err(Exceeded::HostBytes);
@@ -155,21 +170,21 @@ mod tests {
 
     #[test]
     fn host_calls_cost_fuel_once_and_end_at_their_limit() {
-        let mut meter = Meter::default();
+        let mut meter = Meter::new(1_000);
         meter.charge(5).unwrap();
         meter.charge(0).unwrap();
         assert_eq!(meter.fuel_due(), 2_005);
         assert_eq!(meter.fuel_due(), 0);
         assert!(matches!(meter.charge(5 << 20), Err(Exceeded::HostBytes)));
-        let mut meter = Meter::default();
+        let mut meter = Meter::new(1_000);
         assert!((0..1_000).all(|_| meter.charge(0).is_ok()));
-        assert!(matches!(meter.charge(0), Err(Exceeded::HostCalls)));
+        assert!(matches!(meter.charge(0), Err(Exceeded::HostCalls { max: 1_000 })));
     }
 
     #[test]
     fn a_delay_stays_within_bounds() {
         assert_eq!(delay(0), Duration::from_millis(100));
-        assert_eq!(delay(u64::MAX), Duration::from_secs(86_400));
+        assert_eq!(delay(u32::MAX), Duration::from_secs(86_400));
         assert_eq!(delay(1_500), Duration::from_millis(1_500));
     }
 }

@@ -11,7 +11,8 @@ use super::bindings::ListenerPre;
 use super::bindings::exports::outbox::listener::handler::Description;
 use super::cache::Cache;
 use super::call_error::{CallError, explain};
-use super::capability::Identity;
+use super::capability::state::{StateGrant, StateSource};
+use super::capability::{Grants, Identity};
 use super::contract;
 use super::directory::ManifestFile;
 use super::engine::{Engine, MAX_TABLE_ELEMENTS};
@@ -23,7 +24,7 @@ use super::plugin::{Linked, Plugin};
 use super::references::{Origin, References};
 use super::scan::scan;
 use super::text::keepable;
-use crate::event::Route;
+use crate::event::{Route, StateQuota};
 
 const DESCRIBE_DEADLINE: Duration = Duration::from_secs(5);
 const DESCRIBE_MEMORY_PAGES: u64 = 65_536;
@@ -45,6 +46,8 @@ pub(super) struct Loader {
     pub(super) engine: Arc<Engine>,
     pub(super) cache: Option<Arc<Cache>>,
     pub(super) references: References,
+    /// `None` where plugins can keep nothing.
+    pub(super) state: Option<Arc<dyn StateSource>>,
 }
 
 impl Loader {
@@ -52,7 +55,7 @@ impl Loader {
     pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, written: ManifestFile) -> Result<Loaded, LoadError> {
         let origin = written.origin;
         let manifest = accepted(name, &bytes, &written)?;
-        let config = self.config(name, origin, &manifest)?;
+        let grants = self.grants(name, origin, &manifest)?;
         let started = Instant::now();
         let (component, was_compiled) = self.compile(bytes.clone()).await?;
         let compile = started.elapsed();
@@ -70,11 +73,11 @@ impl Loader {
             .map_err(|error| LoadError::Link { file: file.to_owned(), reason: keepable(&format!("{error:#}"), 1_024) })?;
         let digest = bytes.digest[..12].to_owned();
         let limits = manifest.limits;
-        let identity = |config| Arc::new(Identity::new(name.to_owned(), digest.clone(), config));
+        let identity = |grants| Arc::new(Identity::new(name.to_owned(), digest.clone(), grants));
         // Described without configuration: what it says of itself must not depend on what it was granted.
-        let bare = Linked { engine: self.engine.clone(), pre, identity: identity(Default::default()), limits };
+        let bare = Linked { engine: self.engine.clone(), pre, identity: identity(Grants::default()), limits };
         let description = describe(file, &bare).await?;
-        let linked = Linked { identity: identity(config), ..bare };
+        let linked = Linked { identity: identity(grants), ..bare };
         let routes = routes(file, &description)?;
         let Description { name: described_name, version, .. } = description;
         let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes });
@@ -86,12 +89,25 @@ impl Loader {
         self.cache.as_ref().is_some_and(|cache| cache.has(&self.engine.wasm, digest))
     }
 
-    fn config(&self, name: &str, origin: Origin, manifest: &Manifest) -> Result<BTreeMap<String, String>, LoadError> {
-        let resolve = |(key, value): (&String, &String)| match self.references.text(name, origin, value) {
-            Ok(value) => Ok((key.clone(), value)),
-            Err(reason) => Err(LoadError::Config { plugin: name.to_owned(), key: key.clone(), reason }),
+    fn grants(&self, name: &str, origin: Origin, manifest: &Manifest) -> Result<Grants, LoadError> {
+        let resolved = |table: &'static str, values: &BTreeMap<String, String>| {
+            let resolve = |(key, value): (&String, &String)| match self.references.text(name, origin, value) {
+                Ok(value) => Ok((key.clone(), value)),
+                Err(reason) => Err(LoadError::Config { plugin: name.to_owned(), table, key: key.clone(), reason }),
+            };
+            values.iter().map(resolve).collect::<Result<BTreeMap<_, _>, _>>()
         };
-        manifest.config.iter().map(resolve).collect()
+        let grant = |source: &Arc<dyn StateSource>| {
+            let state = manifest.state?;
+            let quota = StateQuota { keys: state.max_keys, bytes: state.max_bytes.0 };
+            Some(StateGrant { source: source.clone(), quota })
+        };
+        Ok(Grants {
+            config: resolved("config", &manifest.config)?,
+            secrets: resolved("secrets", &manifest.secrets)?,
+            emit: manifest.emit,
+            state: self.state.as_ref().and_then(grant),
+        })
     }
 
     /// Compiles on a thread of its own, one component at a time, unless the cache has it; true when it had.
@@ -191,7 +207,7 @@ async fn describe(file: &Path, linked: &Linked) -> Result<Description, LoadError
                 });
             }
         };
-        instance.store.data_mut().begin(None);
+        instance.store.data_mut().begin(None, Instant::now() + DESCRIBE_DEADLINE);
         instance.store.set_fuel(INIT_FUEL).map_err(|error| failed(error.to_string()))?;
         let answer = instance.guest.outbox_listener_handler().call_describe(&mut instance.store).await;
         answer.map_err(|error| explained(&error, &mut instance.store))

@@ -27,8 +27,32 @@ pub struct Manifest {
     /// When a failed event is tried again; `None` for the host's policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// What the guest reads through `wasi:config`. Values may hold `${env:NAME}` and `${file:PATH}`.
+    /// Whether the guest may emit follow-up events. Default false.
+    pub emit: bool,
+    /// Whether the guest may keep values in the outbox's database, and how much; `None` when it may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// What the guest reads by `settings.get`. Values may hold `${env:NAME}` and `${file:PATH}`.
     pub config: BTreeMap<String, String>,
+    /// What the guest reads by `settings.secret`: as `config`, but blanked out in log lines and failures.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
+}
+
+/// How much a plugin may keep. Written `state = true` for the defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct State {
+    /// Keys. Default 1000; at least 1.
+    pub max_keys: u64,
+    /// Bytes of keys and values together. Default 1 MiB; above zero.
+    pub max_bytes: ByteSize,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { max_keys: 1_000, max_bytes: ByteSize::mib(1) }
+    }
 }
 
 /// How long one instance of the guest lives. It is never shared by two workers, two routes or two tenants.
@@ -59,6 +83,8 @@ pub struct Limits {
     pub deadline: Duration,
     /// The sum of all memories and tables. Default 64 MiB; at most 256 MiB.
     pub memory: ByteSize,
+    /// Calls of the host in one call of the guest. Default 10,000; at least 1.
+    pub host_calls: u32,
     /// Calls at once, of all its routes together; `None` for half of the workers. At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<usize>,
@@ -66,7 +92,8 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { fuel: 200_000_000, deadline: Duration::from_secs(5), memory: ByteSize::mib(64), concurrency: None }
+        let (fuel, deadline, memory) = (200_000_000, Duration::from_secs(5), ByteSize::mib(64));
+        Self { fuel, deadline, memory, host_calls: 10_000, concurrency: None }
     }
 }
 
@@ -133,11 +160,25 @@ struct RawManifest {
     limits: Limits,
     retry: Option<Retry>,
     config: BTreeMap<String, String>,
-    emit: Option<serde::de::IgnoredAny>,
-    state: Option<serde::de::IgnoredAny>,
+    secrets: BTreeMap<String, String>,
+    emit: bool,
+    state: RawState,
     http: Option<serde::de::IgnoredAny>,
     publish: Option<serde::de::IgnoredAny>,
-    secrets: Option<serde::de::IgnoredAny>,
+}
+
+/// `state = true`, `state = false`, or a table of bounds.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`state` is true, false, or a table with max_keys and max_bytes")]
+enum RawState {
+    Granted(bool),
+    Bounded(State),
+}
+
+impl Default for RawState {
+    fn default() -> Self {
+        Self::Granted(false)
+    }
 }
 
 impl TryFrom<RawManifest> for Manifest {
@@ -145,15 +186,16 @@ impl TryFrom<RawManifest> for Manifest {
 
     /// Checks everything and reports all faults together.
     fn try_from(written: RawManifest) -> Result<Self, String> {
-        let RawManifest { digest, isolation, limits, retry, config, .. } = written;
+        let RawManifest { digest, isolation, limits, retry, config, secrets, emit, .. } = written;
         let mut faults = Vec::new();
-        for (key, given) in [
-            ("emit", written.emit.is_some()),
-            ("state", written.state.is_some()),
-            ("http", written.http.is_some()),
-            ("publish", written.publish.is_some()),
-            ("secrets", written.secrets.is_some()),
-        ] {
+        let state = match written.state {
+            RawState::Granted(granted) => granted.then(State::default),
+            RawState::Bounded(bounds) => Some(bounds),
+        };
+        if state.is_some_and(|state| state.max_keys == 0 || state.max_bytes == ByteSize(0)) {
+            faults.push("state.max_keys and state.max_bytes must be above zero (state = false grants nothing)".to_owned());
+        }
+        for (key, given) in [("http", written.http.is_some()), ("publish", written.publish.is_some())] {
             if given {
                 faults.push(format!("`{key}` is not supported by this version; remove it"));
             }
@@ -176,13 +218,17 @@ impl TryFrom<RawManifest> for Manifest {
         if limits.memory > MAX_MEMORY || limits.memory == ByteSize(0) {
             faults.push(format!("limits.memory is {}; it must be above zero and at most {MAX_MEMORY}", limits.memory));
         }
+        if limits.host_calls == 0 {
+            faults.push("limits.host_calls is 0; it must be at least 1".to_owned());
+        }
         if limits.concurrency == Some(0) {
             faults.push("limits.concurrency is 0; it must be at least 1 (leave it out for half of the workers)".to_owned());
         }
         if retry.is_some_and(|retry| retry.max_attempts == Some(0)) {
             faults.push("retry.max_attempts is 0; it must be at least 1".to_owned());
         }
-        if faults.is_empty() { Ok(Self { digest, isolation, limits, retry, config }) } else { Err(faults.join("; ")) }
+        let manifest = Self { digest, isolation, limits, retry, emit, state, config, secrets };
+        if faults.is_empty() { Ok(manifest) } else { Err(faults.join("; ")) }
     }
 }
 
@@ -200,18 +246,26 @@ mod tests {
             deadline = "250ms"
             memory = "16MiB"
             concurrency = 4
+            host_calls = 50
+            [state]
+            max_keys = 10
             [retry]
             policy = "jittered"
             base = "1s"
             max_attempts = 3
             [config]
             endpoint = "https://api.example.com"
+            [secrets]
+            token = "t"
             "#,
         )
         .unwrap();
         assert_eq!(manifest.isolation, Isolation::Worker { max_calls: 50 });
         assert_eq!(manifest.limits.memory, ByteSize::mib(16));
-        assert_eq!(manifest.limits.concurrency, Some(4));
+        assert_eq!((manifest.limits.concurrency, manifest.limits.host_calls, manifest.emit), (Some(4), 50, false));
+        assert_eq!(manifest.state, Some(State { max_keys: 10, max_bytes: ByteSize::mib(1) }));
+        assert_eq!(toml::from_str::<Manifest>("state = true").unwrap().state, Some(State::default()));
+        assert_eq!(toml::from_str::<Manifest>("state = false").unwrap().state, None);
         let retry = manifest.retry.unwrap();
         assert_eq!((retry.policy, retry.max, retry.max_attempts), (RetryKind::Jittered, Duration::from_secs(60), Some(3)));
         let written = toml::to_string(&manifest).unwrap();
@@ -223,11 +277,13 @@ mod tests {
     #[test]
     fn faults_are_told_together_and_unknown_keys_with_what_is_allowed() {
         let fault = |text: &str| toml::from_str::<Manifest>(text).unwrap_err().to_string();
-        let both = fault("emit = true\n[limits]\nfuel = 0\nmemory = \"1GiB\"");
-        for part in ["`emit` is not supported by this version", "limits.fuel is 0", "limits.memory is 1GiB"] {
+        let both = fault("http.allow = []\n[limits]\nfuel = 0\nmemory = \"1GiB\"");
+        for part in ["`http` is not supported by this version", "limits.fuel is 0", "limits.memory is 1GiB"] {
             assert!(both.contains(part), "{both}");
         }
         assert!(fault("[http]\nallow = []").contains("`http` is not supported by this version"));
+        assert!(fault("state = { max_keys = 0 }").contains("must be above zero"));
+        assert!(fault("state = 3").contains("`state` is true, false, or a table"));
         let unknown = fault("[limits]\nfule = 3");
         assert!(unknown.contains("fule") && unknown.contains("`fuel`"), "{unknown}");
         assert!(fault("isolation = \"thread\"").contains("`event`"));

@@ -4,6 +4,7 @@
 //! fresh one. This room knows nothing of stores, queues and workers: it hands [`Registration`](crate::listener::Registration)s
 //! to the registry and answers visits.
 
+mod asked;
 mod bindings;
 mod cache;
 mod call;
@@ -34,9 +35,10 @@ mod text;
 mod warm;
 mod watch;
 
+pub use capability::state::StateSource;
 pub use engine::{Engine, PagemapScan};
 pub use error::LoadError;
-pub use manifest::{Isolation, Limits, Manifest, Retry, RetryKind};
+pub use manifest::{Isolation, Limits, Manifest, Retry, RetryKind, State};
 pub use references::{Resolve, Source};
 pub use reload::{Plugins, PluginsConfig, ReadyWhen, check_manifests, inspect};
 pub use single::{check, load_listener};

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
+use super::capability::state::StateSource;
 use super::directory;
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
@@ -80,10 +81,10 @@ pub enum ReadyWhen {
 
 impl PluginsConfig {
     /// What loads components for this engine.
-    pub(super) fn loader(&self, engine: Arc<Engine>) -> Loader {
+    pub(super) fn loader(&self, engine: Arc<Engine>, state: Option<Arc<dyn StateSource>>) -> Loader {
         let cache = self.cache_dir.as_deref().and_then(Cache::open).map(Arc::new);
         let references = References { resolve: self.resolve.clone(), files_dir: self.files_dir.clone() };
-        Loader { engine, cache, references }
+        Loader { engine, cache, references, state }
     }
 }
 
@@ -95,13 +96,13 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// Loads what is in the directory and keeps watching it. When this returns, everything that
+    /// Loads what is in the directory and keeps watching it. Plugins keep no state, since there is no outbox to keep it in. When this returns, everything that
     /// [`ready_when`](PluginsConfig::ready_when) asks for serves, if it can be loaded; what cannot is logged and listed.
     ///
     /// # Errors
     /// When the directory is missing, unreadable or writable by anybody, or this machine cannot run WebAssembly.
     pub async fn start(config: PluginsConfig, workers: usize, listeners: Arc<Listeners>) -> Result<Self, LoadError> {
-        Self::start_watched(config, workers, listeners, &Health::default()).await
+        Self::start_watched(config, workers, listeners, None, &Health::default()).await
     }
 
     /// As [`start`](Self::start), for a host that wants to know when the watching breaks.
@@ -109,9 +110,10 @@ impl Plugins {
         config: PluginsConfig,
         workers: usize,
         listeners: Arc<Listeners>,
+        state: Option<Arc<dyn StateSource>>,
         health: &Health,
     ) -> Result<Self, LoadError> {
-        Self::start_on(Machine::default(), config, workers, listeners, health).await
+        Self::start_on(Machine::default(), config, workers, listeners, state, health).await
     }
 
     pub(super) async fn start_on(
@@ -119,11 +121,12 @@ impl Plugins {
         config: PluginsConfig,
         workers: usize,
         listeners: Arc<Listeners>,
+        state: Option<Arc<dyn StateSource>>,
         health: &Health,
     ) -> Result<Self, LoadError> {
         let (interval, debounce) = (config.rescan_interval.max(Duration::from_millis(10)), config.debounce);
         let (dir, ready_when) = (config.dir.clone(), config.ready_when);
-        let room = Arc::new(Room::new(machine, config, workers, listeners)?);
+        let room = Arc::new(Room::new(machine, config, workers, listeners, state)?);
         // Watched before looked at, or a change between the two is lost.
         let mut watch = Watch::new(dir, interval, debounce);
         let first = match ready_when {
@@ -173,7 +176,7 @@ impl Plugins {
 /// # Errors
 /// Those of [`Plugins::start`].
 pub async fn inspect(config: PluginsConfig, workers: usize) -> Result<Vec<PluginStatus>, LoadError> {
-    let room = Room::new(Machine::default(), config, workers, Arc::default())?;
+    let room = Room::new(Machine::default(), config, workers, Arc::default(), None)?;
     room.scan(Take::All).await;
     Ok(room.list())
 }

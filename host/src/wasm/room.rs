@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::capability::state::StateSource;
 use super::claims::{self, Claim};
 use super::directory::{self, ManifestFile, Pair};
 use super::engine::Engine;
@@ -71,9 +72,10 @@ impl Room {
         config: PluginsConfig,
         workers: usize,
         listeners: Arc<Listeners>,
+        state: Option<Arc<dyn StateSource>>,
     ) -> Result<Self, LoadError> {
         directory::check(&config.dir)?;
-        let loader = config.loader(Engine::on(machine, workers, config.pagemap_scan)?);
+        let loader = config.loader(Engine::on(machine, workers, config.pagemap_scan)?, state);
         let state = State { loader, plugins: BTreeMap::new(), away: None, stuck: false };
         Ok(Self {
             dir: config.dir,

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::asked;
 use super::directory::{self, ManifestFile};
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
@@ -24,7 +25,7 @@ pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result
         Some(manifest) => ManifestFile::by_host(manifest.clone()),
         None => directory::manifest_beside(parent(file), file)?,
     };
-    let loader = config.loader(Engine::new(workers, PagemapScan::Off)?);
+    let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None);
     let (bytes, loaded) = load(&loader, file, written).await?;
     let Loaded { plugin, imports, compile, was_compiled } = loaded;
     Ok(PluginReport {
@@ -33,6 +34,8 @@ pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result
         version: plugin.version.clone(),
         digest: bytes.digest.clone(),
         routes: plugin.routes.clone(),
+        granted: asked::granted(&plugin.manifest),
+        not_granted: asked::not_granted(&plugin.linked.identity.name, &imports, &plugin.manifest),
         imports,
         size_bytes: bytes.bytes.len() as u64,
         compile,
@@ -49,7 +52,7 @@ pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.
 pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest) -> Result<Vec<Registration>, LoadError> {
-    let loader = Loader { engine: engine.clone(), cache: None, references: References::default() };
+    let loader = Loader { engine: engine.clone(), cache: None, references: References::default(), state: None };
     let (_, loaded) = load(&loader, file, ManifestFile::by_host(manifest)).await?;
     Ok(loaded.plugin.registrations().1)
 }

@@ -57,6 +57,10 @@ pub struct PluginReport {
     pub routes: Vec<Route>,
     /// The interfaces that it asks for, sorted.
     pub imports: Vec<String>,
+    /// What its manifest grants it, such as `emit` or `state (1000 keys, 1MiB)`.
+    pub granted: Vec<String>,
+    /// What it asks for and is not granted, each with the line to add.
+    pub not_granted: Vec<String>,
     /// The file's size in bytes.
     pub size_bytes: u64,
     /// How long compiling took, or reading what had been compiled.

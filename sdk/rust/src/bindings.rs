@@ -85,7 +85,8 @@ impl From<Description> for types::Description {
             .routes
             .into_iter()
             .map(|route| types::Route { aggregate_type: route.aggregate_type, event_type: route.event_type });
-        Self { name: description.name, version: description.version, routes: routes.collect() }
+        let routes = routes.collect();
+        Self { name: description.name, version: description.version, routes, attributes: Vec::new() }
     }
 }
 
@@ -106,11 +107,12 @@ impl From<Failure> for types::Failure {
             FailureKind::RetryableAfter(delay) => types::FailureKind::RetryableAfter(millis(delay)),
             FailureKind::Unrecoverable => types::FailureKind::Unrecoverable,
         };
-        Self { message: failure.message, kind }
+        let Failure { message, code, details, .. } = failure;
+        Self { message, code, kind, attributes: details }
     }
 }
 
 /// The contract speaks of milliseconds; a delay beyond what they can hold is as good as the longest.
-fn millis(delay: std::time::Duration) -> u64 {
-    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
+pub(crate) fn millis(delay: std::time::Duration) -> u32 {
+    u32::try_from(delay.as_millis()).unwrap_or(u32::MAX)
 }

@@ -1,70 +1,75 @@
-//! What the operator told this plugin: the `[config]` and `[secrets]` of its manifest, `NAME.toml` beside `NAME.wasm`.
+//! What the operator told this plugin: `[config]` and `[secrets]` of its manifest, `NAME.toml` beside `NAME.wasm`.
 //!
 //! ```
 //! use outbox_sdk::prelude::*;
 //!
-//! fn sender() -> Result<String, Failure> {
-//!     Ok(config::get("sender")?.unwrap_or_else(|| "shop@example.com".to_owned()))
+//! fn sender() -> String {
+//!     config::get("sender").unwrap_or_else(|| "shop@example.com".to_owned())
 //! }
 //!
-//! assert_eq!(sender().as_deref(), Ok("shop@example.com"));
-//! config::set_for_test("sender", "orders@example.com");
-//! assert_eq!(sender().as_deref(), Ok("orders@example.com"));
+//! assert_eq!(sender(), "shop@example.com");
+//! outbox_sdk::testing::set_config("sender", "orders@example.com");
+//! assert_eq!(sender(), "orders@example.com");
 //! ```
 
-use std::error::Error;
-use std::fmt;
+use crate::Failure;
 
-/// The host could not say what a key holds. A key that is merely absent is `None`, not this.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    key: String,
-    why: String,
+/// The value under `key` of `[config]`; `None` when the operator gave none.
+#[must_use]
+pub fn get(key: &str) -> Option<String> {
+    host::get(key)
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the host could not read the config key {:?}: {}", self.key, self.why)
-    }
-}
-
-impl Error for ConfigError {}
-
-/// The value under `key`; `None` when the operator gave none.
+/// The value under `key` of `[config]`.
 ///
 /// # Errors
-/// When the host could not look; asking again may succeed.
-#[cfg(target_family = "wasm")]
-pub fn get(key: &str) -> Result<Option<String>, ConfigError> {
-    use crate::bindings::wasi::config::store;
-
-    store::get(key).map_err(|error| match error {
-        store::Error::Upstream(why) | store::Error::Io(why) => ConfigError { key: key.to_owned(), why },
+/// A retryable failure that says what to add to the manifest when there is none: the operator can mend it, and the event waits.
+pub fn require(key: &str) -> Result<String, Failure> {
+    get(key).ok_or_else(|| {
+        Failure::retryable(format_args!("the setting `{key}` is missing; add it to [config] of the plugin's manifest"))
     })
 }
 
-/// The value under `key`; `None` when none was set on this thread.
+/// All of `[config]`, sorted by key.
+#[must_use]
+pub fn all() -> Vec<(String, String)> {
+    host::all()
+}
+
+/// The value under `key` of `[secrets]`; `None` when the operator gave none. The host blanks it out in log lines and failures.
+#[must_use]
+pub fn secret(key: &str) -> Option<String> {
+    host::secret(key)
+}
+
+/// The value under `key` of `[secrets]`.
 ///
 /// # Errors
-/// Never, in a native build.
-#[cfg(not(target_family = "wasm"))]
-pub fn get(key: &str) -> Result<Option<String>, ConfigError> {
-    Ok(for_test::VALUES.with_borrow(|values| values.get(key).cloned()))
+/// A retryable failure that says what to add to the manifest when there is none.
+pub fn require_secret(key: &str) -> Result<String, Failure> {
+    secret(key).ok_or_else(|| {
+        Failure::retryable(format_args!("the secret `{key}` is missing; add it to [secrets] of the plugin's manifest"))
+    })
 }
 
-/// Sets what [`get`] finds on this thread, which is to say: in this test. Native builds only.
-#[cfg(not(target_family = "wasm"))]
-pub fn set_for_test(key: &str, value: &str) {
-    for_test::VALUES.with_borrow_mut(|values| values.insert(key.to_owned(), value.to_owned()));
+#[cfg(target_family = "wasm")]
+mod host {
+    pub(super) use crate::bindings::outbox::listener::settings::{get, get_all as all, secret};
 }
 
 #[cfg(not(target_family = "wasm"))]
-mod for_test {
-    use std::cell::RefCell;
-    use std::collections::HashMap;
+mod host {
+    use crate::testing::with_host;
 
-    thread_local! {
-        /// Per thread, since tests run beside each other, each on a thread of its own.
-        pub(super) static VALUES: RefCell<HashMap<String, String>> = RefCell::default();
+    pub(super) fn get(key: &str) -> Option<String> {
+        with_host(|host| host.config.get(key).cloned())
+    }
+
+    pub(super) fn all() -> Vec<(String, String)> {
+        with_host(|host| host.config.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    pub(super) fn secret(key: &str) -> Option<String> {
+        with_host(|host| host.secrets.get(key).cloned())
     }
 }

@@ -55,6 +55,18 @@
 //!
 //! `cargo build --target wasm32-wasip2 --release` makes the component; the host loads it when it lies in its plugins directory.
 //!
+//! # What a listener may do beside
+//!
+//! | What | Where | Line in the plugin's manifest |
+//! |---|---|---|
+//! | read settings and secrets | [`config`] | `[config]`, `[secrets]` |
+//! | write to the host's log | [`info!`] and its siblings | |
+//! | emit follow-up events, committed with the answer | [`NewEvent`] | `emit = true` |
+//! | keep values, committed with the answer | [`state`] | `state = true` |
+//! | publish to a broker | [`Message`] | `publish.sinks = ["NAME"]` |
+//!
+//! In a native build, such as a unit test, a stand-in on the same thread takes the place of the host: [`testing`].
+//!
 //! # What a listener answers
 //!
 //! | Answer | What follows | Counted as an attempt |
@@ -73,16 +85,26 @@
 mod answer;
 #[doc(hidden)]
 pub mod bindings; // public for the code that `listener!` writes; not for use by hand
+pub mod call;
 pub mod config;
+mod emit;
 mod event;
 mod handler;
 pub mod log;
 mod plugin;
+pub mod publish;
+mod refusal;
+pub mod state;
+#[cfg(not(target_family = "wasm"))]
+pub mod testing;
 
 pub use answer::{Answer, DispatchResult, Failure, FailureKind, dead, retry_after};
+pub use emit::NewEvent;
 pub use event::{Event, Route};
 pub use handler::Handler;
 pub use plugin::{Description, Plugin, unknown_route};
+pub use publish::Message;
+pub use refusal::{Refusal, RefusalKind};
 
 /// Everything that a listener needs, to be imported at once.
 ///
@@ -94,7 +116,7 @@ pub mod prelude {
 
     pub use crate::DispatchResult::Done;
     pub use crate::{
-        Answer, DispatchResult, Event, Failure, FailureKind, Plugin, config, dead, debug, error, info, listener, retry_after,
-        trace, warn,
+        Answer, DispatchResult, Event, Failure, FailureKind, Message, NewEvent, Plugin, Refusal, RefusalKind, call, config,
+        dead, debug, error, info, listener, publish, retry_after, state, trace, warn,
     };
 }

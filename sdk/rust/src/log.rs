@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The host adds the plugin, its digest and the event's id to every line, and cuts off what is too much. In a native build, such as
-//! a unit test, lines go to standard error.
+//! a unit test, lines go to standard error, and [`testing::log`](crate::testing::log) has them.
 
 use std::fmt::{Arguments, Display};
 
@@ -29,6 +29,18 @@ pub enum Level {
     Warn,
     /// It did not work.
     Error,
+}
+
+/// Whether the host keeps lines of this level: spares making a costly one for nothing. Always, in a native build.
+#[must_use]
+pub fn is_kept(level: Level) -> bool {
+    #[cfg(target_family = "wasm")]
+    return crate::bindings::outbox::listener::log::max_level().is_some_and(|most| level as u8 >= most as u8);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = level;
+        true
+    }
 }
 
 /// Writes one line. Values of any [`Display`] type make fields.
@@ -55,7 +67,9 @@ pub fn write(level: Level, message: Arguments<'_>, fields: &[(&str, &dyn Display
 #[expect(clippy::print_stderr, reason = "a native build is a test, and a test's log is its standard error")]
 pub fn write(level: Level, message: Arguments<'_>, fields: &[(&str, &dyn Display)]) {
     let fields: String = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
-    eprintln!("{level:?}: {message}{fields}");
+    let line = format!("{} {message}{fields}", format!("{level:?}").to_uppercase());
+    eprintln!("{line}");
+    crate::testing::with_host(|host| host.log.push(line));
 }
 
 /// Writes a line at a level that is a value. Fields stand in front, as for [`info!`](crate::info!).

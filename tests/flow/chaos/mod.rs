@@ -214,7 +214,7 @@ fn asked(name: &str) -> Option<usize> {
 }
 
 /// Shown in any case: what a test prints is shown only when it fails.
-fn say(figure: &str) {
+pub(crate) fn say(figure: &str) {
     use std::io::Write;
     let _ = std::io::stderr().write_all(figure.as_bytes());
 }

@@ -26,6 +26,7 @@ mod run;
 mod settings;
 mod stats;
 mod why;
+mod wit;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -134,6 +135,7 @@ enum Command {
     Stats(stats::StatsCommand),
     Purge(purge::PurgeCommand),
     Bench(bench::BenchCommand),
+    Wit(wit::WitCommand),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  outbox completions bash > ~/.local/share/bash-completion/completions/outbox")]
     Completions {
@@ -172,6 +174,7 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
             return output::print(&String::from_utf8_lossy(&script));
         }
         (Command::Init(command), _) => return command.run(),
+        (Command::Wit(command), _) => return command.run(),
         other => other,
     };
     let settings = Settings::load(global.config.as_deref(), &overrides(&global, &command)?)?;
@@ -208,7 +211,12 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Purge(command) => command.run(config).await,
         Command::Bench(command) => command.run(config).await,
         // Dealt with before.
-        Command::Dev { .. } | Command::Run { .. } | Command::Init(_) | Command::Completions { .. } | Command::Version => Ok(()),
+        Command::Dev { .. }
+        | Command::Run { .. }
+        | Command::Init(_)
+        | Command::Wit(_)
+        | Command::Completions { .. }
+        | Command::Version => Ok(()),
     }
 }
 

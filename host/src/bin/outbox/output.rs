@@ -110,10 +110,11 @@ pub(crate) fn paint(text: &str, colour: Colour) -> Cow<'_, str> {
     Cow::Owned(format!("\u{1b}[{code}m{text}\u{1b}[0m"))
 }
 
-/// Names and values, one a line.
+/// Names and values, one a line; the later lines of a value stand below its first.
 pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     pairs.iter().fold(String::new(), |mut text, (name, value)| {
+        let value = value.replace('\n', &format!("\n{:width$}  ", ""));
         let _ = writeln!(text, "{name:width$}  {value}");
         text
     })

@@ -102,6 +102,12 @@ pub(crate) fn routes(routes: &[Route]) -> String {
     routes.iter().map(|route| shown(&route.to_string()).into_owned()).collect::<Vec<_>>().join(", ")
 }
 
+/// One below the other; `-` for none.
+fn list(entries: &[String]) -> String {
+    let shown: Vec<_> = entries.iter().map(|entry| shown(entry)).collect();
+    if shown.is_empty() { "-".to_owned() } else { shown.join("\n") }
+}
+
 fn described(report: &PluginReport) -> String {
     let limits = &report.limits;
     let isolation = serde_json::to_string(&report.isolation).unwrap_or_default();
@@ -110,6 +116,8 @@ fn described(report: &PluginReport) -> String {
         ("calls itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
         ("digest", report.digest.clone()),
         ("routes", routes(&report.routes)),
+        ("granted", list(&report.granted)),
+        ("not granted", list(&report.not_granted)),
         ("imports", if report.imports.is_empty() { "-".to_owned() } else { shown(&report.imports.join(", ")).into_owned() }),
         ("size", format!("{} bytes", report.size_bytes)),
         (if report.was_compiled { "read from cache in" } else { "compiled in" }, format!("{} ms", report.compile.as_millis())),

@@ -32,7 +32,7 @@ const HISTORY: &str = "SELECT COUNT FROM information_schema.innodb_metrics WHERE
 const LONG_HISTORY: i64 = 1_000_000;
 
 /// Each touches no row; the server asks for the right before it looks.
-const RIGHTS: [(&str, &str, &str); 14] = [
+const RIGHTS: [(&str, &str, &str); 19] = [
     ("SELECT", "outbox_event", "SELECT 1 FROM outbox_event WHERE 1 = 0"),
     ("INSERT", "outbox_event", "INSERT INTO outbox_event (event_type, payload) SELECT '', '' FROM outbox_event WHERE 1 = 0"),
     ("UPDATE", "outbox_event", "UPDATE outbox_event SET claims = claims WHERE 1 = 0"),
@@ -45,6 +45,15 @@ const RIGHTS: [(&str, &str, &str); 14] = [
     ("UPDATE", "outbox_event_node", "UPDATE outbox_event_node SET label = label WHERE 1 = 0"),
     ("DELETE", "outbox_event_node", "DELETE FROM outbox_event_node WHERE 1 = 0"),
     ("UPDATE", "outbox_event_partition", "UPDATE outbox_event_partition SET owner = owner WHERE 1 = 0"),
+    ("INSERT", "outbox_event_state", "INSERT INTO outbox_event_state SELECT * FROM outbox_event_state AS there WHERE 1 = 0"),
+    ("UPDATE", "outbox_event_state", "UPDATE outbox_event_state SET version = version WHERE 1 = 0"),
+    ("DELETE", "outbox_event_state", "DELETE FROM outbox_event_state WHERE 1 = 0"),
+    (
+        "INSERT",
+        "outbox_event_state_usage",
+        "INSERT INTO outbox_event_state_usage SELECT * FROM outbox_event_state_usage AS there WHERE 1 = 0",
+    ),
+    ("UPDATE", "outbox_event_state_usage", "UPDATE outbox_event_state_usage SET revision = revision WHERE 1 = 0"),
     ("INSERT", "outbox_event_audit", "INSERT INTO outbox_event_audit SELECT * FROM outbox_event_audit AS there WHERE 1 = 0"),
     ("SELECT", "outbox_event_partition", "SELECT 1 FROM outbox_event_partition WHERE 1 = 0"),
 ];

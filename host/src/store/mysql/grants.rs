@@ -16,6 +16,8 @@ GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_pause TO outbox_migrator;
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_node TO outbox_migrator;
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_partition TO outbox_migrator;
+GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_state TO outbox_migrator;
+GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_state_usage TO outbox_migrator;
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_audit TO outbox_migrator;
 GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, UPDATE, DELETE ON outbox_event_migration TO outbox_migrator;
 GRANT CREATE, CREATE VIEW, DROP, SELECT ON outbox_event_readable TO outbox_migrator;
@@ -31,6 +33,8 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event_route TO outbox_dispatcher;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event_pause TO outbox_dispatcher;
 GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event_node TO outbox_dispatcher;
 GRANT SELECT, UPDATE ON outbox_event_partition TO outbox_dispatcher;
+GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event_state TO outbox_dispatcher;
+GRANT SELECT, INSERT, UPDATE ON outbox_event_state_usage TO outbox_dispatcher;
 GRANT SELECT, INSERT ON outbox_event_audit TO outbox_dispatcher;
 GRANT SELECT ON outbox_event_migration TO outbox_dispatcher;
 
@@ -41,6 +45,8 @@ GRANT SELECT ON outbox_event_route TO outbox_viewer;
 GRANT SELECT ON outbox_event_pause TO outbox_viewer;
 GRANT SELECT ON outbox_event_node TO outbox_viewer;
 GRANT SELECT ON outbox_event_partition TO outbox_viewer;
+GRANT SELECT ON outbox_event_state TO outbox_viewer;
+GRANT SELECT ON outbox_event_state_usage TO outbox_viewer;
 GRANT SELECT ON outbox_event_audit TO outbox_viewer;
 GRANT SELECT ON outbox_event_migration TO outbox_viewer;
 ";

@@ -58,7 +58,7 @@ async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Resul
 }
 
 /// `[[seq,fence],…]`, in the order in which everybody locks rows.
-fn fences<'f>(fences: impl IntoIterator<Item = &'f Fence>) -> String {
+pub(super) fn fences<'f>(fences: impl IntoIterator<Item = &'f Fence>) -> String {
     let mut sorted: Vec<[u64; 2]> = fences.into_iter().map(|fence| [fence.sequence, fence.claim]).collect();
     sorted.sort_unstable();
     serde_json::to_string(&sorted).expect("a list of numbers is JSON")

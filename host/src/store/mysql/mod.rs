@@ -9,6 +9,7 @@ mod check_table;
 mod claim;
 mod dead;
 mod diagnose;
+mod effects;
 mod error;
 mod find;
 mod front;
@@ -43,11 +44,11 @@ pub use open::MySqlOptions;
 
 use super::trust::Trust;
 use super::{
-    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
-    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord, Settled,
-    Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps, firsts,
+    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter, Finding,
+    Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
+    Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps, firsts,
 };
-use crate::event::{EventId, Fence, OwnerId, Route};
+use crate::event::{EventId, Fence, OwnerId, Route, StateUsage, StateValue};
 use crate::time::Timestamp;
 
 const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -140,6 +141,18 @@ impl Store for MySqlStore {
 
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
         settle::settle(self, settled).await
+    }
+
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+        effects::settle(self, settled).await
+    }
+
+    async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
+        effects::state(self, plugin, key).await
+    }
+
+    async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
+        effects::usage(self, plugin).await
     }
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {

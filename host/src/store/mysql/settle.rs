@@ -92,7 +92,7 @@ pub(super) async fn settle(store: &MySqlStore, settled: &[Settled]) -> Result<u6
     if settled.is_empty() {
         return Ok(0);
     }
-    let statements = statements(store, settled);
+    let statements = statements(store, settled.iter());
     let mut patience = Patience::new();
     let changed = loop {
         match write(store, &statements).await {
@@ -118,15 +118,28 @@ async fn write(store: &MySqlStore, statements: &[(SqlStr, String)]) -> Result<u6
     Ok(changed)
 }
 
+/// Writes outcomes in the transaction that is open on the connection. Returns how many.
+pub(super) async fn settle_in(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    settled: &[&Settled],
+) -> Result<u64, StoreError> {
+    let mut changed = 0;
+    for (sql, rows) in statements(store, settled.iter().copied()) {
+        changed += run(store, connection, &sql, &rows).await?;
+    }
+    Ok(changed)
+}
+
 async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &SqlStr, rows: &str) -> Result<u64, StoreError> {
     let result = sqlx::query(sql.clone()).bind(rows).execute(connection).await.map_err(|error| store.failed(ACTION, error))?;
     Ok(result.rows_affected())
 }
 
 /// The statements that have something to do, with their rows in the order in which everybody locks them.
-fn statements(store: &MySqlStore, settled: &[Settled]) -> Vec<(SqlStr, String)> {
+fn statements<'s>(store: &MySqlStore, settled: impl Iterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
     const KINDS: [&str; 8] = [DONE, ERASED, DEFERRED, RETRY, DEAD, PARKED, BEHIND, RELEASED];
-    let mut sorted: Vec<&Settled> = settled.iter().collect();
+    let mut sorted: Vec<&Settled> = settled.collect();
     sorted.sort_unstable_by_key(|settled| settled.fence.sequence);
     let mut rows: [Vec<Value>; KINDS.len()] = Default::default();
     for Settled { fence, settlement } in sorted {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use sqlx::Row;
 
 use super::keys::{partitions, waited_for};
-use super::row::{claimed, signed};
+use super::row::claimed;
 use super::time::Moment;
 use super::{PostgresStore, front};
+use crate::store::number::signed;
 use crate::store::settlement::delay_micros;
 use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError, WaitsFor};
 

@@ -26,6 +26,8 @@ ALTER TABLE outbox_event_route OWNER TO outbox_migrator;
 ALTER TABLE outbox_event_pause OWNER TO outbox_migrator;
 ALTER TABLE outbox_event_node OWNER TO outbox_migrator;
 ALTER TABLE outbox_event_partition OWNER TO outbox_migrator;
+ALTER TABLE outbox_event_state OWNER TO outbox_migrator;
+ALTER TABLE outbox_event_state_usage OWNER TO outbox_migrator;
 ALTER TABLE outbox_event_audit OWNER TO outbox_migrator;
 ALTER TABLE outbox_event_migration OWNER TO outbox_migrator;
 ALTER VIEW outbox_event_readable OWNER TO outbox_migrator;
@@ -37,11 +39,13 @@ GRANT SELECT (seq, event_id) ON outbox_event TO outbox_writer;
 -- Delivers events: a host.
 GRANT SELECT, INSERT, UPDATE, DELETE
   ON outbox_event, outbox_event_route, outbox_event_pause, outbox_event_node, outbox_event_partition TO outbox_dispatcher;
+GRANT SELECT, INSERT, UPDATE, DELETE ON outbox_event_state, outbox_event_state_usage TO outbox_dispatcher;
 GRANT SELECT, INSERT ON outbox_event_audit TO outbox_dispatcher;
 GRANT SELECT ON outbox_event_migration, outbox_event_readable TO outbox_dispatcher;
 
 -- Looks, and changes nothing.
 GRANT SELECT ON outbox_event, outbox_event_route, outbox_event_pause, outbox_event_node, outbox_event_partition, outbox_event_audit,
+  outbox_event_state, outbox_event_state_usage,
   outbox_event_migration, outbox_event_readable TO outbox_viewer;
 ";
 

@@ -18,12 +18,14 @@ const INDEXES: [&str; 8] = [
 ];
 
 /// What a host needs of each table.
-const RIGHTS: [(&str, &[&str]); 7] = [
+const RIGHTS: [(&str, &[&str]); 9] = [
     ("outbox_event", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("outbox_event_route", &["SELECT", "INSERT"]),
     ("outbox_event_pause", &["SELECT", "INSERT", "DELETE"]),
     ("outbox_event_node", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("outbox_event_partition", &["SELECT", "UPDATE"]),
+    ("outbox_event_state", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
+    ("outbox_event_state_usage", &["SELECT", "INSERT", "UPDATE"]),
     ("outbox_event_audit", &["SELECT", "INSERT"]),
     ("outbox_event_migration", &["SELECT"]),
 ];

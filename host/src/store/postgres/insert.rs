@@ -4,9 +4,10 @@ use sqlx::postgres::{PgBindIterExt, PgConnection};
 use sqlx::{Connection, Row};
 
 use super::PostgresStore;
-use super::row::{sequence, signed};
+use super::row::sequence;
 use super::run::Statement;
 use super::time::Moment;
+use crate::store::number::signed;
 use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 

@@ -4,9 +4,10 @@ use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::dead::most;
-use super::row::{count, optional_time, record, signed, time};
+use super::row::{count, optional_time, record, time};
 use super::time::Moment;
 use crate::event::{EventId, Status};
+use crate::store::number::signed;
 use crate::store::{Filter, Record, Stats, StoreError};
 
 /// Each number from the index that holds just those rows.

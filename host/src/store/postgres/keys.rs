@@ -6,9 +6,10 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
-use super::row::{count, optional_time, sequence, signed};
+use super::row::{count, optional_time, sequence};
 use crate::event::{OwnerId, Status};
 use crate::store::firsts::Waiting;
+use crate::store::number::signed;
 use crate::store::settlement::delay_micros;
 use crate::store::{BlockedKey, Blocker, StoreError, WaitsFor};
 

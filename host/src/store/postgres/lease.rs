@@ -5,8 +5,9 @@ use std::time::Duration;
 use sqlx::Row;
 
 use super::PostgresStore;
-use super::row::{sequence, signed};
+use super::row::sequence;
 use crate::event::Fence;
+use crate::store::number::signed;
 use crate::store::settlement::delay_micros;
 use crate::store::{Renewed, StoreError};
 

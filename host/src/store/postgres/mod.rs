@@ -8,6 +8,7 @@ mod audit;
 mod claim;
 mod dead;
 mod diagnose;
+mod effects;
 mod error;
 mod find;
 mod front;
@@ -43,11 +44,11 @@ pub use open::PostgresOptions;
 
 use super::trust::Trust;
 use super::{
-    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
-    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord, Settled,
-    Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
+    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter, Finding,
+    Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
+    Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
-use crate::event::{EventId, Fence, OwnerId, Route};
+use crate::event::{EventId, Fence, OwnerId, Route, StateUsage, StateValue};
 use crate::store::firsts;
 use crate::time::Timestamp;
 
@@ -141,6 +142,18 @@ impl Store for PostgresStore {
 
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
         settle::settle(self, settled).await
+    }
+
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+        effects::settle(self, settled).await
+    }
+
+    async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
+        effects::state(self, plugin, key).await
+    }
+
+    async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
+        effects::usage(self, plugin).await
     }
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {

@@ -38,10 +38,6 @@ pub(super) fn sequence(row: &PgRow) -> Result<u64, StoreError> {
 }
 
 /// A number as the column counts it; one that the column cannot hold belongs to no row.
-pub(super) fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 /// A claimed row. What only this event needs may be unreadable without spoiling the batch.
 pub(super) fn claimed(row: &PgRow, in_order: bool) -> Result<Claimed, StoreError> {
     let sequence = sequence(row)?;

@@ -3,11 +3,14 @@
 //! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
 //! changes nothing, and neither does the same one a second time.
 
+use sqlx::postgres::PgConnection;
+
 use super::PostgresStore;
-use super::row::{sequence, signed};
+use super::row::sequence;
 use super::run::Statement;
 use super::transaction;
 use crate::event::Fence;
+use crate::store::number::signed;
 use crate::store::settlement::delay_micros;
 use crate::store::{Settled, Settlement, StoreError};
 
@@ -86,6 +89,8 @@ SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND seq NOT IN (SELE
 /// Longest stored error, in characters. Source: specification 8.3.
 const MAX_ERROR_CHARS: usize = 4_000;
 
+const ACTION: &str = "store outcomes";
+
 /// What one statement writes: a list for each of its columns.
 #[derive(Default)]
 struct Columns {
@@ -116,7 +121,6 @@ impl Columns {
 }
 
 pub(super) async fn settle(store: &PostgresStore, settled: &[Settled]) -> Result<u64, StoreError> {
-    let action = "store outcomes";
     let mut sorted: Vec<&Settled> = settled.iter().collect();
     sorted.sort_unstable_by_key(|settled| settled.fence.sequence);
     let statements = statements(&sorted);
@@ -124,20 +128,39 @@ pub(super) async fn settle(store: &PostgresStore, settled: &[Settled]) -> Result
     if statements.len() <= 1 {
         // A single statement is its own transaction.
         for (sql, columns) in statements {
-            changed += store.execute(action, columns.bind(store.statement(sql))).await?;
+            changed += store.execute(ACTION, columns.bind(store.statement(sql))).await?;
         }
     } else {
         let sequences: Vec<i64> = sorted.iter().map(|settled| signed(settled.fence.sequence)).collect();
         let mut transaction = transaction::begin(&store.host).await?;
-        store.statement(LOCK).bind(sequences).execute(&mut *transaction).await.map_err(|error| store.failed(action, error))?;
-        for (sql, columns) in statements {
-            let statement = columns.bind(store.statement(sql));
-            let result = statement.execute(&mut *transaction).await.map_err(|error| store.failed(action, error))?;
-            changed += result.rows_affected();
-        }
+        store.statement(LOCK).bind(sequences).execute(&mut *transaction).await.map_err(|error| store.failed(ACTION, error))?;
+        changed = run(store, &mut transaction, statements).await?;
         transaction::commit(transaction).await?;
     }
     Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+}
+
+/// Writes outcomes in the transaction that is open on the connection, whose rows it has locked. Returns how many.
+pub(super) async fn settle_locked(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    settled: &[&Settled],
+) -> Result<u64, StoreError> {
+    run(store, connection, statements(settled)).await
+}
+
+async fn run(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    statements: Vec<(&'static str, Columns)>,
+) -> Result<u64, StoreError> {
+    let mut changed = 0;
+    for (sql, columns) in statements {
+        let statement = columns.bind(store.statement(sql));
+        let result = statement.execute(&mut *connection).await.map_err(|error| store.failed(ACTION, error))?;
+        changed += result.rows_affected();
+    }
+    Ok(changed)
 }
 
 pub(super) async fn locked(store: &PostgresStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {

@@ -1,9 +1,9 @@
 //! How often an event was started alone without an outcome: a suspicion that it stops its host.
 
 use super::PostgresStore;
-use super::row::signed;
 use crate::event::Fence;
 use crate::store::StoreError;
+use crate::store::number::signed;
 
 /// $1 and $2 the fence.
 const COUNT: &str = "

@@ -7,6 +7,7 @@ mod audit;
 mod claim;
 mod dead;
 mod diagnose;
+mod effects;
 mod error;
 mod find;
 mod front;
@@ -34,11 +35,11 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteTransaction};
 pub use open::SqliteOptions;
 
 use super::{
-    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, DeadFilter, Expectations, Filter, Finding, Migration,
-    NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord, Settled,
-    Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
+    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter, Finding,
+    Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
+    Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
-use crate::event::{EventId, Fence, OwnerId, Route};
+use crate::event::{EventId, Fence, OwnerId, Route, StateUsage, StateValue};
 use crate::store::firsts;
 use crate::time::{Clock, Timestamp, micros};
 
@@ -124,6 +125,18 @@ impl Store for SqliteStore {
 
     async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
         settle::settle(self, settled).await
+    }
+
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+        effects::settle(self, settled).await
+    }
+
+    async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
+        effects::state(self, plugin, key).await
+    }
+
+    async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
+        effects::usage(self, plugin).await
     }
 
     /// None: the file is locked as a whole.

@@ -96,7 +96,7 @@ pub(super) async fn settle(store: &SqliteStore, settled: &[Settled]) -> Result<u
     if settled.is_empty() {
         return Ok(0);
     }
-    let statements = sort(settled).statements(store);
+    let statements = sort(settled.iter()).statements(store);
     let mut changed = 0;
     if let [(sql, rows)] = statements.as_slice() {
         // A single statement is its own transaction.
@@ -112,6 +112,19 @@ pub(super) async fn settle(store: &SqliteStore, settled: &[Settled]) -> Result<u
     Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
 }
 
+/// Writes outcomes in the transaction that is open on the connection. Returns how many.
+pub(super) async fn settle_in(
+    store: &SqliteStore,
+    connection: &mut SqliteConnection,
+    settled: &[&Settled],
+) -> Result<u64, StoreError> {
+    let mut changed = 0;
+    for (sql, rows) in sort(settled.iter().copied()).statements(store) {
+        changed += run(store, connection, sql, rows).await?;
+    }
+    Ok(changed)
+}
+
 async fn run(store: &SqliteStore, connection: &mut SqliteConnection, sql: SqlStr, rows: String) -> Result<u64, StoreError> {
     let result = sqlx::query(sql)
         .bind(rows)
@@ -122,7 +135,7 @@ async fn run(store: &SqliteStore, connection: &mut SqliteConnection, sql: SqlStr
     Ok(result.rows_affected())
 }
 
-fn sort(settled: &[Settled]) -> Sorted {
+fn sort<'s>(settled: impl Iterator<Item = &'s Settled>) -> Sorted {
     let mut sorted = Sorted::default();
     for Settled { fence, settlement } in settled {
         let Fence { sequence, claim } = *fence;

@@ -11,7 +11,7 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
-use super::{Identity, State};
+use super::{Grants, Identity, State};
 use crate::event::EventId;
 use crate::wasm::bindings::outbox::listener::log::{Host, Level};
 use crate::wasm::limits::Exceeded;
@@ -33,6 +33,28 @@ impl Host for State {
         let mut lines = self.lines().lock().unwrap_or_else(PoisonError::into_inner);
         lines.write(level, &message, &fields);
         Ok(())
+    }
+
+    fn max_level(&mut self) -> wasmtime::Result<Option<Level>> {
+        self.meter.charge(0)?;
+        macro_rules! is_kept {
+            ($level:ident) => {
+                tracing::enabled!(target: TARGET, tracing::Level::$level)
+            };
+        }
+        Ok(if is_kept!(TRACE) {
+            Some(Level::Trace)
+        } else if is_kept!(DEBUG) {
+            Some(Level::Debug)
+        } else if is_kept!(INFO) {
+            Some(Level::Info)
+        } else if is_kept!(WARN) {
+            Some(Level::Warn)
+        } else if is_kept!(ERROR) {
+            Some(Level::Error)
+        } else {
+            None
+        })
     }
 }
 
@@ -108,7 +130,9 @@ impl LogLines {
         macro_rules! emit {
             ($level:ident) => {
                 if tracing::enabled!(target: TARGET, tracing::Level::$level) {
-                    let (message, fields) = (one_line(message), listed(fields));
+                    let grants = &self.identity.grants;
+                    let (message, fields) = (grants.hide(message), listed(grants, fields));
+                    let message = one_line(&message);
                     tracing::event!(
                         target: TARGET, tracing::Level::$level, plugin, digest, event.id = event, fields, "{message}"
                     );
@@ -157,7 +181,8 @@ impl LogLines {
             if self.tail.len() == TAIL_LINES {
                 self.tail.pop_front();
             }
-            self.tail.push_back(escape(cut(text, 300)).into_owned());
+            let hidden = self.identity.grants.hide(text);
+            self.tail.push_back(escape(cut(&hidden, 300)).into_owned());
         }
         self.write(if stream == Stream::Err { Level::Warn } else { Level::Info }, text, &[]);
     }
@@ -175,7 +200,7 @@ fn one_line(message: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// `key=value key=value`; nothing when there are none.
-fn listed(fields: &[(String, String)]) -> Option<String> {
+fn listed(grants: &Grants, fields: &[(String, String)]) -> Option<String> {
     let mut listed = String::new();
     for (key, value) in fields {
         if listed.len() >= MAX_LINE_BYTES {
@@ -186,7 +211,7 @@ fn listed(fields: &[(String, String)]) -> Option<String> {
             listed,
             "{gap}{}={}",
             escape(cut(key, 256)),
-            escape(cut(value, MAX_LINE_BYTES - listed.len().min(MAX_LINE_BYTES)))
+            escape(cut(&grants.hide(value), MAX_LINE_BYTES - listed.len().min(MAX_LINE_BYTES)))
         )
         .expect("a String takes everything");
     }
@@ -272,7 +297,7 @@ mod tests {
     use super::*;
 
     fn lines() -> LogLines {
-        LogLines::new(Arc::new(Identity::new("p".to_owned(), "d".to_owned(), Default::default())), None)
+        LogLines::new(Arc::new(Identity::new("p".to_owned(), "d".to_owned(), Grants::default())), None)
     }
 
     #[test]
@@ -303,9 +328,9 @@ mod tests {
     #[test]
     fn fields_are_listed_in_bounds() {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        assert_eq!(listed(&[pair("a", "1"), pair("b", "x\ny")]).unwrap(), "a=1 b=x\\ny");
-        assert_eq!(listed(&[]), None);
+        assert_eq!(listed(&Grants::default(), &[pair("a", "1"), pair("b", "x\ny")]).unwrap(), "a=1 b=x\\ny");
+        assert_eq!(listed(&Grants::default(), &[]), None);
         let many: Vec<_> = (0..10_000).map(|_| pair(&"k".repeat(300), &"v".repeat(300))).collect();
-        assert!(listed(&many).unwrap().len() < MAX_LINE_BYTES + 1_024);
+        assert!(listed(&Grants::default(), &many).unwrap().len() < MAX_LINE_BYTES + 1_024);
     }
 }

@@ -1,13 +1,19 @@
 //! What a guest reaches outside its memory: one file each. Everything is linked, nothing is granted, so that a guest that
 //! imports more than it uses still loads, and one that uses more is refused at the call.
 
-pub(super) mod config;
+mod call;
+mod emit;
 pub(super) mod http;
 pub(super) mod log;
+mod publish;
+mod secrets;
+mod settings;
+pub(super) mod state;
 pub(super) mod wasi;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
@@ -15,8 +21,24 @@ use wasmtime_wasi_http::WasiHttpCtx;
 
 use self::http::Denied;
 use self::log::{LogLines, SharedLines};
+use self::state::{Seen, StateGrant};
+use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
-use crate::event::EventId;
+use super::manifest::Limits;
+use crate::event::{Effects, Event};
+
+/// What the operator granted one plugin.
+#[derive(Debug, Default)]
+pub(super) struct Grants {
+    /// `[config]`.
+    pub(super) config: BTreeMap<String, String>,
+    /// `[secrets]`.
+    pub(super) secrets: BTreeMap<String, String>,
+    /// Whether it may emit events.
+    pub(super) emit: bool,
+    /// `None` when it may keep nothing.
+    pub(super) state: Option<StateGrant>,
+}
 
 /// What is the same in all calls of one loaded component.
 #[derive(Debug)]
@@ -25,14 +47,13 @@ pub(super) struct Identity {
     pub(super) name: String,
     /// The first 12 hex digits of its digest.
     pub(super) digest: String,
-    /// What `wasi:config` answers.
-    pub(super) config: BTreeMap<String, String>,
+    pub(super) grants: Grants,
     told: Mutex<BTreeSet<String>>,
 }
 
 impl Identity {
-    pub(super) fn new(name: String, digest: String, config: BTreeMap<String, String>) -> Self {
-        Self { name, digest, config, told: Mutex::default() }
+    pub(super) fn new(name: String, digest: String, grants: Grants) -> Self {
+        Self { name, digest, grants, told: Mutex::default() }
     }
 
     /// Logs that something was refused, once for each thing.
@@ -50,7 +71,12 @@ impl Identity {
 pub(super) struct State {
     pub(super) identity: Arc<Identity>,
     /// The event of the call; `None` for `describe`.
-    pub(super) event: Option<EventId>,
+    pub(super) event: Option<Arc<Event>>,
+    /// When the call is cut off.
+    ends: Instant,
+    /// What is committed with the answer.
+    effects: Option<Box<Effects>>,
+    seen: Seen,
     pub(super) limiter: Limiter,
     pub(super) meter: Meter,
     lines: Option<SharedLines>,
@@ -61,7 +87,7 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(identity: &Arc<Identity>, max_memory: usize) -> Self {
+    pub(super) fn new(identity: &Arc<Identity>, limits: &Limits) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
         let mut http = WasiHttpCtx::new();
@@ -69,8 +95,11 @@ impl State {
         Self {
             identity: identity.clone(),
             event: None,
-            limiter: Limiter::new(max_memory),
-            meter: Meter::default(),
+            ends: Instant::now(),
+            effects: None,
+            seen: Seen::default(),
+            limiter: Limiter::new(limits.memory.as_usize()),
+            meter: Meter::new(limits.host_calls),
             lines: None,
             wasi: None,
             table,
@@ -79,14 +108,38 @@ impl State {
         }
     }
 
-    /// Begins a call: budgets are full again.
-    pub(super) fn begin(&mut self, event: Option<EventId>) {
-        self.event = event;
-        self.meter = Meter::default();
+    /// Begins a call that is cut off at `ends`: budgets are full again.
+    pub(super) fn begin(&mut self, event: Option<Arc<Event>>, ends: Instant) {
+        (self.event, self.ends) = (event, ends);
+        self.effects = None;
+        self.seen = Seen::default();
+        self.meter.begin();
         self.limiter.denied = false;
         if let Some(lines) = &self.lines {
-            lines.lock().unwrap_or_else(PoisonError::into_inner).begin(event);
+            lines.lock().unwrap_or_else(PoisonError::into_inner).begin(self.event.as_ref().map(|event| event.id()));
         }
+    }
+
+    /// What is to be committed with the answer; `None` when there is nothing.
+    pub(super) fn take_effects(&mut self) -> Option<Box<Effects>> {
+        self.effects.take().filter(|effects| !effects.is_empty())
+    }
+
+    fn effects(&mut self) -> &mut Effects {
+        self.effects.get_or_insert_default()
+    }
+
+    /// The event of the call, when effects can be committed with its outcome.
+    fn stored_event(&self, what: &str) -> Result<Arc<Event>, Refusal> {
+        let Some(event) = &self.event else {
+            return Err(refusal(RefusalKind::Invalid, format!("{what} can be used in on-event only")));
+        };
+        if event.sequence() == 0 {
+            let message =
+                format!("{what} needs an event that is stored, and the event {} is excluded from the store", event.id());
+            return Err(refusal(RefusalKind::Invalid, message));
+        }
+        Ok(event.clone())
     }
 
     /// Ends a call: unfinished lines are written, dropped ones counted in the log. Returns the last lines of stderr.
@@ -98,9 +151,18 @@ impl State {
     /// The log lines of the call, made with the first.
     fn lines(&mut self) -> &SharedLines {
         let Self { lines, identity, event, .. } = self;
-        lines.get_or_insert_with(|| Arc::new(Mutex::new(LogLines::new(identity.clone(), *event))))
+        let event = event.as_ref().map(|event| event.id());
+        lines.get_or_insert_with(|| Arc::new(Mutex::new(LogLines::new(identity.clone(), event))))
     }
 }
 
 /// The types of the contract are an interface without functions.
 impl super::bindings::outbox::listener::types::Host for State {}
+
+fn refusal(kind: RefusalKind, message: String) -> Refusal {
+    Refusal { kind, message }
+}
+
+fn not_granted(message: String) -> Refusal {
+    refusal(RefusalKind::NotGranted, message)
+}

@@ -124,9 +124,22 @@ fn flood(times: u32, bytes: u32) -> Guest {
 #[tokio::test]
 async fn a_flood_of_log_lines_ends_at_the_bound_on_host_calls() {
     let (cause, message) = flood(100_000, 5).broken("").await;
-    assert_eq!((cause, message.starts_with("called the host more than 1000 times")), (Cause::HostCalls, true), "{message}");
+    assert_eq!(
+        (cause, message.as_str()),
+        (
+            Cause::HostCalls,
+            "called the host more than 10000 times in one call; to allow more, set limits.host_calls in guest.toml"
+        )
+    );
+    let (cause, message) = flood(100, 5).broken("limits.host_calls = 99").await;
+    assert_eq!((cause, message.starts_with("called the host more than 99 times")), (Cause::HostCalls, true), "{message}");
+    assert_eq!(flood(100, 5).outcome("limits.host_calls = 100").await, Outcome::Done);
     let (cause, message) = flood(100, 1 << 20).broken("").await;
-    assert_eq!((cause, message.starts_with("handed the host more than 4194304 bytes")), (Cause::HostCalls, true), "{message}");
+    assert_eq!(
+        (cause, message.starts_with("exchanged more than 4194304 bytes with the host")),
+        (Cause::HostCalls, true),
+        "{message}"
+    );
 }
 
 #[tokio::test]
@@ -147,10 +160,10 @@ async fn log_lines_are_escaped_carry_their_event_and_the_dropped_are_counted() {
 
 #[tokio::test]
 async fn configuration_is_what_the_manifest_says_and_a_missing_key_is_none() {
-    // `get` writes result<option<string>> to 256: result at 256, option at 260, text at 264.
+    // `get` writes option<string> to 256: option at 256, text at 260.
     let body = "(call $config (i32.const 16) (i32.const 8) (i32.const 256))
-        (if (result i32) (i32.eqz (i32.load8_u (i32.const 260)))
-            (then (call $done)) (else (call $dead (i32.load (i32.const 264)) (i32.load (i32.const 268)))))";
+        (if (result i32) (i32.eqz (i32.load8_u (i32.const 256)))
+            (then (call $done)) (else (call $dead (i32.load (i32.const 260)) (i32.load (i32.const 264)))))";
     let guest = Guest::new(body).outside("(data (i32.const 16) \"endpoint\")");
     assert_eq!(guest.outcome("config.endpoint = \"https://x\"").await, Outcome::Dead("https://x".to_owned()));
     let loaded = guest.load("").await;

@@ -19,7 +19,7 @@ use wit_parser::Resolve;
 
 use super::{Engine, LoadError, Manifest, PagemapScan, load_listener};
 use crate::event::{Envelope, Event, Route};
-use crate::listener::{Cause, Failure, Listener, Outcome, Visit};
+use crate::listener::{Cause, Failure, Listener, Outcome, Reply, Visit};
 
 /// A guest in the making: what `on-event` does, as the body of a function from `$event` to a result.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ impl Guest {
         let text = format!(
             r#"(module
             (import "outbox:listener/log@0.1.0" "write" (func $log (param i32 i32 i32 i32 i32)))
-            (import "wasi:config/store@0.2.0-rc.1" "get" (func $config (param i32 i32 i32)))
+            (import "outbox:listener/settings@0.1.0" "get" (func $config (param i32 i32 i32)))
             (memory (export "memory") {pages})
             (global $heap (mut i32) (i32.const 65536))
             (global $count (mut i64) (i64.const 0))
@@ -83,16 +83,18 @@ impl Guest {
                 (block (loop (br_if 1 (i32.le_u (global.get $heap) (i32.mul (memory.size) (i32.const 65536))))
                     (if (i32.eq (memory.grow (i32.const 1)) (i32.const -1)) (then unreachable)) (br 0)))
                 (local.get $at))
-            (func $done (result i32) (i64.store (i32.const 512) (i64.const 0)) (i64.store (i32.const 520) (i64.const 0)) (i32.const 512))
+            (func $answer (param i32 i32) (result i32)
+                (memory.fill (i32.const 512) (i32.const 0) (i32.const 48))
+                (i32.store (i32.const 512) (local.get 0)) (i32.store (i32.const 516) (local.get 1)) (i32.const 512))
+            (func $done (result i32) (call $answer (i32.const 0) (i32.const 0)))
             (func $later (param i64) (result i32)
-                (i64.store (i32.const 512) (i64.const 0)) (i64.store (i32.const 520) (i64.const 1))
-                (i64.store (i32.const 528) (local.get 0)) (i32.const 512))
+                (drop (call $answer (i32.const 0) (i32.const 1))) (i32.store (i32.const 520) (i32.wrap_i64 (local.get 0))) (i32.const 512))
             (func $dead (param i32 i32) (result i32)
-                (i64.store (i32.const 512) (i64.const 0)) (i64.store (i32.const 520) (i64.const 2)) (i32.store (i32.const 528) (i32.const 1))
-                (i32.store (i32.const 532) (local.get 0)) (i32.store (i32.const 536) (local.get 1)) (i32.const 512))
+                (drop (call $answer (i32.const 0) (i32.const 2))) (i32.store (i32.const 520) (i32.const 1))
+                (i32.store (i32.const 524) (local.get 0)) (i32.store (i32.const 528) (local.get 1)) (i32.const 512))
             (func $fail (param i32 i32 i32) (result i32)
-                (i64.store (i32.const 512) (i64.const 1)) (i32.store (i32.const 520) (local.get 0)) (i32.store (i32.const 524) (local.get 1))
-                (i64.store (i32.const 528) (i64.extend_i32_u (local.get 2))) (i64.store (i32.const 536) (i64.const 0)) (i32.const 512))
+                (drop (call $answer (i32.const 1) (local.get 0))) (i32.store (i32.const 520) (local.get 1))
+                (i32.store (i32.const 536) (local.get 2)) (i32.const 512))
             (func (export "outbox:listener/handler@0.1.0#describe") (result i32) (i32.const 1024))
             (func (export "outbox:listener/handler@0.1.0#on-event") (param $event i32) (result i32) {body})
             (data (i32.const 1024) "{description}")
@@ -105,9 +107,9 @@ impl Guest {
         wat::parse_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
-    /// The description as it lies in memory: three pointers with lengths, the routes, the texts.
+    /// The description as it lies in memory: four pointers with lengths, the routes, the texts.
     fn description(&self) -> String {
-        let texts_at = 1024 + 24 + 16 * self.routes.len();
+        let texts_at = 1024 + 32 + 16 * self.routes.len();
         let (mut head, mut texts) = (Vec::new(), String::new());
         let mut push = |head: &mut Vec<u32>, text: &str| {
             head.extend([u32::try_from(texts_at + texts.len()).unwrap(), u32::try_from(text.len()).unwrap()]);
@@ -115,7 +117,7 @@ impl Guest {
         };
         push(&mut head, "guest");
         push(&mut head, &self.version);
-        head.extend([1024 + 24, u32::try_from(self.routes.len()).unwrap()]);
+        head.extend([1024 + 32, u32::try_from(self.routes.len()).unwrap(), 0, 0]);
         for (aggregate_type, event_type) in &self.routes {
             push(&mut head, aggregate_type);
             push(&mut head, event_type);
@@ -162,9 +164,10 @@ impl Guest {
     }
 }
 
-/// Wraps a core module as a component of the package's one world.
+/// Wraps a core module as a component of the package's world `listener`, or of its one world.
 pub(super) fn component(mut core: Vec<u8>, resolve: &Resolve, package: wit_parser::PackageId) -> Vec<u8> {
-    let world = resolve.select_world(&[package], None).unwrap();
+    let ours = resolve.packages[package].worlds.contains_key("listener").then_some("listener");
+    let world = resolve.select_world(&[package], ours).unwrap();
     embed_component_metadata(&mut core, resolve, world, StringEncoding::UTF8).unwrap();
     ComponentEncoder::default().validate(true).module(&core).unwrap().encode().unwrap()
 }
@@ -174,8 +177,12 @@ pub(super) struct Loaded(Vec<(Route, Arc<dyn Listener>)>);
 
 impl Loaded {
     pub(super) async fn call(&self, event: &Arc<Event>, worker: usize, batch: u64) -> Outcome {
+        self.reply(event, worker, batch).await.outcome
+    }
+
+    pub(super) async fn reply(&self, event: &Arc<Event>, worker: usize, batch: u64) -> Reply {
         let (_, listener) = self.0.iter().find(|(route, _)| route == event.route()).expect("a route of the guest");
-        listener.call(Visit { event, worker, batch }).await
+        listener.call(visit(event, worker, batch)).await
     }
 
     /// Calls a guest that counts, and returns how often its instance has been called.
@@ -185,6 +192,10 @@ impl Loaded {
             other => panic!("expected a count, got {other:?}"),
         }
     }
+}
+
+pub(super) fn visit(event: &Arc<Event>, worker: usize, batch: u64) -> Visit<'_> {
+    Visit { event, worker, batch, deferrals: 0, max_attempts: 10 }
 }
 
 pub(super) fn event(tenant: Option<&str>) -> Arc<Event> {

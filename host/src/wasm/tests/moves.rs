@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::event;
 use super::reload::{answering, start};
+use super::{event, visit};
 use crate::event::Route;
-use crate::listener::{Listeners, Outcome, Visit};
+use crate::listener::{Listeners, Outcome};
 use crate::wasm::{PluginState, Plugins};
 
 const PLACED: (&str, &str) = ("Order", "OrderPlaced");
@@ -16,7 +16,7 @@ const PAID: (&str, &str) = ("Order", "OrderPaid");
 async fn answer(listeners: &Listeners, (aggregate_type, event_type): (&str, &str)) -> Option<u128> {
     let found = listeners.find(&Route::new(aggregate_type, event_type).unwrap())?;
     let event = event(None);
-    match found.registration.listener.call(Visit { event: &event, worker: 0, batch: 1 }).await {
+    match found.registration.listener.call(visit(&event, 0, 1)).await.outcome {
         Outcome::RetryAfter(delay) => Some(delay.as_millis()),
         other => panic!("{other:?}"),
     }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::reload::{answer, answering, config, one};
-use super::{event, put};
+use super::{event, put, visit};
 use crate::event::Route;
 use crate::health::Health;
-use crate::listener::{Listeners, Outcome, Visit};
+use crate::listener::{Listeners, Outcome};
 use crate::wasm::machine::Machine;
 use crate::wasm::probe::slots_come_back_clean;
 use crate::wasm::{Engine, PagemapScan, Plugins};
@@ -36,7 +36,7 @@ async fn when_swap_appears_everything_that_serves_moves_to_a_pool_that_leaks_not
     answering(1_000).write(dir.path(), "mailer");
     let listeners = Arc::new(Listeners::default());
     let machine = Machine::with_swaps(swaps);
-    let plugins = Plugins::start_on(machine, config(dir.path()), 2, listeners.clone(), &Health::default()).await.unwrap();
+    let plugins = Plugins::start_on(machine, config(dir.path()), 2, listeners.clone(), None, &Health::default()).await.unwrap();
     let before = plugins.engine().await;
     // Serves on, though its file is broken now: it cannot be loaded again.
     put(dir.path(), "mailer.wasm", b"(component)");
@@ -55,7 +55,7 @@ async fn when_swap_appears_everything_that_serves_moves_to_a_pool_that_leaks_not
     assert_eq!(answer(&listeners).await, Some(1_000));
     assert!(one(&plugins, "mailer").error.is_some());
     let event = event(None);
-    let old = in_flight.registration.listener.call(Visit { event: &event, worker: 0, batch: 1 }).await;
+    let old = in_flight.registration.listener.call(visit(&event, 0, 1)).await.outcome;
     assert!(matches!(old, Outcome::RetryAfter(_)), "an event in flight ends where it began: {old:?}");
     // And what is loaded from now on.
     answering(2_000).write(dir.path(), "mailer");

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::{Guest, event, put};
+use super::{Guest, event, put, visit};
 use crate::event::Route;
-use crate::listener::{Listeners, Outcome, Visit};
+use crate::listener::{Listeners, Outcome};
 use crate::wasm::{LoadError, PluginState, PluginStatus, Plugins, PluginsConfig, inspect};
 
 pub(super) fn config(dir: &Path) -> PluginsConfig {
@@ -42,7 +42,7 @@ pub(super) async fn start(dir: &Path) -> (Plugins, Arc<Listeners>) {
 pub(super) async fn answer(listeners: &Listeners) -> Option<u128> {
     let found = listeners.find(&Route::new("Order", "OrderPlaced").unwrap())?;
     let event = event(None);
-    match found.registration.listener.call(Visit { event: &event, worker: 0, batch: 1 }).await {
+    match found.registration.listener.call(visit(&event, 0, 1)).await.outcome {
         Outcome::RetryAfter(delay) => Some(delay.as_millis()),
         other => panic!("{other:?}"),
     }
@@ -66,7 +66,7 @@ async fn a_plugin_is_loaded_swapped_and_unloaded() {
     let status = one(&plugins, "mailer");
     assert_eq!((status.version.as_deref(), status.state, status.error), (Some("2.0.0"), PluginState::Serving, None));
     let event = event(None);
-    let old = in_flight.registration.listener.call(Visit { event: &event, worker: 0, batch: 1 }).await;
+    let old = in_flight.registration.listener.call(visit(&event, 0, 1)).await.outcome;
     assert_eq!(old, Outcome::RetryAfter(Duration::from_secs(1)), "an event in flight ends on the version it began with");
 
     another().write(dir.path(), "another");

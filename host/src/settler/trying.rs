@@ -1,0 +1,52 @@
+//! How a batch is tried again while the database fails.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::Settler;
+use crate::store::StoreError;
+
+/// The rest after the first failure of the database; doubled up to a second.
+const FIRST_REST: Duration = Duration::from_millis(20);
+
+/// One batch on its way to the database, again and again until it is stored or patience ends.
+pub(super) struct Trying<'a> {
+    settler: &'a Settler,
+    started: Instant,
+    rest: Duration,
+    failed: bool,
+}
+
+impl<'a> Trying<'a> {
+    /// `None` when a stop was given up already: a database that let a whole stop pass is not waited for again.
+    pub(super) fn begin(settler: &'a Settler) -> Option<Self> {
+        let gave_up = settler.gave_up.load(Ordering::Relaxed);
+        (!gave_up).then(|| Self { settler, started: Instant::now(), rest: FIRST_REST, failed: false })
+    }
+
+    /// The batch is stored.
+    pub(super) fn stored(self, events: usize) {
+        if self.failed && self.settler.failing.fetch_sub(1, Ordering::Relaxed) == 1 {
+            tracing::info!(events, "outcomes are stored again");
+        }
+    }
+
+    /// The batch was not stored; waits until it is time to try again. False when it is given up: somebody else delivers.
+    pub(super) async fn may_repeat(&mut self, events: usize, error: &StoreError) -> bool {
+        let settler = self.settler;
+        // Said once, by the first batch that fails and the last that gets through.
+        if !std::mem::replace(&mut self.failed, true) && settler.failing.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::error!(events, error = %crate::chain(error), "outcomes could not be stored; trying again");
+        }
+        let must_give_up = settler.must_give_up();
+        if must_give_up || self.started.elapsed() > settler.patience {
+            settler.gave_up.fetch_or(must_give_up, Ordering::Relaxed);
+            settler.failing.fetch_sub(1, Ordering::Relaxed);
+            tracing::error!(events, "outcomes could not be stored in time; their events are delivered again");
+            return false;
+        }
+        tokio::time::sleep(self.rest).await;
+        self.rest = (self.rest * 2).min(Duration::from_secs(1));
+        true
+    }
+}

@@ -1,0 +1,255 @@
+//! Outcomes with effects: which of them can be committed, and what is then written. Pure; the dialects read before and write
+//! after.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bytes::Bytes;
+
+use super::{NewRow, Settled};
+use crate::event::{Effects, StateChanges, StateUsage, StateWrite};
+
+/// An outcome, and what its listener did beside.
+#[derive(Clone, Copy, Debug)]
+pub struct SettledWithEffects<'a> {
+    /// What to write for the event, and the claim under which it is written.
+    pub settled: &'a Settled,
+    /// What is written in the same transaction.
+    pub effects: &'a Effects,
+}
+
+/// What became of an outcome with effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// Everything was written.
+    Stored,
+    /// Nothing was written: somebody else holds the event by now, or it is finished.
+    Fenced,
+    /// Nothing was written: a value that the listener read has changed since, or what it wrote is beyond its plugin's quota by
+    /// now. The event is held still.
+    Conflict,
+}
+
+/// A plugin's row of use: taken under a lock, so that one transaction at a time changes the plugin's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Used {
+    pub(super) usage: StateUsage,
+    /// The last version that was given to a value. Versions are never used twice, or a value that was removed and written again
+    /// would look unchanged.
+    pub(super) revision: u64,
+}
+
+/// A value as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Present {
+    pub(super) version: u64,
+    pub(super) bytes: u64,
+}
+
+/// A plugin and one of its keys.
+pub(super) type StateKey<'a> = (&'a str, &'a str);
+
+/// What is read before it is decided.
+#[derive(Debug, Default)]
+pub(super) struct Read<'a> {
+    /// The `seq` of the events that are held under the given fences, locked.
+    pub(super) held: HashSet<u64>,
+    pub(super) used: BTreeMap<&'a str, Used>,
+    pub(super) present: HashMap<StateKey<'a>, Present>,
+}
+
+/// What is to be written.
+#[derive(Debug, Default)]
+pub(super) struct Decided<'a> {
+    /// One for each outcome, in order.
+    pub(super) committed: Vec<Committed>,
+    pub(super) settled: Vec<&'a Settled>,
+    pub(super) emitted: Vec<NewRow<'a>>,
+    /// The last write of each key: the new value and its version, or `None` when it goes.
+    pub(super) writes: BTreeMap<StateKey<'a>, Option<(&'a Bytes, u64)>>,
+    /// Of the plugins whose state changes.
+    pub(super) used: BTreeMap<&'a str, Used>,
+}
+
+/// The plugins whose state is touched, in order: everybody locks them in the same order.
+pub(super) fn plugins<'a>(items: &[SettledWithEffects<'a>]) -> Vec<&'a str> {
+    let mut plugins: Vec<&str> = items.iter().filter_map(|item| Some(item.effects.state.as_ref()?.plugin.as_str())).collect();
+    plugins.sort_unstable();
+    plugins.dedup();
+    plugins
+}
+
+/// The keys that are touched, in order.
+pub(super) fn keys<'a>(items: &[SettledWithEffects<'a>]) -> Vec<StateKey<'a>> {
+    let states = items.iter().filter_map(|item| item.effects.state.as_ref());
+    let mut keys: Vec<StateKey<'a>> =
+        states.flat_map(|state| state.keys.keys().map(|key| (state.plugin.as_str(), key.as_str()))).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Decides in order: what an earlier outcome writes is there for the later ones.
+pub(super) fn decide<'a>(items: &[SettledWithEffects<'a>], read: Read<'a>) -> Decided<'a> {
+    let Read { mut held, mut used, mut present } = read;
+    let mut decided = Decided::default();
+    for item in items {
+        // An event has one outcome.
+        if !held.remove(&item.settled.fence.sequence) {
+            decided.committed.push(Committed::Fenced);
+            continue;
+        }
+        if let Some(state) = &item.effects.state {
+            let before = used.get(state.plugin.as_str()).copied().unwrap_or_default();
+            let Some(after) = applied(state, before, &present) else {
+                decided.committed.push(Committed::Conflict);
+                continue;
+            };
+            write(state, after.revision, &mut present, &mut decided.writes);
+            if after != before {
+                used.insert(&state.plugin, after);
+                decided.used.insert(&state.plugin, after);
+            }
+        }
+        decided.committed.push(Committed::Stored);
+        decided.settled.push(item.settled);
+        decided.emitted.extend(item.effects.emitted.iter().map(|envelope| NewRow { envelope, claimed: false }));
+    }
+    decided
+}
+
+/// What the plugin uses after these changes; `None` when they cannot be made.
+fn applied(state: &StateChanges, before: Used, present: &HashMap<StateKey<'_>, Present>) -> Option<Used> {
+    let mut usage = before.usage;
+    let mut writes = false;
+    for (key, change) in &state.keys {
+        let there = present.get(&(state.plugin.as_str(), key.as_str()));
+        if change.read.is_some_and(|version| version != there.map_or(0, |there| there.version)) {
+            return None;
+        }
+        let Some(write) = &change.write else { continue };
+        writes = true;
+        if let Some(there) = there {
+            usage.keys = usage.keys.saturating_sub(1);
+            usage.bytes = usage.bytes.saturating_sub(there.bytes);
+        }
+        if let StateWrite::Set(value) = write {
+            usage.keys += 1;
+            usage.bytes += size(key, value);
+        }
+    }
+    let grows = usage.keys > before.usage.keys || usage.bytes > before.usage.bytes;
+    let within = usage.keys <= state.quota.keys && usage.bytes <= state.quota.bytes;
+    (within || !grows).then_some(Used { usage, revision: before.revision + u64::from(writes) })
+}
+
+fn write<'a>(
+    state: &'a StateChanges,
+    version: u64,
+    present: &mut HashMap<StateKey<'a>, Present>,
+    writes: &mut BTreeMap<StateKey<'a>, Option<(&'a Bytes, u64)>>,
+) {
+    for (key, change) in &state.keys {
+        let at = (state.plugin.as_str(), key.as_str());
+        match &change.write {
+            Some(StateWrite::Set(value)) => {
+                present.insert(at, Present { version, bytes: size(key, value) });
+                writes.insert(at, Some((value, version)));
+            }
+            Some(StateWrite::Delete) => {
+                present.remove(&at);
+                writes.insert(at, None);
+            }
+            None => {}
+        }
+    }
+}
+
+/// What a value counts for.
+fn size(key: &str, value: &Bytes) -> u64 {
+    (key.len() + value.len()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Fence, StateChange, StateQuota};
+    use crate::store::Settlement;
+
+    const QUOTA: StateQuota = StateQuota { keys: 2, bytes: 20 };
+
+    fn settled(sequence: u64) -> Settled {
+        Settled { fence: Fence { sequence, claim: 1 }, settlement: Settlement::Done }
+    }
+
+    fn effects(changes: &[(&str, Option<u64>, Option<&'static str>)]) -> Effects {
+        let change = |(key, read, value): &(&str, Option<u64>, Option<&'static str>)| {
+            let write = value.map(|value| match value {
+                "" => StateWrite::Delete,
+                value => StateWrite::Set(Bytes::from_static(value.as_bytes())),
+            });
+            ((*key).to_owned(), StateChange { read: *read, write })
+        };
+        let keys = changes.iter().map(change).collect();
+        Effects { emitted: Vec::new(), state: Some(StateChanges { plugin: "p".to_owned(), quota: QUOTA, keys }) }
+    }
+
+    fn read(present: &[(&'static str, u64, u64)], revision: u64) -> Read<'static> {
+        let usage = StateUsage { keys: present.len() as u64, bytes: present.iter().map(|(_, _, bytes)| bytes).sum() };
+        Read {
+            held: (1..100).collect(),
+            used: BTreeMap::from([("p", Used { usage, revision })]),
+            present: present
+                .iter()
+                .map(|(key, version, bytes)| (("p", *key), Present { version: *version, bytes: *bytes }))
+                .collect(),
+        }
+    }
+
+    fn committed(effects: &[Effects], read: Read<'static>) -> Vec<Committed> {
+        let settled: Vec<Settled> = (1..=effects.len() as u64).map(settled).collect();
+        let items: Vec<_> =
+            settled.iter().zip(effects).map(|(settled, effects)| SettledWithEffects { settled, effects }).collect();
+        let Decided { committed, .. } = decide(&items, Read { held: read.held, used: read.used, present: read.present });
+        committed
+    }
+
+    #[test]
+    fn what_was_read_must_not_have_changed() {
+        use Committed::{Conflict, Stored};
+        let there = || read(&[("a", 7, 3)], 7);
+        assert_eq!(committed(&[effects(&[("a", Some(7), Some("x"))])], there()), [Stored]);
+        assert_eq!(committed(&[effects(&[("a", Some(6), Some("x"))])], there()), [Conflict]);
+        assert_eq!(committed(&[effects(&[("a", Some(0), Some("x"))])], there()), [Conflict], "read as absent");
+        assert_eq!(committed(&[effects(&[("b", Some(0), Some("x"))])], there()), [Stored]);
+        assert_eq!(committed(&[effects(&[("a", None, Some("x"))])], there()), [Stored], "written without a look");
+        assert_eq!(committed(&[effects(&[("a", Some(6), None), ("b", None, Some("x"))])], there()), [Conflict], "only read");
+        let twice = [effects(&[("a", Some(7), Some("x"))]), effects(&[("a", Some(7), Some("y"))])];
+        assert_eq!(committed(&twice, there()), [Stored, Conflict], "the second did not see the first");
+        let again =
+            [effects(&[("a", None, Some(""))]), effects(&[("a", None, Some("x"))]), effects(&[("a", Some(7), Some("y"))])];
+        assert_eq!(committed(&again, there()), [Stored, Stored, Conflict], "removed and written again is not unchanged");
+    }
+
+    #[test]
+    fn a_plugin_stays_within_its_quota_and_may_always_shrink() {
+        use Committed::{Conflict, Stored};
+        let full = || read(&[("a", 1, 10), ("b", 2, 10)], 2);
+        assert_eq!(committed(&[effects(&[("c", None, Some("x"))])], full()), [Conflict]);
+        assert_eq!(committed(&[effects(&[("a", None, Some("")), ("c", None, Some("x"))])], full()), [Stored]);
+        let over = || read(&[("a", 1, 10), ("b", 2, 10), ("c", 3, 10)], 3);
+        assert_eq!(committed(&[effects(&[("a", None, Some("x"))])], over()), [Stored], "smaller than before");
+        assert_eq!(committed(&[effects(&[("a", None, Some("0123456789"))])], over()), [Conflict]);
+        assert_eq!(committed(&[effects(&[("a", None, Some(""))])], over()), [Stored]);
+    }
+
+    #[test]
+    fn an_outcome_without_its_claim_writes_nothing_and_an_event_has_one() {
+        let (settled, effects) = (settled(1), effects(&[("a", None, Some("x"))]));
+        let item = SettledWithEffects { settled: &settled, effects: &effects };
+        let decided = decide(&[item, item], Read { held: HashSet::from([1]), ..read(&[], 0) });
+        assert_eq!(decided.committed, [Committed::Stored, Committed::Fenced]);
+        assert_eq!((decided.settled.len(), decided.used["p"].revision), (1, 1));
+        let decided = decide(&[item], Read::default());
+        assert_eq!((decided.committed, decided.writes.len(), decided.settled.len()), (vec![Committed::Fenced], 0, 0));
+    }
+}

@@ -1,0 +1,153 @@
+//! Outcomes with effects, and plugins' state.
+
+use bytes::Bytes;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
+use sqlx::{FromRow, Row};
+
+use super::MySqlStore;
+use super::insert::insert;
+use super::lease::fences;
+use super::row::sequence;
+use super::settle::settle_in;
+use super::transaction::{self, Patience};
+use crate::event::{StateUsage, StateValue};
+use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
+use crate::store::number::{signed, unsigned};
+use crate::store::{Committed, Ownership, SettledWithEffects, StoreError};
+
+/// The events that are held under these fences, locked in the order in which everybody locks. Bound: rows of [seq, fence], in
+/// order.
+const HELD: &str = "
+SELECT outbox_event.seq
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
+WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)
+FOR UPDATE";
+
+/// Bound: the plugin.
+const OPEN_USAGE: &str = "INSERT IGNORE INTO outbox_event_state_usage (plugin) VALUES (?)";
+
+/// One transaction at a time changes the state of a plugin: what is read after this lock stays true until the commit. Bound: the
+/// plugin.
+const LOCK_USAGE: &str = "
+SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ? FOR UPDATE";
+
+/// Read under a lock, or this database would answer what was true when the transaction began. Bound: the plugin, the key.
+const PRESENT: &str = "
+SELECT version, LENGTH(name) + LENGTH(value) FROM outbox_event_state WHERE plugin = ? AND name = ? FOR UPDATE";
+
+/// Bound: the plugin, the key, the value, its version.
+const SET: &str = "
+INSERT INTO outbox_event_state (plugin, name, value, version, updated_at) VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6))
+ON DUPLICATE KEY UPDATE value = VALUES(value), version = VALUES(version), updated_at = VALUES(updated_at)";
+
+/// Bound: the plugin, the key.
+const DELETE: &str = "DELETE FROM outbox_event_state WHERE plugin = ? AND name = ?";
+
+/// Bound: keys and bytes kept, the revision, the plugin.
+const NOTE_USAGE: &str = "
+UPDATE outbox_event_state_usage SET used_keys = ?, used_bytes = ?, revision = ? WHERE plugin = ?";
+
+/// Bound: the plugin, the key.
+const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = ? AND name = ?";
+
+/// Bound: the plugin.
+const USAGE: &str = "SELECT used_keys, used_bytes FROM outbox_event_state_usage WHERE plugin = ?";
+
+const ACTION: &str = "store outcomes with their effects";
+
+pub(super) async fn settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+    // A row that is missing is made outside of the transaction: two that both make it would wait for each other.
+    for plugin in plugins(items) {
+        let query = sqlx::query(store.table.sql(OPEN_USAGE)).bind(plugin.as_bytes());
+        query.execute(&store.pool).await.map_err(|error| store.failed(ACTION, error))?;
+    }
+    let mut patience = Patience::new();
+    loop {
+        match try_settle(store, items).await {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn try_settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let decided = decide(items, read(store, &mut transaction, items).await?);
+    write(store, &mut transaction, &decided).await?;
+    transaction::commit(transaction).await?;
+    Ok(decided.committed)
+}
+
+async fn read<'a>(
+    store: &MySqlStore,
+    connection: &mut MySqlConnection,
+    items: &[SettledWithEffects<'a>],
+) -> Result<Read<'a>, StoreError> {
+    let failed = |error| store.failed(ACTION, error);
+    let query = sqlx::query(store.table.sql(HELD)).bind(fences(items.iter().map(|item| &item.settled.fence)));
+    let rows = query.fetch_all(&mut *connection).await.map_err(failed)?;
+    let mut read = Read { held: rows.iter().map(sequence).collect::<Result<_, _>>()?, ..Read::default() };
+    for plugin in plugins(items) {
+        let query = sqlx::query(store.table.sql(LOCK_USAGE)).bind(plugin.as_bytes());
+        if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
+            let (keys, bytes, revision): (i64, i64, i64) = FromRow::from_row(&row).map_err(failed)?;
+            let usage = StateUsage { keys: unsigned(keys), bytes: unsigned(bytes) };
+            read.used.insert(plugin, Used { usage, revision: unsigned(revision) });
+        }
+    }
+    for key in keys(items) {
+        let query = sqlx::query(store.table.sql(PRESENT)).bind(key.0.as_bytes()).bind(key.1.as_bytes());
+        if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
+            let (version, bytes): (i64, i64) = FromRow::from_row(&row).map_err(failed)?;
+            read.present.insert(key, Present { version: unsigned(version), bytes: unsigned(bytes) });
+        }
+    }
+    Ok(read)
+}
+
+async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
+    let failed = |error| store.failed(ACTION, error);
+    settle_in(store, connection, &decided.settled).await?;
+    if !decided.emitted.is_empty() {
+        insert(store, connection, &decided.emitted, &Ownership::nobodys()).await?;
+    }
+    for ((plugin, key), write) in &decided.writes {
+        let query = match write {
+            Some((value, version)) => sqlx::query(store.table.sql(SET))
+                .bind(plugin.as_bytes())
+                .bind(key.as_bytes())
+                .bind(&value[..])
+                .bind(signed(*version)),
+            None => sqlx::query(store.table.sql(DELETE)).bind(plugin.as_bytes()).bind(key.as_bytes()),
+        };
+        query.execute(&mut *connection).await.map_err(failed)?;
+    }
+    for (plugin, used) in &decided.used {
+        let query = sqlx::query(store.table.sql(NOTE_USAGE))
+            .bind(signed(used.usage.keys))
+            .bind(signed(used.usage.bytes))
+            .bind(signed(used.revision))
+            .bind(plugin.as_bytes());
+        query.execute(&mut *connection).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn state(store: &MySqlStore, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
+    let failed = |error| store.failed("read a plugin's state", error);
+    let query = sqlx::query(store.table.sql(STATE)).bind(plugin.as_bytes()).bind(key.as_bytes());
+    let row = query.fetch_optional(&store.pool).await.map_err(failed)?;
+    let value = |row: &MySqlRow| {
+        Ok(StateValue { version: unsigned(row.try_get(0)?), value: Bytes::from(row.try_get::<Vec<u8>, _>(1)?) })
+    };
+    row.as_ref().map(value).transpose().map_err(failed)
+}
+
+pub(super) async fn usage(store: &MySqlStore, plugin: &str) -> Result<StateUsage, StoreError> {
+    let failed = |error| store.failed("read how much a plugin keeps", error);
+    let query = sqlx::query(store.table.sql(USAGE)).bind(plugin.as_bytes());
+    let row = query.fetch_optional(&store.pool).await.map_err(failed)?;
+    let usage = |row: &MySqlRow| Ok(StateUsage { keys: unsigned(row.try_get(0)?), bytes: unsigned(row.try_get(1)?) });
+    Ok(row.as_ref().map(usage).transpose().map_err(failed)?.unwrap_or_default())
+}

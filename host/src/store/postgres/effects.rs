@@ -1,0 +1,158 @@
+//! Outcomes with effects, and plugins' state.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{FromRow, Row};
+
+use super::PostgresStore;
+use super::insert::insert;
+use super::row::sequence;
+use super::settle::settle_locked;
+use super::transaction;
+use crate::event::{StateUsage, StateValue};
+use crate::store::effects::{Decided, Present, Read, StateKey, Used, decide, keys, plugins};
+use crate::store::number::{signed, unsigned};
+use crate::store::{Committed, Ownership, Settled, SettledWithEffects, StoreError};
+
+/// The events that are held under these fences, locked in the order in which everybody locks. $1 and $2 the fences.
+const HELD: &str = "
+SELECT seq FROM outbox_event
+JOIN unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence) ON seq = settled.sequence AND claim_seq = settled.fence
+WHERE locked_by IS NOT NULL AND status IN (0, 2)
+ORDER BY seq FOR UPDATE OF outbox_event";
+
+/// $1 plugins, in order.
+const OPEN_USAGE: &str = "
+INSERT INTO outbox_event_state_usage (plugin) SELECT unnest($1::text[]) ON CONFLICT (plugin) DO NOTHING";
+
+/// One transaction at a time changes the state of a plugin: what is read after this lock stays true until the commit. $1 plugins.
+const LOCK_USAGE: &str = "
+SELECT plugin, used_keys, used_bytes, revision FROM outbox_event_state_usage
+WHERE plugin = ANY ($1::text[]) ORDER BY plugin FOR UPDATE";
+
+/// $1 plugins and $2 keys.
+const PRESENT: &str = "
+SELECT plugin, name, octet_length(name) + octet_length(value) AS bytes, version FROM outbox_event_state
+JOIN unnest($1::text[], $2::text[]) AS touched (touched_plugin, touched_name) ON plugin = touched_plugin AND name = touched_name";
+
+/// $1 plugins, $2 keys, $3 values, $4 versions.
+const SET: &str = "
+INSERT INTO outbox_event_state (plugin, name, value, version, updated_at)
+SELECT plugin, name, value, version, now()
+FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) AS given (plugin, name, value, version)
+ON CONFLICT (plugin, name) DO UPDATE SET value = excluded.value, version = excluded.version, updated_at = excluded.updated_at";
+
+/// $1 plugins, $2 keys.
+const DELETE: &str = "
+DELETE FROM outbox_event_state USING unnest($1::text[], $2::text[]) AS given (given_plugin, given_name)
+WHERE plugin = given_plugin AND name = given_name";
+
+/// $1 plugins, $2 keys kept, $3 bytes kept, $4 revisions.
+const NOTE_USAGE: &str = "
+UPDATE outbox_event_state_usage SET used_keys = kept_keys, used_bytes = kept_bytes, revision = given_revision
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS given (given_plugin, kept_keys, kept_bytes, given_revision)
+WHERE plugin = given_plugin";
+
+/// $1 the plugin, $2 the key.
+const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = $1::text AND name = $2::text";
+
+/// $1 the plugin.
+const USAGE: &str = "SELECT used_keys, used_bytes FROM outbox_event_state_usage WHERE plugin = $1::text";
+
+const ACTION: &str = "store outcomes with their effects";
+
+pub(super) async fn settle(store: &PostgresStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+    let mut transaction = transaction::begin(&store.host).await?;
+    let decided = decide(items, read(store, &mut transaction, items).await?);
+    write(store, &mut transaction, &decided).await?;
+    transaction::commit(transaction).await?;
+    Ok(decided.committed)
+}
+
+async fn read<'a>(
+    store: &PostgresStore,
+    connection: &mut PgConnection,
+    items: &[SettledWithEffects<'a>],
+) -> Result<Read<'a>, StoreError> {
+    let failed = |error| store.failed(ACTION, error);
+    let sequences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.sequence)).collect();
+    let fences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.claim)).collect();
+    let held = store.statement(HELD).bind(sequences).bind(fences).fetch_all(&mut *connection).await.map_err(failed)?;
+    let held: HashSet<u64> = held.iter().map(sequence).collect::<Result<_, _>>()?;
+    let mut read = Read { held, ..Read::default() };
+    let plugins = plugins(items);
+    if plugins.is_empty() {
+        return Ok(read);
+    }
+    store.statement(OPEN_USAGE).bind(&plugins[..]).execute(&mut *connection).await.map_err(failed)?;
+    let rows = store.statement(LOCK_USAGE).bind(&plugins[..]).fetch_all(&mut *connection).await.map_err(failed)?;
+    for row in &rows {
+        let (plugin, keys, bytes, revision): (String, i64, i64, i64) = FromRow::from_row(row).map_err(failed)?;
+        let used = Used { usage: StateUsage { keys: unsigned(keys), bytes: unsigned(bytes) }, revision: unsigned(revision) };
+        read.used.extend(plugins.iter().find(|known| **known == plugin).map(|known| (*known, used)));
+    }
+    let keys = keys(items);
+    let (of, names): (Vec<&str>, Vec<&str>) = keys.iter().copied().unzip();
+    let rows = store.statement(PRESENT).bind(of).bind(names).fetch_all(&mut *connection).await.map_err(failed)?;
+    for row in &rows {
+        let (plugin, name, bytes, version): (String, String, i32, i64) = FromRow::from_row(row).map_err(failed)?;
+        let present = Present { version: unsigned(version), bytes: unsigned(i64::from(bytes)) };
+        let at: Result<usize, usize> = keys.binary_search(&(plugin.as_str(), name.as_str()) as &StateKey<'_>);
+        read.present.extend(at.ok().map(|at| (keys[at], present)));
+    }
+    Ok(read)
+}
+
+async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
+    let failed = |error| store.failed(ACTION, error);
+    let mut settled: Vec<&Settled> = decided.settled.clone();
+    settled.sort_unstable_by_key(|settled| settled.fence.sequence);
+    settle_locked(store, connection, &settled).await?;
+    if !decided.emitted.is_empty() {
+        insert(store, connection, &decided.emitted, &Ownership::nobodys()).await?;
+    }
+    let sets: Vec<(&StateKey<'_>, &Bytes, u64)> =
+        decided.writes.iter().filter_map(|(at, write)| write.map(|(value, version)| (at, value, version))).collect();
+    if !sets.is_empty() {
+        let plugins: Vec<&str> = sets.iter().map(|((plugin, _), ..)| *plugin).collect();
+        let names: Vec<&str> = sets.iter().map(|((_, name), ..)| *name).collect();
+        let values: Vec<&[u8]> = sets.iter().map(|(_, value, _)| &value[..]).collect();
+        let versions: Vec<i64> = sets.iter().map(|(.., version)| signed(*version)).collect();
+        let statement = store.statement(SET).bind(plugins).bind(names).bind(values).bind(versions);
+        statement.execute(&mut *connection).await.map_err(failed)?;
+    }
+    let gone = decided.writes.iter().filter(|(_, write)| write.is_none()).map(|(at, _)| *at);
+    let (of, names): (Vec<&str>, Vec<&str>) = gone.unzip();
+    if !of.is_empty() {
+        store.statement(DELETE).bind(of).bind(names).execute(&mut *connection).await.map_err(failed)?;
+    }
+    if !decided.used.is_empty() {
+        let plugins: Vec<&str> = decided.used.keys().copied().collect();
+        let number = |of: fn(&Used) -> u64| decided.used.values().map(|used| signed(of(used))).collect::<Vec<i64>>();
+        let statement = store
+            .statement(NOTE_USAGE)
+            .bind(plugins)
+            .bind(number(|used| used.usage.keys))
+            .bind(number(|used| used.usage.bytes))
+            .bind(number(|used| used.revision));
+        statement.execute(&mut *connection).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn state(store: &PostgresStore, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
+    let action = "read a plugin's state";
+    let row = store.optional(action, store.statement(STATE).bind(plugin).bind(key)).await?;
+    let value =
+        |row: &PgRow| Ok(StateValue { version: unsigned(row.try_get(0)?), value: Bytes::from(row.try_get::<Vec<u8>, _>(1)?) });
+    row.as_ref().map(value).transpose().map_err(|error| store.failed(action, error))
+}
+
+pub(super) async fn usage(store: &PostgresStore, plugin: &str) -> Result<StateUsage, StoreError> {
+    let action = "read how much a plugin keeps";
+    let row = store.optional(action, store.statement(USAGE).bind(plugin)).await?;
+    let usage = |row: &PgRow| Ok(StateUsage { keys: unsigned(row.try_get(0)?), bytes: unsigned(row.try_get(1)?) });
+    Ok(row.as_ref().map(usage).transpose().map_err(|error| store.failed(action, error))?.unwrap_or_default())
+}

@@ -1,0 +1,133 @@
+//! Outcomes with effects, and plugins' state.
+//!
+//! The transaction holds the lock of the whole file, so that nothing that it reads can change before its commit.
+
+use bytes::Bytes;
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use sqlx::{FromRow, Row};
+
+use super::error::failed;
+use super::insert::insert;
+use super::settle::settle_in;
+use super::{SqliteStore, transaction};
+use crate::event::{StateUsage, StateValue};
+use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
+use crate::store::number::{signed, unsigned};
+use crate::store::{Committed, Ownership, SettledWithEffects, StoreError};
+
+/// ?1 the seq, ?2 the fence.
+const HELD: &str = "
+SELECT 1 FROM outbox_event WHERE seq = ?1 AND claim_seq = ?2 AND locked_by IS NOT NULL AND status IN (0, 2)";
+
+/// ?1 the plugin.
+const USED: &str = "SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ?1";
+
+/// ?1 the plugin, ?2 the key.
+const PRESENT: &str = "
+SELECT version, length(CAST(name AS BLOB)) + length(value) FROM outbox_event_state WHERE plugin = ?1 AND name = ?2";
+
+/// ?1 the plugin, ?2 the key, ?3 the value, ?4 its version, ?5 now.
+const SET: &str = "
+INSERT INTO outbox_event_state (plugin, name, value, version, updated_at) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (plugin, name) DO UPDATE SET value = excluded.value, version = excluded.version, updated_at = excluded.updated_at";
+
+/// ?1 the plugin, ?2 the key.
+const DELETE: &str = "DELETE FROM outbox_event_state WHERE plugin = ?1 AND name = ?2";
+
+/// ?1 the plugin, ?2 keys and ?3 bytes kept, ?4 the revision.
+const NOTE_USAGE: &str = "
+INSERT INTO outbox_event_state_usage (plugin, used_keys, used_bytes, revision) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (plugin) DO UPDATE
+SET used_keys = excluded.used_keys, used_bytes = excluded.used_bytes, revision = excluded.revision";
+
+/// ?1 the plugin, ?2 the key.
+const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = ?1 AND name = ?2";
+
+const ACTION: &str = "store outcomes with their effects";
+
+pub(super) async fn settle(store: &SqliteStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let decided = decide(items, read(store, &mut transaction, items).await?);
+    write(store, &mut transaction, &decided).await?;
+    transaction::commit(transaction).await?;
+    Ok(decided.committed)
+}
+
+async fn read<'a>(
+    store: &SqliteStore,
+    connection: &mut SqliteConnection,
+    items: &[SettledWithEffects<'a>],
+) -> Result<Read<'a>, StoreError> {
+    let failed = |error| failed(ACTION, error);
+    let mut read = Read::default();
+    for item in items {
+        let fence = item.settled.fence;
+        let query = sqlx::query(store.table.sql(HELD)).bind(signed(fence.sequence)).bind(signed(fence.claim));
+        if query.fetch_optional(&mut *connection).await.map_err(failed)?.is_some() {
+            read.held.insert(fence.sequence);
+        }
+    }
+    for plugin in plugins(items) {
+        let query = sqlx::query(store.table.sql(USED)).bind(plugin);
+        if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
+            let (keys, bytes, revision): (i64, i64, i64) = FromRow::from_row(&row).map_err(failed)?;
+            let usage = StateUsage { keys: unsigned(keys), bytes: unsigned(bytes) };
+            read.used.insert(plugin, Used { usage, revision: unsigned(revision) });
+        }
+    }
+    for key in keys(items) {
+        let query = sqlx::query(store.table.sql(PRESENT)).bind(key.0).bind(key.1);
+        if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
+            let (version, bytes): (i64, i64) = FromRow::from_row(&row).map_err(failed)?;
+            read.present.insert(key, Present { version: unsigned(version), bytes: unsigned(bytes) });
+        }
+    }
+    Ok(read)
+}
+
+async fn write(store: &SqliteStore, connection: &mut SqliteConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
+    let failed = |error| failed(ACTION, error);
+    settle_in(store, connection, &decided.settled).await?;
+    if !decided.emitted.is_empty() {
+        insert(store, connection, &decided.emitted, &Ownership::nobodys()).await?;
+    }
+    for ((plugin, key), write) in &decided.writes {
+        let query = match write {
+            Some((value, version)) => sqlx::query(store.table.sql(SET))
+                .bind(*plugin)
+                .bind(*key)
+                .bind(&value[..])
+                .bind(signed(*version))
+                .bind(store.now_micros()),
+            None => sqlx::query(store.table.sql(DELETE)).bind(*plugin).bind(*key),
+        };
+        query.execute(&mut *connection).await.map_err(failed)?;
+    }
+    for (plugin, used) in &decided.used {
+        let query = sqlx::query(store.table.sql(NOTE_USAGE))
+            .bind(*plugin)
+            .bind(signed(used.usage.keys))
+            .bind(signed(used.usage.bytes))
+            .bind(signed(used.revision));
+        query.execute(&mut *connection).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn state(store: &SqliteStore, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
+    let failed = |error| failed("read a plugin's state", error);
+    let query = sqlx::query(store.table.sql(STATE)).bind(plugin).bind(key);
+    let row = query.fetch_optional(&store.readers).await.map_err(failed)?;
+    let value = |row: &SqliteRow| {
+        Ok(StateValue { version: unsigned(row.try_get(0)?), value: Bytes::from(row.try_get::<Vec<u8>, _>(1)?) })
+    };
+    row.as_ref().map(value).transpose().map_err(failed)
+}
+
+pub(super) async fn usage(store: &SqliteStore, plugin: &str) -> Result<StateUsage, StoreError> {
+    let failed = |error| failed("read how much a plugin keeps", error);
+    let query = sqlx::query(store.table.sql(USED)).bind(plugin);
+    let row = query.fetch_optional(&store.readers).await.map_err(failed)?;
+    let usage = |row: &SqliteRow| Ok(StateUsage { keys: unsigned(row.try_get(0)?), bytes: unsigned(row.try_get(1)?) });
+    Ok(row.as_ref().map(usage).transpose().map_err(failed)?.unwrap_or_default())
+}

@@ -1,0 +1,114 @@
+//! The `emit` interface: follow-up events, kept until the answer is committed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{State, not_granted, refusal};
+use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
+use crate::time::system_clock;
+use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
+use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
+use crate::wasm::text::keepable;
+
+/// The most follow-up events of one call.
+const MOST: usize = 100;
+
+impl Host for State {
+    fn emit(&mut self, given: Given) -> wasmtime::Result<Result<String, Refusal>> {
+        self.meter.charge(size(&given))?;
+        Ok(self.take(given).inspect_err(|refusal| {
+            if refusal.kind == RefusalKind::NotGranted {
+                self.identity.refused("an event to emit".to_owned(), &refusal.message);
+            }
+        }))
+    }
+}
+
+impl State {
+    fn take(&mut self, given: Given) -> Result<String, Refusal> {
+        if !self.identity.grants.emit {
+            let name = &self.identity.name;
+            return Err(not_granted(format!(
+                "emitting events is not granted to the plugin {name}; add `emit = true` to {name}.toml"
+            )));
+        }
+        let event = self.stored_event("emit")?;
+        if self.effects().emitted.len() >= MOST {
+            return Err(refusal(RefusalKind::OverLimit, format!("one call may emit at most {MOST} events")));
+        }
+        let envelope = envelope(&event, given).map_err(|error| {
+            let why = keepable(&crate::chain::chain(&error), 500);
+            refusal(RefusalKind::Invalid, format!("the event to emit is not valid: {why}"))
+        })?;
+        let id = envelope.id().to_string();
+        self.effects().emitted.push(envelope);
+        Ok(id)
+    }
+}
+
+fn size(given: &Given) -> usize {
+    let headers = given.headers.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+    given.payload.len() + headers + given.route.aggregate_type.len() + given.route.event_type.len()
+}
+
+/// Why a follow-up event is no valid event.
+#[derive(Debug, thiserror::Error)]
+enum Invalid {
+    #[error(transparent)]
+    Envelope(#[from] EnvelopeError),
+    #[error("its id {0}")]
+    Id(String),
+    #[error("it has the attribute `{0}`, which this host does not know")]
+    Attribute(String),
+    #[error("deliver-after-ms is 0; leave it out to deliver at once")]
+    NoDelay,
+    #[error("expires-after-ms is {expires_ms} and deliver-after-ms is {delay_ms}: the event would expire before its delivery")]
+    ExpiresBefore { expires_ms: u32, delay_ms: u32 },
+    #[error("its content type must have 1 to 255 visible ASCII characters")]
+    ContentType,
+}
+
+fn envelope(event: &Event, given: Given) -> Result<Envelope, Invalid> {
+    if let Some((attribute, _)) = given.attributes.first() {
+        return Err(Invalid::Attribute(keepable(attribute, 100)));
+    }
+    let delay_ms = given.deliver_after_ms.unwrap_or(0);
+    if given.deliver_after_ms == Some(0) {
+        return Err(Invalid::NoDelay);
+    }
+    if let Some(expires_ms) = given.expires_after_ms.filter(|expires_ms| *expires_ms <= delay_ms) {
+        return Err(Invalid::ExpiresBefore { expires_ms, delay_ms });
+    }
+    let content_type = given.content_type;
+    if content_type.is_empty() || content_type.len() > 255 || !content_type.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
+        return Err(Invalid::ContentType);
+    }
+    let mut builder = Envelope::new(given.route.event_type).aggregate_type(given.route.aggregate_type);
+    if let Some(id) = given.id {
+        builder = builder.id(id.parse::<EventId>().map_err(|error| Invalid::Id(error.to_string()))?);
+    }
+    if let Some(aggregate_id) = given.aggregate_id {
+        builder = builder.aggregate_id(aggregate_id);
+    }
+    if let Some(tenant) = given.tenant_id.or_else(|| event.tenant_id().map(str::to_owned)) {
+        builder = builder.tenant(tenant);
+    }
+    if given.deliver_after_ms.is_some() {
+        builder = builder.deliver_after(Duration::from_millis(u64::from(delay_ms)));
+    }
+    if let Some(expires_ms) = given.expires_after_ms {
+        builder = builder.expires_at(system_clock().now().plus(Duration::from_millis(u64::from(expires_ms))));
+    }
+    // The trace goes on, unless the guest says otherwise.
+    if let Some(trace) = event.headers().get(TRACEPARENT) {
+        builder = builder.header(TRACEPARENT, trace);
+    }
+    let builder = builder.headers(given.headers);
+    Ok(if content_type == "application/json" {
+        let text = String::from_utf8(given.payload).unwrap_or_default();
+        builder.json_text(text)?
+    } else {
+        builder.bytes(content_type, Bytes::from(given.payload))?
+    })
+}

@@ -1,0 +1,112 @@
+//! Emits events, keeps state and reads settings, as each event says: what effects are tested with.
+
+use outbox_sdk::log;
+use outbox_sdk::prelude::*;
+use serde_json::json;
+
+listener! {
+    "Effects" / "Do" => perform,
+    "Effects" / "Emitted" => |_: &Event| Ok(Done),
+    "Effects" / "Tell" => tell,
+}
+
+/// What the listener is to do, and how it is to end.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Deed {
+    /// So many events, whose aggregate is the event that they follow.
+    #[serde(default)]
+    emit: u32,
+    /// The type of what is emitted, for a wrong one.
+    emit_type: Option<String>,
+    /// A number in the state to which one is added.
+    count: Option<String>,
+    /// A key to set, and how many bytes.
+    set: Option<(String, usize)>,
+    /// A key to remove.
+    delete: Option<String>,
+    /// A sink to publish to.
+    publish: Option<String>,
+    then: Then,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Then {
+    Done,
+    Dead,
+    Later,
+    Fail,
+    Trap,
+    /// Fails on the first attempt.
+    FailOnce,
+}
+
+fn perform(event: &Event, deed: Deed) -> Answer {
+    for number in 0..deed.emit {
+        let event_type = deed.emit_type.as_deref().unwrap_or("Emitted");
+        NewEvent::new("Effects", event_type).aggregate_id(&event.id).json(&number)?.emit()?;
+    }
+    if let Some(key) = &deed.count {
+        let count: u64 = state::get_json(key)?.unwrap_or_default();
+        state::set_json(key, &(count + 1))?;
+        let written: Option<u64> = state::get_json(key)?;
+        assert_eq!(written, Some(count + 1), "a call sees what it wrote");
+    }
+    if let Some((key, bytes)) = &deed.set {
+        state::set(key, &vec![b'x'; *bytes])?;
+    }
+    if let Some(key) = &deed.delete {
+        state::delete(key)?;
+    }
+    if let Some(sink) = &deed.publish {
+        Message::new("subject").json(&1)?.send(sink)?;
+    }
+    match deed.then {
+        Then::Done => Ok(Done),
+        Then::Dead => Ok(dead("as asked")),
+        Then::Later if event.attribute("deferrals") == Some("0") => Ok(retry_after(Duration::from_millis(100))),
+        Then::FailOnce if event.attempt == 1 => Err(Failure::retryable("the first attempt")),
+        Then::Later | Then::FailOnce => Ok(Done),
+        Then::Fail => Err(Failure::unrecoverable("as asked")),
+        Then::Trap => panic!("as asked"),
+    }
+}
+
+/// Tells what it was told, the secret as well; in a panic when the event says so.
+fn tell(event: &Event) -> Answer {
+    let told = json!({
+        "setting": config::get("greeting"),
+        "all": config::all(),
+        "absent": config::get("absent"),
+        "no_secret": config::secret("absent"),
+        "remaining_ms": u64::try_from(call::remaining().as_millis()).unwrap_or(u64::MAX),
+        "debug_is_kept": log::is_kept(log::Level::Trace),
+        "error_is_kept": log::is_kept(log::Level::Error),
+        "attributes": event.attributes,
+    });
+    let token = config::require_secret("token")?;
+    info!(token = token; "the token is {token}");
+    if event.payload == b"\"panic\"" {
+        panic!("with the token {token}");
+    }
+    Err(Failure::unrecoverable(format_args!("{told} {token}")).code("told-you").detail("token", token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outbox_sdk::testing;
+
+    #[test]
+    fn a_deed_is_done_as_it_is_written() {
+        let event = Event::for_test("Effects", "Do").with_text(r#"{"emit":2,"count":"n","set":["k",3],"then":"done"}"#);
+
+        assert_eq!(ThisPlugin::on_event(&event), Ok(Done));
+
+        assert_eq!(
+            (testing::emitted().len(), testing::state("n"), testing::state("k")),
+            (2, Some(b"1".to_vec()), Some(b"xxx".to_vec()))
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! What plugins emit and keep, while their hosts are killed: an event has all of its effects when it is DONE, and none before.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use outbox::dispatcher::DispatcherConfig;
+use outbox::event::OwnerId;
+use outbox::store::{Filter, NewRow, Ownership, Stats};
+use outbox::wasm::PluginsConfig;
+use outbox::{Envelope, EventId, MySqlStore, Outbox, PostgresStore, SqliteStore, Status, Store, TransactionalStore};
+use rand::RngExt;
+use support::{MySql, Postgres, Seed, Sqlite, sample_plugins};
+
+use crate::chaos::say;
+use crate::common::eager;
+
+const URL: &str = "OUTBOX_TEST_EFFECTS_URL";
+const PLUGINS: &str = "OUTBOX_TEST_EFFECTS_PLUGINS";
+/// How often a host is killed; a thousand times, by hand, when this says so.
+const KILLS: &str = "OUTBOX_TEST_KILLS";
+const LEASE: Duration = Duration::from_secs(3);
+/// Events for each host that is killed.
+const EVENTS: u32 = 20;
+const EMITTED: usize = 2;
+
+/// The host of these tests, a process of its own: this program again, with a database to work on.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test that starts this process says by the environment what it is to do")]
+fn host_process() {
+    let (Ok(url), Some(plugins)) = (std::env::var(URL), std::env::var_os(PLUGINS)) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
+    runtime.block_on(async {
+        let there = "the database is there";
+        match url.split(':').next().unwrap_or_default() {
+            "sqlite" => run(SqliteStore::open(&url).await.expect(there), plugins.as_ref()).await,
+            "postgres" => run(PostgresStore::connect(&url).await.expect(there), plugins.as_ref()).await,
+            _ => run(MySqlStore::connect(&url).await.expect(there), plugins.as_ref()).await,
+        }
+    });
+}
+
+async fn run<S: TransactionalStore + Clone + 'static>(store: S, plugins: &Path) {
+    let config = DispatcherConfig { lease: LEASE, deadline: LEASE / 3, ..DispatcherConfig::default() };
+    let dir = plugins.to_owned();
+    let plugins = PluginsConfig { cache_dir: Some(plugins.join(".cache")), dir, ..PluginsConfig::default() };
+    let host = Outbox::multi_node(store).dispatcher(config).poller(eager()).plugins_config(plugins);
+    host.start().await.expect("starts").broken().await;
+}
+
+/// A host that is killed when it is dropped.
+struct Host(Child);
+
+impl Host {
+    fn start(url: &str, plugins: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("a test knows its own file"));
+        command.args(["--exact", "effects::host_process", "--nocapture"]).env(URL, url).env(PLUGINS, plugins);
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started"))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how often is the caller's choice")]
+fn kills() -> u32 {
+    std::env::var(KILLS).ok().and_then(|kills| kills.parse().ok()).unwrap_or(12)
+}
+
+async fn hosts_are_killed_at_work(name: &str, url: &str, store: &dyn Store) {
+    let plugins = tempfile::tempdir().expect("a directory");
+    std::fs::copy(sample_plugins().join("effects.wasm"), plugins.path().join("effects.wasm")).expect("copies");
+    std::fs::write(plugins.path().join("effects.toml"), "emit = true\nstate = true\nlimits.concurrency = 4").expect("writes");
+    let mut chance = Seed::of_this_run().choices_of(name);
+    let mut written = Vec::new();
+    let mut interrupted = 0;
+    for _ in 0..kills() {
+        written.extend(write(store).await);
+        let before = stats(store).await;
+        let host = Host::start(url, plugins.path());
+        // It is killed once it is at work, a moment later.
+        wait_until("the host is at work", store, |now| now.done > before.done).await;
+        tokio::time::sleep(Duration::from_micros(chance.random_range(0..30_000))).await;
+        drop(host);
+        interrupted += u64::from(stats(store).await.new > 0);
+        assert_whole(store, &written).await;
+    }
+    let host = Host::start(url, plugins.path());
+    wait_until("everything has ended", store, |now| now.new + now.retry == 0).await;
+    drop(host);
+    let Ends { done, dead } = assert_whole(store, &written).await;
+    assert_eq!(done + dead, written.len());
+    assert!(dead == 0 || kills() > 100, "so few kills are no fault of any event");
+    say(&format!(
+        "{name}: {} hosts killed, {interrupted} of them with events left; {} events, each with all of its effects, but for {dead} dead ones\n",
+        kills(),
+        written.len()
+    ));
+}
+
+async fn write(store: &dyn Store) -> Vec<EventId> {
+    let payload = format!(r#"{{"emit":{EMITTED},"count":"n","then":"done"}}"#);
+    let envelope = || Envelope::new("Do").aggregate_type("Effects").json_text(payload.clone()).expect("a good envelope");
+    let envelopes: Vec<Envelope> = (0..EVENTS).map(|_| envelope()).collect();
+    let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
+    store.write(&rows, &Ownership { owner: OwnerId::generate("writer"), lease: LEASE }).await.expect("writes");
+    envelopes.iter().map(Envelope::id).collect()
+}
+
+async fn stats(store: &dyn Store) -> Stats {
+    store.stats().await.expect("counts")
+}
+
+async fn wait_until(what: &str, store: &dyn Store, so: impl Fn(&Stats) -> bool) {
+    let until = tokio::time::Instant::now() + Duration::from_secs(300);
+    loop {
+        let now = stats(store).await;
+        if so(&now) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < until, "expected: {what}, not {now:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// How events ended.
+struct Ends {
+    done: usize,
+    /// Each was delivered alone when its host was killed, five times: then it looks as if it were to blame.
+    dead: usize,
+}
+
+/// Of the events written, those that are DONE have emitted and counted, and the others have not.
+async fn assert_whole(store: &dyn Store, written: &[EventId]) -> Ends {
+    // A server may still be at the commit that a killed host sent: rows and state are to be of one moment.
+    let (rows, count) = loop {
+        let count = counted(store).await;
+        let rows = store.list(&Filter::default(), u32::MAX).await.expect("lists");
+        if counted(store).await == count {
+            break (rows, count);
+        }
+    };
+    let done = rows.iter().filter(|row| row.status == Status::Done && written.contains(&row.event_id));
+    let done: std::collections::HashSet<String> = done.map(|row| row.event_id.to_string()).collect();
+    let mut emitted = std::collections::HashMap::<&str, usize>::new();
+    for row in rows.iter().filter(|row| row.event_type == "Emitted") {
+        *emitted.entry(row.aggregate_id.as_deref().expect("the event that it follows")).or_default() += 1;
+    }
+    for (id, count) in &emitted {
+        assert!(done.contains(*id), "{id} emitted {count} events and is not DONE");
+        assert_eq!(*count, EMITTED, "{id}");
+    }
+    assert_eq!(emitted.len(), done.len(), "each of the DONE emitted");
+    assert_eq!(count, done.len(), "each of the DONE is counted once");
+    let dead: Vec<_> = rows.iter().filter(|row| row.status == Status::Dead).collect();
+    let blamed = |row: &&outbox::store::Record| {
+        row.last_error.as_deref().is_some_and(|error| error.contains("its host stopped 5 times"))
+    };
+    assert!(dead.iter().all(blamed), "no event failed: {dead:?}");
+    Ends { done: done.len(), dead: dead.len() }
+}
+
+async fn counted(store: &dyn Store) -> usize {
+    let value = store.state("effects", "n").await.expect("reads");
+    value.map_or(0, |value| String::from_utf8_lossy(&value.value).parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_killed_at_work_leave_no_event_with_half_of_its_effects_on_sqlite() {
+    let (db, store) = Sqlite::on_system_clock().await;
+    hosts_are_killed_at_work("SQLite", &format!("sqlite:{}", db.file().display()), &store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_killed_at_work_leave_no_event_with_half_of_its_effects_on_postgres() {
+    let db = Postgres::fresh().await;
+    let store = PostgresStore::connect(db.url()).await.expect("the database is there");
+    hosts_are_killed_at_work("PostgreSQL", db.url(), &store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_killed_at_work_leave_no_event_with_half_of_its_effects_on_mysql() {
+    let db = MySql::fresh().await;
+    let store = MySqlStore::connect(&db.url()).await.expect("the database is there");
+    hosts_are_killed_at_work("MySQL", &db.url(), &store).await;
+}
