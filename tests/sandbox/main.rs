@@ -2,6 +2,7 @@
 
 mod common;
 mod effects;
+mod languages;
 mod names;
 mod sleeping;
 mod swap;

@@ -1,4 +1,4 @@
-//! What a developer types: `cargo xtask dev`, `test`, `servers`, `plugins`, `bench`.
+//! What a developer types: `cargo xtask dev`, `test`, `servers`, `plugins`, `languages`, `bench`.
 //!
 //! Each command first sees to what it needs, so that the first run on a fresh machine is the same command as every other.
 
@@ -10,6 +10,7 @@ mod dev;
 mod fault;
 mod host;
 mod install;
+mod languages;
 mod plugins;
 mod python;
 mod servers;
@@ -35,13 +36,16 @@ cargo xtask COMMAND [ARGUMENTS]
                        both, that one is used
   servers              starts the two servers, prints for a shell what tells the tests of them, and runs until Ctrl-C
   plugins              builds the sample plugins into target/plugins/NAME.wasm
+  languages            tests the SDKs of other languages than Rust, and builds their sample plugins into
+                       target/languages/plugins/NAME.wasm
   bench [--fast] [ARGUMENTS]
                        builds the host and the plugin noop, then runs `outbox bench ARGUMENTS`; measures the profile
                        `release`, which is what is shipped and takes many minutes to build, or with --fast the
                        profile `fast`, which is optimised too and is built again sooner after a change
 
 What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the database servers by apt-get, if you
-are root; Python's drivers for them by pip, into target/python.
+are root; Python's drivers for them by pip, into target/python; what builds plugins in other languages, into
+target/languages.
 ";
 
 fn main() -> ExitCode {
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Some("test") => Workspace::find().and_then(|workspace| test::run(&workspace, &rest)),
         Some("servers") if rest.is_empty() => Workspace::find().and_then(|workspace| servers::run(&workspace)),
         Some("plugins") if rest.is_empty() => Workspace::find().and_then(|workspace| print_plugins(&workspace)),
+        Some("languages") if rest.is_empty() => Workspace::find().and_then(|workspace| print_languages(&workspace)),
         Some("bench") => Workspace::find().and_then(|workspace| bench::run(&workspace, &rest)),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
@@ -68,6 +73,13 @@ fn main() -> ExitCode {
         eprintln!("xtask: {fault}");
         ExitCode::FAILURE
     })
+}
+
+fn print_languages(workspace: &Workspace) -> Result<ExitCode, Fault> {
+    for component in languages::build_all(workspace)? {
+        println!("{}", component.display());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print_plugins(workspace: &Workspace) -> Result<ExitCode, Fault> {

@@ -37,27 +37,27 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf, Fault> {
 }
 
 #[cfg(unix)]
-const PYTHON: &str = "python3";
+pub(crate) const PYTHON: &str = "python3";
 #[cfg(not(unix))]
-const PYTHON: &str = "python";
+pub(crate) const PYTHON: &str = "python";
 
 #[cfg(unix)]
-fn interpreter(folder: &Path) -> PathBuf {
+pub(crate) fn interpreter(folder: &Path) -> PathBuf {
     folder.join("bin/python")
 }
 
 #[cfg(not(unix))]
-fn interpreter(folder: &Path) -> PathBuf {
+pub(crate) fn interpreter(folder: &Path) -> PathBuf {
     folder.join("Scripts/python.exe")
 }
 
 /// Debian has Python without the parts by which it makes environments.
-fn has_venv() -> Result<(), Fault> {
-    let there = Command::new(PYTHON).args(["-c", "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 10))"]).output();
+pub(crate) fn has_venv() -> Result<(), Fault> {
+    let there = Command::new(PYTHON).args(["-c", "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"]).output();
     if there.is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
     Err(Fault::new(
-        "the tests need Python 3.10 or later with its modules venv and ensurepip; type: sudo apt-get install python3-venv",
+        "the tests need Python 3.11 or later with its modules venv and ensurepip; type: sudo apt-get install python3-venv",
     ))
 }

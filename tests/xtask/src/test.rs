@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use crate::child;
 use crate::fault::Fault;
+use crate::languages;
 use crate::plugins;
 use crate::python;
 use crate::servers::Servers;
@@ -14,11 +15,13 @@ use crate::workspace::Workspace;
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
     eprintln!("xtask: building the plugins");
     plugins::build_all(workspace)?;
+    languages::build_all(workspace)?;
     let python = python::ensure(workspace)?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
 
     let mut cargo = workspace.cargo();
     cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
+    cargo.env(languages::VARIABLE, languages::folder(workspace));
     servers.tell(&mut cargo);
     cargo.arg("test");
     if !names_packages(arguments) {

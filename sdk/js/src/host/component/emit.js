@@ -1,0 +1,1 @@
+export { emit } from 'outbox:listener/emit@0.1.0';

@@ -1,0 +1,1 @@
+export { maxLevel, write } from 'outbox:listener/log@0.1.0';

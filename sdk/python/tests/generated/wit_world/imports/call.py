@@ -1,0 +1,5 @@
+left_ms = 5000
+
+
+def remaining_ms() -> int:
+    return left_ms

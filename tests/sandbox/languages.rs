@@ -1,0 +1,95 @@
+//! The samples in other languages than Rust, in a real host: each does what its README says.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outbox::poller::PollerConfig;
+use outbox::wasm::PluginsConfig;
+use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
+use serde_json::{Value, json};
+use support::{Sqlite, eventually};
+
+use crate::common::{Directory, commit, database};
+
+/// Where `cargo xtask test` puts the components.
+#[expect(clippy::disallowed_methods, reason = "xtask tells the tests by the environment what it has built")]
+fn components() -> PathBuf {
+    let folder = std::env::var_os("OUTBOX_TEST_LANGUAGES");
+    folder.expect("OUTBOX_TEST_LANGUAGES names the folder of the components; `cargo xtask test` builds them and sets it").into()
+}
+
+struct Host {
+    _db: Sqlite,
+    store: SqliteStore,
+    _plugins: Directory,
+    outbox: Outbox<SqliteStore>,
+}
+
+impl Host {
+    /// A host with one sample, which is compiled once for all runs of the tests: an interpreter takes the compiler long.
+    async fn with(sample: &str, manifest: &str) -> Self {
+        let plugins = Directory::new();
+        let file = components().join(format!("{sample}.wasm"));
+        let component = std::fs::read(&file).unwrap_or_else(|error| panic!("{} is not there: {error}", file.display()));
+        plugins.put(&format!("{sample}.toml"), format!("retry.max_attempts = 2\nretry.base = \"10ms\"\n{manifest}").as_bytes());
+        plugins.put(&format!("{sample}.wasm"), &component);
+        let (db, store) = database().await;
+        let config = PluginsConfig {
+            dir: plugins.path().to_owned(),
+            cache_dir: Some(components().join(".cache")),
+            ..PluginsConfig::default()
+        };
+        let poller = PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() };
+        let outbox = Outbox::single_node(store.clone()).poller(poller).plugins_config(config).start().await.expect("starts");
+        let loaded = outbox.plugins().expect("it has a directory").list();
+        assert!(loaded.iter().all(|plugin| plugin.error.is_none()), "{loaded:?}");
+        Self { _db: db, store, _plugins: plugins, outbox }
+    }
+
+    async fn write(&self, event_type: &str, payload: &Value) -> EventId {
+        let envelope = Envelope::new(event_type).aggregate("Order", "7").json(payload).expect("a good envelope");
+        commit(&self.outbox, vec![envelope]).await[0]
+    }
+
+    /// What is said of the event in the end.
+    async fn ends(&self, id: EventId, status: Status) -> String {
+        let row = async || self.store.get(id).await.expect("reads").expect("the row is there");
+        eventually(&format!("the event is {status}"), async || row().await.status == status).await;
+        row().await.last_error.unwrap_or_default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_in_python_keeps_totals_that_count_every_order_once() {
+    let host = Host::with("order-totals", "state = true\nlimits.concurrency = 2").await;
+    let order = |total: f64| json!({ "customer_id": "ada", "order_id": 7, "total": total });
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        ids.push(host.write("OrderPlaced", &order(2.5)).await);
+    }
+    ids.push(host.write("OrderCancelled", &order(2.5)).await);
+    let wrong = host.write("OrderPlaced", &json!({ "customer_id": "ada" })).await;
+
+    for id in ids {
+        host.ends(id, Status::Done).await;
+    }
+
+    let reason = host.ends(wrong, Status::Dead).await;
+    assert!(reason.contains("order_id") || reason.contains("total"), "the reason names what is missing: {reason}");
+    let kept = host.store.state("order-totals", "/ada").await.expect("reads").expect("it is kept").value;
+    assert_eq!(serde_json::from_slice::<Value>(&kept).expect("JSON"), json!({ "orders": 9, "total": "22.50" }));
+    host.outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_in_javascript_says_which_grant_it_lacks_and_refuses_what_is_no_order() {
+    let host = Host::with("order-publisher", "").await;
+    let order = host.write("OrderPlaced", &json!({ "order_id": 7, "total": 9.5, "currency": "EUR" })).await;
+    let wrong = host.write("OrderPlaced", &json!({ "order_id": "seven" })).await;
+
+    let error = host.ends(order, Status::Dead).await;
+    assert!(error.starts_with("[not-granted] ") && error.contains("the sink `orders`"), "{error}");
+    let reason = host.ends(wrong, Status::Dead).await;
+    assert!(reason.contains("order_id"), "the reason names what is wrong: {reason}");
+    host.outbox.shutdown().await;
+}
