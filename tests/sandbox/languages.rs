@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outbox::poller::PollerConfig;
-use outbox::wasm::PluginsConfig;
+use outbox::wasm::{PluginState, PluginsConfig};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use serde_json::{Value, json};
 use support::{Sqlite, eventually};
@@ -21,7 +21,7 @@ fn components() -> PathBuf {
 struct Host {
     _db: Sqlite,
     store: SqliteStore,
-    _plugins: Directory,
+    plugins: Directory,
     outbox: Outbox<SqliteStore>,
 }
 
@@ -43,7 +43,7 @@ impl Host {
         let outbox = Outbox::single_node(store.clone()).poller(poller).plugins_config(config).start().await.expect("starts");
         let loaded = outbox.plugins().expect("it has a directory").list();
         assert!(loaded.iter().all(|plugin| plugin.error.is_none()), "{loaded:?}");
-        Self { _db: db, store, _plugins: plugins, outbox }
+        Self { _db: db, store, plugins, outbox }
     }
 
     async fn write(&self, event_type: &str, payload: &Value) -> EventId {
@@ -91,5 +91,26 @@ async fn the_sample_in_javascript_says_which_grant_it_lacks_and_refuses_what_is_
     assert!(error.starts_with("[not-granted] ") && error.contains("the sink `orders`"), "{error}");
     let reason = host.ends(wrong, Status::Dead).await;
     assert!(reason.contains("order_id"), "the reason names what is wrong: {reason}");
+    host.outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_does_not_accept_its_settings_does_not_serve_until_they_are_mended() {
+    let host = Host::with("order-publisher", "").await;
+    let status = async || {
+        let plugins = host.outbox.plugins().expect("it has a directory");
+        plugins.rescan().await;
+        plugins.list().remove(0)
+    };
+
+    host.plugins.put("order-publisher.toml", b"config.sink = ' '");
+    let refused = status().await;
+
+    let error = refused.error.unwrap_or_default();
+    assert!(error.contains("does not accept its settings: ") && error.contains("`sink` is empty"), "{error}");
+    assert_eq!(refused.state, PluginState::Serving, "with the settings that it had before");
+
+    host.plugins.put("order-publisher.toml", b"config.sink = 'orders'");
+    assert_eq!(status().await.error, None);
     host.outbox.shutdown().await;
 }

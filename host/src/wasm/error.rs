@@ -97,6 +97,14 @@ pub enum LoadError {
         /// Why.
         reason: String,
     },
+    /// The component has looked at its settings, and cannot work with them.
+    #[error("{file} does not accept its settings: {reason}")]
+    Settings {
+        /// The file.
+        file: PathBuf,
+        /// What the component says.
+        reason: String,
+    },
     /// Not a component at all.
     #[error("{file} is not a WebAssembly component: {reason}")]
     NotAComponent {
@@ -211,6 +219,9 @@ impl LoadError {
     /// Whether the same file with the same manifest may load the next time.
     #[must_use]
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Read { .. } | Self::Changing { .. } | Self::Config { .. } | Self::NoSlot { .. })
+        matches!(
+            self,
+            Self::Read { .. } | Self::Changing { .. } | Self::Config { .. } | Self::Settings { .. } | Self::NoSlot { .. }
+        )
     }
 }

@@ -12,7 +12,7 @@ use super::bindings::exports::outbox::listener::handler::Description;
 use super::cache::Cache;
 use super::call_error::{CallError, explain};
 use super::capability::state::{StateGrant, StateSource};
-use super::capability::{Grants, Identity};
+use super::capability::{Grants, Identity, State};
 use super::contract;
 use super::directory::ManifestFile;
 use super::engine::{Engine, MAX_TABLE_ELEMENTS};
@@ -26,6 +26,8 @@ use super::scan::scan;
 use super::text::keepable;
 use crate::event::{Route, StateQuota};
 
+/// The interface of a component that looks at its settings.
+const SETTINGS_CHECK: &str = "outbox:listener/settings-check@0.1.0";
 const DESCRIBE_DEADLINE: Duration = Duration::from_secs(5);
 const DESCRIBE_MEMORY_PAGES: u64 = 65_536;
 const MAX_NAME_BYTES: usize = 128;
@@ -77,8 +79,9 @@ impl Loader {
         // Described without configuration: what it says of itself must not depend on what it was granted.
         let bare = Linked { engine: self.engine.clone(), pre, identity: identity(Grants::default()), limits };
         let description = describe(file, &bare).await?;
-        let linked = Linked { identity: identity(grants), ..bare };
         let routes = routes(file, &description)?;
+        let linked = Linked { identity: identity(grants), ..bare };
+        check_settings(file, &component, &linked).await?;
         let Description { name: described_name, version, .. } = description;
         let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes });
         Ok(Loaded { plugin, imports: contract::imports(&component), compile, was_compiled })
@@ -215,6 +218,44 @@ async fn describe(file: &Path, linked: &Linked) -> Result<Description, LoadError
     tokio::time::timeout(DESCRIBE_DEADLINE, run)
         .await
         .unwrap_or_else(|_| Err(failed(format!("it took longer than {}", humantime::format_duration(DESCRIBE_DEADLINE)))))
+}
+
+/// Asks a component that looks at its settings whether they will do.
+async fn check_settings(file: &Path, component: &Component, linked: &Linked) -> Result<(), LoadError> {
+    let Some(interface) = component.get_export_index(None, SETTINGS_CHECK) else { return Ok(()) };
+    let refused = |reason: &str| {
+        let reason = keepable(&linked.identity.grants.hide(reason), 1_024);
+        LoadError::Settings { file: file.to_owned(), reason }
+    };
+    let broken = |error: &wasmtime::Error, store: &mut wasmtime::Store<State>| match explain(
+        error,
+        store,
+        &Limits { fuel: INIT_FUEL, ..linked.limits },
+        &linked.identity.name,
+    ) {
+        CallError::Broken(failure) => refused(&failure.to_string()),
+        CallError::NoSlot => LoadError::NoSlot { file: file.to_owned() },
+    };
+    let run = async {
+        let mut store = linked.store(INIT_FUEL);
+        store.data_mut().begin(None, Instant::now() + DESCRIBE_DEADLINE);
+        let answer = async {
+            let instance = linked.pre.instance_pre().instantiate_async(&mut store).await?;
+            let function = component.get_export_index(Some(&interface), "check-settings");
+            let function = function.ok_or_else(|| wasmtime::format_err!("{SETTINGS_CHECK} has no function check-settings"))?;
+            let check = instance.get_typed_func::<(), (Result<(), String>,)>(&mut store, &function)?;
+            store.set_fuel(INIT_FUEL)?;
+            check.call_async(&mut store, ()).await
+        };
+        let answer: wasmtime::Result<_> = answer.await;
+        match answer {
+            Ok((Ok(()),)) => Ok(()),
+            Ok((Err(reason),)) => Err(refused(&reason)),
+            Err(error) => Err(broken(&error, &mut store)),
+        }
+    };
+    let late = || refused(&format!("it took longer than {} to look", humantime::format_duration(DESCRIBE_DEADLINE)));
+    tokio::time::timeout(DESCRIBE_DEADLINE, run).await.unwrap_or_else(|_| Err(late()))
 }
 
 /// The routes of a description: at least one, valid, none twice.
