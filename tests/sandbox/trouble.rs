@@ -13,6 +13,7 @@ const MANIFEST: &str = r#"
 [limits]
 deadline = "700ms"
 memory = "16MiB"
+host_calls = 500
 
 [retry]
 policy = "fixed"
@@ -21,7 +22,7 @@ max_attempts = 2
 "#;
 
 /// What an event of the route `Trouble` comes to in the end: its state, its counted attempts, the beginning of its last error.
-const ENDINGS: [(&str, &str, Status, u32, &str); 14] = [
+const ENDINGS: [(&str, &str, Status, u32, &str); 15] = [
     ("Done", "1", Status::Done, 0, ""),
     ("Dead", "1", Status::Dead, 0, "as asked"),
     ("Unrecoverable", "1", Status::Dead, 0, "as asked"),
@@ -35,6 +36,7 @@ const ENDINGS: [(&str, &str, Status, u32, &str); 14] = [
     ("Recurse", "1", Status::Dead, 2, "stack:"),
     ("LogFlood", "1", Status::Dead, 2, "host-calls:"),
     ("StdoutFlood", "1", Status::Dead, 2, "host-calls:"),
+    ("ClockFlood", "1", Status::Dead, 2, "host-calls:"),
     ("BigAnswer", "1", Status::Dead, 2, "output:"),
 ];
 

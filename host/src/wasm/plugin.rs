@@ -36,7 +36,7 @@ pub(super) struct Linked {
 impl Linked {
     /// An empty store with all limits set.
     pub(super) fn store(&self, fuel: u64) -> Store<State> {
-        let mut store = Store::new(&self.engine.wasm, State::new(&self.identity, &self.limits));
+        let mut store = Store::new(&self.engine.wasm, State::new(&self.engine.wasm, &self.identity, &self.limits));
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);

@@ -26,6 +26,14 @@ pub(crate) fn sleep(_: &Event) -> Answer {
     Ok(Done)
 }
 
+/// Calls the host a thousand times in less time than the host takes to look by.
+pub(crate) fn flood_clock(_: &Event) -> Answer {
+    for _ in 0..1_000 {
+        black_box(std::time::Instant::now());
+    }
+    Ok(Done)
+}
+
 /// Writes to what it takes, so that the memory is not only promised.
 pub(crate) fn take_memory(_: &Event) -> Answer {
     let mut taken: Vec<Vec<u8>> = Vec::new();

@@ -13,6 +13,7 @@
 //! | `Memory` | | takes memory for ever |
 //! | `Recurse` | | calls itself for ever |
 //! | `LogFlood`, `StdoutFlood` | | writes lines for ever |
+//! | `ClockFlood` | | looks at the clock a thousand times, and is done |
 //! | `BigAnswer` | | fails with a message of 4 MiB |
 
 mod answers;
@@ -36,5 +37,6 @@ listener! {
     "Trouble" / "Recurse" => excess::recurse,
     "Trouble" / "LogFlood" => excess::flood_the_log,
     "Trouble" / "StdoutFlood" => excess::flood_stdout,
+    "Trouble" / "ClockFlood" => excess::flood_clock,
     "Trouble" / "BigAnswer" => excess::answer_too_much,
 }

@@ -32,8 +32,7 @@ impl WasiHttpHooks for Denied {
 
 impl WasiHttpView for State {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        // What this call exceeds ends the guest at the next tick: there is no way to refuse from here.
-        let _ = self.meter.charge(0);
+        self.count();
         WasiHttpCtxView { hooks: &mut self.denied, table: &mut self.table, ctx: &mut self.http }
     }
 }

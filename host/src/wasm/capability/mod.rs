@@ -69,6 +69,7 @@ impl Identity {
 
 /// What a store carries. What most guests never touch is made when they do.
 pub(super) struct State {
+    engine: wasmtime::Engine,
     pub(super) identity: Arc<Identity>,
     /// The event of the call; `None` for `describe`.
     pub(super) event: Option<Arc<Event>>,
@@ -87,12 +88,13 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(identity: &Arc<Identity>, limits: &Limits) -> Self {
+    pub(super) fn new(engine: &wasmtime::Engine, identity: &Arc<Identity>, limits: &Limits) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(16 << 10);
         Self {
+            engine: engine.clone(),
             identity: identity.clone(),
             event: None,
             ends: Instant::now(),
@@ -105,6 +107,13 @@ impl State {
             table,
             http,
             denied: Denied(identity.clone()),
+        }
+    }
+
+    /// Counts a call of the host from where it cannot be refused. What it exceeds ends the guest as soon as it runs again.
+    fn count(&mut self) {
+        if self.meter.charge(0).is_err() {
+            self.engine.increment_epoch();
         }
     }
 

@@ -9,8 +9,7 @@ use crate::wasm::limits::MAX_RANDOM_BYTES;
 impl WasiView for State {
     /// Every WASI call comes through here, so here they are counted.
     fn ctx(&mut self) -> WasiCtxView<'_> {
-        // What this call exceeds ends the guest at the next tick: there is no way to refuse from here.
-        let _ = self.meter.charge(0);
+        self.count();
         if self.wasi.is_none() {
             let context = context(self.lines());
             self.wasi = Some(Box::new(context));
