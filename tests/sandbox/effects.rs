@@ -2,7 +2,7 @@
 
 use outbox::store::{Filter, Record};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
-use support::eventually;
+use support::{Harness, eventually};
 
 use crate::common::{Directory, commit, database, event, host, sample};
 
@@ -16,7 +16,7 @@ max_attempts = 2
 "#;
 
 struct Effects {
-    _db: support::Sqlite,
+    db: support::Sqlite,
     store: SqliteStore,
     _directory: Directory,
     outbox: Outbox<SqliteStore>,
@@ -29,7 +29,7 @@ impl Effects {
         directory.put("effects.wasm", &sample("effects"));
         let (db, store) = database().await;
         let outbox = host(store.clone(), &directory).await;
-        Self { _db: db, store, _directory: directory, outbox }
+        Self { db, store, _directory: directory, outbox }
     }
 
     async fn deed(&self, payload: &str) -> EventId {
@@ -137,6 +137,7 @@ async fn a_listener_is_told_which_rule_or_bound_its_request_breaks() {
             "a key must have 1 to 255 bytes and no control characters; this one has 256",
         ),
         (r#"{"set":["",1],"then":"done"}"#.to_owned(), "a key must have 1 to 255 bytes"),
+        (r#"{"delete_many":101,"then":"done"}"#.to_owned(), "one call may use at most 100 keys of its state"),
         (
             r#"{"set":["k",1100],"then":"done"}"#.to_owned(),
             "it may keep 2 keys and 1024 bytes: raise state.max_keys or state.max_bytes",
@@ -216,5 +217,61 @@ async fn settings_are_what_the_manifest_says_and_secrets_are_never_told() {
     eventually("it panicked", async || effects.row(id).await.last_error.is_some()).await;
     let error = effects.row(id).await.last_error.unwrap_or_default();
     assert!(error.starts_with("trap:") && error.contains("with the token ***") && !error.contains("s3cr3t"), "{error}");
+    effects.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_is_removed_makes_room_for_another_in_the_same_call() {
+    let effects = Effects::with(&GRANTED.replace("state = true", "state = { max_keys = 1 }")).await;
+    let first = effects.deed(r#"{"set":["a",1],"then":"done"}"#).await;
+    effects.ends(first, Status::Done).await;
+
+    let id = effects.deed(r#"{"delete":"a","set":["b",1],"then":"done"}"#).await;
+
+    effects.ends(id, Status::Done).await;
+    assert_eq!((effects.state("a").await, effects.state("b").await.as_deref()), (None, Some("x")));
+    effects.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loop_of_events_that_emit_each_other_ends() {
+    let effects = Effects::with(GRANTED).await;
+    let id = effects.deed(r#"{"emit":1,"emit_type":"Do","emit_itself":true,"then":"done"}"#).await;
+
+    effects.ends(id, Status::Done).await;
+
+    let dead = Filter { error: Some("is it a loop?".to_owned()), ..Filter::default() };
+    eventually("the chain ends", async || effects.store.list(&dead, 10).await.expect("lists").len() == 1).await;
+    eventually("and has no end but that", async || {
+        let stats = effects.store.stats().await.expect("counts");
+        (stats.new + stats.retry, stats.done, stats.dead) == (0, 32, 1)
+    })
+    .await;
+    effects.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn effects_that_the_database_does_not_take_hold_up_no_other() {
+    let effects = Effects::with(GRANTED).await;
+    effects
+        .db
+        .execute("CREATE TRIGGER no_emitted BEFORE INSERT ON outbox_event WHEN NEW.event_type = 'Refused' BEGIN SELECT RAISE(ABORT, 'no'); END")
+        .await;
+    let deed = |index: usize| match index % 10 {
+        5 => event("Effects", "Do", r#"{"emit":1,"emit_type":"Refused","count":"refused","then":"done"}"#),
+        _ => event("Effects", "Do", r#"{"emit":1,"count":"n","then":"done"}"#),
+    };
+    let ids = commit(&effects.outbox, (0..40).map(deed).collect()).await;
+
+    for (index, id) in ids.into_iter().enumerate() {
+        if index % 10 == 5 {
+            let error = effects.ends(id, Status::Retry).await.last_error.unwrap_or_default();
+            assert!(error.starts_with("what it emitted or keeps could not be stored: "), "{error}");
+        } else {
+            effects.ends(id, Status::Done).await;
+        }
+    }
+
+    assert_eq!((effects.state("n").await.as_deref(), effects.state("refused").await), (Some("36"), None));
     effects.stop().await;
 }

@@ -89,7 +89,11 @@ impl Start {
         match conclusion {
             // Before anybody can claim it again, and count the starts.
             None => self.uncount(shared, &delivery).await,
-            Some(back) if matches!(back.settlement, Settlement::Released { .. } | Settlement::Parked { .. }) => {
+            // One with effects may be given back yet, when they meet others'.
+            Some(back)
+                if back.effects.is_some()
+                    || matches!(back.settlement, Settlement::Released { .. } | Settlement::Parked { .. }) =>
+            {
                 self.uncount(shared, &delivery).await;
                 settler.send(delivery, back).await;
             }

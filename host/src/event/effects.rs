@@ -54,6 +54,15 @@ pub struct StateQuota {
     pub bytes: u64,
 }
 
+impl StateQuota {
+    /// Whether a plugin may go from one use to another: neither may what is beyond the quota grow.
+    #[must_use]
+    pub fn allows(&self, before: StateUsage, after: StateUsage) -> bool {
+        let fits = |before: u64, after: u64, most: u64| after <= most || after <= before;
+        fits(before.keys, after.keys, self.keys) && fits(before.bytes, after.bytes, self.bytes)
+    }
+}
+
 /// One value of a plugin's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateValue {
@@ -73,6 +82,22 @@ pub struct StateUsage {
 }
 
 impl Effects {
+    /// About how many bytes of memory they take.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        const EACH: usize = 256;
+        let emitted = self.emitted.iter().map(|envelope| {
+            let headers = envelope.headers().iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+            envelope.payload_bytes().len() + headers + EACH
+        });
+        let written = |change: &StateChange| match &change.write {
+            Some(StateWrite::Set(value)) => value.len(),
+            Some(StateWrite::Delete) | None => 0,
+        };
+        let keys = self.state.iter().flat_map(|state| &state.keys).map(|(key, change)| key.len() + written(change) + EACH);
+        emitted.chain(keys).sum()
+    }
+
     /// Whether there is nothing to commit. A call that only read its state has nothing to commit either.
     #[must_use]
     pub fn is_empty(&self) -> bool {

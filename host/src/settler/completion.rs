@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use crate::event::{Effects, Event, Fence};
 use crate::queue::{Delivery, Mark, Turn};
 use crate::store::{Settled, Settlement};
@@ -38,6 +40,8 @@ pub(super) struct Held {
     pub(super) event: Option<Arc<Event>>,
     /// Ends when the outcome is stored.
     pub(super) turn: Option<Box<Turn>>,
+    /// What its effects take up until they are stored.
+    pub(super) room: Option<OwnedSemaphorePermit>,
 }
 
 impl Completion {
@@ -47,7 +51,11 @@ impl Completion {
         let Conclusion { settlement, effects } = conclusion.into();
         let fence = mark.fence()?;
         let event = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }).then_some(event);
-        Some(Self { settled: Settled { fence, settlement }, effects, held: Held { _mark: Some(mark), event, turn } })
+        Some(Self {
+            settled: Settled { fence, settlement },
+            effects,
+            held: Held { _mark: Some(mark), event, turn, room: None },
+        })
     }
 
     /// What became of a claim whose delivery is gone, or never was.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rand::RngExt;
+
 use super::completion::{Batch, Completion};
 use super::trying::Trying;
 use super::{Settler, fenced_off};
@@ -9,80 +11,146 @@ use crate::event::{Effects, Envelope};
 use crate::store::{Committed, Settled, SettledWithEffects, Settlement, StoreError};
 use crate::time::system_clock;
 
+/// The most outcomes with effects in one transaction: a plugin's state is locked as long as it goes on.
+const TOGETHER: usize = 50;
+/// How often a transaction is tried again for a reason that may pass, before each of its outcomes is tried alone.
+const REPEATS: u32 = 3;
+/// The rest of an event whose effects the database does not take.
+const NOT_TAKEN: Duration = Duration::from_secs(10);
+/// The rest of an event whose listener has read what is not so any more.
+const CONFLICT_MICROS: std::ops::Range<u64> = 500..10_000;
+
+/// What became of outcomes that were to be stored in one transaction.
+enum Tried {
+    Stored(Vec<Committed>),
+    /// The database does not take one of them at least.
+    Refused(StoreError),
+    /// It took too long; the claims end with their leases.
+    GivenUp,
+}
+
 impl Settler {
-    /// Takes out the outcomes with effects and stores them. What follows from them is added to `completions`, and what waits
-    /// for locked rows to `apart`.
-    pub(super) async fn store_effects(&self, completions: &mut Vec<Completion>, apart: &mut Vec<Completion>) {
-        let mut with_effects: Vec<Completion> = completions.extract_if(.., |one| one.effects.is_some()).collect();
-        if with_effects.is_empty() {
-            return;
-        }
-        let committed = self.commit(&mut with_effects, apart).await;
-        let mut stored = Batch::with_capacity(with_effects.len());
-        let mut emitted = 0;
-        for (index, mut completion) in with_effects.into_iter().enumerate() {
-            // `None` when the batch was given up: then the claims end with their leases.
-            let committed = committed.as_ref().map(|committed| committed[index]);
-            let effects = completion.effects.take();
-            match committed {
-                Some(Committed::Conflict) => {
-                    self.metrics.state_conflicts.increment();
-                    completion.settled.settlement = Settlement::Released { after: Duration::ZERO };
-                    completions.push(completion);
-                    continue;
+    /// Stores outcomes with effects. What follows from them is added to `completions`, and what waits for locked rows to
+    /// `apart`.
+    pub(super) async fn store_effects(
+        &self,
+        mut waiting: Vec<Completion>,
+        completions: &mut Vec<Completion>,
+        apart: &mut Vec<Completion>,
+    ) {
+        let mut together = TOGETHER;
+        while !waiting.is_empty() {
+            let later = waiting.split_off(together.min(waiting.len()));
+            let mut now = std::mem::replace(&mut waiting, later);
+            match self.commit(&mut now, apart).await {
+                Tried::Stored(committed) => {
+                    for (completion, committed) in now.into_iter().zip(committed) {
+                        self.ended(completion, committed, completions);
+                    }
                 }
-                Some(Committed::Stored) => emitted += effects.map_or(0, |effects| self.wake_for_emitted(&effects)),
-                Some(Committed::Fenced) => {
-                    self.metrics.fenced_outcomes.increment();
-                    fenced_off(1);
+                Tried::GivenUp => self.conclude(&mut batch_of(now), None, completions),
+                Tried::Refused(error) if now.len() == 1 => {
+                    completions.extend(now.into_iter().map(|one| not_taken(one, &error)))
                 }
-                None => {}
+                Tried::Refused(_) => {
+                    // One of them spoils it for the others: it is found by trying each alone.
+                    together = 1;
+                    now.append(&mut waiting);
+                    waiting = now;
+                }
             }
-            stored.extend(std::iter::once(completion));
-            let fenced = committed.map(|committed| u64::from(committed != Committed::Stored));
-            self.conclude(&mut stored, fenced, completions);
-        }
-        if emitted > 0 {
-            self.metrics.events_written.add(emitted);
-            self.notifier.notify();
         }
     }
 
-    /// Writes until it is written; `None` when it was given up.
-    async fn commit(&self, completions: &mut Vec<Completion>, apart: &mut Vec<Completion>) -> Option<Vec<Committed>> {
-        let mut trying = Trying::begin(self)?;
+    /// What follows from an outcome that the database has answered.
+    fn ended(&self, mut completion: Completion, committed: Committed, completions: &mut Vec<Completion>) {
+        let effects = completion.effects.take();
+        let fenced = match committed {
+            Committed::Conflict => {
+                self.metrics.state_conflicts.increment();
+                // Others are at the same value: who comes back at once meets them again.
+                let after = Duration::from_micros(rand::rng().random_range(CONFLICT_MICROS));
+                completion.settled.settlement = Settlement::Released { after };
+                completions.push(completion);
+                return;
+            }
+            Committed::Stored => {
+                if let Some(effects) = effects {
+                    self.tell_of_emitted(&effects);
+                }
+                0
+            }
+            Committed::Fenced => {
+                self.metrics.fenced_outcomes.increment();
+                fenced_off(1);
+                // When the answer to an earlier try was lost, it was stored by that one.
+                self.wake.now();
+                1
+            }
+        };
+        self.conclude(&mut batch_of(vec![completion]), Some(fenced), completions);
+    }
+
+    /// Writes until it is written, or until it is clear that it cannot be.
+    async fn commit(&self, completions: &mut Vec<Completion>, apart: &mut Vec<Completion>) -> Tried {
+        let Some(mut trying) = Trying::begin(self) else { return Tried::GivenUp };
+        let mut repeats = 0;
         loop {
             let settled: Vec<SettledWithEffects<'_>> = completions.iter().filter_map(with_effects).collect();
             let error = match self.store.settle_with_effects(&settled).await {
                 Ok(committed) => {
                     trying.stored(completions.len());
-                    return Some(committed);
+                    return Tried::Stored(committed);
                 }
                 Err(error) => error,
             };
             self.metrics.db_errors.increment();
-            if matches!(error, StoreError::Locked { .. })
+            let is_locked = matches!(error, StoreError::Locked { .. });
+            if is_locked
                 && let Ok(locked) = self.locked(completions.iter().map(|one| &one.settled)).await
                 && !locked.is_empty()
             {
                 apart.extend(completions.extract_if(.., |one| locked.contains(&one.settled.fence.sequence)));
                 continue;
             }
+            repeats += 1;
+            // A lock that is none of the events' own is held on an id that somebody else is inserting, or on a plugin's state.
+            let may_pass = error.is_transient() && (repeats < REPEATS || completions.len() == 1 && !is_locked);
+            if !may_pass {
+                trying.abandoned();
+                return Tried::Refused(error);
+            }
             if !trying.may_repeat(completions.len(), &error).await {
-                return None;
+                return Tried::GivenUp;
             }
         }
     }
 
-    /// Wakes the poller for follow-up events that are there now; returns how many there are.
-    fn wake_for_emitted(&self, effects: &Effects) -> u64 {
+    /// Counts follow-up events, and wakes the pollers for those that are there now.
+    fn tell_of_emitted(&self, effects: &Effects) {
         let now = system_clock().now();
         let due = |envelope: &Envelope| envelope.available_at().since(now);
         if let Some(first) = effects.emitted.iter().map(due).min() {
             self.wake.within(first);
+            self.metrics.events_written.add(effects.emitted.len() as u64);
+            self.notifier.notify();
         }
-        effects.emitted.len() as u64
     }
+}
+
+/// An event whose effects the database does not take fails, and nothing of them has happened.
+fn not_taken(mut completion: Completion, error: &StoreError) -> Completion {
+    let error = format!("what it emitted or keeps could not be stored: {}", crate::chain(error));
+    tracing::error!(event.sequence = completion.settled.fence.sequence, error, "an answer was not taken");
+    completion.effects = None;
+    completion.settled.settlement = Settlement::Retry { after: NOT_TAKEN, error };
+    completion
+}
+
+fn batch_of(completions: Vec<Completion>) -> Batch {
+    let mut batch = Batch::with_capacity(completions.len());
+    batch.extend(completions.into_iter());
+    batch
 }
 
 fn with_effects(completion: &Completion) -> Option<SettledWithEffects<'_>> {

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::completion::{Completion, Conclusion};
 use super::excluded::Resting;
 use super::give_back::Unused;
-use crate::event::Fence;
+use crate::event::{Effects, Fence};
 use crate::metrics::Metrics;
 use crate::queue::{Delivery, Queue};
 use crate::store::Settlement;
+
+/// The most effects that may wait for the database, in KiB; one call's more when there is nothing else.
+pub(super) const EFFECTS_KIB: u32 = 64 << 10;
 
 /// Where outcomes are sent.
 #[derive(Clone, Debug)]
@@ -23,6 +26,8 @@ pub(crate) struct SettlerHandle {
     pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) keeps: Keeps,
+    /// Of effects on their way to the database, in KiB.
+    pub(super) effects_room: Arc<Semaphore>,
 }
 
 /// What stays of finished events.
@@ -56,10 +61,18 @@ impl SettlerHandle {
             {
                 unsent.0.lost();
             }
-        } else if let Some(completion) = Completion::of(delivery, Conclusion { settlement, effects }) {
+        } else if let Some(mut completion) = Completion::of(delivery, Conclusion { settlement, effects }) {
+            completion.held.room = self.room_for(completion.effects.as_deref()).await;
             // Fails only when the settler is gone; then the claim ends with its lease.
             let _ = self.completions.send(completion).await;
         }
+    }
+
+    /// Waits for room for effects, which may be large: outcomes are bounded by their number alone.
+    async fn room_for(&self, effects: Option<&Effects>) -> Option<OwnedSemaphorePermit> {
+        let kib = u32::try_from(effects?.bytes() / 1_024 + 1).unwrap_or(u32::MAX).min(EFFECTS_KIB);
+        // Never closed.
+        self.effects_room.clone().acquire_many_owned(kib).await.ok()
     }
 
     /// Hands over claims that rows were inserted with and that nobody will use, without waiting.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub(crate) use completion::Conclusion;
@@ -74,7 +74,9 @@ impl Settler {
         let (unused, to_give_back) = mpsc::unbounded_channel();
         let (excluded, to_wait) = mpsc::unbounded_channel();
         let (queue, metrics) = (self.queue.clone(), self.metrics.clone());
-        let handle = SettlerHandle { completions, unused, excluded, queue: queue.clone(), metrics, keeps: self.keeps };
+        let effects_room = Arc::new(Semaphore::new(handle::EFFECTS_KIB as usize));
+        let handle =
+            SettlerHandle { completions, unused, excluded, queue: queue.clone(), metrics, keeps: self.keeps, effects_room };
         let waiting = excluded::wait(to_wait, queue, stopped.clone());
         let running = async move {
             tokio::join!(self.write_all(to_write, stopped.clone()), self.give_back(to_give_back, stopped), waiting);
@@ -156,13 +158,14 @@ impl Settler {
     async fn store_all(&self, completions: &mut Vec<Completion>, batch: &mut Batch) -> Vec<Completion> {
         let mut apart = Vec::new();
         while !completions.is_empty() {
-            self.store_effects(completions, &mut apart).await;
-            batch.extend(completions.drain(..));
-            if batch.settled.is_empty() {
-                return apart;
+            let with_effects: Vec<Completion> = completions.extract_if(.., |one| one.effects.is_some()).collect();
+            if !completions.is_empty() {
+                batch.extend(completions.drain(..));
+                let stored = self.write(batch, &mut apart).await;
+                self.conclude(batch, stored, completions);
             }
-            let stored = self.write(batch, &mut apart).await;
-            self.conclude(batch, stored, completions);
+            // The others first: these may take their time.
+            self.store_effects(with_effects, completions, &mut apart).await;
         }
         apart
     }

@@ -31,6 +31,13 @@ impl<'a> Trying<'a> {
         }
     }
 
+    /// The batch is tried in another way.
+    pub(super) fn abandoned(self) {
+        if self.failed {
+            self.settler.failing.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// The batch was not stored; waits until it is time to try again. False when it is given up: somebody else delivers.
     pub(super) async fn may_repeat(&mut self, events: usize, error: &StoreError) -> bool {
         let settler = self.settler;

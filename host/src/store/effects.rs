@@ -137,9 +137,7 @@ fn applied(state: &StateChanges, before: Used, present: &HashMap<StateKey<'_>, P
             usage.bytes += size(key, value);
         }
     }
-    let grows = usage.keys > before.usage.keys || usage.bytes > before.usage.bytes;
-    let within = usage.keys <= state.quota.keys && usage.bytes <= state.quota.bytes;
-    (within || !grows).then_some(Used { usage, revision: before.revision + u64::from(writes) })
+    state.quota.allows(before.usage, usage).then_some(Used { usage, revision: before.revision + u64::from(writes) })
 }
 
 fn write<'a>(

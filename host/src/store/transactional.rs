@@ -60,6 +60,14 @@ pub struct NewRow<'a> {
     pub claimed: bool,
 }
 
+impl NewRow<'_> {
+    /// About how many bytes a statement has for it: headers are JSON in JSON on some databases, with each quote escaped twice.
+    pub(super) fn bytes(&self) -> usize {
+        let headers = self.envelope.headers().iter().map(|(key, value)| 2 * (key.len() + value.len()) + 16);
+        self.envelope.payload_bytes().len() + headers.sum::<usize>()
+    }
+}
+
 /// For whom rows are inserted as claimed, and for how long.
 #[derive(Clone, Debug)]
 pub struct Ownership {

@@ -106,7 +106,7 @@ impl PluginListener {
         if !may_stay || large || instance.store.data().limiter.denied {
             return;
         }
-        if let Some(place) = place.or_else(|| self.plugin.linked.engine.keep()) {
+        if let Some(place) = place.or_else(|| self.plugin.linked.engine.keep(self.plugin.linked.weight)) {
             self.warm.put(visit, instance, calls, place);
         }
     }
@@ -180,7 +180,7 @@ fn outcome(answer: Result<wit::DispatchResult, wit::Failure>, identity: &Identit
         Ok(wit::DispatchResult::RetryAfter(millis)) => Ok(DispatchResult::RetryAfter(delay(millis))),
         Ok(wit::DispatchResult::Dead(reason)) => Ok(DispatchResult::Dead(reason.map(|reason| text(&reason)))),
         Err(failure) => Err(Failure {
-            message: text(&message(&failure)),
+            message: keepable(&message(&failure, identity), MAX_MESSAGE_BYTES),
             kind: match failure.kind {
                 wit_types::FailureKind::Retryable => FailureKind::Retryable,
                 wit_types::FailureKind::RetryableAfter(millis) => FailureKind::RetryableAfter(delay(millis)),
@@ -193,16 +193,18 @@ fn outcome(answer: Result<wit::DispatchResult, wit::Failure>, identity: &Identit
 }
 
 /// `[code] message (key=value, …)`, each part where the guest gave it.
-fn message(failure: &wit::Failure) -> Cow<'_, str> {
+fn message<'f>(failure: &'f wit::Failure, identity: &Identity) -> Cow<'f, str> {
+    // Before anything is cut: half a secret is not found.
+    let hide = |text: &'f str| identity.grants.hide(text);
     let code = failure.code.as_deref().filter(|code| is_code(code));
     if code.is_none() && failure.attributes.is_empty() {
-        return Cow::Borrowed(&failure.message);
+        return hide(&failure.message);
     }
     let mut message = code.map_or_else(String::new, |code| format!("[{code}] "));
-    message.push_str(cut(&failure.message, MAX_MESSAGE_BYTES));
+    message.push_str(cut(&hide(&failure.message), MAX_MESSAGE_BYTES));
     for (index, (key, value)) in failure.attributes.iter().take(MAX_ATTRIBUTES).enumerate() {
         let gap = if index == 0 { " (" } else { ", " };
-        message.push_str(&format!("{gap}{}={}", cut(key, 64), cut(value, 256)));
+        message.push_str(&format!("{gap}{}={}", cut(&hide(key), 64), cut(&hide(value), 256)));
     }
     if !failure.attributes.is_empty() {
         message.push(')');

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use wasmtime::component::{HasSelf, Linker};
-use wasmtime::{Config, Enabled, InstanceAllocationStrategy, OperatorCost, PoolingAllocationConfig};
+use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::{Config, Enabled, InstanceAllocationStrategy, OperatorCost, PoolingAllocationConfig, ResourcesRequired};
 
 use super::bindings::Listener;
 use super::capability::State;
@@ -24,6 +24,12 @@ const DECOMMIT_BATCH: usize = 4;
 /// The most elements of one table; a JavaScript guest has 7,689.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
 const SMALL_RESERVATION: u64 = 256 << 20;
+/// How many a usual component has, and the largest that is loaded.
+const MEMORIES: u32 = 2;
+const MAX_MEMORIES: u32 = 8;
+const TABLES: u32 = 4;
+const MAX_TABLES: u32 = 16;
+const MAX_CORE_INSTANCES: u32 = 64;
 
 /// Whether memory is cleaned page by page with the kernel's help: a guest costs what it wrote to, not what it has. It rests on
 /// what the kernel says of its pages: a page that is away meanwhile (swapped out, or being moved) keeps what an earlier guest
@@ -73,9 +79,8 @@ impl Engine {
     /// [`new`](Self::new) on a machine that tells of itself in other files.
     pub(super) fn on(machine: Machine, workers: usize, pagemap_scan: PagemapScan) -> Result<Arc<Self>, LoadError> {
         let workers = workers.max(1);
-        let max_kept = 3 * workers;
-        // A call uses one slot, a kept instance one, and a few are for loading and for slots not yet given back.
-        let slots = u32::try_from(workers + max_kept + 8).unwrap_or(u32::MAX).min(4_096);
+        let slots = Slots::of(workers);
+        let max_kept = slots.kept as usize;
         let may_scan = pagemap_scan == PagemapScan::Auto
             && PoolingAllocationConfig::is_pagemap_scan_available()
             && machine.takes_pages_away().is_none();
@@ -108,22 +113,49 @@ impl Engine {
         Self::on(self.machine.clone(), self.workers, PagemapScan::Off)
     }
 
-    /// Room to keep one more instance; `None` when so many are kept that new calls might find no slot.
-    pub(super) fn keep(&self) -> Option<KeptPlace> {
-        self.kept
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |kept| (kept < self.max_kept).then_some(kept + 1))
-            .ok()
-            .map(|_| KeptPlace(self.kept.clone()))
+    /// Room to keep one more instance of this weight; `None` when so many are kept that new calls might find no slot.
+    pub(super) fn keep(&self, weight: usize) -> Option<KeptPlace> {
+        let room = |kept: usize| (kept + weight <= self.max_kept).then_some(kept + weight);
+        let kept = self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+        kept.ok().map(|_| KeptPlace { kept: self.kept.clone(), weight })
     }
 }
 
 /// Room for one kept instance, given back when dropped.
 #[derive(Debug)]
-pub(super) struct KeptPlace(Arc<AtomicUsize>);
+pub(super) struct KeptPlace {
+    kept: Arc<AtomicUsize>,
+    weight: usize,
+}
 
 impl Drop for KeptPlace {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.kept.fetch_sub(self.weight, Ordering::Relaxed);
+    }
+}
+
+/// How many usual components an instance of this one counts for while it is kept. One that cannot be told is refused before.
+pub(super) fn weight(component: &Component) -> usize {
+    let needed = component.resources_required();
+    let units = |of: fn(&ResourcesRequired) -> u32, usual: u32| needed.as_ref().map_or(1, |needed| of(needed).div_ceil(usual));
+    let units = units(|needed| needed.num_memories, MEMORIES).max(units(|needed| needed.num_tables, TABLES));
+    units.max(1) as usize
+}
+
+/// How many instances there may be at once.
+#[derive(Clone, Copy, Debug)]
+struct Slots {
+    /// In calls; a few of them for loading, and for slots that are not given back yet.
+    calls: u32,
+    /// Kept for the next call, by weight.
+    kept: u32,
+}
+
+impl Slots {
+    /// For so many calls at once. The most are far beyond what a machine can run, and far below what it can address.
+    fn of(workers: usize) -> Self {
+        let workers = u32::try_from(workers).unwrap_or(u32::MAX).min(1_024);
+        Self { calls: workers + 8, kept: 3 * workers }
     }
 }
 
@@ -137,7 +169,7 @@ enum Reset {
 }
 
 /// A pool that cleans with the kernel's help, if on this kernel it cleans.
-fn scanning(slots: u32) -> wasmtime::Result<Option<wasmtime::Engine>> {
+fn scanning(slots: Slots) -> wasmtime::Result<Option<wasmtime::Engine>> {
     let (wasm, pooled) = allocate(slots, Reset::ByScan)?;
     if !pooled {
         return Ok(None);
@@ -155,7 +187,7 @@ fn scanning(slots: u32) -> wasmtime::Result<Option<wasmtime::Engine>> {
 
 /// The best allocator that this machine has room for, and whether that is a pool. A slot reserves about 6 GiB of addresses,
 /// which some containers forbid.
-fn allocate(slots: u32, reset: Reset) -> wasmtime::Result<(wasmtime::Engine, bool)> {
+fn allocate(slots: Slots, reset: Reset) -> wasmtime::Result<(wasmtime::Engine, bool)> {
     let mut pooling = config();
     pooling.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(slots, reset)));
     let refused = match wasmtime::Engine::new(&pooling) {
@@ -194,23 +226,23 @@ fn config() -> Config {
     config
 }
 
-fn pool(slots: u32, reset: Reset) -> PoolingAllocationConfig {
+fn pool(slots: Slots, reset: Reset) -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(slots)
-        // A Python guest has 14 core instances.
-        .total_core_instances(16 * slots)
-        .total_memories(2 * slots)
-        .total_tables(4 * slots)
-        .total_stacks(slots)
-        .max_core_instances_per_component(64)
-        .max_memories_per_component(8)
-        .max_tables_per_component(16)
+    // Calls of the largest components find room beside everything that is kept, which is weighed.
+    pool.total_component_instances(slots.calls + slots.kept)
+        .total_core_instances(MAX_CORE_INSTANCES * (slots.calls + slots.kept))
+        .total_memories(MAX_MEMORIES * slots.calls + MEMORIES * slots.kept)
+        .total_tables(MAX_TABLES * slots.calls + TABLES * slots.kept)
+        .total_stacks(slots.calls + slots.kept)
+        .max_core_instances_per_component(MAX_CORE_INSTANCES)
+        .max_memories_per_component(MAX_MEMORIES)
+        .max_tables_per_component(MAX_TABLES)
         .max_tables_per_module(4)
         .table_elements(MAX_TABLE_ELEMENTS)
         .max_component_instance_size(4 << 20)
         .max_core_instance_size(4 << 20)
         .max_memory_size(MAX_MEMORY.as_usize())
-        .max_unused_warm_slots(slots / 4)
+        .max_unused_warm_slots((slots.calls + slots.kept) / 4)
         // Cleaned instead of given back to the kernel: that stops every other core to tell it of the change.
         .linear_memory_keep_resident(8 << 20);
     match reset {

@@ -30,6 +30,12 @@ pub(super) fn delay(millis: u32) -> Duration {
     Duration::from_millis(u64::from(millis)).clamp(DELAYS.0, DELAYS.1)
 }
 
+/// What a list of pairs counts for: their texts, and what each pair costs the host beside.
+pub(super) fn pairs_bytes(pairs: &[(String, String)]) -> usize {
+    const EACH: usize = 64;
+    pairs.iter().map(|(key, value)| key.len() + value.len() + EACH).sum()
+}
+
 /// A limit that wasmtime does not know, exceeded. Travels out of the guest as the error of a host call.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum Exceeded {

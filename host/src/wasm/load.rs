@@ -15,7 +15,7 @@ use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity, State};
 use super::contract;
 use super::directory::ManifestFile;
-use super::engine::{Engine, MAX_TABLE_ELEMENTS};
+use super::engine::{Engine, MAX_TABLE_ELEMENTS, weight};
 use super::error::LoadError;
 use super::file::Bytes;
 use super::limits::INIT_FUEL;
@@ -77,7 +77,13 @@ impl Loader {
         let limits = manifest.limits;
         let identity = |grants| Arc::new(Identity::new(name.to_owned(), digest.clone(), grants));
         // Described without configuration: what it says of itself must not depend on what it was granted.
-        let bare = Linked { engine: self.engine.clone(), pre, identity: identity(Grants::default()), limits };
+        let bare = Linked {
+            engine: self.engine.clone(),
+            pre,
+            identity: identity(Grants::default()),
+            limits,
+            weight: weight(&component),
+        };
         let description = describe(file, &bare).await?;
         let routes = routes(file, &description)?;
         let linked = Linked { identity: identity(grants), ..bare };

@@ -31,6 +31,8 @@ pub(super) struct Linked {
     pub(super) pre: ListenerPre<State>,
     pub(super) identity: Arc<Identity>,
     pub(super) limits: Limits,
+    /// What an instance counts for while it is kept.
+    pub(super) weight: usize,
 }
 
 impl Linked {
@@ -87,8 +89,8 @@ impl Plugin {
     pub(super) fn moved_to(&self, engine: &Arc<Engine>) -> wasmtime::Result<Arc<Self>> {
         let component = copied(self.linked.pre.instance_pre().component(), &engine.wasm)?;
         let pre = engine.linker.instantiate_pre(&component).and_then(ListenerPre::new)?;
-        let Linked { identity, limits, .. } = &self.linked;
-        let linked = Linked { engine: engine.clone(), pre, identity: identity.clone(), limits: *limits };
+        let Linked { identity, limits, weight, .. } = &self.linked;
+        let linked = Linked { engine: engine.clone(), pre, identity: identity.clone(), limits: *limits, weight: *weight };
         let Self { manifest, version, described_name, routes, .. } = self;
         Ok(Arc::new(Self {
             linked,

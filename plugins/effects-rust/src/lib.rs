@@ -23,8 +23,14 @@ struct Deed {
     count: Option<String>,
     /// A key to set, and how many bytes.
     set: Option<(String, usize)>,
+    /// Whether what is emitted has this payload, and is done by this plugin again.
+    #[serde(default)]
+    emit_itself: bool,
     /// A key to remove.
     delete: Option<String>,
+    /// So many keys to remove.
+    #[serde(default)]
+    delete_many: u32,
     /// A sink to publish to.
     publish: Option<String>,
     then: Then,
@@ -45,7 +51,9 @@ enum Then {
 fn perform(event: &Event, deed: Deed) -> Answer {
     for number in 0..deed.emit {
         let event_type = deed.emit_type.as_deref().unwrap_or("Emitted");
-        NewEvent::new("Effects", event_type).aggregate_id(&event.id).json(&number)?.emit()?;
+        let follow_up = NewEvent::new("Effects", event_type).aggregate_id(&event.id);
+        let payload = if deed.emit_itself { event.payload.clone() } else { number.to_string().into_bytes() };
+        follow_up.bytes("application/json", payload).emit()?;
     }
     if let Some(key) = &deed.count {
         let count: u64 = state::get_json(key)?.unwrap_or_default();
@@ -53,11 +61,15 @@ fn perform(event: &Event, deed: Deed) -> Answer {
         let written: Option<u64> = state::get_json(key)?;
         assert_eq!(written, Some(count + 1), "a call sees what it wrote");
     }
-    if let Some((key, bytes)) = &deed.set {
-        state::set(key, &vec![b'x'; *bytes])?;
-    }
+    // What is removed makes room for what is set.
     if let Some(key) = &deed.delete {
         state::delete(key)?;
+    }
+    for number in 0..deed.delete_many {
+        state::delete(&number.to_string())?;
+    }
+    if let Some((key, bytes)) = &deed.set {
+        state::set(key, &vec![b'x'; *bytes])?;
     }
     if let Some(sink) = &deed.publish {
         Message::new("subject").json(&1)?.send(sink)?;

@@ -38,7 +38,7 @@ pub struct NewEvent {
     pub headers: Vec<(String, String)>,
     /// `None` for an id that the host makes.
     pub id: Option<String>,
-    /// From the commit; `None` for at once.
+    /// From now; `None` for at once.
     pub deliver_after: Option<Duration>,
     /// From now; `None` for never.
     pub expires_after: Option<Duration>,
@@ -84,7 +84,7 @@ impl NewEvent {
         self
     }
 
-    /// Not delivered before so long after the commit.
+    /// Not delivered before so long from now.
     pub fn deliver_after(mut self, delay: Duration) -> Self {
         self.deliver_after = Some(delay);
         self

@@ -3,6 +3,7 @@
 
 mod audit;
 mod bench;
+mod componentize;
 mod config;
 mod database;
 mod dead;

@@ -1,10 +1,11 @@
 //! `outbox plugin`: the component files that answer events.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use outbox::Route;
 
+use crate::componentize::componentize;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, or_dash, short, shown};
@@ -25,6 +26,15 @@ pub(crate) enum PluginCommand {
         file: PathBuf,
         #[command(flatten)]
         output: Output,
+    },
+    /// Make a component of a core module, as C, Go and others compile it; with the adapter where it uses WASI preview 1
+    #[command(after_help = "Example:\n  outbox plugin componentize validator.core.wasm --out plugins/validator.wasm")]
+    Componentize {
+        /// The core module
+        module: PathBuf,
+        /// The component file to write, whole or not at all
+        #[arg(long, short, value_name = "FILE")]
+        out: PathBuf,
     },
 }
 
@@ -55,6 +65,14 @@ impl PluginCommand {
                     .await
                     .map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))?;
                 output::one(&report, output.output, described)
+            }
+            Self::Componentize { module, out } => {
+                let file = |file: &Path, what: &str| Failure::new(Exit::Failed, format!("{} {what}", file.display()));
+                let core = std::fs::read(&module).map_err(|error| file(&module, "cannot be read").because(error))?;
+                let component = componentize(core).map_err(|reason| file(&module, &format!("makes no component: {reason}")))?;
+                let draft = out.with_extension("wasm.part");
+                let written = std::fs::write(&draft, component).and_then(|()| std::fs::rename(&draft, &out));
+                written.map_err(|error| file(&out, "cannot be written").because(error))
             }
         }
     }

@@ -126,7 +126,7 @@ async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &'static
 fn chunk_len(rows: &[NewRow<'_>]) -> usize {
     let mut bytes = 0;
     let fitting = rows.iter().take(MAX_ROWS).take_while(|row| {
-        bytes += row.envelope.payload_bytes().len();
+        bytes += row.bytes();
         bytes <= MAX_BYTES
     });
     fitting.count().max(1)

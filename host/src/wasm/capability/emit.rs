@@ -9,10 +9,17 @@ use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
+use crate::wasm::limits::pairs_bytes;
 use crate::wasm::text::keepable;
 
 /// The most follow-up events of one call.
 const MOST: usize = 100;
+/// The most headers of one.
+const MAX_HEADERS: usize = 100;
+/// The longest chain of events of which each was emitted for the one before. A loop between plugins ends here.
+const MAX_HOPS: u32 = 32;
+/// The header in which the chain is counted.
+const HOPS: &str = "outbox-hops";
 
 impl Host for State {
     fn emit(&mut self, given: Given) -> wasmtime::Result<Result<String, Refusal>> {
@@ -37,7 +44,15 @@ impl State {
         if self.effects().emitted.len() >= MOST {
             return Err(refusal(RefusalKind::OverLimit, format!("one call may emit at most {MOST} events")));
         }
-        let envelope = envelope(&event, given).map_err(|error| {
+        let hops = hops(&event) + 1;
+        if hops > MAX_HOPS {
+            let message = format!(
+                "the event {} is the {MAX_HOPS}th of a chain in which each was emitted for the one before; is it a loop?",
+                event.id()
+            );
+            return Err(refusal(RefusalKind::OverLimit, message));
+        }
+        let envelope = envelope(&event, given, hops).map_err(|error| {
             let why = keepable(&crate::chain::chain(&error), 500);
             refusal(RefusalKind::Invalid, format!("the event to emit is not valid: {why}"))
         })?;
@@ -48,8 +63,10 @@ impl State {
 }
 
 fn size(given: &Given) -> usize {
-    let headers = given.headers.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-    given.payload.len() + headers + given.route.aggregate_type.len() + given.route.event_type.len()
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let names = given.route.aggregate_type.len() + given.route.event_type.len() + given.content_type.len();
+    let ids = optional(&given.id) + optional(&given.aggregate_id) + optional(&given.tenant_id);
+    given.payload.len() + names + ids + pairs_bytes(&given.headers) + pairs_bytes(&given.attributes)
 }
 
 /// Why a follow-up event is no valid event.
@@ -61,23 +78,29 @@ enum Invalid {
     Id(String),
     #[error("it has the attribute `{0}`, which this host does not know")]
     Attribute(String),
-    #[error("deliver-after-ms is 0; leave it out to deliver at once")]
-    NoDelay,
     #[error("expires-after-ms is {expires_ms} and deliver-after-ms is {delay_ms}: the event would expire before its delivery")]
     ExpiresBefore { expires_ms: u32, delay_ms: u32 },
+    #[error("it has {0} headers; at most {MAX_HEADERS} are allowed")]
+    Headers(usize),
     #[error("its content type must have 1 to 255 visible ASCII characters")]
     ContentType,
 }
 
-fn envelope(event: &Event, given: Given) -> Result<Envelope, Invalid> {
+/// How many events led to this one by emitting.
+fn hops(event: &Event) -> u32 {
+    event.headers().get(HOPS).and_then(|hops| hops.parse().ok()).unwrap_or(0)
+}
+
+fn envelope(event: &Event, given: Given, hops: u32) -> Result<Envelope, Invalid> {
+    if given.headers.len() > MAX_HEADERS {
+        return Err(Invalid::Headers(given.headers.len()));
+    }
     if let Some((attribute, _)) = given.attributes.first() {
         return Err(Invalid::Attribute(keepable(attribute, 100)));
     }
     let delay_ms = given.deliver_after_ms.unwrap_or(0);
-    if given.deliver_after_ms == Some(0) {
-        return Err(Invalid::NoDelay);
-    }
-    if let Some(expires_ms) = given.expires_after_ms.filter(|expires_ms| *expires_ms <= delay_ms) {
+    let expires_ms = given.expires_after_ms.filter(|expires_ms| *expires_ms > 0);
+    if let Some(expires_ms) = expires_ms.filter(|expires_ms| *expires_ms <= delay_ms) {
         return Err(Invalid::ExpiresBefore { expires_ms, delay_ms });
     }
     let content_type = given.content_type;
@@ -94,17 +117,18 @@ fn envelope(event: &Event, given: Given) -> Result<Envelope, Invalid> {
     if let Some(tenant) = given.tenant_id.or_else(|| event.tenant_id().map(str::to_owned)) {
         builder = builder.tenant(tenant);
     }
-    if given.deliver_after_ms.is_some() {
+    if delay_ms > 0 {
         builder = builder.deliver_after(Duration::from_millis(u64::from(delay_ms)));
     }
-    if let Some(expires_ms) = given.expires_after_ms {
+    if let Some(expires_ms) = expires_ms {
         builder = builder.expires_at(system_clock().now().plus(Duration::from_millis(u64::from(expires_ms))));
     }
     // The trace goes on, unless the guest says otherwise.
     if let Some(trace) = event.headers().get(TRACEPARENT) {
         builder = builder.header(TRACEPARENT, trace);
     }
-    let builder = builder.headers(given.headers);
+    // Last, so that no guest says otherwise.
+    let builder = builder.headers(given.headers).header(HOPS, hops.to_string());
     Ok(if content_type == "application/json" {
         let text = String::from_utf8(given.payload).unwrap_or_default();
         builder.json_text(text)?

@@ -14,7 +14,7 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 use super::{Grants, Identity, State};
 use crate::event::EventId;
 use crate::wasm::bindings::outbox::listener::log::{Host, Level};
-use crate::wasm::limits::Exceeded;
+use crate::wasm::limits::{Exceeded, pairs_bytes};
 use crate::wasm::text::{cut, escape};
 
 /// The target of everything that plugins log.
@@ -28,8 +28,7 @@ const TAIL_LINES: usize = 5;
 
 impl Host for State {
     fn write(&mut self, level: Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {
-        let size = message.len() + fields.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-        self.meter.charge(size)?;
+        self.meter.charge(message.len() + pairs_bytes(&fields))?;
         let mut lines = self.lines().lock().unwrap_or_else(PoisonError::into_inner);
         lines.write(level, &message, &fields);
         Ok(())
@@ -210,7 +209,7 @@ fn listed(grants: &Grants, fields: &[(String, String)]) -> Option<String> {
         write!(
             listed,
             "{gap}{}={}",
-            escape(cut(key, 256)),
+            escape(cut(&grants.hide(key), 256)),
             escape(cut(&grants.hide(value), MAX_LINE_BYTES - listed.len().min(MAX_LINE_BYTES)))
         )
         .expect("a String takes everything");

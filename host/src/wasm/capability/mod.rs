@@ -58,6 +58,7 @@ impl Identity {
 
     /// Logs that something was refused, once for each thing.
     pub(super) fn refused(&self, what: String, advice: &str) {
+        let what = self.grants.hide(&what).into_owned();
         const MOST: usize = 64;
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() < MOST && !told.contains(&what) {
@@ -131,6 +132,8 @@ impl State {
 
     /// What is to be committed with the answer; `None` when there is nothing.
     pub(super) fn take_effects(&mut self) -> Option<Box<Effects>> {
+        // An instance that is kept holds on to nothing of the call.
+        (self.event, self.seen) = (None, Seen::default());
         self.effects.take().filter(|effects| !effects.is_empty())
     }
 

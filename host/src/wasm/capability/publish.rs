@@ -3,12 +3,14 @@
 use super::{State, not_granted};
 use crate::wasm::bindings::outbox::listener::publish::{Host, Message};
 use crate::wasm::bindings::outbox::listener::types::Refusal;
+use crate::wasm::limits::pairs_bytes;
 use crate::wasm::text::keepable;
 
 impl State {
     fn no_sink(&mut self, sink: &str, message: &Message) -> wasmtime::Result<Result<(), Refusal>> {
-        let headers = message.headers.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-        self.meter.charge(sink.len() + message.subject.len() + message.body.len() + headers)?;
+        let texts = message.subject.len() + message.content_type.len() + message.key.as_ref().map_or(0, String::len);
+        let pairs = pairs_bytes(&message.headers) + pairs_bytes(&message.attributes);
+        self.meter.charge(sink.len() + texts + message.body.len() + pairs)?;
         let sink = keepable(sink, 100);
         let refusal = not_granted(format!("publishing to the sink `{sink}`: this host has no sinks"));
         self.identity.refused(format!("a message to the sink `{sink}`"), "this host has no sinks");
@@ -22,6 +24,7 @@ impl Host for State {
     }
 
     async fn send_all(&mut self, sink: String, messages: Vec<Message>) -> wasmtime::Result<Vec<Result<(), Refusal>>> {
+        self.meter.charge(sink.len())?;
         messages.iter().map(|message| self.no_sink(&sink, message)).collect()
     }
 }

@@ -8,15 +8,25 @@ use super::Grants;
 const HIDDEN: &str = "***";
 /// Shorter ones are left: blanking out every `a` hides nothing and spoils every line.
 const SHORTEST: usize = 4;
+/// The same for one line of a secret.
+const SHORTEST_LINE: usize = 8;
 
 impl Grants {
     /// The text without the values of the plugin's secrets, as they were given. What the guest made of them, such as base64, is
     /// not found.
     pub(in crate::wasm) fn hide<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut hidden = Cow::Borrowed(text);
-        for secret in self.secrets.values().filter(|secret| secret.len() >= SHORTEST) {
-            if hidden.contains(secret.as_str()) {
-                hidden = Cow::Owned(hidden.replace(secret.as_str(), HIDDEN));
+        if self.secrets.is_empty() {
+            return hidden;
+        }
+        // The lines of one that has several, too: standard output is looked at line by line.
+        let lines = self.secrets.values().flat_map(|secret| secret.lines().filter(|line| line.len() >= SHORTEST_LINE));
+        let mut all: Vec<&str> = self.secrets.values().map(String::as_str).chain(lines).collect();
+        // The longest first: one may be a part of another.
+        all.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+        for secret in all.into_iter().filter(|secret| secret.len() >= SHORTEST) {
+            if hidden.contains(secret) {
+                hidden = Cow::Owned(hidden.replace(secret, HIDDEN));
             }
         }
         hidden
@@ -29,9 +39,12 @@ mod tests {
 
     #[test]
     fn every_secret_is_blanked_out_and_other_text_is_left_alone() {
-        let secrets = [("token", "s3cret"), ("short", "abc")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let secrets = [("a", "s3cret"), ("short", "abc"), ("b", "s3cret and more"), ("key", "-- BEGIN --\nZm9vYmFy\nx")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()));
         let grants = Grants { secrets: secrets.into(), ..Grants::default() };
         assert_eq!(grants.hide("s3cret is s3cret, abc"), "*** is ***, abc");
+        assert_eq!(grants.hide("s3cret and more"), "***", "not *** and more");
+        assert_eq!(grants.hide("line Zm9vYmFy"), "line ***");
         assert!(matches!(grants.hide("nothing"), Cow::Borrowed(_)));
     }
 }

@@ -14,6 +14,8 @@ use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
 
 /// The longest key, in bytes.
 const MAX_KEY_BYTES: usize = 255;
+/// The most keys that one call may touch: each costs the database a look, in the transaction that others wait for.
+const MAX_KEYS: usize = 100;
 
 /// Where the values are that plugins keep.
 #[async_trait]
@@ -59,7 +61,6 @@ impl Host for State {
             Ok(value) => value,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        self.meter.charge_bytes(value.as_ref().map_or(0, Bytes::len))?;
         Ok(Ok(value.map(Vec::from)))
     }
 
@@ -92,6 +93,8 @@ impl State {
 
     async fn write(&mut self, key: String, write: StateWrite) -> Result<(), Refusal> {
         let grant = self.state_grant(&key)?;
+        // What is replaced makes room. It is looked at without counting as read: the call does not depend on it.
+        self.read(&grant, &key).await?;
         if let StateWrite::Set(value) = &write {
             self.check_quota(&grant, &key, value.len() as u64).await?;
         }
@@ -105,8 +108,6 @@ impl State {
             let name = self.identity.name.clone();
             self.seen.usage = Some(grant.source.usage(&name).await.map_err(unavailable)?);
         }
-        // What is replaced makes room. It is looked at without counting as read: the call does not depend on it.
-        self.read(grant, key).await?;
         let mut usage = self.seen.usage.unwrap_or_default();
         let changes = self.changes(grant).keys.clone();
         let mut count = |key: &str, write: &StateWrite, seen: &Seen| {
@@ -127,8 +128,7 @@ impl State {
         count(key, &StateWrite::Delete, &self.seen);
         let (keys, bytes) = (usage.keys + 1, usage.bytes + key.len() as u64 + bytes);
         let before = self.seen.usage.unwrap_or_default();
-        let grows = |now: u64, before: u64, most: u64| now > most && now > before;
-        if grows(keys, before.keys, grant.quota.keys) || grows(bytes, before.bytes, grant.quota.bytes) {
+        if !grant.quota.allows(before, StateUsage { keys, bytes }) {
             let name = &self.identity.name;
             return Err(refusal(
                 RefusalKind::OverLimit,
@@ -147,8 +147,15 @@ impl State {
         if let Some(seen) = self.seen.values.get(key) {
             return Ok(seen.clone());
         }
+        if self.seen.values.len() >= MAX_KEYS {
+            return Err(refusal(RefusalKind::OverLimit, format!("one call may use at most {MAX_KEYS} keys of its state")));
+        }
         let name = self.identity.name.clone();
         let found = grant.source.get(&name, key).await.map_err(unavailable)?;
+        let bytes = found.as_ref().map_or(0, |found| found.value.len());
+        self.meter
+            .charge_bytes(bytes)
+            .map_err(|exceeded| refusal(RefusalKind::OverLimit, format!("the call has {exceeded}")))?;
         self.seen.values.insert(key.to_owned(), found.clone());
         Ok(found)
     }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{COUNT, Guest, event, of_route};
+use wasmtime::component::Component;
+
+use super::{COUNT, Engine, Guest, PagemapScan, event, of_route};
 use crate::listener::{Cause, Outcome};
 
 #[tokio::test]
@@ -112,4 +114,24 @@ async fn a_slot_shows_nothing_of_who_had_it_before() {
         assert_eq!(guest.call(&of_route("Order", "OrderPlaced", None, 99), 0, 1).await, Outcome::Done);
         assert_eq!(guest.call(&event(None), 0, 1).await, Outcome::Done, "zeroes only");
     }
+}
+
+#[tokio::test]
+async fn an_instance_that_is_kept_counts_for_the_memories_and_tables_that_it_has() {
+    let engine = Engine::new(2, PagemapScan::Off).unwrap();
+    let weight = |module: &str, times: usize| {
+        let instances = "(core instance (instantiate $m))".repeat(times);
+        let text = format!("(component (core module $m {module}) {instances})");
+        super::super::engine::weight(&Component::new(&engine.wasm, wat::parse_str(text).unwrap()).unwrap())
+    };
+    assert_eq!([1, 2, 3, 8].map(|memories| weight("(memory 1)", memories)), [1, 1, 2, 4]);
+    assert_eq!([4, 5, 16].map(|tables| weight("(table 1 funcref)", tables)), [1, 2, 4]);
+    assert_eq!(weight("", 1), 1);
+
+    // Three for each of two workers.
+    let heavy = engine.keep(4);
+    let light = [engine.keep(1), engine.keep(1)];
+    assert!(heavy.is_some() && light.iter().all(Option::is_some) && engine.keep(1).is_none());
+    drop(heavy);
+    assert!(engine.keep(4).is_some());
 }

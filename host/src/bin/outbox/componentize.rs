@@ -1,0 +1,79 @@
+//! From a core module, as compilers make it, to a component of the listener contract.
+
+use wasmparser::{Encoding, Parser, Payload};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::Resolve;
+
+use crate::wit;
+
+/// The module that a compiler for WASI preview 1 imports.
+const PREVIEW1: &str = "wasi_snapshot_preview1";
+const ADAPTER: &[u8] = wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER;
+
+/// Makes a component. A module that does not say which world it is of gets the world `listener`; one that was compiled for WASI
+/// preview 1 gets the adapter to WASI 0.2.
+pub(crate) fn componentize(mut core: Vec<u8>) -> Result<Vec<u8>, String> {
+    let needs = Needs::of(&core)?;
+    if !needs.has_world {
+        let (resolve, package) = contract()?;
+        let world = resolve.select_world(&[package], Some("listener")).map_err(|error| format!("{error:#}"))?;
+        embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8).map_err(|error| format!("{error:#}"))?;
+    }
+    let made = || {
+        let encoder = ComponentEncoder::default().validate(true).module(&core)?;
+        let mut encoder = if needs.adapter { encoder.adapter(PREVIEW1, ADAPTER)? } else { encoder };
+        encoder.encode()
+    };
+    made().map_err(|error| format!("{error:#}"))
+}
+
+/// What a module needs to become a component.
+struct Needs {
+    has_world: bool,
+    adapter: bool,
+}
+
+impl Needs {
+    fn of(core: &[u8]) -> Result<Self, String> {
+        let mut needs = Self { has_world: false, adapter: false };
+        for (index, payload) in Parser::new(0).parse_all(core).enumerate() {
+            match payload.map_err(|error| format!("it is no WebAssembly: {error}"))? {
+                Payload::Version { encoding: Encoding::Component, .. } if index == 0 => {
+                    return Err("it is a component already".to_owned());
+                }
+                Payload::CustomSection(section) => needs.has_world |= section.name().starts_with("component-type"),
+                Payload::ImportSection(imports) => {
+                    for import in imports.into_imports() {
+                        needs.adapter |= import.map_err(|error| error.to_string())?.module == PREVIEW1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(needs)
+    }
+}
+
+/// The contract that this program was built with.
+fn contract() -> Result<(Resolve, wit_parser::PackageId), String> {
+    let mut resolve = Resolve::default();
+    // What others depend on comes first; the listener's own package last.
+    let mut package = None;
+    for (name, text) in wit::FILES.iter().rev() {
+        package = Some(resolve.push_str(name, text).map_err(|error| format!("{error:#}"))?);
+    }
+    package.map(|package| (resolve, package)).ok_or_else(|| "this program has no contract".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_without_a_world_gets_ours_and_what_it_lacks_is_said() {
+        let error = componentize(wat::parse_str("(module)").unwrap()).unwrap_err();
+        assert!(error.contains("outbox:listener/handler@0.1.0"), "{error}");
+        assert_eq!(componentize(wat::parse_str("(component)").unwrap()).unwrap_err(), "it is a component already");
+        assert!(componentize(b"text".to_vec()).unwrap_err().starts_with("it is no WebAssembly"));
+    }
+}
