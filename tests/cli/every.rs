@@ -8,7 +8,7 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 33] = [
+const ONCE: [(&[&str], &str); 34] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -27,6 +27,7 @@ const ONCE: [(&[&str], &str); 33] = [
     (&["node", "list"], "no host"),
     (&["plugin", "list"], "order-mailer"),
     (&["plugin", "check", "plugins/order-mailer.wasm"], "Order/OrderPaid"),
+    (&["plugin", "componentize", "core.wasm", "--out", "made.wasm"], "made.wasm: "),
     (&["route", "pause", "Order/OrderPlaced"], "Order/OrderPlaced"),
     (&["route", "list"], "Order/OrderPlaced"),
     (&["route", "resume", "Order/OrderPlaced"], "Order/OrderPlaced"),
@@ -55,6 +56,7 @@ const UNTIL_CTRL_C: [(&[&str], &str); 3] = [
 fn place() -> Place {
     let place = Place::migrated();
     place.plugin("order-mailer");
+    place.core_module("core.wasm");
     for (id, aggregate) in [("dead-1", "42"), ("dead-2", "43"), ("dead-3", "44"), ("behind", "42"), ("done", "45")] {
         place.order(id, aggregate);
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
-use support::{Evidence, sample_plugins};
+use support::{Evidence, sample_languages, sample_plugins};
 
 use crate::home::Home;
 
@@ -131,6 +131,12 @@ impl Place {
         let (plugins, file) = (self.path().join("plugins"), format!("{name}.wasm"));
         std::fs::create_dir_all(&plugins).expect("can be made");
         std::fs::copy(sample_plugins().join(&file), plugins.join(&file)).expect("can be copied");
+    }
+
+    /// Puts the core module of the sample in C here, as its compiler made it.
+    pub(crate) fn core_module(&self, file: &str) {
+        let core = sample_languages().join("../native/order-validator.core.wasm");
+        std::fs::copy(core, self.path().join(file)).expect("`cargo xtask languages` has built it");
     }
 
     /// Starts a host with the sample plugin, and waits until it says `ready`.

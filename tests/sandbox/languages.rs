@@ -1,22 +1,15 @@
 //! The samples in other languages than Rust, in a real host: each does what its README says.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use outbox::poller::PollerConfig;
+use outbox::store::Filter;
 use outbox::wasm::{PluginState, PluginsConfig};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use serde_json::{Value, json};
-use support::{Sqlite, eventually};
+use support::{Sqlite, eventually, sample_languages};
 
 use crate::common::{Directory, commit, database};
-
-/// Where `cargo xtask test` puts the components.
-#[expect(clippy::disallowed_methods, reason = "xtask tells the tests by the environment what it has built")]
-fn components() -> PathBuf {
-    let folder = std::env::var_os("OUTBOX_TEST_LANGUAGES");
-    folder.expect("OUTBOX_TEST_LANGUAGES names the folder of the components; `cargo xtask test` builds them and sets it").into()
-}
 
 struct Host {
     _db: Sqlite,
@@ -29,14 +22,14 @@ impl Host {
     /// A host with one sample, which is compiled once for all runs of the tests: an interpreter takes the compiler long.
     async fn with(sample: &str, manifest: &str) -> Self {
         let plugins = Directory::new();
-        let file = components().join(format!("{sample}.wasm"));
+        let file = sample_languages().join(format!("{sample}.wasm"));
         let component = std::fs::read(&file).unwrap_or_else(|error| panic!("{} is not there: {error}", file.display()));
         plugins.put(&format!("{sample}.toml"), format!("retry.max_attempts = 2\nretry.base = \"10ms\"\n{manifest}").as_bytes());
         plugins.put(&format!("{sample}.wasm"), &component);
         let (db, store) = database().await;
         let config = PluginsConfig {
             dir: plugins.path().to_owned(),
-            cache_dir: Some(components().join(".cache")),
+            cache_dir: Some(sample_languages().join(".cache")),
             ..PluginsConfig::default()
         };
         let poller = PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() };
@@ -112,5 +105,31 @@ async fn a_plugin_that_does_not_accept_its_settings_does_not_serve_until_they_ar
 
     host.plugins.put("order-publisher.toml", b"config.sink = 'orders'");
     assert_eq!(status().await.error, None);
+    host.outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_in_c_takes_orders_and_gives_up_what_is_none_with_the_reason() {
+    let host = Host::with("order-validator", "").await;
+    let good = host.write("OrderPlaced", &json!({ "order_id": 7, "total": 9.5 })).await;
+    let bad = host.write("OrderPlaced", &json!({ "order_id": 7, "total": -1 })).await;
+
+    host.ends(good, Status::Done).await;
+    let reason = host.ends(bad, Status::Dead).await;
+    assert!(reason.contains("total"), "{reason}");
+    host.outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_in_go_goes_on_with_the_next_step_of_the_saga() {
+    let host = Host::with("order-saga", "emit = true").await;
+    let placed = host.write("OrderPlaced", &json!({ "order_id": 7, "total": 9.5 })).await;
+
+    host.ends(placed, Status::Done).await;
+
+    let next = Filter { event_type: Some("PaymentRequested".to_owned()), ..Filter::default() };
+    let rows = host.store.list(&next, 10).await.expect("lists");
+    assert_eq!(rows.len(), 1);
+    assert_eq!((rows[0].aggregate_type.as_str(), rows[0].aggregate_id.as_deref()), ("Payment", Some("7")));
     host.outbox.shutdown().await;
 }

@@ -10,25 +10,19 @@ use std::sync::OnceLock;
 /// When they cannot be built.
 pub fn sample_plugins() -> &'static Path {
     static PLUGINS: OnceLock<PathBuf> = OnceLock::new();
-    PLUGINS.get_or_init(|| {
-        if let Some(given) = given() {
-            return given;
-        }
-        build();
-        let test = std::env::current_exe().expect("a test knows its own file");
-        test.ancestors().nth(3).expect("tests lie in target/debug/deps").join("plugins")
-    })
+    PLUGINS.get_or_init(|| given("OUTBOX_TEST_PLUGINS").unwrap_or_else(|| built("plugins").join("plugins")))
 }
 
 #[expect(clippy::disallowed_methods, reason = "tests are configured by cargo xtask test, through the environment")]
-fn given() -> Option<PathBuf> {
-    std::env::var_os("OUTBOX_TEST_PLUGINS").map(PathBuf::from)
+fn given(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from)
 }
 
+/// Runs a command of xtask; returns the target directory.
 /// As from a fresh shell: what cargo set for this test would make it build everything anew.
-fn build() {
+fn built(what: &str) -> PathBuf {
     let mut cargo = Command::new("cargo");
-    cargo.args(["xtask", "plugins"]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    cargo.args(["xtask", what]).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") || text.starts_with("RUSTC") {
@@ -36,5 +30,16 @@ fn build() {
         }
     }
     let status = cargo.status().expect("cargo is there");
-    assert!(status.success(), "cargo xtask plugins failed");
+    assert!(status.success(), "cargo xtask {what} failed");
+    let test = std::env::current_exe().expect("a test knows its own file");
+    test.ancestors().nth(3).expect("tests lie in target/debug/deps").to_owned()
+}
+
+/// The directory of the samples in other languages than Rust; built now when `cargo xtask test` did not do it before.
+///
+/// # Panics
+/// When they cannot be built.
+pub fn sample_languages() -> &'static Path {
+    static LANGUAGES: OnceLock<PathBuf> = OnceLock::new();
+    LANGUAGES.get_or_init(|| given("OUTBOX_TEST_LANGUAGES").unwrap_or_else(|| built("languages").join("languages/plugins")))
 }

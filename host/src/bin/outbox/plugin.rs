@@ -71,8 +71,9 @@ impl PluginCommand {
                 let core = std::fs::read(&module).map_err(|error| file(&module, "cannot be read").because(error))?;
                 let component = componentize(core).map_err(|reason| file(&module, &format!("makes no component: {reason}")))?;
                 let draft = out.with_extension("wasm.part");
-                let written = std::fs::write(&draft, component).and_then(|()| std::fs::rename(&draft, &out));
-                written.map_err(|error| file(&out, "cannot be written").because(error))
+                let written = std::fs::write(&draft, &component).and_then(|()| std::fs::rename(&draft, &out));
+                written.map_err(|error| file(&out, "cannot be written").because(error))?;
+                output::print(&format!("{}: {} bytes\n", out.display(), component.len()))
             }
         }
     }

@@ -4,6 +4,7 @@
 //! again when a source has changed, not otherwise.
 
 mod javascript;
+mod native;
 mod python;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,10 @@ pub(crate) fn folder(workspace: &Workspace) -> PathBuf {
 pub(crate) fn build_all(workspace: &Workspace) -> Result<Vec<PathBuf>, Fault> {
     let folder = folder(workspace);
     fs::create_dir_all(&folder).map_err(|error| Fault::file("make", &folder, &error))?;
-    Ok(vec![javascript::build(workspace, &folder)?, python::build(workspace, &folder)?])
+    let mut components = native::build(workspace, &folder)?;
+    components.push(javascript::build(workspace, &folder)?);
+    components.push(python::build(workspace, &folder)?);
+    Ok(components)
 }
 
 /// Something that was made from sources, and need not be made again while they stay as they are.
@@ -79,13 +83,14 @@ fn read(path: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) -> Result<(), Fault
 fn copy(from: &Path, to: &Path) -> Result<(), Fault> {
     let mut files = BTreeMap::new();
     read(from, &mut files)?;
-    for (path, bytes) in files {
+    for path in files.into_keys() {
         let copy = path.strip_prefix(from).map_or_else(|_| to.to_owned(), |part| to.join(part));
         // A file is itself, with no part below it.
         let copy = if path == from { to.to_owned() } else { copy };
         let folder = copy.parent().unwrap_or(to);
         fs::create_dir_all(folder).map_err(|error| Fault::file("make", folder, &error))?;
-        fs::write(&copy, bytes).map_err(|error| Fault::file("write", &copy, &error))?;
+        // With its rights: programs must stay programs.
+        fs::copy(&path, &copy).map_err(|error| Fault::file("write", &copy, &error))?;
     }
     Ok(())
 }

@@ -1,0 +1,32 @@
+#!/bin/sh
+# Makes the files in internal/bindings/ again, from the contract in wit/.
+#
+# Needed only when the contract changes. It takes Go's own gofmt, and wit-bindgen in exactly this version, since another one writes
+# other code:
+#     cargo install --locked wit-bindgen-cli@0.63.0
+set -eu
+cd "$(dirname "$0")"
+
+wit-bindgen --version | grep -qx 'wit-bindgen-cli 0.63.0' || {
+    echo "generate.sh needs wit-bindgen-cli 0.63.0, but found: $(wit-bindgen --version)" >&2
+    exit 1
+}
+
+# The folder of the exports also holds the file that the bindings call, which is ours: export_outbox_listener_handler.
+rm -rf internal/bindings/imports internal/bindings/exports/wit_exports
+wit-bindgen go ../../wit/0.1.0 --world listener --pkg-name outbox/internal/bindings --format=false --out-dir internal/bindings
+
+# Only a native build would need these.
+find internal/bindings -name empty.s -delete
+
+# The module that wit-bindgen's output imports is kept in internal/wit, so nothing is fetched. And the bindings are for WebAssembly
+# alone: a native build, such as a test, must not see them.
+find internal/bindings/imports internal/bindings/exports/wit_exports -name '*.go' | while read -r file; do
+    {
+        echo '//go:build wasip1'
+        echo
+        sed 's|"[^"]*/pkg/wit/\([a-z]*\)"|"outbox/internal/wit/\1"|' "$file"
+    } > "$file.new"
+    mv "$file.new" "$file"
+done
+"$(go env GOROOT)/bin/gofmt" -w internal/bindings
