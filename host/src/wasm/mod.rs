@@ -4,7 +4,6 @@
 //! fresh one. This room knows nothing of stores, queues and workers: it hands [`Registration`](crate::listener::Registration)s
 //! to the registry and answers visits.
 
-mod asked;
 mod bindings;
 mod cache;
 mod call;
@@ -17,6 +16,7 @@ mod engine;
 mod entry;
 mod error;
 mod file;
+mod grants;
 mod limits;
 mod load;
 mod machine;

@@ -96,8 +96,9 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// Loads what is in the directory and keeps watching it. Plugins keep no state, since there is no outbox to keep it in. When this returns, everything that
-    /// [`ready_when`](PluginsConfig::ready_when) asks for serves, if it can be loaded; what cannot is logged and listed.
+    /// Loads what is in the directory and keeps watching it. When this returns, everything that
+    /// [`ready_when`](PluginsConfig::ready_when) asks for serves, if it can be loaded; what cannot is logged and listed. Plugins
+    /// keep no state, since there is no outbox to keep it in.
     ///
     /// # Errors
     /// When the directory is missing, unreadable or writable by anybody, or this machine cannot run WebAssembly.

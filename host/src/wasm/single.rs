@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::asked;
 use super::directory::{self, ManifestFile};
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
 use super::file::Bytes;
+use super::grants;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
 use super::references::References;
@@ -34,8 +34,8 @@ pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result
         version: plugin.version.clone(),
         digest: bytes.digest.clone(),
         routes: plugin.routes.clone(),
-        granted: asked::granted(&plugin.manifest),
-        not_granted: asked::not_granted(&plugin.linked.identity.name, &imports, &plugin.manifest),
+        granted: grants::granted(&plugin.manifest),
+        not_granted: grants::not_granted(&plugin.linked.identity.name, &imports, &plugin.manifest),
         imports,
         size_bytes: bytes.bytes.len() as u64,
         compile,

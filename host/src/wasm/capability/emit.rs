@@ -47,7 +47,7 @@ impl State {
         let hops = hops(&event) + 1;
         if hops > MAX_HOPS {
             let message = format!(
-                "the event {} is the {MAX_HOPS}th of a chain in which each was emitted for the one before; is it a loop?",
+                "the event {} ends a chain of {MAX_HOPS} events, each emitted for the one before; is it a loop?",
                 event.id()
             );
             return Err(refusal(RefusalKind::OverLimit, message));
