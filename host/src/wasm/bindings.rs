@@ -10,6 +10,7 @@ wasmtime::component::bindgen!({
     imports: {
         "outbox:listener/state": async | trappable,
         "outbox:listener/publish": async | trappable,
+        "outbox:listener/http": async | trappable,
         default: trappable,
     },
     exports: { default: async },

@@ -19,7 +19,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi_http::WasiHttpCtx;
 
-use self::http::Denied;
+use self::http::wasi::Denied;
 use self::log::{LogLines, SharedLines};
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};

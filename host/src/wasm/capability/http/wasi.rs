@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtxView, WasiHttpHooks, WasiHttpView};
 
-use super::{Identity, State};
+use crate::wasm::capability::{Identity, State};
 
 /// Refuses every request.
-pub(super) struct Denied(pub(super) Arc<Identity>);
+pub(in crate::wasm::capability) struct Denied(pub(in crate::wasm::capability) Arc<Identity>);
 
 type Sent = Result<(http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>), Error>;
 
