@@ -38,7 +38,7 @@ mod watch;
 pub use capability::state::StateSource;
 pub use engine::{Engine, PagemapScan};
 pub use error::LoadError;
-pub use manifest::{Isolation, Limits, Manifest, Retry, RetryKind, State};
+pub use manifest::{Http, Isolation, Limits, Manifest, Network, Origin, Retry, RetryKind, State};
 pub use references::{Resolve, Source};
 pub use reload::{Plugins, PluginsConfig, ReadyWhen, check_manifests, inspect};
 pub use single::{check, load_listener};
