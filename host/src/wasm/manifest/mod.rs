@@ -61,7 +61,7 @@ impl Default for State {
     }
 }
 
-/// How long one instance of the guest lives. It is never shared by two workers, two routes or two tenants.
+/// How long one instance of the guest lives. It answers one event at a time, and never those of two routes or two tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Isolation {
@@ -70,7 +70,7 @@ pub enum Isolation {
     Event,
     /// The events of one claim.
     Batch,
-    /// As long as the worker meets the same tenant, or until something goes wrong.
+    /// Any number of events of one tenant, until something goes wrong or nobody needs it for a while.
     Worker {
         /// After so many calls a new instance begins, since some guests never give memory back. Default 1000; at least 1.
         #[serde(default = "max_calls")]

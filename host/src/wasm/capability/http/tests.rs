@@ -443,11 +443,12 @@ async fn requests_beyond_the_bound_wait_for_one_to_end_and_a_call_that_is_cut_of
         Some(stream)
     })
     .await;
-    let mut slow = guest(&format!("{LOCAL}\nconcurrency = 1\ntimeout = '200ms'"), &server, None);
+    let mut slow = guest(&format!("{LOCAL}\nconcurrency = 1\ntimeout = '2s'"), &server, None);
     let engine = Engine::new(1, PagemapScan::Off).unwrap();
     let mut beside = State::new(&engine.wasm, &slow.identity, &Limits::default());
     let waiting = slow.send(request(server.url("localhost") + "?slow"));
-    let (waited, (kind, message)) = tokio::join!(waiting, refused(&mut beside, request(server.url("localhost"))));
+    let hurried = Request { timeout_ms: Some(100), ..request(server.url("localhost")) };
+    let (waited, (kind, message)) = tokio::join!(waiting, refused(&mut beside, hurried));
     assert_eq!(kind, RefusalKind::Unavailable);
     assert!(message.contains("1 requests of this plugin are under way"), "{message}");
     assert!(waited.unwrap().is_err());
