@@ -115,12 +115,11 @@ pub(super) fn on_last_attempt(event: &Event) -> Event {
     Event::of(event.envelope().clone()).sequence(u64::MAX).attempt(u32::MAX).fence(u64::MAX).build()
 }
 
-/// A valid JSON text of the largest size: a list of numbers.
+/// A JSON text of the largest size, as an export of many records looks.
 pub(super) fn largest_json() -> Bytes {
-    let mut text = "[0".to_owned();
-    text.push_str(&",7".repeat((MAX_PAYLOAD_BYTES - 4) / 2));
-    text.push(']');
-    text.into()
+    let record = r#"{"id":4711,"name":"a thing of the shop","total":99.5,"sent":false,"tags":["a","b"]}"#;
+    let count = (MAX_PAYLOAD_BYTES - 16) / (record.len() + 1);
+    format!("{{\"items\":[{}]}}", vec![record; count].join(",")).into()
 }
 
 fn rebuilt(event: &Event, change: impl FnOnce(&Envelope) -> Result<Envelope, crate::EnvelopeError>) -> Event {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::call::PluginListener;
 use super::call_report::{CallReport, InstanceUse};
-use super::capability::state::StateSource;
+use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity};
 use super::directory::{self, ManifestFile};
 use super::engine::{Engine, PagemapScan};
@@ -172,12 +172,16 @@ impl PluginHost {
         Ok(Self::of(&plugin, grants, description, state))
     }
 
-    fn of(plugin: &Plugin, mut grants: Grants, description: Arc<PluginReport>, state: Arc<dyn StateSource>) -> Self {
+    fn of(plugin: &Plugin, granted: Grants, description: Arc<PluginReport>, state: Arc<dyn StateSource>) -> Self {
         // A gate of its own, since another host may call at the same time.
         let gate = Arc::new(Gate::default());
-        if let Some(grant) = &mut grants.state {
-            grant.source = Arc::new(GatedState { gate: gate.clone(), state: state.clone() });
-        }
+        let Grants { config, secrets, emit, state: keeps, .. } = granted;
+        let source = Arc::new(GatedState { gate: gate.clone(), state: state.clone() });
+        let keeps = keeps.map(|StateGrant { quota, .. }| StateGrant { source, quota });
+        // Whatever else it was granted would really happen. A capability comes in here with a stand-in behind the gate, or not
+        // at all.
+        #[allow(clippy::needless_update, reason = "what is granted grows")]
+        let grants = Grants { config, secrets, emit, state: keeps, ..Grants::default() };
         let Plugin { linked, manifest, version, described_name, routes } = plugin;
         let Linked { engine, pre, identity, limits, weight } = linked;
         let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();

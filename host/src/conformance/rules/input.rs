@@ -20,7 +20,7 @@ pub(super) async fn large_payload(ground: &mut Ground) -> Checked {
         ground,
         &[
             ("1 MiB of text", &|event| with_payload(event, text.clone())),
-            ("1 MiB of numbers", &|event| with_payload(event, largest_json())),
+            ("1 MiB of records", &|event| with_payload(event, largest_json())),
         ],
     )
     .await

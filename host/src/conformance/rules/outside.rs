@@ -8,7 +8,7 @@ use crate::wasm::{Disturbance, Outside, Trouble};
 
 /// The most calls to the outside that are disturbed, one at a time, in one event.
 const MOST: usize = 20;
-const NONE: &str = "no event made it call the outside; a case of yours (--cases) can";
+const NONE: &str = "no event made it ask; your --cases can";
 
 pub(super) async fn refused(ground: &mut Ground) -> Checked {
     let (mut findings, mut asked) = (Vec::new(), false);
