@@ -40,6 +40,7 @@ mod warm;
 mod watch;
 
 pub use call_report::{CallReport, InstanceUse, LogLevel, LogLine, Refused};
+pub use capability::http::HttpStandIn;
 pub use capability::state::StateSource;
 pub use engine::{Engine, PagemapScan};
 pub use error::LoadError;

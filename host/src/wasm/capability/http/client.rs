@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
@@ -51,8 +53,25 @@ pub(super) enum SendError {
 /// The client of one plugin. Its connections are nobody else's, and go with it.
 pub(in crate::wasm) struct HttpClient {
     grant: Arc<Http>,
-    client: legacy::Client<HttpsConnector<Connector>, WasiBody>,
+    transport: Transport,
     permits: Arc<Semaphore>,
+}
+
+/// Who answers what is granted.
+enum Transport {
+    Network(Box<legacy::Client<HttpsConnector<Connector>, WasiBody>>),
+    /// Nothing leaves this process.
+    StandIn(Arc<dyn HttpStandIn>),
+}
+
+/// Answers the requests of a plugin in place of the network: in a test, or when a plugin is tried.
+#[async_trait]
+pub trait HttpStandIn: Send + Sync + 'static {
+    /// The response to a request that the plugin is granted.
+    ///
+    /// # Errors
+    /// Why there is none: the plugin is told that the other side is unavailable, for this reason.
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, String>;
 }
 
 impl std::fmt::Debug for HttpClient {
@@ -77,8 +96,17 @@ impl HttpClient {
             .http1_max_buf_size(MAX_HEAD_BYTES)
             .http2_max_header_list_size(MAX_FIELD_BYTES)
             .build(connector);
+        Self::over(grant, Transport::Network(Box::new(client)))
+    }
+
+    /// The same grant with somebody else who answers.
+    pub(in crate::wasm) fn answered_by(&self, stand_in: Arc<dyn HttpStandIn>) -> Self {
+        Self::over(self.grant.clone(), Transport::StandIn(stand_in))
+    }
+
+    fn over(grant: Arc<Http>, transport: Transport) -> Self {
         let permits = Arc::new(Semaphore::new(grant.concurrency));
-        Self { grant, client, permits }
+        Self { grant, transport, permits }
     }
 
     /// Refuses what is not granted, before anything is done.
@@ -98,8 +126,8 @@ impl HttpClient {
         let ends = Instant::now() + timeout;
         let permit = tokio::time::timeout_at(ends, self.permits.clone().acquire_owned()).await;
         let permit = permit.map_err(|_| SendError::Busy(self.grant.concurrency))?.expect("never closed");
-        let response = tokio::time::timeout_at(ends, self.client.request(request)).await;
-        let response = response.map_err(|_| SendError::TimedOut(timeout))?.map_err(SendError::of)?;
+        let response = tokio::time::timeout_at(ends, self.transport.answer(request)).await;
+        let response = response.map_err(|_| SendError::TimedOut(timeout))??;
         let most = self.grant.max_response.0;
         if response.body().size_hint().lower() > most {
             return Err(SendError::TooLarge(most));
@@ -112,6 +140,26 @@ impl HttpClient {
             ends: Box::pin(tokio::time::sleep_until(ends)),
             _permit: permit,
         }))
+    }
+}
+
+impl Transport {
+    async fn answer(
+        &self,
+        request: http::Request<WasiBody>,
+    ) -> Result<http::Response<Either<Incoming, Full<Bytes>>>, SendError> {
+        match self {
+            Self::Network(client) => {
+                let response = client.request(request).await.map_err(SendError::of)?;
+                Ok(response.map(Either::Left))
+            }
+            Self::StandIn(stand_in) => {
+                let (head, body) = request.into_parts();
+                let body = body.collect().await.map_err(|error| SendError::Broken(text(&error)))?.to_bytes();
+                let response = stand_in.send(http::Request::from_parts(head, body)).await.map_err(SendError::Broken)?;
+                Ok(response.map(|body| Either::Right(Full::new(body))))
+            }
+        }
     }
 }
 
@@ -135,7 +183,7 @@ fn text(error: &(dyn Error + 'static)) -> String {
 
 /// A response's body on its way in, within the bounds of its request. The request counts as under way until this is dropped.
 pub(super) struct ResponseBody {
-    incoming: Incoming,
+    incoming: Either<Incoming, Full<Bytes>>,
     left: u64,
     most: u64,
     timeout: Duration,
@@ -164,7 +212,7 @@ impl Body for ResponseBody {
                     None => Some(Err(SendError::TooLarge(self.most))),
                 }
             }
-            Some(Err(error)) => Some(Err(SendError::Broken(text(&error)))),
+            Some(Err(error)) => Some(Err(SendError::Broken(text(&*error)))),
             None => None,
         })
     }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use http::header::{HeaderName, HeaderValue, USER_AGENT};
 
 pub(in crate::wasm) use self::client::HttpClient;
+pub use self::client::HttpStandIn;
 use self::client::SendError;
 use self::connector::ConnectError;
 pub(in crate::wasm) use self::network::Network;
