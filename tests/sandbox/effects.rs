@@ -126,6 +126,39 @@ async fn what_is_not_granted_is_refused_with_the_line_to_add() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_be_emitted_is_bounded_by_route_tenant_id_and_rate() {
+    let bounded = "emit = { routes = ['Effects/Emitted', 'Payment/*'], per_second = 3 }\nretry.max_attempts = 1";
+    let effects = Effects::with(bounded).await;
+    let id = event("Any", "Any", "1").id();
+    for (deed, advice) in [
+        (
+            r#"{"emit":1,"emit_type":"Other","then":"done"}"#.to_owned(),
+            "add `\"Effects/Other\"` to emit.routes in effects.toml",
+        ),
+        (r#"{"emit":1,"emit_tenant":"acme","then":"done"}"#.to_owned(), "set `emit.other_tenants = true` in effects.toml"),
+        (format!(r#"{{"emit":1,"emit_id":"{id}","then":"done"}}"#), "set `emit.ids = true` in effects.toml"),
+        (
+            r#"{"emit":31,"then":"done"}"#.to_owned(),
+            "emits more than 3 events per second; raise emit.per_second in effects.toml",
+        ),
+    ] {
+        let id = effects.deed(&deed).await;
+
+        let error = effects.ends(id, Status::Dead).await.last_error.unwrap_or_default();
+
+        assert!(error.contains(advice), "{deed}: {error}");
+        assert_eq!(effects.emitted_by(id).await.len(), 0, "{deed}");
+    }
+    effects.stop().await;
+
+    let effects = Effects::with("emit = { other_tenants = true, ids = true }").await;
+    let deed = effects.deed(&format!(r#"{{"emit":1,"emit_tenant":"acme","emit_id":"{id}","then":"done"}}"#)).await;
+    effects.ends(deed, Status::Done).await;
+    assert_eq!(effects.row(id).await.tenant_id.as_deref(), Some("acme"));
+    effects.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_is_told_which_rule_or_bound_its_request_breaks() {
     let effects = Effects::with(&GRANTED.replace("state = true", "state = { max_keys = 2, max_bytes = \"1KiB\" }")).await;
     let long = "x".repeat(256);

@@ -1,5 +1,6 @@
 //! Real components in a real host: what a broken one comes to, and that nobody else is hurt.
 
+mod batches;
 mod common;
 mod conformance;
 mod effects;

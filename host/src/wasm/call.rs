@@ -1,23 +1,23 @@
 //! One event's visit to a plugin: an instance, one call, one outcome.
 
 use std::borrow::Cow;
-use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 
+use super::batch_call::BatchCalls;
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
 use super::call_error::{CallError, explain};
 use super::capability::{Identity, State};
 use super::engine::KeptPlace;
+use super::guest_event::GuestEvent;
 use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
 use super::manifest::Isolation;
 use super::plugin::{Instance, Linked, Plugin};
 use super::text::{cut, keepable};
 use super::warm::WarmInstances;
-use crate::event::{Event, TRACEPARENT};
 use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Visit};
 
 /// How long a call waits when all slots of the pool are taken.
@@ -29,6 +29,8 @@ const MAX_ATTRIBUTES: usize = 16;
 pub(super) struct PluginListener {
     plugin: Arc<Plugin>,
     warm: WarmInstances,
+    /// Calls for many events; `None` for one at a time.
+    batches: Option<BatchCalls>,
     /// The deadline as the guest is told it.
     deadline_ms: String,
 }
@@ -37,7 +39,9 @@ impl PluginListener {
     pub(super) fn new(plugin: Arc<Plugin>) -> Self {
         let warm = WarmInstances::new(plugin.isolation());
         let deadline_ms = plugin.manifest.limits.deadline.as_millis().to_string();
-        Self { plugin, warm, deadline_ms }
+        let function = plugin.on_events.filter(|_| plugin.isolation() == Isolation::Batch);
+        let batches = function.map(|function| BatchCalls::new(plugin.clone(), function, deadline_ms.clone()));
+        Self { plugin, warm, batches, deadline_ms }
     }
 
     /// Drops kept instances that nobody came for.
@@ -50,6 +54,11 @@ impl Listener for PluginListener {
     fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             let deadline = self.plugin.manifest.limits.deadline;
+            if let Some(batches) = &self.batches
+                && let Some(outcome) = batches.answer(&visit).await
+            {
+                return outcome.into();
+            }
             let ends = Instant::now() + deadline;
             match tokio::time::timeout_at(ends.into(), self.visit(&visit, ends)).await {
                 Ok(reply) => reply,
@@ -119,31 +128,9 @@ impl PluginListener {
         store.data_mut().begin(Some(event.clone()), ends);
         store.set_fuel(self.plugin.linked.limits.fuel)?;
         store.set_epoch_deadline(1);
-        let (id, delivery_id) = (event.id(), event.delivery_id());
-        let headers: Vec<(&str, &str)> = event.headers().iter().collect();
-        let (mut max_attempts, mut deferrals) = (Decimal::default(), Decimal::default());
-        let attributes = [
-            ("max-attempts", max_attempts.of(visit.max_attempts)),
-            ("deferrals", deferrals.of(visit.deferrals)),
-            ("deadline-ms", &self.deadline_ms),
-            // Last, since not every event has one.
-            ("traceparent", event.headers().get(TRACEPARENT).unwrap_or_default()),
-        ];
-        let known = if attributes[3].1.is_empty() { &attributes[..3] } else { &attributes[..] };
-        let param = wit::Event {
-            id: id.as_str(),
-            delivery_id: &delivery_id,
-            route: wit_route(event),
-            aggregate_id: event.aggregate_id(),
-            tenant_id: event.tenant_id(),
-            sequence: event.sequence(),
-            occurred_at_ms: event.occurred_at().as_millis_unsigned(),
-            attempt: event.attempt(),
-            content_type: event.content_type(),
-            payload: event.payload_bytes(),
-            headers: &headers,
-            attributes: known,
-        };
+        let event = GuestEvent::new(event, visit.max_attempts, visit.deferrals);
+        let lists = event.lists(&self.deadline_ms);
+        let param = event.param(&lists);
         let answer = guest.outbox_listener_handler().call_on_event(store, param).await?;
         Ok(outcome(answer, &self.plugin.linked.identity))
     }
@@ -156,25 +143,8 @@ impl PluginListener {
     }
 }
 
-fn wit_route(event: &Event) -> wit_types::RouteParam<'_> {
-    wit_types::RouteParam { aggregate_type: event.aggregate_type().as_str(), event_type: event.event_type().as_str() }
-}
-
-/// A number as text, without a string of its own.
-#[derive(Default)]
-struct Decimal([u8; 10]);
-
-impl Decimal {
-    fn of(&mut self, number: u32) -> &str {
-        let mut rest = &mut self.0[..];
-        write!(rest, "{number}").expect("a number of 32 bits has at most 10 digits");
-        let written = 10 - rest.len();
-        std::str::from_utf8(&self.0[..written]).expect("digits are text")
-    }
-}
-
 /// The guest's answer in our words, with its delays and texts within bounds and its secrets blanked out.
-fn outcome(answer: Result<wit::DispatchResult, wit::Failure>, identity: &Identity) -> Outcome {
+pub(super) fn outcome(answer: Result<wit::DispatchResult, wit::Failure>, identity: &Identity) -> Outcome {
     let text = |text: &str| keepable(&identity.grants.hide(text), MAX_MESSAGE_BYTES);
     let answer = match answer {
         Ok(wit::DispatchResult::Done) => Ok(DispatchResult::Done),

@@ -10,7 +10,12 @@ pub(super) fn granted(manifest: &Manifest) -> Vec<String> {
     let keys =
         |what: &str, count: usize| (count > 0).then(|| format!("{what} ({count} {})", if count == 1 { "key" } else { "keys" }));
     let state = |state: super::State| format!("state ({} keys, {})", state.max_keys, state.max_bytes);
-    let emit = manifest.emit.then(|| "emit".to_owned());
+    let emit = manifest.emit.as_ref().map(|emit| {
+        let routes = emit.routes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let more = [(emit.other_tenants, ", other tenants"), (emit.ids, ", ids of its own")];
+        let more: String = more.iter().filter(|(granted, _)| *granted).map(|(_, what)| *what).collect();
+        format!("emit ({routes}{more})")
+    });
     let http = manifest.http.as_ref().map(|http| match http.allow.as_slice() {
         [] => "http (no origin)".to_owned(),
         allow => format!("http ({})", allow.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
@@ -24,7 +29,7 @@ pub(super) fn not_granted(name: &str, imports: &[String], manifest: &Manifest) -
     let asks = |interface: &str| imports.iter().any(|import| import.split('@').next() == Some(interface));
     let line = |what: &str, line: &str| format!("{what}: add `{line}` to {name}.toml");
     let mut missing = Vec::new();
-    if asks("outbox:listener/emit") && !manifest.emit {
+    if asks("outbox:listener/emit") && manifest.emit.is_none() {
         missing.push(line("emit", "emit = true"));
     }
     if asks("outbox:listener/state") && manifest.state.is_none() {

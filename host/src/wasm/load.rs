@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use wasmtime::component::Component;
 
+use super::batch_call;
 use super::bindings::ListenerPre;
 use super::bindings::exports::outbox::listener::handler::Description;
 use super::cache::Cache;
 use super::call_error::{CallError, explain};
+use super::capability::emit::EmitGrant;
 use super::capability::http::Network;
 use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity, State};
@@ -91,7 +93,8 @@ impl Loader {
         let linked = Linked { identity: identity(grants), ..bare };
         check_settings(file, &component, &linked).await?;
         let Description { name: described_name, version, .. } = description;
-        let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes });
+        let on_events = batch_call::export(&component);
+        let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes, on_events });
         Ok(Loaded { plugin, imports: contract::imports(&component), compile, was_compiled })
     }
 
@@ -116,7 +119,7 @@ impl Loader {
         Ok(Grants {
             config: resolved("config", &manifest.config)?,
             secrets: resolved("secrets", &manifest.secrets)?,
-            emit: manifest.emit,
+            emit: manifest.emit.clone().map(|emit| Arc::new(EmitGrant::new(emit))),
             state: self.state.as_ref().and_then(grant),
             http: manifest.http.as_ref().map(|http| self.network.client(http)).transpose()?,
         })

@@ -4,7 +4,9 @@
 //! fresh one. This room knows nothing of stores, queues and workers: it hands [`Registration`](crate::listener::Registration)s
 //! to the registry and answers visits.
 
+mod batch_call;
 mod bindings;
+mod bucket;
 mod cache;
 mod call;
 mod call_error;
@@ -18,6 +20,7 @@ mod entry;
 mod error;
 mod file;
 mod grants;
+mod guest_event;
 mod limits;
 mod load;
 mod machine;
@@ -44,7 +47,7 @@ pub use capability::http::HttpStandIn;
 pub use capability::state::StateSource;
 pub use engine::{Engine, PagemapScan};
 pub use error::LoadError;
-pub use manifest::{Http, Isolation, Limits, Manifest, Network, Origin, Retry, RetryKind, State};
+pub use manifest::{Emit, Http, Isolation, Limits, Manifest, Network, Origin, Retry, RetryKind, State};
 pub use memory_state::MemoryState;
 pub use outside::{Disturbance, Outside, Trouble};
 pub use plugin_host::{Call, PluginHost};

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use wasmtime::component::ComponentExportIndex;
 use wasmtime::{AsContextMut, Store, UpdateDeadline};
 
+use super::batch_call;
 use super::bindings::{Listener as Guest, ListenerPre};
 use super::cache::copied;
 use super::call::PluginListener;
+use super::call_error::{CallError, explain};
 use super::capability::{Identity, State};
 use super::engine::Engine;
 use super::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
@@ -78,11 +81,21 @@ pub(super) struct Plugin {
     pub(super) version: String,
     pub(super) described_name: String,
     pub(super) routes: Vec<Route>,
+    /// Where the component takes events many at a time; `None` when it does not.
+    pub(super) on_events: Option<ComponentExportIndex>,
 }
 
 impl Plugin {
     pub(super) fn isolation(&self) -> Isolation {
         self.manifest.isolation
+    }
+
+    /// Why a call broke off, for a log line.
+    pub(super) fn why(&self, error: &wasmtime::Error, store: &mut Store<State>) -> String {
+        match explain(error, store, &self.linked.limits, &self.linked.identity.name) {
+            CallError::Broken(failure) => failure.to_string(),
+            CallError::NoSlot => "all slots of the pool are taken".to_owned(),
+        }
     }
 
     /// The same plugin in another sandbox; instances that this one keeps stay behind.
@@ -92,12 +105,14 @@ impl Plugin {
         let Linked { identity, limits, weight, .. } = &self.linked;
         let linked = Linked { engine: engine.clone(), pre, identity: identity.clone(), limits: *limits, weight: *weight };
         let Self { manifest, version, described_name, routes, .. } = self;
+        let on_events = batch_call::export(&component);
         Ok(Arc::new(Self {
             linked,
             manifest: manifest.clone(),
             version: version.clone(),
             described_name: described_name.clone(),
             routes: routes.clone(),
+            on_events,
         }))
     }
 

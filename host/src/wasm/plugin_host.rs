@@ -192,7 +192,7 @@ impl PluginHost {
         });
         // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
         let grants = Grants { config, secrets, emit, state: keeps, http };
-        let Plugin { linked, manifest, version, described_name, routes } = plugin;
+        let Plugin { linked, manifest, version, described_name, routes, on_events } = plugin;
         let Linked { engine, pre, identity, limits, weight } = linked;
         let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();
         let (engine, pre) = (engine.clone(), pre.clone());
@@ -202,6 +202,7 @@ impl PluginHost {
             version: version.clone(),
             described_name: described_name.clone(),
             routes: routes.clone(),
+            on_events: *on_events,
         });
         let listener = PluginListener::new(plugin.clone());
         Self { plugin, listener, description, stand_ins, gate, kept: tokio::sync::Mutex::default() }

@@ -19,6 +19,10 @@ struct Deed {
     emit: u32,
     /// The type of what is emitted, for a wrong one.
     emit_type: Option<String>,
+    /// The tenant of what is emitted, for another one.
+    emit_tenant: Option<String>,
+    /// The id of what is emitted.
+    emit_id: Option<String>,
     /// A number in the state to which one is added.
     count: Option<String>,
     /// A key to set, and how many bytes.
@@ -51,7 +55,13 @@ enum Then {
 fn perform(event: &Event, deed: Deed) -> Answer {
     for number in 0..deed.emit {
         let event_type = deed.emit_type.as_deref().unwrap_or("Emitted");
-        let follow_up = NewEvent::new("Effects", event_type).aggregate_id(&event.id);
+        let mut follow_up = NewEvent::new("Effects", event_type).aggregate_id(&event.id);
+        if let Some(tenant) = &deed.emit_tenant {
+            follow_up = follow_up.tenant(tenant);
+        }
+        if let Some(id) = &deed.emit_id {
+            follow_up = follow_up.id(id);
+        }
         let payload = if deed.emit_itself { event.payload.clone() } else { number.to_string().into_bytes() };
         follow_up.bytes("application/json", payload).emit()?;
     }

@@ -1,6 +1,6 @@
 //! The `emit` interface: follow-up events, kept until the answer is committed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -9,7 +9,9 @@ use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
+use crate::wasm::bucket::Bucket;
 use crate::wasm::limits::pairs_bytes;
+use crate::wasm::manifest::Emit;
 use crate::wasm::text::keepable;
 
 /// The most follow-up events of one call.
@@ -20,6 +22,19 @@ const MAX_HEADERS: usize = 100;
 const MAX_HOPS: u32 = 32;
 /// The header in which the chain is counted.
 const HOPS: &str = "outbox-hops";
+
+/// What a plugin may emit, and how much it has.
+#[derive(Debug)]
+pub(in crate::wasm) struct EmitGrant {
+    pub(in crate::wasm) emit: Emit,
+    pub(in crate::wasm) bucket: Bucket,
+}
+
+impl EmitGrant {
+    pub(in crate::wasm) fn new(emit: Emit) -> Self {
+        Self { bucket: Bucket::new(emit.per_second), emit }
+    }
+}
 
 impl Host for State {
     fn emit(&mut self, given: Given) -> wasmtime::Result<Result<String, Refusal>> {
@@ -34,12 +49,12 @@ impl Host for State {
 
 impl State {
     fn take(&mut self, given: Given) -> Result<String, Refusal> {
-        if !self.identity.grants.emit {
-            let name = &self.identity.name;
+        let name = self.identity.name.clone();
+        let Some(grant) = self.identity.grants.emit.clone() else {
             return Err(not_granted(format!(
                 "emitting events is not granted to the plugin {name}; add `emit = true` to {name}.toml"
             )));
-        }
+        };
         let event = self.stored_event("emit")?;
         if self.effects().emitted.len() >= MOST {
             return Err(refusal(RefusalKind::OverLimit, format!("one call may emit at most {MOST} events")));
@@ -52,10 +67,30 @@ impl State {
             );
             return Err(refusal(RefusalKind::OverLimit, message));
         }
+        let has_id = given.id.is_some();
         let envelope = envelope(&event, given, hops).map_err(|error| {
             let why = keepable(&crate::chain::chain(&error), 500);
             refusal(RefusalKind::Invalid, format!("the event to emit is not valid: {why}"))
         })?;
+        let missing = |what: String, line: &str| {
+            Err(not_granted(format!("{what} is not granted to the plugin {name}; {line} in {name}.toml")))
+        };
+        let route = envelope.route();
+        if !grant.emit.allows(route) {
+            return missing(format!("emitting {route}"), &format!("add `\"{route}\"` to emit.routes"));
+        }
+        if !grant.emit.other_tenants && envelope.tenant_id() != event.tenant_id() {
+            return missing("emitting for another tenant than the event's own".to_owned(), "set `emit.other_tenants = true`");
+        }
+        if has_id && !grant.emit.ids {
+            return missing("choosing the id of an event".to_owned(), "set `emit.ids = true`");
+        }
+        if !grant.bucket.take(1, Instant::now()) {
+            let most = grant.emit.per_second;
+            let message =
+                format!("the plugin {name} emits more than {most} events per second; raise emit.per_second in {name}.toml");
+            return Err(refusal(RefusalKind::OverLimit, message));
+        }
         let id = envelope.id().to_string();
         self.effects().emitted.push(envelope);
         Ok(id)

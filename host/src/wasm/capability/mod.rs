@@ -2,7 +2,7 @@
 //! imports more than it uses still loads, and one that uses more is refused at the call.
 
 mod call;
-mod emit;
+pub(super) mod emit;
 pub(super) mod http;
 pub(super) mod log;
 mod publish;
@@ -19,6 +19,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi_http::WasiHttpCtx;
 
+use self::emit::EmitGrant;
 use self::http::{HttpClient, Requests};
 use self::log::{LogLines, SharedLines};
 use self::state::{Seen, StateGrant};
@@ -28,6 +29,9 @@ use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
 use crate::event::{Effects, Event};
 
+/// The attribute that says for which event of a call for several something is done.
+const EVENT_ID: &str = "event-id";
+
 /// What the operator granted one plugin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
@@ -35,8 +39,8 @@ pub(super) struct Grants {
     pub(super) config: BTreeMap<String, String>,
     /// `[secrets]`.
     pub(super) secrets: BTreeMap<String, String>,
-    /// Whether it may emit events.
-    pub(super) emit: bool,
+    /// `None` when it may emit nothing.
+    pub(super) emit: Option<Arc<EmitGrant>>,
     /// `None` when it may keep nothing.
     pub(super) state: Option<StateGrant>,
     /// `None` when it may make no requests.
@@ -158,6 +162,12 @@ impl State {
         }
     }
 
+    /// Begins a call for several events.
+    pub(super) fn begin_many(&mut self, events: Vec<Arc<Event>>, ends: Instant) {
+        self.begin(None, ends);
+        self.requests.begin_many(events);
+    }
+
     /// What is to be committed with the answer; `None` when there is nothing.
     pub(super) fn take_effects(&mut self) -> Option<Box<Effects>> {
         // An instance that is kept holds on to nothing of the call.
@@ -204,6 +214,21 @@ impl State {
 
 /// The types of the contract are an interface without functions.
 impl super::bindings::outbox::listener::types::Host for State {}
+
+/// The event that something is done for, where the guest says it among the attributes.
+///
+/// # Errors
+/// The first attribute that this host does not know.
+fn event_of(attributes: Vec<(String, String)>) -> Result<Option<String>, String> {
+    let mut event = None;
+    for (name, value) in attributes {
+        if name != EVENT_ID {
+            return Err(name);
+        }
+        event = Some(value);
+    }
+    Ok(event)
+}
 
 fn refusal(kind: RefusalKind, message: String) -> Refusal {
     Refusal { kind, message }

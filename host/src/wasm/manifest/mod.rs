@@ -1,5 +1,6 @@
 //! What the operator grants a plugin and asks of it: `NAME.toml` beside `NAME.wasm`, or `[plugins.NAME]` of the host's file.
 
+mod emit;
 mod http;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::emit::Emit;
 pub use self::http::{Http, Network, Origin};
 use crate::listener::{Exponential, Fixed, Jittered, RetryPolicy};
 use crate::units::{ByteSize, duration};
@@ -30,8 +32,9 @@ pub struct Manifest {
     /// When a failed event is tried again; `None` for the host's policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// Whether the guest may emit follow-up events. Default false.
-    pub emit: bool,
+    /// Which follow-up events the guest may emit; `None` for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emit: Option<Emit>,
     /// Whether the guest may keep values in the outbox's database, and how much; `None` when it may not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
@@ -167,7 +170,7 @@ struct RawManifest {
     retry: Option<Retry>,
     config: BTreeMap<String, String>,
     secrets: BTreeMap<String, String>,
-    emit: bool,
+    emit: RawEmit,
     state: RawState,
     http: Option<Http>,
     publish: Option<serde::de::IgnoredAny>,
@@ -187,13 +190,32 @@ impl Default for RawState {
     }
 }
 
+/// `emit = true`, `emit = false`, or a table of what may be emitted.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`emit` is true, false, or a table with routes, other_tenants, ids and per_second")]
+enum RawEmit {
+    Granted(bool),
+    Bounded(Emit),
+}
+
+impl Default for RawEmit {
+    fn default() -> Self {
+        Self::Granted(false)
+    }
+}
+
 impl TryFrom<RawManifest> for Manifest {
     type Error = String;
 
     /// Checks everything and reports all faults together.
     fn try_from(written: RawManifest) -> Result<Self, String> {
-        let RawManifest { digest, isolation, limits, retry, config, secrets, emit, http, .. } = written;
+        let RawManifest { digest, isolation, limits, retry, config, secrets, http, .. } = written;
         let mut faults = Vec::new();
+        let emit = match written.emit {
+            RawEmit::Granted(granted) => granted.then(Emit::default),
+            RawEmit::Bounded(bounds) => Some(bounds),
+        };
+        faults.extend(emit.iter().flat_map(Emit::faults));
         let state = match written.state {
             RawState::Granted(granted) => granted.then(State::default),
             RawState::Bounded(bounds) => Some(bounds),
@@ -270,8 +292,12 @@ mod tests {
         .unwrap();
         assert_eq!(manifest.isolation, Isolation::Worker { max_calls: 50 });
         assert_eq!(manifest.limits.memory, ByteSize::mib(16));
-        assert_eq!((manifest.limits.concurrency, manifest.limits.host_calls, manifest.emit), (Some(4), 50, false));
+        assert_eq!((manifest.limits.concurrency, manifest.limits.host_calls, &manifest.emit), (Some(4), 50, &None));
         assert_eq!(manifest.state, Some(State { max_keys: 10, max_bytes: ByteSize::mib(1) }));
+        assert_eq!(toml::from_str::<Manifest>("emit = true").unwrap().emit, Some(Emit::default()));
+        let emit = toml::from_str::<Manifest>("emit.routes = ['Payment/*', '*/Noted']\nemit.ids = true").unwrap().emit.unwrap();
+        let allows = |a: &str, b: &str| emit.allows(&crate::event::Route::new(a, b).unwrap());
+        assert!(allows("Payment", "Paid") && allows("X", "Noted") && !allows("Order", "Paid") && emit.ids);
         assert_eq!(toml::from_str::<Manifest>("state = true").unwrap().state, Some(State::default()));
         assert_eq!(toml::from_str::<Manifest>("state = false").unwrap().state, None);
         let http = manifest.http.as_ref().unwrap();
@@ -294,6 +320,8 @@ mod tests {
         assert!(fault("[http]\nallow = [\"example.com\"]").contains("`example.com` is not an origin"));
         assert!(fault("[http]\nallow_private = [\"lan\"]").contains("`lan` is not a network"));
         assert!(fault("state = { max_keys = 0 }").contains("must be above zero"));
+        assert!(fault("emit = 'all'").contains("`emit` is true, false, or a table"));
+        assert!(fault("emit.per_second = 0\nemit.routes = []").contains("emit.routes is empty"));
         assert!(fault("state = 3").contains("`state` is true, false, or a table"));
         let unknown = fault("[limits]\nfule = 3");
         assert!(unknown.contains("fule") && unknown.contains("`fuel`"), "{unknown}");

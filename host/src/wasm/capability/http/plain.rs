@@ -11,7 +11,7 @@ use super::client::SendError;
 use super::refused;
 use crate::wasm::bindings::outbox::listener::http::{Host, Request, Response};
 use crate::wasm::bindings::outbox::listener::types::Refusal;
-use crate::wasm::capability::{State, refusal};
+use crate::wasm::capability::{State, event_of, refusal};
 use crate::wasm::limits::pairs_bytes;
 use crate::wasm::text::keepable;
 
@@ -36,9 +36,9 @@ impl Host for State {
 impl State {
     async fn exchange(&mut self, given: Request) -> Result<Response, SendError> {
         let timeout = given.timeout_ms.map(|timeout| Duration::from_millis(u64::from(timeout)));
-        let mut request = request(given)?;
+        let (mut request, event) = request(given)?;
         let client = self.requests.granted(request.uri())?;
-        self.requests.complete(request.headers_mut());
+        self.requests.complete(request.headers_mut(), event.as_deref())?;
         let (head, body) = client.send(request, timeout).await?.into_parts();
         let body = body.collect().await?.to_bytes();
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -51,12 +51,13 @@ impl State {
     }
 }
 
-fn request(given: Request) -> Result<http::Request<WasiBody>, SendError> {
+/// The request, and the id of the event that it is made for, where the guest says it.
+fn request(given: Request) -> Result<(http::Request<WasiBody>, Option<String>), SendError> {
     let invalid = |what: String| SendError::Invalid(format!("the request is not valid: {what}"));
     let Request { method, url, headers, body, attributes, .. } = given;
-    if let Some((attribute, _)) = attributes.first() {
-        return Err(invalid(format!("it has the attribute `{}`, which this host does not know", keepable(attribute, 100))));
-    }
+    let event = event_of(attributes).map_err(|attribute| {
+        invalid(format!("it has the attribute `{}`, which this host does not know", keepable(&attribute, 100)))
+    })?;
     let known = Method::from_bytes(method.as_bytes()).ok().filter(|known| *known != Method::CONNECT);
     let method = known.ok_or_else(|| invalid(format!("`{}` is not a method that can be sent", keepable(&method, 50))))?;
     let quoted = || keepable(&url, 200);
@@ -66,7 +67,7 @@ fn request(given: Request) -> Result<http::Request<WasiBody>, SendError> {
     let uri: Uri = url.parse().map_err(|error| invalid(format!("its URL `{}`: {error}", quoted())))?;
     let mut sent = http::Request::new(whole(Bytes::from(body)));
     (*sent.method_mut(), *sent.uri_mut(), *sent.headers_mut()) = (method, uri, checked(headers).map_err(invalid)?);
-    Ok(sent)
+    Ok((sent, event))
 }
 
 fn whole(body: Bytes) -> WasiBody {

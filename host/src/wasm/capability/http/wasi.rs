@@ -28,7 +28,8 @@ impl WasiHttpHooks for Requests {
         };
         // The client sets it, from the address that it connects to.
         request.headers_mut().remove(http::header::HOST);
-        self.complete(request.headers_mut());
+        // A call for several events cannot say here for which of them it asks.
+        self.complete(request.headers_mut(), None).expect("no event is named");
         Box::new(async move {
             let response = client.send(request, options.and_then(timeout)).await;
             let response = response.map_err(|error| told(&identity, error))?;

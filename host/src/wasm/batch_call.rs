@@ -1,0 +1,246 @@
+//! `on-events`: events of one listener that are with it at the same time go into one call.
+//!
+//! Nobody waits for others to come: a call takes along whoever is there. When a call breaks off, its events are delivered again
+//! one by one, so that the one that broke it is found and only that one pays.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use wasmtime::component::{Component, ComponentExportIndex};
+
+use super::bindings::exports::outbox::listener::handler as wit;
+use super::call::outcome;
+use super::guest_event::{GuestEvent, GuestLists};
+use super::limits::INIT_FUEL;
+use super::plugin::Plugin;
+use crate::event::{Event, EventId};
+use crate::listener::{Outcome, Visit};
+
+/// The interface that a component exports when it takes events many at a time.
+const INTERFACE: &str = "outbox:listener/batch-handler@0.1.0";
+/// The most events of one call.
+const MAX_EVENTS: usize = 100;
+/// The most bytes of payload of one call; one event may have more.
+const MAX_BYTES: usize = 1 << 20;
+/// Calls of one route at once.
+const MAX_CALLS: usize = 2;
+/// The most events that are remembered as ones to be delivered alone.
+const MAX_SUSPECTS: usize = 10_000;
+
+/// What a call of many gives and takes.
+type Answers = Vec<Result<wit::DispatchResult, wit::Failure>>;
+
+/// The function `on-events` of a component; `None` when it exports none.
+pub(super) fn export(component: &Component) -> Option<ComponentExportIndex> {
+    let interface = component.get_export_index(None, INTERFACE)?;
+    component.get_export_index(Some(&interface), "on-events")
+}
+
+/// The calls of `on-events` of one listener.
+pub(super) struct BatchCalls {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    plugin: Arc<Plugin>,
+    function: ComponentExportIndex,
+    deadline_ms: String,
+    state: Mutex<Calls>,
+}
+
+#[derive(Default)]
+struct Calls {
+    waiting: VecDeque<Waiting>,
+    /// Calls that are under way or about to begin.
+    under_way: usize,
+    /// Events of a call that broke off.
+    suspects: HashSet<EventId>,
+}
+
+/// One event that waits for its answer.
+struct Waiting {
+    asked: Asked,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// One event, and what the guest is told with it.
+struct Asked {
+    event: Arc<Event>,
+    max_attempts: u32,
+    deferrals: u32,
+}
+
+impl BatchCalls {
+    pub(super) fn new(plugin: Arc<Plugin>, function: ComponentExportIndex, deadline_ms: String) -> Self {
+        Self { shared: Arc::new(Shared { plugin, function, deadline_ms, state: Mutex::default() }) }
+    }
+
+    /// The answer to an event, from a call with others; `None` when the event has to be delivered alone.
+    pub(super) async fn answer(&self, visit: &Visit<'_>) -> Option<Outcome> {
+        let (answer, answered) = oneshot::channel();
+        let begins = {
+            let mut calls = self.shared.lock();
+            if calls.suspects.remove(&visit.event.id()) {
+                return None;
+            }
+            let (event, deferrals, max_attempts) = (visit.event.clone(), visit.deferrals, visit.max_attempts);
+            calls.waiting.push_back(Waiting { asked: Asked { event, max_attempts, deferrals }, answer });
+            let begins = calls.under_way < MAX_CALLS;
+            calls.under_way += usize::from(begins);
+            begins
+        };
+        if begins {
+            // A task of its own: the event that began it may be cut off, and the others must not be.
+            tokio::spawn(self.shared.clone().call_all());
+        }
+        answered.await.ok()
+    }
+}
+
+impl Shared {
+    /// Makes calls as long as events wait.
+    async fn call_all(self: Arc<Self>) {
+        let under_way = UnderWay(&self);
+        loop {
+            // The workers that were woken with this one bring their events first.
+            tokio::task::yield_now().await;
+            let group = {
+                let mut calls = self.lock();
+                let group = calls.group();
+                if group.is_empty() {
+                    // Under the same lock as the look, or an event that comes between the two waits for nobody.
+                    calls.under_way -= 1;
+                    std::mem::forget(under_way);
+                    return;
+                }
+                group
+            };
+            self.call(group).await;
+        }
+    }
+
+    /// One call for these events, for as long as anybody waits for an answer.
+    async fn call(&self, mut group: Vec<Waiting>) {
+        // Whoever was cut off meanwhile does not come along.
+        group.retain(|waiting| !waiting.answer.is_closed());
+        if group.is_empty() {
+            return;
+        }
+        let (asked, mut senders): (Vec<Asked>, Vec<_>) =
+            group.into_iter().map(|waiting| (waiting.asked, waiting.answer)).unzip();
+        let deadline = self.plugin.manifest.limits.deadline;
+        let started = Instant::now();
+        let answered = tokio::select! {
+            biased;
+            answered = tokio::time::timeout(deadline, self.ask(&asked, started + deadline)) => answered,
+            () = all_closed(&mut senders) => return,
+        };
+        let identity = &self.plugin.linked.identity;
+        let broken = match answered {
+            Ok(Ok(answers)) if answers.len() == asked.len() => {
+                for (sender, answer) in senders.into_iter().zip(answers) {
+                    // One that was cut off meanwhile has nobody to tell.
+                    let _ = sender.send(outcome(answer, identity));
+                }
+                return;
+            }
+            Ok(Ok(answers)) => format!("it gave {} answers for {} events", answers.len(), asked.len()),
+            Ok(Err(reason)) => reason,
+            Err(_) => format!("it took longer than {}", humantime::format_duration(deadline)),
+        };
+        tracing::warn!(
+            plugin = identity.name,
+            digest = identity.digest,
+            events = asked.len(),
+            "a call of on-events broke off, and its events are delivered again one by one: {broken}"
+        );
+        if started.elapsed() >= deadline / 2 {
+            self.put_off(&asked, senders);
+        }
+    }
+
+    /// Has the events of a call that has used up their time delivered alone when they come again. Where there is time left, the
+    /// senders are dropped instead, and the events go on alone at once.
+    fn put_off(&self, asked: &[Asked], senders: Vec<oneshot::Sender<Outcome>>) {
+        let mut calls = self.lock();
+        for (asked, sender) in asked.iter().zip(senders) {
+            if calls.suspects.len() < MAX_SUSPECTS {
+                calls.suspects.insert(asked.event.id());
+            }
+            let _ = sender.send(Outcome::Busy { after: Duration::ZERO });
+        }
+    }
+
+    /// One call in an instance of its own, with the fuel of all its events and the deadline of one.
+    async fn ask(&self, group: &[Asked], ends: Instant) -> Result<Answers, String> {
+        let linked = &self.plugin.linked;
+        let mut store = linked.store(INIT_FUEL);
+        let events: Vec<GuestEvent<'_>> =
+            group.iter().map(|asked| GuestEvent::new(&asked.event, asked.max_attempts, asked.deferrals)).collect();
+        let lists: Vec<GuestLists<'_>> = events.iter().map(|event| event.lists(&self.deadline_ms)).collect();
+        let params: Vec<wit::Event<'_>> = events.iter().zip(&lists).map(|(event, lists)| event.param(lists)).collect();
+        let fuel = linked.limits.fuel.saturating_mul(group.len() as u64);
+        let answers: wasmtime::Result<Answers> = async {
+            let instance = linked.pre.instance_pre().instantiate_async(&mut store).await?;
+            let function = instance.get_typed_func::<(&[wit::Event<'_>],), (Answers,)>(&mut store, &self.function)?;
+            store.data_mut().begin_many(group.iter().map(|asked| asked.event.clone()).collect(), ends);
+            store.set_fuel(fuel)?;
+            store.set_epoch_deadline(1);
+            Ok(function.call_async(&mut store, (&params,)).await?.0)
+        }
+        .await;
+        answers.map_err(|error| self.plugin.why(&error, &mut store)).inspect(|_| {
+            store.data_mut().end();
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Calls> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Calls {
+    /// The events of the next call: those of one tenant, in the order in which they came.
+    fn group(&mut self) -> Vec<Waiting> {
+        let mut group: Vec<Waiting> = Vec::new();
+        let mut bytes = 0;
+        let mut index = 0;
+        while index < self.waiting.len() && group.len() < MAX_EVENTS {
+            let next = &self.waiting[index].asked.event;
+            let size = next.payload_bytes().len();
+            let fits = group
+                .first()
+                .is_none_or(|first| first.asked.event.tenant_id() == next.tenant_id() && bytes + size <= MAX_BYTES);
+            if !fits {
+                index += 1;
+                continue;
+            }
+            bytes += size;
+            group.extend(self.waiting.remove(index));
+        }
+        group
+    }
+}
+
+/// Returns once nobody waits for an answer any more.
+async fn all_closed(senders: &mut [oneshot::Sender<Outcome>]) {
+    for sender in senders {
+        sender.closed().await;
+    }
+}
+
+/// Counts a task that makes calls; also when the runtime drops it, or a call panics.
+struct UnderWay<'s>(&'s Shared);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut calls = self.0.lock();
+        calls.under_way -= 1;
+        if calls.under_way == 0 {
+            // Nobody is left who would answer: they are delivered alone.
+            calls.waiting.clear();
+        }
+    }
+}

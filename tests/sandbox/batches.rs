@@ -1,0 +1,124 @@
+//! `on-events`: events that are with a listener at the same time go into one call.
+
+use outbox::store::{Filter, Record};
+use outbox::{Outbox, SqliteStore, Status, Store};
+use support::{Sqlite, eventually};
+
+use crate::common::{Directory, commit, database, event, host, sample};
+
+const MANIFEST: &str = r#"
+emit = true
+isolation = "batch"
+[retry]
+policy = "fixed"
+base = "10ms"
+max_attempts = 2
+"#;
+
+struct Batches {
+    db: Sqlite,
+    store: SqliteStore,
+    _directory: Directory,
+    outbox: Outbox<SqliteStore>,
+}
+
+impl Batches {
+    async fn with(manifest: &str) -> Self {
+        let directory = Directory::new();
+        directory.put("batches.toml", manifest.as_bytes());
+        directory.put("batches.wasm", &sample("batches"));
+        let (db, store) = database().await;
+        let outbox = host(store.clone(), &directory).await;
+        Self { db, store, _directory: directory, outbox }
+    }
+
+    /// Commits events with these payloads together, and returns their rows once all have ended.
+    async fn ended(&self, payloads: &[&str]) -> Vec<Record> {
+        let envelopes = payloads.iter().map(|payload| event("Batches", "Do", &format!("\"{payload}\""))).collect();
+        let ids = commit(&self.outbox, envelopes).await;
+        let mut rows = Vec::new();
+        for id in ids {
+            let row = || async { self.store.get(id).await.expect("reads").expect("the row is there") };
+            eventually("the event has ended", async || matches!(row().await.status, Status::Done | Status::Dead)).await;
+            rows.push(row().await);
+        }
+        rows
+    }
+
+    async fn stop(self) {
+        self.outbox.shutdown().await;
+        drop(self.db);
+    }
+}
+
+fn reason(row: &Record) -> &str {
+    row.last_error.as_deref().unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_come_together_go_into_one_call_and_each_has_its_own_answer() {
+    let batches = Batches::with(MANIFEST).await;
+    let mut payloads = vec!["count"; 60];
+    payloads.extend(["fail", "done", "done"]);
+    let rows = batches.ended(&payloads).await;
+    let sizes: Vec<usize> = rows.iter().filter_map(|row| reason(row).rsplit_once("one of ")?.1.trim().parse().ok()).collect();
+    assert_eq!(sizes.len(), 61, "{:?}", rows.iter().map(reason).collect::<Vec<_>>());
+    assert!(sizes.iter().any(|size| *size > 1), "{sizes:?}");
+    assert!(sizes.iter().all(|size| *size <= 100));
+    let done = rows.iter().filter(|row| row.status == Status::Done).count();
+    assert_eq!(done, 2);
+    batches.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_event_that_breaks_a_call_pays_for_it() {
+    let batches = Batches::with(MANIFEST).await;
+    let mut payloads = vec!["done"; 40];
+    payloads[17] = "trap";
+    let rows = batches.ended(&payloads).await;
+    for (row, payload) in rows.iter().zip(&payloads) {
+        match *payload {
+            "trap" => {
+                assert_eq!((row.status, row.attempts), (Status::Dead, 2), "{}", reason(row));
+                assert!(reason(row).starts_with("trap: "), "{}", reason(row));
+            }
+            _ => assert_eq!((row.status, row.attempts), (Status::Done, 0), "{}", reason(row)),
+        }
+    }
+    batches.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_breaks_or_answers_too_little_is_made_again_one_event_at_a_time_and_costs_no_attempt() {
+    let batches = Batches::with(MANIFEST).await;
+    for spoiler in ["alone", "short"] {
+        let mut payloads = vec!["done"; 20];
+        payloads[7] = spoiler;
+        for row in batches.ended(&payloads).await {
+            assert_eq!((row.status, row.attempts), (Status::Done, 0), "{spoiler}: {}", reason(&row));
+        }
+    }
+    batches.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn effects_that_belong_to_one_event_are_refused_in_a_call_for_several() {
+    let batches = Batches::with(MANIFEST).await;
+    let rows = batches.ended(&["emit"; 3]).await;
+    for row in &rows {
+        assert_eq!(row.status, Status::Dead);
+        assert!(reason(row).ends_with("emit can be used in on-event only"), "{}", reason(row));
+    }
+    let emitted = Filter { event_type: Some("Emitted".to_owned()), ..Filter::default() };
+    assert!(batches.store.list(&emitted, 10).await.expect("lists").is_empty());
+    batches.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_batches_in_the_manifest_every_event_has_a_call_of_its_own() {
+    let batches = Batches::with("emit = true").await;
+    for row in batches.ended(&["count"; 20]).await {
+        assert!(reason(&row).ends_with("alone"), "{}", reason(&row));
+    }
+    batches.stop().await;
+}
