@@ -46,7 +46,7 @@ function explained(error, depth) {
   return message === '' ? 'an error without a message' : message;
 }
 
-const PLAIN_NAMES = new Set(['Error', 'Failure', 'Refusal', 'HttpError']);
+const PLAIN_NAMES = new Set(['Error', 'Failure', 'Refusal']);
 
 function shown(value) {
   try {

@@ -64,6 +64,7 @@
 //! | emit follow-up events, committed with the answer | [`NewEvent`] | `emit = true` |
 //! | keep values, committed with the answer | [`state`] | `state = true` |
 //! | publish to a broker | [`Message`] | `publish.sinks = ["NAME"]` |
+//! | make HTTP requests | [`http`] | `http.allow = ["https://api.example.com"]` |
 //!
 //! In a native build, such as a unit test, a stand-in on the same thread takes the place of the host: [`testing`].
 //!
@@ -90,6 +91,7 @@ pub mod config;
 mod emit;
 mod event;
 mod handler;
+pub mod http;
 pub mod log;
 mod plugin;
 pub mod publish;
@@ -117,6 +119,6 @@ pub mod prelude {
     pub use crate::DispatchResult::Done;
     pub use crate::{
         Answer, DispatchResult, Event, Failure, FailureKind, Message, NewEvent, Plugin, Refusal, RefusalKind, call, config,
-        dead, debug, error, info, listener, publish, retry_after, state, trace, warn,
+        dead, debug, error, http, info, listener, publish, retry_after, state, trace, warn,
     };
 }
