@@ -7,6 +7,8 @@
 //! commit → [`queue`] → [`dispatcher`] → [`listener`] → [`dispatcher::settle`] → [`store`].
 
 mod chain;
+#[cfg(feature = "wasm")]
+pub mod conformance;
 pub mod dead;
 pub mod dispatcher;
 pub mod event;

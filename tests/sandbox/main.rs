@@ -1,9 +1,11 @@
 //! Real components in a real host: what a broken one comes to, and that nobody else is hurt.
 
 mod common;
+mod conformance;
 mod effects;
 mod languages;
 mod names;
+mod plugin_host;
 mod sleeping;
 mod swap;
 mod trouble;

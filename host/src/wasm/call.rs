@@ -56,15 +56,7 @@ impl Listener for PluginListener {
             let ends = Instant::now() + deadline;
             match tokio::time::timeout_at(ends.into(), self.visit(&visit, ends)).await {
                 Ok(reply) => reply,
-                Err(_) => Outcome::Failed(Failure::broken(
-                    Cause::Deadline,
-                    format!(
-                        "took longer than {}; to allow more, set limits.deadline in {}.toml",
-                        humantime::format_duration(deadline),
-                        self.plugin.linked.identity.name
-                    ),
-                ))
-                .into(),
+                Err(_) => Outcome::Failed(self.late()).into(),
             }
         })
     }
@@ -111,8 +103,16 @@ impl PluginListener {
         }
     }
 
+    /// The failure of a call that was cut off at its deadline.
+    pub(super) fn late(&self) -> Failure {
+        let deadline = humantime::format_duration(self.plugin.manifest.limits.deadline);
+        let name = &self.plugin.linked.identity.name;
+        let message = format!("took longer than {deadline}; to allow more, set limits.deadline in {name}.toml");
+        Failure::broken(Cause::Deadline, message)
+    }
+
     /// Calls `on-event`. Everything that goes in is borrowed from the event.
-    async fn enter(&self, instance: &mut Instance, visit: &Visit<'_>, ends: Instant) -> wasmtime::Result<Outcome> {
+    pub(super) async fn enter(&self, instance: &mut Instance, visit: &Visit<'_>, ends: Instant) -> wasmtime::Result<Outcome> {
         let Instance { store, guest } = instance;
         let event = visit.event;
         store.data_mut().begin(Some(event.clone()), ends);
@@ -147,7 +147,7 @@ impl PluginListener {
         Ok(outcome(answer, &self.plugin.linked.identity))
     }
 
-    fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<State>) -> Outcome {
+    pub(super) fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<State>) -> Outcome {
         match explain(error, store, &self.plugin.manifest.limits, &self.plugin.linked.identity.name) {
             CallError::NoSlot => Outcome::Busy { after: NO_SLOT },
             CallError::Broken(failure) => Outcome::Failed(failure),

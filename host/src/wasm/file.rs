@@ -54,7 +54,7 @@ impl Bytes {
     }
 
     /// Tells a component from everything else that ends in `.wasm`.
-    fn check_kind(&self) -> Result<(), LoadError> {
+    pub(super) fn check_kind(&self) -> Result<(), LoadError> {
         let not = |reason: &str| Err(LoadError::NotAComponent { file: self.file.clone(), reason: reason.to_owned() });
         match self.bytes.as_slice() {
             [] => not("it is empty; was it copied completely?"),

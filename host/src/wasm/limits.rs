@@ -78,6 +78,11 @@ impl Meter {
         self.check()
     }
 
+    /// How many calls there were, and how many bytes they carried.
+    pub(super) fn used(&self) -> (u32, u64) {
+        (self.calls, self.bytes)
+    }
+
     /// Whether a limit is exceeded.
     pub(super) fn check(&self) -> Result<(), Exceeded> {
         if self.calls > self.max_calls {

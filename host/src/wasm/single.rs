@@ -27,22 +27,28 @@ pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result
     };
     let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None);
     let (bytes, loaded) = load(&loader, file, written).await?;
+    Ok(report(&bytes, &loaded))
+}
+
+/// What is told of a component that was loaded.
+pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
     let Loaded { plugin, imports, compile, was_compiled } = loaded;
-    Ok(PluginReport {
-        name: plugin.linked.identity.name.clone(),
+    let name = &plugin.linked.identity.name;
+    PluginReport {
+        name: name.clone(),
         described_name: plugin.described_name.clone(),
         version: plugin.version.clone(),
         digest: bytes.digest.clone(),
         routes: plugin.routes.clone(),
         granted: grants::granted(&plugin.manifest),
-        not_granted: grants::not_granted(&plugin.linked.identity.name, &imports, &plugin.manifest),
-        imports,
+        not_granted: grants::not_granted(name, imports, &plugin.manifest),
+        imports: imports.clone(),
         size_bytes: bytes.bytes.len() as u64,
-        compile,
-        was_compiled,
+        compile: *compile,
+        was_compiled: *was_compiled,
         isolation: plugin.isolation(),
         limits: plugin.manifest.limits,
-    })
+    }
 }
 
 /// Loads one component file for an engine; a registration for each of its routes.
@@ -63,10 +69,10 @@ async fn load(loader: &Loader, file: &Path, written: ManifestFile) -> Result<(Ar
     Ok((bytes, loaded))
 }
 
-fn name_of(file: &Path) -> String {
+pub(super) fn name_of(file: &Path) -> String {
     file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn parent(file: &Path) -> &Path {
+pub(super) fn parent(file: &Path) -> &Path {
     file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

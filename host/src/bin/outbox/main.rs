@@ -3,6 +3,7 @@
 
 mod audit;
 mod bench;
+mod candidate;
 mod componentize;
 mod config;
 mod database;

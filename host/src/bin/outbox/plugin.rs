@@ -1,5 +1,7 @@
 //! `outbox plugin`: the component files that answer events.
 
+mod test;
+
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -27,6 +29,7 @@ pub(crate) enum PluginCommand {
         #[command(flatten)]
         output: Output,
     },
+    Test(test::Test),
     /// Make a component of a core module, as C, Go and others compile it; with the adapter where it uses WASI preview 1
     #[command(after_help = "Example:\n  outbox plugin componentize validator.core.wasm --out plugins/validator.wasm")]
     Componentize {
@@ -66,6 +69,7 @@ impl PluginCommand {
                     .map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))?;
                 output::one(&report, output.output, described)
             }
+            Self::Test(test) => test.run(config).await,
             Self::Componentize { module, out } => {
                 let file = |file: &Path, what: &str| Failure::new(Exit::Failed, format!("{} {what}", file.display()));
                 let core = std::fs::read(&module).map_err(|error| file(&module, "cannot be read").because(error))?;

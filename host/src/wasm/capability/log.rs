@@ -14,6 +14,7 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 use super::{Grants, Identity, State};
 use crate::event::EventId;
 use crate::wasm::bindings::outbox::listener::log::{Host, Level};
+use crate::wasm::call_report::LogLine;
 use crate::wasm::limits::{Exceeded, pairs_bytes};
 use crate::wasm::text::{cut, escape};
 
@@ -25,6 +26,8 @@ const MAX_LINES: u32 = 100;
 const MAX_BYTES: usize = 64 << 10;
 const MAX_STREAM_BYTES: u64 = 4 << 20;
 const TAIL_LINES: usize = 5;
+/// The most fields of a line in a report.
+const MAX_FIELDS: usize = 64;
 
 impl Host for State {
     fn write(&mut self, level: Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {
@@ -36,6 +39,9 @@ impl Host for State {
 
     fn max_level(&mut self) -> wasmtime::Result<Option<Level>> {
         self.meter.charge(0)?;
+        if self.identity.is_reporting() {
+            return Ok(Some(Level::Trace));
+        }
         macro_rules! is_kept {
             ($level:ident) => {
                 tracing::enabled!(target: TARGET, tracing::Level::$level)
@@ -70,6 +76,9 @@ pub(super) struct LogLines {
     stream_bytes: u64,
     unfinished: [Vec<u8>; 2],
     tail: VecDeque<String>,
+    /// The lines, where they go into a report and not into the log.
+    reported: Vec<LogLine>,
+    reported_dropped: u32,
 }
 
 /// One of the two streams.
@@ -90,18 +99,29 @@ impl LogLines {
             stream_bytes: 0,
             unfinished: [Vec::new(), Vec::new()],
             tail: VecDeque::new(),
+            reported: Vec::new(),
+            reported_dropped: 0,
         }
+    }
+
+    /// The lines of a call that has ended, and how many were dropped, for its report.
+    pub(super) fn take_reported(&mut self) -> (Vec<LogLine>, u32) {
+        (std::mem::take(&mut self.reported), std::mem::take(&mut self.reported_dropped))
     }
 
     pub(super) fn begin(&mut self, event: Option<EventId>) {
         self.event = event;
         (self.written, self.bytes, self.dropped, self.stream_bytes) = (0, 0, 0, 0);
         self.tail.clear();
+        let _ = self.take_reported();
     }
 
     pub(super) fn end(&mut self) -> Option<String> {
         for stream in [Stream::Out, Stream::Err] {
             self.finish_line(stream);
+        }
+        if self.identity.is_reporting() {
+            self.reported_dropped += std::mem::take(&mut self.dropped);
         }
         if self.dropped > 0 {
             let (plugin, digest) = (self.identity.name.as_str(), self.identity.digest.as_str());
@@ -124,6 +144,9 @@ impl LogLines {
         }
         self.written += 1;
         self.bytes += size;
+        if self.identity.is_reporting() {
+            return self.report(level, message, fields);
+        }
         let (plugin, digest) = (self.identity.name.as_str(), self.identity.digest.as_str());
         let event = self.event.as_ref().map(EventId::as_str);
         macro_rules! emit {
@@ -145,6 +168,14 @@ impl LogLines {
             Level::Warn => emit!(WARN),
             Level::Error => emit!(ERROR),
         }
+    }
+
+    /// Keeps a line for the report: its text as the guest wrote it, without secrets.
+    fn report(&mut self, level: Level, message: &str, fields: &[(String, String)]) {
+        let grants = &self.identity.grants;
+        let text = |text: &str| cut(&grants.hide(text), MAX_LINE_BYTES).to_owned();
+        let fields = fields.iter().take(MAX_FIELDS).map(|(key, value)| (text(key), text(value))).collect();
+        self.reported.push(LogLine { level: level.into(), message: text(message), fields });
     }
 
     /// Takes bytes of a stream; every line feed ends a line, and so does the longest line.

@@ -23,12 +23,13 @@ use self::http::wasi::Denied;
 use self::log::{LogLines, SharedLines};
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
+use super::call_report::{LogLine, Refused};
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
 use crate::event::{Effects, Event};
 
 /// What the operator granted one plugin.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Grants {
     /// `[config]`.
     pub(super) config: BTreeMap<String, String>,
@@ -49,17 +50,41 @@ pub(super) struct Identity {
     pub(super) digest: String,
     pub(super) grants: Grants,
     told: Mutex<BTreeSet<String>>,
+    /// What was refused since it was last asked, where it goes into reports and not into the log.
+    refused: Option<Mutex<Vec<Refused>>>,
 }
 
 impl Identity {
     pub(super) fn new(name: String, digest: String, grants: Grants) -> Self {
-        Self { name, digest, grants, told: Mutex::default() }
+        Self { name, digest, grants, told: Mutex::default(), refused: None }
+    }
+
+    /// Of a component whose log lines and refusals go into the reports of its calls, and not into the log.
+    pub(super) fn reporting(self) -> Self {
+        Self { refused: Some(Mutex::default()), ..self }
+    }
+
+    pub(super) fn is_reporting(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// What was refused since the last question, for a report.
+    pub(super) fn take_refused(&self) -> Vec<Refused> {
+        let take = |refused: &Mutex<Vec<Refused>>| std::mem::take(&mut *refused.lock().unwrap_or_else(PoisonError::into_inner));
+        self.refused.as_ref().map(take).unwrap_or_default()
     }
 
     /// Logs that something was refused, once for each thing.
     pub(super) fn refused(&self, what: String, advice: &str) {
         let what = self.grants.hide(&what).into_owned();
         const MOST: usize = 64;
+        if let Some(refused) = &self.refused {
+            let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
+            if refused.len() < MOST {
+                refused.push(Refused { what, advice: advice.to_owned() });
+            }
+            return;
+        }
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() < MOST && !told.contains(&what) {
             tracing::warn!(target: log::TARGET, plugin = self.name, digest = self.digest, "refused {what}: {advice}");
@@ -158,6 +183,12 @@ impl State {
     pub(super) fn end(&mut self) -> Option<String> {
         let lines = self.lines.as_ref()?;
         lines.lock().unwrap_or_else(PoisonError::into_inner).end()
+    }
+
+    /// The log lines of a call that has ended, and how many were dropped, where they go into a report.
+    pub(super) fn take_lines(&mut self) -> (Vec<LogLine>, u32) {
+        let take = |lines: &SharedLines| lines.lock().unwrap_or_else(PoisonError::into_inner).take_reported();
+        self.lines.as_ref().map(take).unwrap_or_default()
     }
 
     /// The log lines of the call, made with the first.

@@ -1,0 +1,67 @@
+//! A component file that does not serve yet, in a sandbox of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use outbox::wasm::{Manifest, PluginHost, PluginsConfig, Resolve, Source, StateSource};
+
+use crate::config::{Config, reference};
+use crate::failure::{Exit, Failure};
+use crate::plugins;
+
+/// What a manifest that is not the host's own may refer to.
+const VARIABLES: &str = "OUTBOX_PLUGIN_";
+
+/// What the file is taken for.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Guise {
+    /// The manifest that it gets; default the one of its name in the configuration, or the one beside the file
+    #[arg(long, value_name = "FILE")]
+    manifest: Option<PathBuf>,
+    /// The plugin's name where the file is called otherwise: its manifest and its state go by it
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
+}
+
+impl Guise {
+    /// Loads a component that reads its state from there, and does nothing that anybody else would notice.
+    ///
+    /// # Errors
+    /// When there is no such file, or it could not serve.
+    pub(crate) async fn load(&self, file: &Path, config: &Config, state: Arc<dyn StateSource>) -> Result<PluginHost, Failure> {
+        if !file.exists() {
+            return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
+        }
+        let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = self.name.clone().unwrap_or(stem);
+        let mut settings = plugins::settings(config);
+        if let Some(manifest) = &self.manifest {
+            settings.manifests.insert(name.clone(), read(manifest)?);
+            settings = PluginsConfig { resolve: for_plugins(), ..settings };
+        }
+        let loaded = PluginHost::from_file_as(&name, file, &settings, state).await;
+        loaded.map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))
+    }
+}
+
+fn read(file: &Path) -> Result<Manifest, Failure> {
+    let named = |what: &str| format!("the manifest {} {what}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
+        Failure::new(exit, named("cannot be read")).because(error)
+    })?;
+    toml::from_str(&text).map_err(|error| {
+        let lines = error.to_string().trim_end().lines().map(str::to_owned).collect();
+        Failure::new(Exit::Config, named("is not valid")).details(lines)
+    })
+}
+
+/// A manifest that came with a component refers to what is meant for plugins, and to no secret of the host.
+fn for_plugins() -> Resolve {
+    Resolve::new(|source, name| match source {
+        Source::Env if name.starts_with(VARIABLES) => reference("env", name),
+        Source::Env => Err(format!("a manifest given by --manifest may refer to variables {VARIABLES}… only")),
+        Source::File => Err("a manifest given by --manifest may refer to no files; write the value itself".to_owned()),
+    })
+}

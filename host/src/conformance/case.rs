@@ -1,0 +1,237 @@
+//! One case of a plugin's author: an event, and what must come of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::expect::Expect;
+use super::report::{CaseReport, Verdict};
+use super::subject::Subject;
+use crate::event::{Envelope, Event, EventId};
+use crate::time::Timestamp;
+use crate::wasm::{Call, MemoryState, PluginHost};
+
+/// When the events of cases happened, unless they say otherwise.
+const OCCURRED_AT: i64 = 1_767_225_600_000_000;
+/// Their id, unless they say otherwise.
+const EVENT_ID: &str = "01KDVQ2C000000000000000000";
+
+/// One event, the settings and the state that the plugin has then, and what must come of it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    /// The file that it stands in; `None` for one that is in no file.
+    pub file: Option<PathBuf>,
+    event: Arc<Event>,
+    deferrals: u32,
+    max_attempts: Option<u32>,
+    config: Option<BTreeMap<String, String>>,
+    secrets: Option<BTreeMap<String, String>>,
+    state: BTreeMap<String, Bytes>,
+    expect: Expect,
+}
+
+/// What a file of cases says.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenCases {
+    case: Vec<WrittenCase>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCase {
+    name: String,
+    event: WrittenEvent,
+    /// In place of the manifest's.
+    config: Option<BTreeMap<String, String>>,
+    secrets: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    state: BTreeMap<String, WrittenBytes>,
+    expect: Expect,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenEvent {
+    event_type: String,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    tenant_id: Option<String>,
+    event_id: Option<EventId>,
+    occurred_at: Option<Timestamp>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    content_type: Option<String>,
+    payload: Option<Value>,
+    payload_text: Option<String>,
+    payload_base64: Option<String>,
+    payload_file: Option<PathBuf>,
+    #[serde(default = "one")]
+    attempt: u32,
+    #[serde(default)]
+    deferrals: u32,
+    max_attempts: Option<u32>,
+    #[serde(default = "one_sequence")]
+    sequence: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn one_sequence() -> u64 {
+    1
+}
+
+/// Bytes as a file of cases says them: text as it is, `{ base64 = "…" }`, and any other value as JSON.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(from = "Value")]
+pub(super) enum WrittenBytes {
+    Text(String),
+    Base64(String),
+    Json(Value),
+}
+
+impl From<Value> for WrittenBytes {
+    fn from(value: Value) -> Self {
+        match value {
+            Value::String(text) => Self::Text(text),
+            Value::Object(object) if object.len() == 1 && object.get("base64").is_some_and(Value::is_string) => {
+                Self::Base64(object["base64"].as_str().unwrap_or_default().to_owned())
+            }
+            json => Self::Json(json),
+        }
+    }
+}
+
+impl WrittenBytes {
+    pub(super) fn bytes(&self) -> Result<Bytes, String> {
+        match self {
+            Self::Text(text) => Ok(text.clone().into()),
+            Self::Base64(text) => base64(text),
+            Self::Json(json) => Ok(json.to_string().into()),
+        }
+    }
+}
+
+fn base64(text: &str) -> Result<Bytes, String> {
+    let decoded = data_encoding::BASE64.decode(text.as_bytes());
+    decoded.map(Bytes::from).map_err(|error| format!("`{text}` is not standard base64: {error}"))
+}
+
+impl Case {
+    /// Reads cases from TOML, `[[case]]` for each. A `payload_file` is looked for where this process runs.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what is allowed.
+    pub fn from_toml(text: &str) -> Result<Vec<Self>, String> {
+        let written = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        Self::written(written, Path::new("."))
+    }
+
+    /// Reads cases from JSON, `{"case": […]}`. A `payload_file` is looked for where this process runs.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what is allowed.
+    pub fn from_json(text: &str) -> Result<Vec<Self>, String> {
+        Self::written(serde_json::from_str(text).map_err(|error| error.to_string())?, Path::new("."))
+    }
+
+    /// The cases as they were written, with the files that they name read from `dir`.
+    pub(super) fn written(written: WrittenCases, dir: &Path) -> Result<Vec<Self>, String> {
+        let of = |(index, case): (usize, WrittenCase)| {
+            let named = if case.name.is_empty() { format!("case {}", index + 1) } else { format!("the case {:?}", case.name) };
+            Self::of(case, dir).map_err(|reason| format!("{named}: {reason}"))
+        };
+        written.case.into_iter().enumerate().map(of).collect()
+    }
+
+    fn of(written: WrittenCase, dir: &Path) -> Result<Self, String> {
+        let WrittenCase { name, event, config, secrets, state, expect } = written;
+        if name.is_empty() {
+            return Err("its name is empty".to_owned());
+        }
+        expect.check()?;
+        let (deferrals, max_attempts) = (event.deferrals, event.max_attempts);
+        let event = Arc::new(event.event(dir)?);
+        let state = state.into_iter().map(|(key, value)| Ok((key, value.bytes()?))).collect::<Result<_, String>>()?;
+        Ok(Self { name, file: None, event, deferrals, max_attempts, config, secrets, state, expect })
+    }
+
+    /// The event as the rules try it.
+    pub(super) fn subject(&self, host: &Arc<PluginHost>) -> Subject {
+        let event = Event::clone(&self.event);
+        // One instance meets all events that have nothing of their own.
+        let plain = self.config.is_none() && self.secrets.is_none() && self.state.is_empty();
+        let host = if plain { host.clone() } else { Arc::new(self.host(host)) };
+        let subject = Subject::new(format!("the event of {:?}", self.name), host, event);
+        Subject { deferrals: self.deferrals, max_attempts: self.max_attempts, ..subject }
+    }
+
+    /// The plugin with the case's settings and state.
+    fn host(&self, host: &PluginHost) -> PluginHost {
+        let host = host.with_state(Arc::new(MemoryState::of(self.state.clone())));
+        if self.config.is_none() && self.secrets.is_none() {
+            return host;
+        }
+        host.with_settings(self.config.clone(), self.secrets.clone())
+    }
+
+    /// Calls the plugin once, and compares.
+    pub(super) async fn check(&self, host: &PluginHost) -> CaseReport {
+        let call = Call { deferrals: self.deferrals, max_attempts: self.max_attempts, ..Call::from(self.event.clone()) };
+        let report = self.host(host).call(call).await;
+        let mut findings = self.expect.compare(&report, &self.state);
+        if !findings.is_empty() && !host.routes().contains(self.event.route()) {
+            let routes: Vec<String> = host.routes().iter().map(ToString::to_string).collect();
+            let found = format!("{}, which the plugin does not answer; it answers {}", self.event.route(), routes.join(", "));
+            findings.push(super::Finding::new("its event is of the route", found));
+        }
+        CaseReport {
+            name: self.name.clone(),
+            file: self.file.as_ref().map(|file| file.display().to_string()),
+            verdict: Verdict::of(&findings),
+            findings,
+        }
+    }
+}
+
+impl WrittenEvent {
+    fn event(self, dir: &Path) -> Result<Event, String> {
+        let told = |error: crate::EnvelopeError| format!("its event is not valid: {}", crate::chain(&error));
+        let id = self.event_id.map_or_else(|| EVENT_ID.parse().map_err(|error| format!("{error}")), Ok)?;
+        let occurred_at = self.occurred_at.unwrap_or(Timestamp::from_micros(OCCURRED_AT));
+        let mut builder = Envelope::new(self.event_type).id(id).occurred_at(occurred_at).headers(self.headers);
+        if let Some(aggregate_type) = self.aggregate_type {
+            builder = builder.aggregate_type(aggregate_type);
+        }
+        if let Some(aggregate_id) = self.aggregate_id {
+            builder = builder.aggregate_id(aggregate_id);
+        }
+        if let Some(tenant_id) = self.tenant_id {
+            builder = builder.tenant(tenant_id);
+        }
+        let payload = match (self.payload, self.payload_text, self.payload_base64, self.payload_file) {
+            (Some(json), None, None, None) => json.to_string().into(),
+            (None, Some(text), None, None) => Bytes::from(text),
+            (None, None, Some(text), None) => base64(&text)?,
+            (None, None, None, Some(file)) => read(&dir.join(file))?,
+            (None, None, None, None) => Bytes::from_static(b"null"),
+            _ => return Err("its event needs at most one of payload, payload_text, payload_base64, payload_file".to_owned()),
+        };
+        let content_type = self.content_type.as_deref().unwrap_or("application/json");
+        let envelope = builder.bytes(content_type, payload).map_err(told)?;
+        Ok(Event::of(envelope).sequence(self.sequence).attempt(self.attempt).build())
+    }
+}
+
+fn read(file: &Path) -> Result<Bytes, String> {
+    let told = |error: std::io::Error| format!("its payload_file {} cannot be read: {error}", file.display());
+    std::fs::read(file).map(Bytes::from).map_err(told)
+}

@@ -1,0 +1,66 @@
+//! What a plugin is checked against before it serves: the rules that every listener keeps, and the cases of its author.
+//!
+//! A rule asks for what a host needs of any honest listener, whatever it does: that it answers every event that can come, the
+//! same event in the same way, with room to its limits. It never says which answer is right: a failure is an answer, and so is
+//! "dead". What is right for one plugin is said by its author's [`Case`]s. Nothing that the plugin does beside its answers
+//! happens.
+//!
+//! ```
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! use outbox::conformance::{self, Case};
+//! use outbox::wasm::{Manifest, PluginHost};
+//!
+//! # let component = std::fs::read(support::sample_plugins().join("order-mailer.wasm"))?;
+//! let host = PluginHost::from_bytes("order-mailer", component, Manifest::default()).await?;
+//! let cases = Case::from_toml(r#"
+//!     [[case]]
+//!     name = "an order below zero is given up"
+//!     event = { aggregate_type = "Order", event_type = "OrderPlaced", payload = { order_id = 42, total = -1 } }
+//!     expect = { answer = "dead", text = "less than nothing" }
+//! "#)?;
+//!
+//! let report = conformance::check(&host, &cases).await;
+//!
+//! assert!(report.passed(), "{report}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+
+mod case;
+mod essence;
+mod expect;
+mod files;
+mod ground;
+mod junit;
+mod report;
+mod rules;
+mod subject;
+
+pub use case::Case;
+pub use files::{CaseError, read_cases};
+pub use report::{CaseReport, Finding, Report, RuleReport, Verdict};
+
+use crate::wasm::PluginHost;
+use ground::Ground;
+
+/// Calls the plugin with events of every kind, some hundred times, and tells which rules and which cases it keeps.
+///
+/// A case's event is tried by the rules as well, with the settings and the state of the case. The state that `host` reads is not
+/// looked at: the rules begin with an empty one.
+pub async fn check(host: &PluginHost, cases: &[Case]) -> Report {
+    let mut ground = Ground::new(host, cases);
+    let rules = rules::check(&mut ground).await;
+    let mut checked = Vec::with_capacity(cases.len());
+    for case in cases {
+        checked.push(case.check(host).await);
+    }
+    let description = host.description();
+    Report {
+        plugin: description.name.clone(),
+        version: description.version.clone(),
+        digest: description.digest.clone(),
+        calls: ground.calls(),
+        rules,
+        cases: checked,
+    }
+}

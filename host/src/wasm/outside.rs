@@ -1,0 +1,126 @@
+//! Stands between a plugin and what lies outside of it: tells what was asked for, and lets one of those calls fail or never
+//! answer.
+//!
+//! Every capability that waits for something has its source wrapped here, as [`StateSource`] is. One more is one more `impl`
+//! that calls [`Gate::pass`] first.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use super::capability::state::StateSource;
+use crate::event::{StateUsage, StateValue};
+
+/// A call of the host that waits for something outside the sandbox, and may fail for that.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Outside {
+    /// Read a value of its state.
+    StateRead {
+        /// Which.
+        key: String,
+    },
+    /// Asked how much of its quota is used, before its first write.
+    StateUsage,
+}
+
+/// What becomes of one call to the outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It is answered with a refusal of the kind `unavailable`.
+    Fails,
+    /// It is never answered: the plugin's call is cut off there, as its deadline would do later.
+    Hangs,
+}
+
+/// Trouble for one of the calls to the outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disturbance {
+    /// For which, counted from 0 in the order of [`CallReport::outside`](super::CallReport::outside).
+    pub at: usize,
+    /// What becomes of it.
+    pub trouble: Trouble,
+}
+
+/// What every call to the outside passes.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    passed: Mutex<Passed>,
+    hangs: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Passed {
+    calls: Vec<Outside>,
+    disturbance: Option<Disturbance>,
+    hangs: bool,
+}
+
+impl Gate {
+    /// Begins a call of the plugin.
+    pub(super) fn begin(&self, disturbance: Option<Disturbance>) {
+        *self.lock() = Passed { disturbance, ..Passed::default() };
+    }
+
+    /// What went through since the plugin's call began.
+    pub(super) fn take(&self) -> Vec<Outside> {
+        std::mem::take(&mut self.lock().calls)
+    }
+
+    /// Returns once a call hangs.
+    pub(super) async fn hangs(&self) {
+        // What is left of an earlier call wakes it in vain.
+        while !self.lock().hangs {
+            self.hangs.notified().await;
+        }
+    }
+
+    /// Lets one call through, or not.
+    ///
+    /// # Errors
+    /// When this one is to fail.
+    async fn pass(&self, call: Outside) -> Result<(), String> {
+        let trouble = {
+            let mut passed = self.lock();
+            let at = passed.calls.len();
+            passed.calls.push(call);
+            let trouble = passed.disturbance.filter(|disturbance| disturbance.at == at).map(|disturbance| disturbance.trouble);
+            passed.hangs = trouble == Some(Trouble::Hangs);
+            trouble
+        };
+        match trouble {
+            None => Ok(()),
+            Some(Trouble::Fails) => Err("it fails here, as it was told to".to_owned()),
+            Some(Trouble::Hangs) => {
+                self.hangs.notify_one();
+                std::future::pending().await
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Passed> {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A plugin's state behind the gate.
+pub(super) struct GatedState {
+    pub(super) gate: Arc<Gate>,
+    pub(super) state: Arc<dyn StateSource>,
+}
+
+#[async_trait]
+impl StateSource for GatedState {
+    async fn get(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, String> {
+        self.gate.pass(Outside::StateRead { key: key.to_owned() }).await?;
+        self.state.get(plugin, key).await
+    }
+
+    async fn usage(&self, plugin: &str) -> Result<StateUsage, String> {
+        self.gate.pass(Outside::StateUsage).await?;
+        self.state.usage(plugin).await
+    }
+}
