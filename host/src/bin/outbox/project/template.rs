@@ -45,7 +45,8 @@ fn filled(text: &str, Values { name, aggregate_type, event_type }: &Values<'_>) 
 fn manifest(language: Language) -> String {
     let limits = match language {
         Language::Js | Language::Ts => template!("js/limits.toml"),
-        _ => "",
+        Language::Python | Language::Go => template!("common/limits.toml"),
+        Language::Rust | Language::C => "",
     };
     format!("{}{limits}", template!("common/manifest.toml"))
 }
