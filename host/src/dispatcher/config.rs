@@ -11,7 +11,8 @@ use crate::units::{ByteSize, duration, too_long};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DispatcherConfig {
-    /// How many events are with their listeners at once. Default 4; at least 1.
+    /// How many events are with their listeners at once. Default 256, of which most wait for something outside, such as a
+    /// response: of one listener with a bound, no more compute at once than there are threads. At least 1.
     pub workers: usize,
     /// Most events that wait after their commit; as many more of each listener that has no free place. Default 1,000; at least
     /// 1.
@@ -60,7 +61,7 @@ pub enum Unroutable {
 impl Default for DispatcherConfig {
     fn default() -> Self {
         Self {
-            workers: 4,
+            workers: 256,
             hot_queue: 1_000,
             cold_queue: 1_000,
             queue_bytes: ByteSize::mib(32),

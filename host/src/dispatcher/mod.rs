@@ -9,6 +9,7 @@ mod config;
 mod interceptor;
 mod lease;
 mod overdue;
+mod presence;
 mod settle;
 mod worker;
 

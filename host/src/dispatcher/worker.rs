@@ -7,9 +7,10 @@ use tokio::sync::watch;
 
 use super::alone::{self, Start};
 use super::attempt::{self, Attempt};
+use super::presence::{Held, Presence};
 use super::{Policy, Shared, Unroutable, settle};
 use crate::listener::{Outcome, RegistryEntry, Reply};
-use crate::queue::{Admitted, CallPlace, Delivery, Via};
+use crate::queue::{Admitted, Delivery, Via};
 use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::{EXPIRED, Settlement};
 
@@ -17,6 +18,7 @@ use crate::store::{EXPIRED, Settlement};
 pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle, mut cut_off: watch::Receiver<bool>) {
     // Made once: a wait that is begun anew for each event would cost more than many a call.
     let mut cut_off = std::pin::pin!(cut_off.wait_for(|cut_off| *cut_off));
+    let presence = Presence::new();
     while let Some(delivery) = shared.queue.take().await {
         let (mut delivery, answer) = match admit(&shared, delivery) {
             Readiness::Starts(delivery, answer) => (delivery, answer),
@@ -27,12 +29,15 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
             }
         };
         let mut progress = Progress { start: delivery.alone.then(Start::default), said: OnceLock::new() };
-        let place = delivery.place.take();
+        let place = Held::new(delivery.place.take());
+        let visit = go(&shared, worker, &delivery, &answer, &progress, &place);
         let ended = tokio::select! {
             biased;
-            conclusion = go(&shared, worker, &delivery, &answer, &progress, place) => Some(conclusion),
+            conclusion = presence.watch(&shared.queue, &place, visit) => Some(conclusion),
             _ = &mut cut_off => None,
         };
+        // Before the outcome is sent: others wait for it.
+        place.let_go();
         let is_cut_off = ended.is_none();
         let released = || Settlement::Released { after: Duration::ZERO }.into();
         let conclusion = ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or_else(released)));
@@ -101,14 +106,14 @@ fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
 }
 
 /// Goes to the listener of a delivery, when that is allowed: beside others, or alone. `None` when the claim was lost on the
-/// way, and nothing may be written. The place is given on before the outcome is sent: others wait for it.
+/// way, and nothing may be written.
 async fn go(
     shared: &Shared,
     worker: usize,
     delivery: &Delivery,
     answer: &Answer,
     progress: &Progress,
-    place: Option<CallPlace>,
+    place: &Held,
 ) -> Option<Conclusion> {
     // No listener, nobody who must be kept away from it.
     let alone = progress.start.as_ref().filter(|_| matches!(answer, Answer::Listener(_)));
@@ -120,7 +125,7 @@ async fn go(
         }
         let entered = alone::enter(shared).await;
         // The next may wait now.
-        drop(place);
+        place.let_go();
         match entered {
             Ok(work) => work,
             Err(settlement) => return Some(settlement.into()),

@@ -1,10 +1,10 @@
 //! Events whose listener has no free place wait here, so that no worker waits for them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Delivery, Queue, QueueLimits, Via};
+use super::{Delivery, Queue, QueueLimits, Sides, Via};
 
 /// A call queue whose first event has waited for so long is a slow one: its events take no room from others any more.
 const SLOW: Duration = Duration::from_secs(1);
@@ -17,6 +17,21 @@ pub struct CallPlace {
     queue: Weak<Queue>,
     name: Arc<str>,
     since: Instant,
+    /// Whether the call waits for something outside the host, so that another one may compute.
+    waits: bool,
+}
+
+impl CallPlace {
+    /// Says whether the call waits for something, such as a response, or computes. Of one listener only a few calls compute at
+    /// a time, however many wait: a listener that computes for long leaves the threads to others.
+    pub(crate) fn set_waits(&mut self, waits: bool) {
+        if waits != self.waits {
+            self.waits = waits;
+            if let Some(queue) = self.queue.upgrade() {
+                queue.call_waits(self);
+            }
+        }
+    }
 }
 
 impl Drop for CallPlace {
@@ -50,6 +65,8 @@ pub(super) struct CallQueues {
 #[derive(Debug)]
 struct CallQueue {
     taken: usize,
+    /// How many of them are taken by calls that wait for something outside.
+    waiting: usize,
     calls: usize,
     hot: CallSide,
     cold: CallSide,
@@ -82,9 +99,8 @@ impl Queue {
         let CallQueues { queues, ready } = &mut sides.call_queues;
         let call_queue = queues.entry(name.clone()).or_insert_with(|| CallQueue::new(now));
         call_queue.calls = calls;
-        if call_queue.taken < calls && call_queue.is_empty() {
-            call_queue.taken += 1;
-            delivery.place = Some(CallPlace { queue: Arc::downgrade(self), name: name.clone(), since: now });
+        if call_queue.has_place(self.threads) && call_queue.is_empty() {
+            delivery.place = Some(call_queue.place(Arc::downgrade(self), name, now));
             return Admitted::Starts(delivery);
         }
         if call_queue.is_full(delivery.via, self.limits) && call_queue.is_slow(now) {
@@ -93,12 +109,38 @@ impl Queue {
         }
         call_queue.push(now, delivery);
         // There may be more places than there were.
-        let wakes = call_queue.hand_over(ready, name, &Arc::downgrade(self), now) && sides.waiting > 0;
+        let wakes = call_queue.hand_over(ready, name, &Arc::downgrade(self), self.threads, now) && sides.waiting > 0;
         drop(sides);
         if wakes {
-            self.filled.notify_one();
+            self.wake_worker();
         }
         Admitted::Waits
+    }
+
+    /// Takes note of a call that begins or ends to wait, which may give its turn to compute to another.
+    fn call_waits(&self, place: &CallPlace) {
+        let mut sides = self.lock();
+        let CallQueues { queues, ready } = &mut sides.call_queues;
+        let Some(call_queue) = queues.get_mut(&place.name) else { return };
+        if !place.waits {
+            call_queue.waiting -= 1;
+            return;
+        }
+        call_queue.waiting += 1;
+        let handed_over = call_queue.hand_over(ready, &place.name, &place.queue, self.threads, Instant::now());
+        self.told_of_place(sides, handed_over);
+    }
+
+    /// Wakes whoever waits for an event or for room, after an event was handed a place.
+    fn told_of_place(&self, sides: MutexGuard<'_, Sides>, handed_over: bool) {
+        let wakes = handed_over && sides.waiting > 0;
+        drop(sides);
+        if wakes {
+            self.wake_worker();
+        }
+        if handed_over {
+            self.taken.notify_waiters();
+        }
     }
 
     /// Hands a place to the next event that waits for it.
@@ -108,17 +150,11 @@ impl Queue {
         let CallQueues { queues, ready } = &mut sides.call_queues;
         let Some(call_queue) = queues.get_mut(&place.name) else { return };
         call_queue.taken -= 1;
+        call_queue.waiting -= usize::from(place.waits);
         call_queue.mean = (call_queue.mean * 7 + now.saturating_duration_since(place.since)) / 8;
         call_queue.left_at = now;
-        let handed_over = call_queue.hand_over(ready, &place.name, &place.queue, now);
-        let wakes = handed_over && sides.waiting > 0;
-        drop(sides);
-        if wakes {
-            self.filled.notify_one();
-        }
-        if handed_over {
-            self.taken.notify_waiters();
-        }
+        let handed_over = call_queue.hand_over(ready, &place.name, &place.queue, self.threads, now);
+        self.told_of_place(sides, handed_over);
     }
 }
 
@@ -160,7 +196,7 @@ impl CallQueues {
 impl CallQueue {
     fn new(now: Instant) -> Self {
         let (hot, cold) = (CallSide::default(), CallSide::default());
-        Self { taken: 0, calls: 0, hot, cold, turn: 0, mean: Duration::ZERO, left_at: now, turns_end: now }
+        Self { taken: 0, waiting: 0, calls: 0, hot, cold, turn: 0, mean: Duration::ZERO, left_at: now, turns_end: now }
     }
 
     fn side(&self, via: Via) -> &CallSide {
@@ -195,12 +231,28 @@ impl CallQueue {
     }
 
     /// Gives a free place to the first event that waits for it. False when none does, or no place is free.
-    fn hand_over(&mut self, ready: &mut VecDeque<Delivery>, name: &Arc<str>, queue: &Weak<Queue>, now: Instant) -> bool {
-        let Some(mut next) = (self.taken < self.calls).then(|| self.pop()).flatten() else { return false };
-        self.taken += 1;
-        next.place = Some(CallPlace { queue: queue.clone(), name: name.clone(), since: now });
+    fn hand_over(
+        &mut self,
+        ready: &mut VecDeque<Delivery>,
+        name: &Arc<str>,
+        queue: &Weak<Queue>,
+        threads: usize,
+        now: Instant,
+    ) -> bool {
+        let Some(mut next) = self.has_place(threads).then(|| self.pop()).flatten() else { return false };
+        next.place = Some(self.place(queue.clone(), name, now));
         ready.push_back(next);
         true
+    }
+
+    /// Whether one more call may begin: not more than may be under way, nor more that compute than there are threads.
+    fn has_place(&self, threads: usize) -> bool {
+        self.taken < self.calls && self.taken - self.waiting < threads
+    }
+
+    fn place(&mut self, queue: Weak<Queue>, name: &Arc<str>, now: Instant) -> CallPlace {
+        self.taken += 1;
+        CallPlace { queue, name: name.clone(), since: now, waits: false }
     }
 
     /// Two hot ones for each cold one while both wait, as everywhere.
@@ -283,6 +335,32 @@ mod tests {
         assert_eq!(second.event.sequence(), 2);
         let again = room.queue.admit(&room.name, 1, second);
         assert!(matches!(again, Admitted::Starts(_)), "and keeps it");
+    }
+
+    #[test]
+    fn a_call_that_waits_lets_another_compute_and_one_that_computes_does_not() {
+        let queue = Arc::new(Queue { threads: 2, ..Queue::new(QueueLimits::default()) });
+        let room = Room { queue, ..Room::new() };
+        let admit = |sequence| match room.queue.admit(&room.name, 100, delivery(&room.in_flight, Via::Cold, sequence)) {
+            Admitted::Starts(delivery) => Some(delivery),
+            Admitted::Waits => None,
+            Admitted::Full(..) => panic!("there is room"),
+        };
+        let mut first = admit(1).expect("a thread is free");
+        let mut second = admit(2).expect("and another");
+        assert!(admit(3).is_none(), "both threads are taken");
+        assert!(room.queue.try_take().is_none());
+        let waits = |delivery: &mut Delivery, waits| delivery.place.as_mut().expect("admitted").set_waits(waits);
+        waits(&mut first, true);
+        let third = room.queue.try_take().expect("the first waits for something outside");
+        assert_eq!(third.event.sequence(), 3);
+        waits(&mut first, false);
+        assert!(admit(4).is_none(), "three compute now");
+        drop(third);
+        assert!(room.queue.try_take().is_none(), "still two");
+        waits(&mut second, true);
+        drop(second);
+        assert_eq!(sequence(room.queue.try_take()), Some(4), "a call that ends while it waits is counted once");
     }
 
     #[test]

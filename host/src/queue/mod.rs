@@ -11,6 +11,7 @@ mod key_queues;
 mod reserved;
 
 use std::collections::VecDeque;
+use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use calls::CallQueues;
@@ -61,6 +62,8 @@ pub struct Queue {
     sides: Mutex<Sides>,
     filled: Notify,
     taken: Notify,
+    /// How many workers can run at once.
+    threads: usize,
 }
 
 #[derive(Debug, Default)]
@@ -111,10 +114,10 @@ impl Side {
 }
 
 impl Queue {
-    /// An empty queue.
+    /// An empty queue for the workers of this runtime.
     #[must_use]
     pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken: Notify::new() }
+        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken: Notify::new(), threads: threads() }
     }
 
     /// Puts events at the end of their side, in order. Those that find no room, or come after the closing, are given back.
@@ -135,10 +138,11 @@ impl Queue {
                 refused.push(delivery);
             }
         }
-        let wake = pushed.min(sides.waiting);
+        // More could not run. One that has to wait with its event wakes the next.
+        let wake = pushed.min(sides.waiting).min(self.threads);
         drop(sides);
         for _ in 0..wake {
-            self.filled.notify_one();
+            self.wake_worker();
         }
         refused
     }
@@ -154,9 +158,24 @@ impl Queue {
         let wake = sides.waiting > 0;
         drop(sides);
         if wake {
-            self.filled.notify_one();
+            self.wake_worker();
         }
         None
+    }
+
+    /// Wakes another worker if there is an event for it: said by one that has to wait with its own.
+    pub(crate) fn wake_next(&self) {
+        let sides = self.lock();
+        let wake = sides.waiting > 0 && !sides.is_empty();
+        drop(sides);
+        if wake {
+            self.wake_worker();
+        }
+    }
+
+    /// The one that came last: what it keeps for its next event is warm, and the others stay asleep.
+    fn wake_worker(&self) {
+        self.filled.notify_last();
     }
 
     /// Takes the next event, waiting for one; `None` when the queue is closed and empty.
@@ -265,6 +284,15 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, Sides> {
         self.sides.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many workers the runtime can run at once, at least two.
+fn threads() -> usize {
+    let threads = match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime.metrics().num_workers(),
+        Err(_) => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+    };
+    threads.max(2)
 }
 
 impl Sides {
@@ -382,7 +410,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_waiting_worker_is_woken_by_a_push_and_by_the_closing() {
-        let queue = Arc::new(Queue::new(QueueLimits::default()));
+        let queue = Arc::new(Queue { threads: 4, ..Queue::new(QueueLimits::default()) });
         // Whoever took an event goes on only when all have one: a worker that sleeps on cannot be stood in for by another.
         let all_have_one = Arc::new(tokio::sync::Barrier::new(5));
         let mut workers = tokio::task::JoinSet::new();

@@ -14,7 +14,7 @@ use super::capability::{Identity, State};
 use super::engine::KeptPlace;
 use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
 use super::manifest::Isolation;
-use super::plugin::{Instance, Plugin};
+use super::plugin::{Instance, Linked, Plugin};
 use super::text::{cut, keepable};
 use super::warm::WarmInstances;
 use crate::event::{Event, TRACEPARENT};
@@ -35,10 +35,7 @@ pub(super) struct PluginListener {
 
 impl PluginListener {
     pub(super) fn new(plugin: Arc<Plugin>) -> Self {
-        let warm = match plugin.isolation() {
-            Isolation::Event => WarmInstances::new(0),
-            Isolation::Batch | Isolation::Worker { .. } => WarmInstances::new(plugin.linked.engine.workers),
-        };
+        let warm = WarmInstances::new(plugin.isolation());
         let deadline_ms = plugin.manifest.limits.deadline.as_millis().to_string();
         Self { plugin, warm, deadline_ms }
     }
@@ -65,7 +62,7 @@ impl Listener for PluginListener {
 impl PluginListener {
     async fn visit(&self, visit: &Visit<'_>, ends: Instant) -> Reply {
         let linked = &self.plugin.linked;
-        let (mut instance, calls, place) = match self.warm.take(visit, self.plugin.isolation()) {
+        let (mut instance, calls, place) = match self.warm.take(visit) {
             Some(kept) => {
                 let (instance, calls, place) = kept.into_parts();
                 (instance, calls, Some(place))
@@ -98,7 +95,11 @@ impl PluginListener {
         if !may_stay || large || instance.store.data().limiter.denied {
             return;
         }
-        if let Some(place) = place.or_else(|| self.plugin.linked.engine.keep(self.plugin.linked.weight)) {
+        let Linked { engine, weight, .. } = &self.plugin.linked;
+        let place = place.or_else(|| engine.keep(*weight));
+        // An instance of this listener that waits longer, for another tenant perhaps, makes room for this one.
+        let place = place.or_else(|| if self.warm.evict() { engine.keep(*weight) } else { None });
+        if let Some(place) = place {
             self.warm.put(visit, instance, calls, place);
         }
     }

@@ -24,6 +24,10 @@ const DECOMMIT_BATCH: usize = 4;
 /// The most elements of one table; a JavaScript guest has 7,689.
 pub(super) const MAX_TABLE_ELEMENTS: usize = 30_000;
 const SMALL_RESERVATION: u64 = 256 << 20;
+/// The most instances that are kept, by weight: a JavaScript guest takes 3 MiB of memory, a Python guest 5.
+const MAX_KEPT: u32 = 64;
+/// The most slots of guests that are gone which stay warm: as many calls as can compute at once need one, and some more.
+const MAX_WARM_SLOTS: u32 = 32;
 /// How many a usual component has, and the largest that is loaded.
 const MEMORIES: u32 = 2;
 const MAX_MEMORIES: u32 = 8;
@@ -155,7 +159,7 @@ impl Slots {
     /// For so many calls at once. The most are far beyond what a machine can run, and far below what it can address.
     fn of(workers: usize) -> Self {
         let workers = u32::try_from(workers).unwrap_or(u32::MAX).min(1_024);
-        Self { calls: workers + 8, kept: 3 * workers }
+        Self { calls: workers + 8, kept: (3 * workers).min(MAX_KEPT) }
     }
 }
 
@@ -242,7 +246,7 @@ fn pool(slots: Slots, reset: Reset) -> PoolingAllocationConfig {
         .max_component_instance_size(4 << 20)
         .max_core_instance_size(4 << 20)
         .max_memory_size(MAX_MEMORY.as_usize())
-        .max_unused_warm_slots((slots.calls + slots.kept) / 4)
+        .max_unused_warm_slots(((slots.calls + slots.kept) / 4).min(MAX_WARM_SLOTS))
         // Cleaned instead of given back to the kernel: that stops every other core to tell it of the change.
         .linear_memory_keep_resident(8 << 20);
     match reset {

@@ -97,6 +97,12 @@ pub enum LoadError {
         /// Why.
         reason: String,
     },
+    /// The file of certificates that plugins' HTTPS trusts cannot be used.
+    #[error("HTTPS requests of plugins cannot be made ready: {reason}; correct plugins.ca_file")]
+    Authorities {
+        /// Which file, and what is wrong with it.
+        reason: String,
+    },
     /// The component has looked at its settings, and cannot work with them.
     #[error("{file} does not accept its settings: {reason}")]
     Settings {
@@ -221,7 +227,12 @@ impl LoadError {
     pub fn may_pass(&self) -> bool {
         matches!(
             self,
-            Self::Read { .. } | Self::Changing { .. } | Self::Config { .. } | Self::Settings { .. } | Self::NoSlot { .. }
+            Self::Read { .. }
+                | Self::Changing { .. }
+                | Self::Config { .. }
+                | Self::Authorities { .. }
+                | Self::Settings { .. }
+                | Self::NoSlot { .. }
         )
     }
 }

@@ -11,8 +11,12 @@ pub(super) fn granted(manifest: &Manifest) -> Vec<String> {
         |what: &str, count: usize| (count > 0).then(|| format!("{what} ({count} {})", if count == 1 { "key" } else { "keys" }));
     let state = |state: super::State| format!("state ({} keys, {})", state.max_keys, state.max_bytes);
     let emit = manifest.emit.then(|| "emit".to_owned());
+    let http = manifest.http.as_ref().map(|http| match http.allow.as_slice() {
+        [] => "http (no origin)".to_owned(),
+        allow => format!("http ({})", allow.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    });
     let (config, secrets) = (keys("config", manifest.config.len()), keys("secrets", manifest.secrets.len()));
-    [config, secrets, emit, manifest.state.map(state)].into_iter().flatten().collect()
+    [config, secrets, emit, manifest.state.map(state), http].into_iter().flatten().collect()
 }
 
 /// What the component imports and the manifest does not grant, each with the line to add.
@@ -29,8 +33,8 @@ pub(super) fn not_granted(name: &str, imports: &[String], manifest: &Manifest) -
     if asks("outbox:listener/publish") {
         missing.push("publish: this host has no sinks yet".to_owned());
     }
-    if asks("wasi:http/outgoing-handler") {
-        missing.push("http: plugins have no network in this version of the host".to_owned());
+    if (asks("outbox:listener/http") || asks("wasi:http/outgoing-handler")) && manifest.http.is_none() {
+        missing.push(line("http", "http.allow = [\"https://…\"]"));
     }
     missing
 }

@@ -11,6 +11,7 @@ use super::bindings::ListenerPre;
 use super::bindings::exports::outbox::listener::handler::Description;
 use super::cache::Cache;
 use super::call_error::{CallError, explain};
+use super::capability::http::Network;
 use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity, State};
 use super::contract;
@@ -50,6 +51,7 @@ pub(super) struct Loader {
     pub(super) references: References,
     /// `None` where plugins can keep nothing.
     pub(super) state: Option<Arc<dyn StateSource>>,
+    pub(super) network: Network,
 }
 
 impl Loader {
@@ -116,6 +118,7 @@ impl Loader {
             secrets: resolved("secrets", &manifest.secrets)?,
             emit: manifest.emit,
             state: self.state.as_ref().and_then(grant),
+            http: manifest.http.as_ref().map(|http| self.network.client(http)).transpose()?,
         })
     }
 

@@ -40,10 +40,11 @@ mod warm;
 mod watch;
 
 pub use call_report::{CallReport, InstanceUse, LogLevel, LogLine, Refused};
+pub use capability::http::HttpStandIn;
 pub use capability::state::StateSource;
 pub use engine::{Engine, PagemapScan};
 pub use error::LoadError;
-pub use manifest::{Isolation, Limits, Manifest, Retry, RetryKind, State};
+pub use manifest::{Http, Isolation, Limits, Manifest, Network, Origin, Retry, RetryKind, State};
 pub use memory_state::MemoryState;
 pub use outside::{Disturbance, Outside, Trouble};
 pub use plugin_host::{Call, PluginHost};

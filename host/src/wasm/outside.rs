@@ -7,9 +7,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use super::capability::http::HttpStandIn;
 use super::capability::state::StateSource;
 use crate::event::{StateUsage, StateValue};
 
@@ -25,6 +27,22 @@ pub enum Outside {
     },
     /// Asked how much of its quota is used, before its first write.
     StateUsage,
+    /// Made an HTTP request that it is granted.
+    HttpRequest {
+        /// `GET`, `POST` and so on.
+        method: String,
+        /// Absolute.
+        url: String,
+        /// Names and values, those that the host adds among them. A value that is no text is shown as far as it is.
+        headers: Vec<(String, String)>,
+        /// The body's bytes.
+        #[serde(serialize_with = "lossy")]
+        body: Bytes,
+    },
+}
+
+fn lossy<S: serde::Serializer>(body: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&String::from_utf8_lossy(body))
 }
 
 /// What becomes of one call to the outside.
@@ -103,6 +121,33 @@ impl Gate {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Passed> {
         self.passed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whoever answers HTTP requests, behind the gate.
+pub(super) struct GatedHttp {
+    pub(super) gate: Arc<Gate>,
+    pub(super) answers: Arc<dyn HttpStandIn>,
+}
+
+#[async_trait]
+impl HttpStandIn for GatedHttp {
+    async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, String> {
+        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let headers = request.headers().iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+        let (method, url) = (request.method().to_string(), request.uri().to_string());
+        self.gate.pass(Outside::HttpRequest { method, url, headers, body: request.body().clone() }).await?;
+        self.answers.send(request).await
+    }
+}
+
+/// Answers every request with 200 and nothing.
+pub(super) struct EmptyAnswers;
+
+#[async_trait]
+impl HttpStandIn for EmptyAnswers {
+    async fn send(&self, _: http::Request<Bytes>) -> Result<http::Response<Bytes>, String> {
+        Ok(http::Response::new(Bytes::new()))
     }
 }
 

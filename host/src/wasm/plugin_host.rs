@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::call::PluginListener;
 use super::call_report::{CallReport, InstanceUse};
+use super::capability::http::HttpStandIn;
 use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity};
 use super::directory::{self, ManifestFile};
@@ -17,7 +18,7 @@ use super::limits::INIT_FUEL;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
 use super::memory_state::MemoryState;
-use super::outside::{Disturbance, Gate, GatedState};
+use super::outside::{Disturbance, EmptyAnswers, Gate, GatedHttp, GatedState};
 use super::plugin::{Instance, Linked, Plugin};
 use super::reload::PluginsConfig;
 use super::single::{name_of, parent, report};
@@ -59,9 +60,16 @@ pub struct PluginHost {
     plugin: Arc<Plugin>,
     listener: PluginListener,
     description: Arc<PluginReport>,
-    state: Arc<dyn StateSource>,
+    stand_ins: StandIns,
     gate: Arc<Gate>,
     kept: tokio::sync::Mutex<Option<Instance>>,
+}
+
+/// What answers a component in place of what lies outside.
+#[derive(Clone)]
+struct StandIns {
+    state: Arc<dyn StateSource>,
+    http: Arc<dyn HttpStandIn>,
 }
 
 /// One call of `on-event`.
@@ -169,19 +177,21 @@ impl PluginHost {
         let description = Arc::new(report(&bytes, &loaded));
         let Loaded { plugin, .. } = loaded;
         let grants = plugin.linked.identity.grants.clone();
-        Ok(Self::of(&plugin, grants, description, state))
+        Ok(Self::of(&plugin, grants, description, StandIns { state, http: Arc::new(EmptyAnswers) }))
     }
 
-    fn of(plugin: &Plugin, granted: Grants, description: Arc<PluginReport>, state: Arc<dyn StateSource>) -> Self {
+    fn of(plugin: &Plugin, granted: Grants, description: Arc<PluginReport>, stand_ins: StandIns) -> Self {
         // A gate of its own, since another host may call at the same time.
         let gate = Arc::new(Gate::default());
-        let Grants { config, secrets, emit, state: keeps, .. } = granted;
-        let source = Arc::new(GatedState { gate: gate.clone(), state: state.clone() });
+        let Grants { config, secrets, emit, state: keeps, http } = granted;
+        let source = Arc::new(GatedState { gate: gate.clone(), state: stand_ins.state.clone() });
         let keeps = keeps.map(|StateGrant { quota, .. }| StateGrant { source, quota });
-        // Whatever else it was granted would really happen. A capability comes in here with a stand-in behind the gate, or not
-        // at all.
-        #[allow(clippy::needless_update, reason = "what is granted grows")]
-        let grants = Grants { config, secrets, emit, state: keeps, ..Grants::default() };
+        let http = http.map(|client| {
+            let answers = GatedHttp { gate: gate.clone(), answers: stand_ins.http.clone() };
+            Arc::new(client.answered_by(Arc::new(answers)))
+        });
+        // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
+        let grants = Grants { config, secrets, emit, state: keeps, http };
         let Plugin { linked, manifest, version, described_name, routes } = plugin;
         let Linked { engine, pre, identity, limits, weight } = linked;
         let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();
@@ -194,7 +204,7 @@ impl PluginHost {
             routes: routes.clone(),
         });
         let listener = PluginListener::new(plugin.clone());
-        Self { plugin, listener, description, state, gate, kept: tokio::sync::Mutex::default() }
+        Self { plugin, listener, description, stand_ins, gate, kept: tokio::sync::Mutex::default() }
     }
 
     /// The same component with other settings; `None` for those that it has. Whether it accepts them is not asked again.
@@ -203,7 +213,7 @@ impl PluginHost {
         let mut grants = self.plugin.linked.identity.grants.clone();
         grants.config = config.unwrap_or(grants.config);
         grants.secrets = secrets.unwrap_or(grants.secrets);
-        Self::of(&self.plugin, grants, self.description.clone(), self.state.clone())
+        Self::of(&self.plugin, grants, self.description.clone(), self.stand_ins.clone())
     }
 
     /// The same component with its settings, and granted nothing.
@@ -211,14 +221,22 @@ impl PluginHost {
     pub fn without_grants(&self) -> Self {
         let Grants { config, secrets, .. } = self.plugin.linked.identity.grants.clone();
         let grants = Grants { config, secrets, ..Grants::default() };
-        Self::of(&self.plugin, grants, self.description.clone(), self.state.clone())
+        Self::of(&self.plugin, grants, self.description.clone(), self.stand_ins.clone())
     }
 
     /// The same component with its state elsewhere; without one where its manifest grants none.
     #[must_use]
     pub fn with_state(&self, state: Arc<dyn StateSource>) -> Self {
         let grants = self.plugin.linked.identity.grants.clone();
-        Self::of(&self.plugin, grants, self.description.clone(), state)
+        Self::of(&self.plugin, grants, self.description.clone(), StandIns { state, ..self.stand_ins.clone() })
+    }
+
+    /// The same component with somebody who answers the HTTP requests that its manifest grants. Without one, every response is a
+    /// 200 with an empty body.
+    #[must_use]
+    pub fn with_http(&self, http: Arc<dyn HttpStandIn>) -> Self {
+        let grants = self.plugin.linked.identity.grants.clone();
+        Self::of(&self.plugin, grants, self.description.clone(), StandIns { http, ..self.stand_ins.clone() })
     }
 
     /// The plugin's name: of its file, its manifest and its state.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
+use super::capability::http::Network;
 use super::capability::state::StateSource;
 use super::directory;
 use super::engine::{Engine, PagemapScan};
@@ -44,6 +45,9 @@ pub struct PluginsConfig {
     /// The directory whose files a manifest beside a component may refer to by `${file:NAME}`; `None` for no files. Default
     /// `None`.
     pub files_dir: Option<PathBuf>,
+    /// Certificates in PEM of authorities that HTTPS requests of plugins trust beside the system's; `None` for the system's
+    /// alone. Default `None`.
+    pub ca_file: Option<PathBuf>,
     /// Manifests by plugin name, each in place of the `NAME.toml` beside the component. They may refer to whatever `resolve`
     /// finds; a manifest beside a component only to variables `OUTBOX_PLUGIN_…` and to the files of `files_dir`.
     pub manifests: BTreeMap<String, Manifest>,
@@ -62,6 +66,7 @@ impl Default for PluginsConfig {
             pagemap_scan: PagemapScan::default(),
             ready_when: ReadyWhen::default(),
             files_dir: None,
+            ca_file: None,
             manifests: BTreeMap::new(),
             resolve: Resolve::default(),
         }
@@ -84,7 +89,7 @@ impl PluginsConfig {
     pub(super) fn loader(&self, engine: Arc<Engine>, state: Option<Arc<dyn StateSource>>) -> Loader {
         let cache = self.cache_dir.as_deref().and_then(Cache::open).map(Arc::new);
         let references = References { resolve: self.resolve.clone(), files_dir: self.files_dir.clone() };
-        Loader { engine, cache, references, state }
+        Loader { engine, cache, references, state, network: Network::new(self.ca_file.clone()) }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::capability::http::Network;
 use super::directory::{self, ManifestFile};
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
@@ -58,7 +59,13 @@ pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.
 pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest) -> Result<Vec<Registration>, LoadError> {
-    let loader = Loader { engine: engine.clone(), cache: None, references: References::default(), state: None };
+    let loader = Loader {
+        engine: engine.clone(),
+        cache: None,
+        references: References::default(),
+        state: None,
+        network: Network::new(None),
+    };
     let (_, loaded) = load(&loader, file, ManifestFile::by_host(manifest)).await?;
     Ok(loaded.plugin.registrations().1)
 }

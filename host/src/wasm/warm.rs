@@ -1,15 +1,18 @@
-//! Warm instances: kept for the next event, at most one for each worker.
+//! Warm instances: kept for the next event.
 //!
-//! Each listener has its own, so no instance meets two routes; a worker takes only its own, so none meets two workers. An
+//! Each listener has its own, so no instance meets two routes; one is never in use twice at a time, and meets one tenant only. An
 //! instance is not kept while it works: a call that ends in any other way than well drops it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::engine::KeptPlace;
 use super::manifest::Isolation;
 use super::plugin::Instance;
 use crate::listener::Visit;
+
+/// The most instances of one listener that wait for further events of their claim: so many claims are at work at once, at most.
+const MAX_OF_BATCHES: usize = 8;
 
 /// An instance that answered well and may do so again.
 pub(super) struct WarmInstance {
@@ -19,54 +22,76 @@ pub(super) struct WarmInstance {
     tenant: Option<Box<str>>,
     batch: u64,
     since: Instant,
-    _place: KeptPlace,
+    place: KeptPlace,
 }
 
-/// The warm instances of one listener, one for each worker.
-pub(super) struct WarmInstances(Box<[Mutex<Option<WarmInstance>>]>);
+/// The warm instances of one listener, the latest last. As many as calls were under way at once, within the room of the engine.
+pub(super) struct WarmInstances {
+    kept: Mutex<Vec<WarmInstance>>,
+    isolation: Isolation,
+}
 
 impl WarmInstances {
-    pub(super) fn new(workers: usize) -> Self {
-        Self((0..workers).map(|_| Mutex::default()).collect())
+    pub(super) fn new(isolation: Isolation) -> Self {
+        Self { kept: Mutex::default(), isolation }
     }
 
-    /// The worker's instance, if it may meet this event.
-    pub(super) fn take(&self, visit: &Visit<'_>, isolation: Isolation) -> Option<WarmInstance> {
-        let kept = self.0.get(visit.worker)?.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        let same_batch = kept.batch == visit.batch;
-        let fits = kept.tenant.as_deref() == visit.event.tenant_id()
-            && match isolation {
-                Isolation::Event => false,
-                Isolation::Batch => same_batch,
-                Isolation::Worker { max_calls } => kept.calls < max_calls,
-            };
-        fits.then_some(kept)
-    }
-
-    /// Keeps an instance for the worker's next event, after a clean end and nothing else.
-    pub(super) fn put(&self, visit: &Visit<'_>, instance: Instance, calls: u32, place: KeptPlace) {
-        if let Some(slot) = self.0.get(visit.worker) {
-            let tenant = visit.event.tenant_id().map(Box::from);
-            let kept = WarmInstance { instance, calls, tenant, batch: visit.batch, since: Instant::now(), _place: place };
-            let before = slot.lock().unwrap_or_else(PoisonError::into_inner).replace(kept);
-            drop(before);
+    /// The latest instance that may meet this event.
+    pub(super) fn take(&self, visit: &Visit<'_>) -> Option<WarmInstance> {
+        if self.isolation == Isolation::Event {
+            return None;
         }
+        let mut kept = self.lock();
+        let fits = |kept: &WarmInstance| {
+            kept.tenant.as_deref() == visit.event.tenant_id()
+                && match self.isolation {
+                    Isolation::Event => false,
+                    Isolation::Batch => kept.batch == visit.batch,
+                    Isolation::Worker { max_calls } => kept.calls < max_calls,
+                }
+        };
+        let index = kept.iter().rposition(fits)?;
+        Some(kept.remove(index))
+    }
+
+    /// Keeps an instance for a later event, after a clean end and nothing else.
+    pub(super) fn put(&self, visit: &Visit<'_>, instance: Instance, calls: u32, place: KeptPlace) {
+        let tenant = visit.event.tenant_id().map(Box::from);
+        let warm = WarmInstance { instance, calls, tenant, batch: visit.batch, since: Instant::now(), place };
+        let mut kept = self.lock();
+        kept.push(warm);
+        let too_many = self.isolation == Isolation::Batch && kept.len() > MAX_OF_BATCHES;
+        let oldest = too_many.then(|| kept.remove(0));
+        // Freeing an instance takes a while, and others wait for the lock.
+        drop(kept);
+        drop(oldest);
+    }
+
+    /// Drops the one that waits longest; false when there is none. Its room goes to another tenant, route or plugin.
+    pub(super) fn evict(&self) -> bool {
+        let mut kept = self.lock();
+        let oldest = (!kept.is_empty()).then(|| kept.remove(0));
+        drop(kept);
+        oldest.is_some()
     }
 
     /// Drops instances that nobody came for.
     pub(super) fn sweep(&self, idle: Duration) {
-        for slot in &self.0 {
-            let mut kept = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            if kept.as_ref().is_some_and(|kept| kept.since.elapsed() >= idle) {
-                *kept = None;
-            }
-        }
+        let mut kept = self.lock();
+        let (idle, rest) = std::mem::take(&mut *kept).into_iter().partition(|kept| kept.since.elapsed() >= idle);
+        *kept = rest;
+        drop(kept);
+        drop::<Vec<WarmInstance>>(idle);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<WarmInstance>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl WarmInstance {
-    /// The instance and the room it is kept in.
+    /// The instance, its calls, and the room it is kept in.
     pub(super) fn into_parts(self) -> (Instance, u32, KeptPlace) {
-        (self.instance, self.calls, self._place)
+        (self.instance, self.calls, self.place)
     }
 }

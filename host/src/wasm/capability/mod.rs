@@ -19,7 +19,7 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi_http::WasiHttpCtx;
 
-use self::http::wasi::Denied;
+use self::http::{HttpClient, Requests};
 use self::log::{LogLines, SharedLines};
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
@@ -39,6 +39,8 @@ pub(super) struct Grants {
     pub(super) emit: bool,
     /// `None` when it may keep nothing.
     pub(super) state: Option<StateGrant>,
+    /// `None` when it may make no requests.
+    pub(super) http: Option<Arc<HttpClient>>,
 }
 
 /// What is the same in all calls of one loaded component.
@@ -110,7 +112,7 @@ pub(super) struct State {
     wasi: Option<Box<WasiCtx>>,
     table: ResourceTable,
     http: WasiHttpCtx,
-    denied: Denied,
+    requests: Requests,
 }
 
 impl State {
@@ -132,7 +134,7 @@ impl State {
             wasi: None,
             table,
             http,
-            denied: Denied(identity.clone()),
+            requests: Requests::new(identity.clone()),
         }
     }
 
@@ -145,6 +147,7 @@ impl State {
 
     /// Begins a call that is cut off at `ends`: budgets are full again.
     pub(super) fn begin(&mut self, event: Option<Arc<Event>>, ends: Instant) {
+        self.requests.begin(event.clone());
         (self.event, self.ends) = (event, ends);
         self.effects = None;
         self.seen = Seen::default();

@@ -16,20 +16,20 @@ async fn by_default_no_event_sees_an_earlier_one() {
 }
 
 #[tokio::test]
-async fn a_batch_shares_an_instance_as_long_as_worker_and_tenant_stay() {
+async fn a_batch_shares_an_instance_for_each_tenant() {
     let guest = Guest::new(COUNT).load("isolation = \"batch\"").await;
     let (none, acme) = (event(None), event(Some("acme")));
     assert_eq!(guest.count(&none, 0, 1).await, 1);
     assert_eq!(guest.count(&none, 0, 1).await, 2);
-    assert_eq!(guest.count(&none, 1, 1).await, 1, "another worker");
+    assert_eq!(guest.count(&none, 1, 1).await, 3, "whichever worker comes");
     assert_eq!(guest.count(&acme, 0, 1).await, 1, "another tenant");
     assert_eq!(guest.count(&acme, 0, 1).await, 2);
-    assert_eq!(guest.count(&none, 0, 1).await, 1, "the first tenant's instance is gone");
     assert_eq!(guest.count(&none, 0, 2).await, 1, "another batch");
+    assert_eq!(guest.count(&none, 0, 1).await, 4, "two batches at once");
 }
 
 #[tokio::test]
-async fn a_worker_keeps_its_instance_across_batches_but_not_across_routes_and_tenants() {
+async fn an_instance_is_kept_across_batches_but_not_across_routes_and_tenants() {
     let routes = [("Order", "OrderPlaced"), ("Order", "OrderPaid")];
     let guest = Guest::new(COUNT).routes(&routes).load("isolation = { worker = { max_calls = 3 } }").await;
     let placed = event(None);
@@ -37,10 +37,33 @@ async fn a_worker_keeps_its_instance_across_batches_but_not_across_routes_and_te
     assert_eq!(guest.count(&placed, 0, 1).await, 1);
     assert_eq!(guest.count(&placed, 0, 2).await, 2);
     assert_eq!(guest.count(&paid, 0, 2).await, 1, "another route");
-    assert_eq!(guest.count(&placed, 1, 2).await, 1, "another worker");
-    assert_eq!(guest.count(&placed, 0, 3).await, 3);
+    assert_eq!(guest.count(&placed, 1, 3).await, 3, "whichever worker comes");
     assert_eq!(guest.count(&placed, 0, 4).await, 1, "after so many calls, a new one");
     assert_eq!(guest.count(&event(Some("acme")), 0, 4).await, 1, "another tenant");
+}
+
+#[tokio::test]
+async fn two_events_at_once_never_share_an_instance() {
+    let guest =
+        counting_unless("(loop (br 0))").load("isolation = { worker = { max_calls = 100 } }\nlimits.fuel = 100_000_000").await;
+    assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+    let long = of_route("Order", "OrderPlaced", None, 99);
+    let placed = event(None);
+    let (cut, beside) = tokio::join!(guest.call(&long, 0, 1), guest.count(&placed, 1, 1));
+    assert!(matches!(&cut, Outcome::Failed(failure) if failure.cause == Cause::Fuel), "{cut:?}");
+    assert_eq!(beside, 1, "the kept one is taken");
+    assert_eq!(guest.count(&placed, 0, 1).await, 2, "the one that was cut off is gone, the other is kept");
+}
+
+#[tokio::test]
+async fn an_instance_of_another_tenant_makes_room_when_there_is_none() {
+    // Six are kept for two workers, and seven tenants come in turn.
+    let guest = Guest::new(COUNT).load("isolation = { worker = { max_calls = 100 } }").await;
+    for tenant in ["a", "b", "c", "d", "e", "f", "g"] {
+        assert_eq!(guest.count(&event(Some(tenant)), 0, 1).await, 1);
+    }
+    assert_eq!(guest.count(&event(Some("g")), 0, 1).await, 2, "the latest is kept");
+    assert_eq!(guest.count(&event(Some("a")), 0, 1).await, 1, "the oldest made room");
 }
 
 /// Counts, and does something else on the attempt 99.
@@ -80,17 +103,15 @@ async fn an_instance_that_has_grown_large_is_not_kept() {
 
 #[tokio::test]
 async fn kept_instances_never_take_the_last_slots() {
-    // Seven routes times two workers: more than the six instances that are kept for two workers.
+    // Seven routes with an instance each: more than the six that are kept for two workers.
     let names: Vec<String> = (0..7).map(|number| format!("E{number}")).collect();
     let routes: Vec<_> = names.iter().map(|name| ("Order", name.as_str())).collect();
     let guest = Guest::new(COUNT).routes(&routes).load("isolation = { worker = { max_calls = 100 } }").await;
     let mut kept = 0;
     for round in 1..=2 {
         for name in &names {
-            for worker in 0..2 {
-                let count = guest.count(&of_route("Order", name, None, 1), worker, 1).await;
-                kept += usize::from(round == 2 && count == 2);
-            }
+            let count = guest.count(&of_route("Order", name, None, 1), 0, 1).await;
+            kept += usize::from(round == 2 && count == 2);
         }
     }
     assert_eq!(kept, 6);

@@ -1,4 +1,96 @@
-//! HTTP requests of a guest: by the contract's own `http` interface, or by `wasi:http`.
+//! HTTP requests of a guest, by the contract's own `http` interface or by `wasi:http`: to origins that the operator allows, at
+//! addresses that are looked at before anything is connected, within bounds.
 
+mod address;
+mod client;
+mod connector;
+mod network;
 mod plain;
+#[cfg(test)]
+mod tests;
 pub(super) mod wasi;
+
+use std::sync::Arc;
+
+use http::header::{HeaderName, HeaderValue, USER_AGENT};
+
+pub(in crate::wasm) use self::client::HttpClient;
+pub use self::client::HttpStandIn;
+use self::client::SendError;
+use self::connector::ConnectError;
+pub(in crate::wasm) use self::network::Network;
+use super::{Identity, RefusalKind};
+use crate::event::{Event, TRACEPARENT};
+
+/// The header by which a receiver tells a repeated request.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The requests of one call.
+pub(super) struct Requests {
+    pub(super) identity: Arc<Identity>,
+    /// The event of the call; `None` for `describe`.
+    event: Option<Arc<Event>>,
+    count: u32,
+}
+
+impl Requests {
+    pub(super) fn new(identity: Arc<Identity>) -> Self {
+        Self { identity, event: None, count: 0 }
+    }
+
+    /// Begins a call.
+    pub(super) fn begin(&mut self, event: Option<Arc<Event>>) {
+        (self.event, self.count) = (event, 0);
+    }
+
+    /// The client, for a URL that is granted; counts the request.
+    fn granted(&mut self, url: &http::Uri) -> Result<Arc<HttpClient>, SendError> {
+        self.count += 1;
+        let Some(client) = &self.identity.grants.http else {
+            let origin = crate::wasm::manifest::Origin::of(url).map_err(SendError::Invalid)?;
+            return Err(SendError::NotAllowed(origin));
+        };
+        client.check(url)?;
+        Ok(client.clone())
+    }
+
+    /// Adds what the host says of itself and of the event, where the guest has not.
+    fn complete(&self, headers: &mut http::HeaderMap) {
+        let mut add = |name: HeaderName, value: String| {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                headers.entry(name).or_insert(value);
+            }
+        };
+        add(USER_AGENT, format!("outbox/{} ({})", env!("CARGO_PKG_VERSION"), self.identity.name));
+        if let Some(event) = &self.event {
+            add(IDEMPOTENCY_KEY, format!("{}.{}", event.id(), self.count));
+            if let Some(trace) = event.headers().get(TRACEPARENT) {
+                add(HeaderName::from_static(TRACEPARENT), trace.to_owned());
+            }
+        }
+    }
+}
+
+/// What an error means for the guest. The operator is told in the log what to add to the manifest, once for each thing.
+fn refused(identity: &Identity, error: &SendError) -> (RefusalKind, String) {
+    let name = &identity.name;
+    let kind = match error {
+        SendError::NotAllowed(origin) => {
+            let advice = format!("add `\"{origin}\"` to http.allow in {name}.toml");
+            identity.refused(format!("a request to {origin}"), &advice);
+            return (RefusalKind::NotGranted, format!("requests to {origin} are not granted to the plugin {name}; {advice}"));
+        }
+        SendError::Connect(ConnectError::Private { host, address }) => {
+            // The guest is not told the address: it would map the operator's network.
+            let advice =
+                format!("it is at {address}, which is not public; add \"{address}\" to http.allow_private in {name}.toml");
+            identity.refused(format!("a request to {host}"), &advice);
+            let told = format!("{host} is at an address that is not public; the host's log has the line to add to {name}.toml");
+            return (RefusalKind::NotGranted, told);
+        }
+        SendError::Invalid(_) => RefusalKind::Invalid,
+        SendError::TooLarge(_) => RefusalKind::OverLimit,
+        SendError::Connect(_) | SendError::TimedOut(_) | SendError::Busy(_) | SendError::Broken(_) => RefusalKind::Unavailable,
+    };
+    (kind, error.to_string())
+}

@@ -1,16 +1,101 @@
 //! The `http` interface: one request, one response, each as a whole.
 
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http_body_util::{BodyExt, Full};
+use wasmtime_wasi_http::{DEFAULT_FORBIDDEN_HEADERS, WasiBody};
+
+use super::client::SendError;
+use super::refused;
 use crate::wasm::bindings::outbox::listener::http::{Host, Request, Response};
 use crate::wasm::bindings::outbox::listener::types::Refusal;
-use crate::wasm::capability::{State, not_granted};
+use crate::wasm::capability::{State, refusal};
 use crate::wasm::limits::pairs_bytes;
 use crate::wasm::text::keepable;
+
+/// The most headers of one request.
+const MAX_HEADERS: usize = 100;
+/// The most bytes of all its headers.
+const MAX_HEADER_BYTES: usize = 16 << 10;
+/// The longest URL.
+const MAX_URL_BYTES: usize = 8 << 10;
 
 impl Host for State {
     async fn send(&mut self, request: Request) -> wasmtime::Result<Result<Response, Refusal>> {
         let pairs = pairs_bytes(&request.headers) + pairs_bytes(&request.attributes);
         self.meter.charge(request.method.len() + request.url.len() + request.body.len() + pairs)?;
-        let url = keepable(&request.url, 200);
-        Ok(Err(not_granted(format!("a request to {url}: plugins have no network in this version of the host"))))
+        Ok(self.exchange(request).await.map_err(|error| {
+            let (kind, message) = refused(&self.identity, &error);
+            refusal(kind, message)
+        }))
     }
+}
+
+impl State {
+    async fn exchange(&mut self, given: Request) -> Result<Response, SendError> {
+        let timeout = given.timeout_ms.map(|timeout| Duration::from_millis(u64::from(timeout)));
+        let mut request = request(given)?;
+        let client = self.requests.granted(request.uri())?;
+        self.requests.complete(request.headers_mut());
+        let (head, body) = client.send(request, timeout).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        Ok(Response {
+            status: head.status.as_u16(),
+            headers: head.headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect(),
+            body: body.into(),
+            attributes: Vec::new(),
+        })
+    }
+}
+
+fn request(given: Request) -> Result<http::Request<WasiBody>, SendError> {
+    let invalid = |what: String| SendError::Invalid(format!("the request is not valid: {what}"));
+    let Request { method, url, headers, body, attributes, .. } = given;
+    if let Some((attribute, _)) = attributes.first() {
+        return Err(invalid(format!("it has the attribute `{}`, which this host does not know", keepable(attribute, 100))));
+    }
+    let known = Method::from_bytes(method.as_bytes()).ok().filter(|known| *known != Method::CONNECT);
+    let method = known.ok_or_else(|| invalid(format!("`{}` is not a method that can be sent", keepable(&method, 50))))?;
+    let quoted = || keepable(&url, 200);
+    if url.len() > MAX_URL_BYTES {
+        return Err(invalid(format!("its URL has {} bytes; at most {MAX_URL_BYTES} are sent", url.len())));
+    }
+    let uri: Uri = url.parse().map_err(|error| invalid(format!("its URL `{}`: {error}", quoted())))?;
+    let mut sent = http::Request::new(whole(Bytes::from(body)));
+    (*sent.method_mut(), *sent.uri_mut(), *sent.headers_mut()) = (method, uri, checked(headers).map_err(invalid)?);
+    Ok(sent)
+}
+
+fn whole(body: Bytes) -> WasiBody {
+    Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// The headers, if each may be sent by a guest.
+fn checked(given: Vec<(String, String)>) -> Result<HeaderMap, String> {
+    let bytes: usize = given.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if given.len() > MAX_HEADERS || bytes > MAX_HEADER_BYTES {
+        let count = given.len();
+        return Err(format!(
+            "it has {count} headers of {bytes} bytes; at most {MAX_HEADERS} of {MAX_HEADER_BYTES} bytes together are sent"
+        ));
+    }
+    let mut headers = HeaderMap::with_capacity(given.len());
+    for (name, value) in given {
+        let quoted = keepable(&name, 100);
+        let name = HeaderName::try_from(name).map_err(|_| format!("`{quoted}` is not the name of a header"))?;
+        if DEFAULT_FORBIDDEN_HEADERS.contains(&name) || is_framing(&name) {
+            return Err(format!("the header `{name}` is set by the host"));
+        }
+        let value =
+            HeaderValue::try_from(value).map_err(|_| format!("the header `{name}` has a value with control characters"))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+fn is_framing(name: &HeaderName) -> bool {
+    [http::header::CONTENT_LENGTH, http::header::TE, http::header::TRAILER, http::header::EXPECT].contains(name)
 }

@@ -1,28 +1,40 @@
-//! `wasi:http`: linked, because many toolchains import it unasked, and refused at every call.
+//! `wasi:http`: the same requests, with streams. Linked whether it is granted or not, since many toolchains import it unasked.
 
-use std::sync::Arc;
+use std::time::Duration;
 
+use http_body_util::BodyExt;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtxView, WasiHttpHooks, WasiHttpView};
 
-use crate::wasm::capability::{Identity, State};
+use super::client::SendError;
+use super::connector::ConnectError;
+use super::{Requests, refused};
+use crate::wasm::capability::State;
 
-/// Refuses every request.
-pub(in crate::wasm::capability) struct Denied(pub(in crate::wasm::capability) Arc<Identity>);
+/// The background work of an exchange, which the client does by itself.
+type Io = Box<dyn Future<Output = Result<(), Error>> + Send>;
+type Sent = Result<(http::Response<WasiBody>, Io), Error>;
 
-type Sent = Result<(http::Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>), Error>;
-
-impl WasiHttpHooks for Denied {
+impl WasiHttpHooks for Requests {
     fn send_request(
         &mut self,
-        request: http::Request<WasiBody>,
-        _: Option<RequestOptions>,
-        _: Box<dyn Future<Output = Result<(), Error>> + Send>,
+        mut request: http::Request<WasiBody>,
+        options: Option<RequestOptions>,
+        _: Io,
     ) -> Box<dyn Future<Output = Sent> + Send> {
-        let uri = request.uri();
-        let origin = format!("{}://{}", uri.scheme_str().unwrap_or("https"), uri.authority().map_or("", |host| host.as_str()));
-        let origin = crate::wasm::text::keepable(&origin, 200);
-        self.0.refused(format!("a request to {origin}"), "plugins have no network in this version of the host");
-        Box::new(async { Err(Error::HttpRequestDenied) })
+        let identity = self.identity.clone();
+        let client = match self.granted(request.uri()) {
+            Ok(client) => client,
+            Err(error) => return Box::new(async move { Err(told(&identity, error)) }),
+        };
+        // The client sets it, from the address that it connects to.
+        request.headers_mut().remove(http::header::HOST);
+        self.complete(request.headers_mut());
+        Box::new(async move {
+            let response = client.send(request, options.and_then(timeout)).await;
+            let response = response.map_err(|error| told(&identity, error))?;
+            let body = |body: super::client::ResponseBody| body.map_err(wasi).boxed_unsync();
+            Ok((response.map(body), Box::new(async { Ok(()) }) as Io))
+        })
     }
 
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
@@ -30,9 +42,34 @@ impl WasiHttpHooks for Denied {
     }
 }
 
+/// The sum of the parts that the guest bounded; `None` when it bounded nothing.
+fn timeout(options: RequestOptions) -> Option<Duration> {
+    Some(options.connect_timeout.unwrap_or_default() + options.first_byte_timeout?)
+}
+
+/// The guest gets a code; the operator gets the line to add.
+fn told(identity: &crate::wasm::capability::Identity, error: SendError) -> Error {
+    refused(identity, &error);
+    wasi(error)
+}
+
+fn wasi(error: SendError) -> Error {
+    match error {
+        SendError::Invalid(_) => Error::HttpRequestUriInvalid,
+        SendError::NotAllowed(_) => Error::HttpRequestDenied,
+        SendError::Connect(ConnectError::Private { .. }) => Error::DestinationIpProhibited,
+        SendError::Connect(ConnectError::Resolve { reason, .. }) => Error::DnsError { rcode: Some(reason), info_code: None },
+        SendError::Connect(ConnectError::Connect { .. }) => Error::ConnectionRefused,
+        SendError::TimedOut(_) => Error::HttpResponseTimeout,
+        SendError::Busy(_) => Error::ConnectionLimitReached,
+        SendError::TooLarge(most) => Error::HttpResponseBodySize(Some(most)),
+        SendError::Broken(reason) => Error::InternalError(Some(reason)),
+    }
+}
+
 impl WasiHttpView for State {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
         self.count();
-        WasiHttpCtxView { hooks: &mut self.denied, table: &mut self.table, ctx: &mut self.http }
+        WasiHttpCtxView { hooks: &mut self.requests, table: &mut self.table, ctx: &mut self.http }
     }
 }

@@ -1,11 +1,14 @@
 //! What the operator grants a plugin and asks of it: `NAME.toml` beside `NAME.wasm`, or `[plugins.NAME]` of the host's file.
 
+mod http;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::http::{Http, Network, Origin};
 use crate::listener::{Exponential, Fixed, Jittered, RetryPolicy};
 use crate::units::{ByteSize, duration};
 
@@ -32,6 +35,9 @@ pub struct Manifest {
     /// Whether the guest may keep values in the outbox's database, and how much; `None` when it may not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
+    /// Which HTTP requests the guest may make; `None` for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<Http>,
     /// What the guest reads by `settings.get`. Values may hold `${env:NAME}` and `${file:PATH}`.
     pub config: BTreeMap<String, String>,
     /// What the guest reads by `settings.secret`: as `config`, but blanked out in log lines and failures.
@@ -55,7 +61,7 @@ impl Default for State {
     }
 }
 
-/// How long one instance of the guest lives. It is never shared by two workers, two routes or two tenants.
+/// How long one instance of the guest lives. It answers one event at a time, and never those of two routes or two tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Isolation {
@@ -64,7 +70,7 @@ pub enum Isolation {
     Event,
     /// The events of one claim.
     Batch,
-    /// As long as the worker meets the same tenant, or until something goes wrong.
+    /// Any number of events of one tenant, until something goes wrong or nobody needs it for a while.
     Worker {
         /// After so many calls a new instance begins, since some guests never give memory back. Default 1000; at least 1.
         #[serde(default = "max_calls")]
@@ -163,7 +169,7 @@ struct RawManifest {
     secrets: BTreeMap<String, String>,
     emit: bool,
     state: RawState,
-    http: Option<serde::de::IgnoredAny>,
+    http: Option<Http>,
     publish: Option<serde::de::IgnoredAny>,
 }
 
@@ -186,7 +192,7 @@ impl TryFrom<RawManifest> for Manifest {
 
     /// Checks everything and reports all faults together.
     fn try_from(written: RawManifest) -> Result<Self, String> {
-        let RawManifest { digest, isolation, limits, retry, config, secrets, emit, .. } = written;
+        let RawManifest { digest, isolation, limits, retry, config, secrets, emit, http, .. } = written;
         let mut faults = Vec::new();
         let state = match written.state {
             RawState::Granted(granted) => granted.then(State::default),
@@ -195,11 +201,10 @@ impl TryFrom<RawManifest> for Manifest {
         if state.is_some_and(|state| state.max_keys == 0 || state.max_bytes == ByteSize(0)) {
             faults.push("state.max_keys and state.max_bytes must be above zero (state = false grants nothing)".to_owned());
         }
-        for (key, given) in [("http", written.http.is_some()), ("publish", written.publish.is_some())] {
-            if given {
-                faults.push(format!("`{key}` is not supported by this version; remove it"));
-            }
+        if written.publish.is_some() {
+            faults.push("`publish` is not supported by this version; remove it".to_owned());
         }
+        faults.extend(http.iter().flat_map(Http::faults));
         let digest = digest.map(|digest| digest.to_ascii_lowercase());
         if let Some(digest) = &digest
             && (digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -227,7 +232,7 @@ impl TryFrom<RawManifest> for Manifest {
         if retry.is_some_and(|retry| retry.max_attempts == Some(0)) {
             faults.push("retry.max_attempts is 0; it must be at least 1".to_owned());
         }
-        let manifest = Self { digest, isolation, limits, retry, emit, state, config, secrets };
+        let manifest = Self { digest, isolation, limits, retry, emit, state, http, config, secrets };
         if faults.is_empty() { Ok(manifest) } else { Err(faults.join("; ")) }
     }
 }
@@ -249,6 +254,9 @@ mod tests {
             host_calls = 50
             [state]
             max_keys = 10
+            [http]
+            allow = ["https://api.example.com/"]
+            allow_private = ["10.0.0.0/8"]
             [retry]
             policy = "jittered"
             base = "1s"
@@ -266,6 +274,8 @@ mod tests {
         assert_eq!(manifest.state, Some(State { max_keys: 10, max_bytes: ByteSize::mib(1) }));
         assert_eq!(toml::from_str::<Manifest>("state = true").unwrap().state, Some(State::default()));
         assert_eq!(toml::from_str::<Manifest>("state = false").unwrap().state, None);
+        let http = manifest.http.as_ref().unwrap();
+        assert_eq!((http.allow[0].to_string(), http.concurrency), ("https://api.example.com".to_owned(), 128));
         let retry = manifest.retry.unwrap();
         assert_eq!((retry.policy, retry.max, retry.max_attempts), (RetryKind::Jittered, Duration::from_secs(60), Some(3)));
         let written = toml::to_string(&manifest).unwrap();
@@ -277,11 +287,12 @@ mod tests {
     #[test]
     fn faults_are_told_together_and_unknown_keys_with_what_is_allowed() {
         let fault = |text: &str| toml::from_str::<Manifest>(text).unwrap_err().to_string();
-        let both = fault("http.allow = []\n[limits]\nfuel = 0\nmemory = \"1GiB\"");
-        for part in ["`http` is not supported by this version", "limits.fuel is 0", "limits.memory is 1GiB"] {
+        let both = fault("http.timeout = \"0s\"\n[limits]\nfuel = 0\nmemory = \"1GiB\"");
+        for part in ["http.timeout is 0s", "limits.fuel is 0", "limits.memory is 1GiB"] {
             assert!(both.contains(part), "{both}");
         }
-        assert!(fault("[http]\nallow = []").contains("`http` is not supported by this version"));
+        assert!(fault("[http]\nallow = [\"example.com\"]").contains("`example.com` is not an origin"));
+        assert!(fault("[http]\nallow_private = [\"lan\"]").contains("`lan` is not a network"));
         assert!(fault("state = { max_keys = 0 }").contains("must be above zero"));
         assert!(fault("state = 3").contains("`state` is true, false, or a table"));
         let unknown = fault("[limits]\nfule = 3");

@@ -1,0 +1,86 @@
+//! Whether a worker's visit computes or waits for something outside the host.
+//!
+//! A visit that waits needs no thread: another worker may take the next event, and another call of the same listener may compute.
+//! One that gives way, to let others run, does not wait: it has woken itself.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+use crate::queue::{CallPlace, Queue};
+
+/// One worker's eye on its visits.
+pub(super) struct Presence {
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+/// Wakes the worker, and remembers that it did.
+#[derive(Default)]
+struct Bell {
+    rung: AtomicBool,
+    worker: AtomicWaker,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.rung.store(true, Ordering::Release);
+        self.worker.wake();
+    }
+}
+
+impl Presence {
+    pub(super) fn new() -> Self {
+        let bell = Arc::<Bell>::default();
+        Self { waker: Waker::from(bell.clone()), bell }
+    }
+
+    /// Goes on a visit. While it waits, its place says so, and another worker is woken if there is an event for it.
+    pub(super) async fn watch<T>(&self, queue: &Queue, place: &Held, visit: impl Future<Output = T>) -> T {
+        let mut visit = pin!(visit);
+        let mut waits = false;
+        poll_fn(|context| {
+            self.bell.worker.register(context.waker());
+            self.bell.rung.store(false, Ordering::Release);
+            if std::mem::take(&mut waits) {
+                place.set_waits(false);
+            }
+            let polled = visit.as_mut().poll(&mut Context::from_waker(&self.waker));
+            if polled.is_pending() && !self.bell.rung.load(Ordering::Acquire) {
+                waits = true;
+                place.set_waits(true);
+                queue.wake_next();
+            }
+            polled
+        })
+        .await
+    }
+}
+
+/// The place that a visit has with its listener, if that has a bound: given on as soon as it is let go.
+pub(super) struct Held(Mutex<Option<CallPlace>>);
+
+impl Held {
+    pub(super) fn new(place: Option<CallPlace>) -> Self {
+        Self(Mutex::new(place))
+    }
+
+    pub(super) fn let_go(&self) {
+        let place = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(place);
+    }
+
+    fn set_waits(&self, waits: bool) {
+        if let Some(place) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            place.set_waits(waits);
+        }
+    }
+}
