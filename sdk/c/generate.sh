@@ -11,4 +11,32 @@ wit-bindgen --version | grep -qx 'wit-bindgen-cli 0.63.0' || {
     echo "generate.sh needs wit-bindgen-cli 0.63.0, but found: $(wit-bindgen --version)" >&2
     exit 1
 }
-wit-bindgen c ../../wit/0.1.0 --world listener --out-dir generated "$@"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The contract's world has no look at the settings; that is an export which a plugin may have.
+cp -R ../../wit/0.1.0 "$work/wit"
+cat > "$work/wit/sdk.wit" <<'WIT'
+package outbox:listener@0.1.0;
+
+world sdk-listener {
+  include listener;
+  export settings-check;
+}
+WIT
+wit-bindgen c "$work/wit" --world sdk-listener --rename-world listener --out-dir "$work/generated" > "$work/log" 2>&1 || {
+    cat "$work/log" >&2
+    exit 1
+}
+# The world is put into the module by `outbox plugin componentize`, so no object file has to carry it, nor to be linked; and outbox.c,
+# which includes this file, has a cabi_realloc of its own.
+rm "$work/generated/listener_component_type.o"
+sed '/export_name__("cabi_realloc")/,/^}/d; /^\/\/ Ensure that the/,$d' "$work/generated/listener.c" > "$work/listener.c"
+mv "$work/listener.c" "$work/generated/listener.c"
+
+if [ "${1-}" = --check ]; then
+    diff -r "$work/generated" generated
+else
+    rm -rf generated
+    mv "$work/generated" generated
+fi

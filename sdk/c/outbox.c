@@ -5,12 +5,23 @@
  */
 #include "outbox.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "generated/listener.h"
+
+/*
+ * How the host allocates what it hands over: like the one that wit-bindgen writes, which this replaces, but with one byte more that
+ * holds NUL. So every text of the host can be printed with "%s" without a copy.
+ */
+void *cabi_realloc(void *old, size_t old_size, size_t align, size_t new_size);
+
+#ifdef __wasm__
+#include "generated/listener.c" /* so a plugin compiles one file of the SDK, this one */
+#endif
 
 /* ---- Memory that lives as long as a call ----------------------------------------------------------------------------------- */
 
@@ -38,12 +49,6 @@ static outbox_refusal refusal;
 
 static enum { UNASKED, NO_LINES, LINES } log_state;
 static outbox_listener_log_level_t log_max_level;
-
-/*
- * How the host allocates what it hands over: like the one that wit-bindgen writes, which this replaces, but with one byte more that
- * holds NUL. So every text of the host can be printed with "%s" without a copy.
- */
-void *cabi_realloc(void *old, size_t old_size, size_t align, size_t new_size);
 
 #ifdef __wasm__
 __attribute__((__export_name__("cabi_realloc")))
@@ -157,6 +162,20 @@ outbox_text outbox_find(outbox_pairs pairs, const char *name)
     for (size_t i = 0; i < pairs.count; i++)
         if (outbox_text_is(pairs.items[i].name, name))
             return pairs.items[i].value;
+    return (outbox_text){ 0 };
+}
+
+/* The names of HTTP headers are the same in any case of their letters. */
+static outbox_text find_header(outbox_pairs headers, const char *name)
+{
+    for (size_t i = 0; i < headers.count; i++) {
+        outbox_text found = headers.items[i].name;
+        size_t at = 0;
+        while (at < found.length && name[at] && tolower((unsigned char)found.bytes[at]) == tolower((unsigned char)name[at]))
+            at++;
+        if (at == found.length && !name[at])
+            return headers.items[i].value;
+    }
     return (outbox_text){ 0 };
 }
 
@@ -442,6 +461,15 @@ void exports_outbox_listener_handler_describe(exports_outbox_listener_handler_de
     };
 }
 
+bool exports_outbox_listener_settings_check_check_settings(listener_string_t *complaint)
+{
+    const char *wrong = outbox_this_plugin.check ? outbox_this_plugin.check() : NULL;
+    if (wrong)
+        *complaint = give(outbox_text_of(wrong));
+    end_call();
+    return !wrong;
+}
+
 static outbox_answer answer_to(const outbox_event *event)
 {
     const outbox_plugin *plugin = &outbox_this_plugin;
@@ -649,6 +677,76 @@ bool outbox_publish_all(const char *sink, const outbox_message *messages, size_t
     if (answers.len > 0)
         keep(answers.ptr);
     return all;
+}
+
+bool outbox_http(const outbox_request *request, outbox_response *response)
+{
+    const char *method = request->method ? request->method : request->body.length > 0 ? "POST" : "GET";
+    const char *content_type = request->content_type ? request->content_type : request->body.length > 0 ? "application/json" : NULL;
+    /* A call that the host cuts off loses its instance, and the reason with it. */
+    uint32_t timeout_ms = request->timeout_ms > 0 ? request->timeout_ms : outbox_remaining_ms() / 10 * 9;
+
+    outbox_pairs headers = request->headers;
+    if (content_type && !find_header(headers, "content-type").bytes) {
+        outbox_pair *items = outbox_alloc((headers.count + 1) * sizeof *items);
+        if (headers.count > 0)
+            memcpy(items, headers.items, headers.count * sizeof *items);
+        items[headers.count] = (outbox_pair){ outbox_text_of("content-type"), outbox_text_of(content_type) };
+        headers = (outbox_pairs){ items, headers.count + 1 };
+    }
+    outbox_listener_http_request_t lent = {
+        .method = lend_string(method, ""),
+        .url = lend(request->url),
+        .headers = lend_pairs(headers),
+        .body = lend_bytes(request->body),
+        .timeout_ms = { .is_some = true, .val = timeout_ms > 0 ? timeout_ms : 1 },
+        .attributes = lend_pairs(request->attributes),
+    };
+    outbox_listener_http_response_t answered;
+    outbox_listener_http_refusal_t refused;
+    *response = (outbox_response){ 0 };
+    if (!outbox_listener_http_send(&lent, &answered, &refused))
+        return refuse(&refused);
+    *response = (outbox_response){
+        .status = answered.status,
+        .headers = take_pairs(answered.headers),
+        .body = take((listener_string_t){ answered.body.ptr, answered.body.len }),
+    };
+    take_pairs(answered.attributes);
+    return true;
+}
+
+bool outbox_response_ok(const outbox_response *response)
+{
+    return response->status >= 200 && response->status <= 299;
+}
+
+outbox_text outbox_response_header(const outbox_response *response, const char *name)
+{
+    return find_header(response->headers, name);
+}
+
+outbox_answer outbox_http_failed(const outbox_request *request, const outbox_response *response)
+{
+    const unsigned status = response->status;
+    const char *method = request->method ? request->method : request->body.length > 0 ? "POST" : "GET";
+    size_t shown = 0;
+    while (shown < request->url.length && request->url.bytes[shown] != '?' && request->url.bytes[shown] != '#')
+        shown++;
+    outbox_text url = { request->url.bytes, shown };
+    outbox_answer failure = outbox_retryable("%s %.*s was answered with the status %u", method, OUTBOX_ARG(url), status);
+
+    outbox_text wait = find_header(response->headers, "retry-after");
+    bool is_number = wait.length > 0 && wait.length <= 5; /* five digits of seconds are more than a day */
+    for (size_t i = 0; i < wait.length; i++)
+        is_number = is_number && wait.bytes[i] >= '0' && wait.bytes[i] <= '9';
+    if (status != 408 && status != 425 && status != 429 && status < 500) {
+        failure.kind = OUTBOX_UNRECOVERABLE;
+    } else if (is_number) {
+        failure.kind = OUTBOX_RETRYABLE_AFTER;
+        failure.after_ms = within_a_day((uint32_t)strtoul(wait.bytes, NULL, 10) * 1000);
+    }
+    return outbox_with_code(failure, outbox_format("http-%u", status).bytes);
 }
 
 bool outbox_state_get(const char *key, outbox_text *value)

@@ -187,9 +187,14 @@ typedef struct outbox_route {
     outbox_listener *listener;
 } outbox_route;
 
+/* Looks at the settings when the plugin is loaded: NULL when they will do, else what is wrong, for the operator. */
+typedef const char *outbox_settings_check(void);
+
 typedef struct outbox_plugin {
     const char *name;
     const char *version;
+    /* NULL for a plugin that takes every setting. */
+    outbox_settings_check *check;
     const outbox_route *routes;
     size_t route_count;
 } outbox_plugin;
@@ -201,11 +206,22 @@ extern const outbox_plugin outbox_this_plugin;
  * Names the plugin and lists what it answers, one `{ aggregate type, event type, function }` for each route. Once per plugin, at file
  * scope, with a semicolon behind it. A writer that names no aggregate type writes "__GLOBAL__".
  */
-#define OUTBOX_PLUGIN(plugin_name, plugin_version, ...)                        \
-    static const outbox_route outbox_these_routes[] = { __VA_ARGS__ };        \
-    const outbox_plugin outbox_this_plugin = {                                \
-        (plugin_name), (plugin_version), outbox_these_routes,                 \
-        sizeof outbox_these_routes / sizeof outbox_these_routes[0],           \
+#define OUTBOX_PLUGIN(plugin_name, plugin_version, ...) OUTBOX_CHECKED_PLUGIN(plugin_name, plugin_version, NULL, __VA_ARGS__)
+
+/*
+ * The same with a look at the settings, which the host asks for when it loads the plugin. What the function returns keeps this version
+ * from serving, and the version before it goes on serving; NULL for settings that will do.
+ *
+ *     static const char *check(void)
+ *     {
+ *         return outbox_setting("endpoint").length > 0 ? NULL : "`endpoint` is missing; add it to [config] of the plugin's manifest";
+ *     }
+ */
+#define OUTBOX_CHECKED_PLUGIN(plugin_name, plugin_version, settings_check, ...) \
+    static const outbox_route outbox_these_routes[] = { __VA_ARGS__ };          \
+    const outbox_plugin outbox_this_plugin = {                                  \
+        (plugin_name), (plugin_version), (settings_check), outbox_these_routes, \
+        sizeof outbox_these_routes / sizeof outbox_these_routes[0],             \
     }
 
 /* ---- Log ---------------------------------------------------------------------------------------------------------------- */
@@ -328,6 +344,58 @@ bool outbox_publish(const char *sink, const outbox_message *message);
  * refusal is that of the last message that was not.
  */
 bool outbox_publish_all(const char *sink, const outbox_message *messages, size_t count, bool *sent);
+
+/* An HTTP request. What is left out is zero, and takes the default. */
+typedef struct outbox_request {
+    /* In upper case; NULL for "GET", or for "POST" with a body. */
+    const char *method;
+    /* Required. Absolute: scheme, host, optional port, path and query. */
+    outbox_text url;
+    /* NULL for `application/json` with a body, and for none without; ignored when the headers have one. */
+    const char *content_type;
+    outbox_pairs headers;
+    outbox_text body;
+    /* 0 for nine tenths of what is left of the call, so that the listener can still answer. */
+    uint32_t timeout_ms;
+    /* What a later host may understand; unknown keys are refused. */
+    outbox_pairs attributes;
+} outbox_request;
+
+/* What the server answered, whole. */
+typedef struct outbox_response {
+    /* 100 to 599. */
+    uint16_t status;
+    /* In the order in which they came, names in lower case. */
+    outbox_pairs headers;
+    /* As it came: nothing is decompressed. */
+    outbox_text body;
+} outbox_response;
+
+/*
+ * Makes a request, and waits for the whole response. A status such as 500 is a response, not a refusal, and a redirect is not followed.
+ * The host adds an `Idempotency-Key`, the same on every delivery of the event, to each request that has none. Needs the origin in
+ * `http.allow` of the plugin's manifest.
+ *
+ *     outbox_response response;
+ *     if (!outbox_http(&request, &response))
+ *         return outbox_refused();
+ *     if (!outbox_response_ok(&response))
+ *         return outbox_http_failed(&request, &response);
+ */
+bool outbox_http(const outbox_request *request, outbox_response *response);
+
+/* Whether the status is 200 to 299. */
+bool outbox_response_ok(const outbox_response *response);
+
+/* The first header of this name, in any case of its letters; absent when there is none. */
+outbox_text outbox_response_header(const outbox_response *response, const char *name);
+
+/*
+ * The failure for a status that is not 200 to 299, with the code `http-STATUS`: a retryable one for 408, 425, 429 and 500 to 599, which
+ * pass, after as many seconds as the header `Retry-After` says; an unrecoverable one for every other, since the same request would be
+ * answered so again. The message has the URL without its query, which often holds a key.
+ */
+outbox_answer outbox_http_failed(const outbox_request *request, const outbox_response *response);
 
 /*
  * Values that the plugin keeps in the outbox's database. Writes are committed together with the answer to this event: both, or

@@ -144,11 +144,24 @@ static void remove_state(outbox_text key)
     *item = state.items[--state.count];
 }
 
+static outbox_response responses[OUTBOX_TEST_MAX];
+static size_t response_count, responded;
+
+void outbox_test_respond(outbox_response response)
+{
+    if (response_count == OUTBOX_TEST_MAX) {
+        fprintf(stderr, "a test scripts more than %d responses\n", OUTBOX_TEST_MAX);
+        abort();
+    }
+    responses[response_count++] = response;
+}
+
 void outbox_test_reset(void)
 {
     while (state.count > 0)
         remove_state(state.items[0].name);
     settings.count = secrets.count = 0;
+    response_count = responded = 0;
     free_blocks();
     outbox_test_host = (outbox_test_state){ .remaining_ms = 5000 };
 }
@@ -295,6 +308,37 @@ void outbox_listener_publish_send_all(listener_string_t *sink, outbox_listener_p
         answers->ptr[i].is_err = !outbox_listener_publish_send(sink, &messages->ptr[i], &answers->ptr[i].val.err);
 }
 
+bool outbox_listener_http_send(outbox_listener_http_request_t *request, outbox_listener_http_response_t *answered,
+    outbox_listener_http_refusal_t *refused)
+{
+    if (!granted(refused))
+        return false;
+    size_t at = outbox_test_host.request_count++;
+    if (at < OUTBOX_TEST_MAX)
+        outbox_test_host.requests[at] = (outbox_request){
+            .method = copy_of(request->method).bytes,
+            .url = copy_of(request->url),
+            .headers = copy_of_pairs(request->headers),
+            .body = copy_of((listener_string_t){ request->body.ptr, request->body.len }),
+            .timeout_ms = request->timeout_ms.is_some ? request->timeout_ms.val : 0,
+            .attributes = copy_of_pairs(request->attributes),
+        };
+    if (responded == response_count) {
+        refused->kind = OUTBOX_LISTENER_TYPES_REFUSAL_KIND_UNAVAILABLE;
+        refused->message = hand_over(outbox_text_of("a test says what answers a request, with outbox_test_respond"));
+        return false;
+    }
+    outbox_response response = responses[responded++];
+    listener_string_t body = hand_over(response.body);
+    *answered = (outbox_listener_http_response_t){
+        .status = response.status,
+        .headers = hand_over_pairs(response.headers),
+        .body = { body.ptr, body.len },
+        .attributes = hand_over_pairs((outbox_pairs){ 0 }),
+    };
+    return true;
+}
+
 bool outbox_listener_state_get(listener_string_t *key, listener_option_list_u8_t *value, outbox_listener_state_refusal_t *refused)
 {
     if (!granted(refused))
@@ -362,6 +406,17 @@ void exports_outbox_listener_handler_event_free(exports_outbox_listener_handler_
     free_pairs(event->attributes);
 }
 
+outbox_text outbox_test_check_settings(void)
+{
+    listener_string_t complaint;
+    free_blocks();
+    if (exports_outbox_listener_settings_check_check_settings(&complaint))
+        return (outbox_text){ 0 };
+    outbox_text copy = copy_of(complaint);
+    free_string(complaint);
+    return copy;
+}
+
 outbox_event outbox_test_event(const char *aggregate_type, const char *event_type, const char *payload)
 {
     return (outbox_event){
@@ -380,6 +435,7 @@ outbox_answer outbox_test_deliver(const outbox_event *event)
 {
     free_blocks();
     outbox_test_host.emit_count = outbox_test_host.publish_count = outbox_test_host.line_count = 0;
+    outbox_test_host.request_count = 0;
 
     listener_string_t payload = hand_over(event->payload);
     exports_outbox_listener_handler_event_t given = {

@@ -19,7 +19,7 @@ enum { OUTBOX_TEST_MAX = 64 };
 
 /* What the host says, and what was asked of it. Texts in it live until the next delivery or outbox_test_reset. */
 typedef struct outbox_test_state {
-    /* When not NULL, the answer to every request to emit, to publish, or for the state. At first everything is granted. */
+    /* When not NULL, the answer to whatever needs a grant: to emit, to publish, state, HTTP. At first everything is granted. */
     const outbox_refusal *refusal;
     /* What the host answers when it is asked for the time that is left. At first 5000. */
     uint32_t remaining_ms;
@@ -36,6 +36,9 @@ typedef struct outbox_test_state {
     size_t publish_count;
     outbox_message published[OUTBOX_TEST_MAX];
     outbox_text sinks[OUTBOX_TEST_MAX];
+    /* HTTP requests of the last delivery. */
+    size_t request_count;
+    outbox_request requests[OUTBOX_TEST_MAX];
     /* Lines of the last delivery, without their fields. They go to standard error too. */
     size_t line_count;
     outbox_text lines[OUTBOX_TEST_MAX];
@@ -57,6 +60,15 @@ void outbox_test_set_state(const char *key, const char *value);
 
 /* What the listener wrote under a key; absent when there is no value. */
 outbox_text outbox_test_state_of(const char *key);
+
+/*
+ * Answers the next HTTP request that has no answer yet. Requests are answered in the order of these calls, at most OUTBOX_TEST_MAX; one beyond
+ * them is refused as unavailable. What the response refers to must outlive the test.
+ */
+void outbox_test_respond(outbox_response response);
+
+/* What the plugin's own look at its settings says; absent when they will do. The text lives until the next delivery. */
+outbox_text outbox_test_check_settings(void);
 
 /* A first delivery on this route, with this text as its payload. Whatever a test wants otherwise it sets in the result. */
 outbox_event outbox_test_event(const char *aggregate_type, const char *event_type, const char *payload);

@@ -12,9 +12,23 @@ wit-bindgen --version | grep -qx 'wit-bindgen-cli 0.63.0' || {
     exit 1
 }
 
-# The folder of the exports also holds the file that the bindings call, which is ours: export_outbox_listener_handler.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# The contract's world has no look at the settings; that is an export which a plugin may have.
+cp -R ../../wit/0.1.0 "$work/wit"
+cat > "$work/wit/sdk.wit" <<'WIT'
+package outbox:listener@0.1.0;
+
+world sdk-listener {
+  include listener;
+  export settings-check;
+}
+WIT
+
+# The folder of the exports also holds the files that the bindings call, which are ours: export_outbox_listener_*.
 rm -rf internal/bindings/imports internal/bindings/exports/wit_exports
-wit-bindgen go ../../wit/0.1.0 --world listener --pkg-name outbox/internal/bindings --format=false --out-dir internal/bindings
+wit-bindgen go "$work/wit" --world sdk-listener --pkg-name outbox/internal/bindings --format=false --out-dir internal/bindings
 
 # Only a native build would need these.
 find internal/bindings -name empty.s -delete

@@ -111,7 +111,7 @@ func (k RefusalKind) String() string {
 	return [...]string{"not-granted", "invalid", "over-limit", "unavailable"}[k]
 }
 
-// Refusal is the error of Emit, Publish and the state: the host did not do what the listener asked.
+// Refusal is the error of Emit, Publish, HTTP and the state: the host did not do what the listener asked.
 //
 // A listener that returns it fails with the kind as the code. An invalid request is unrecoverable, since it will be refused again; every
 // other refusal is retryable, since an operator or time can help.

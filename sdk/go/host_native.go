@@ -16,6 +16,7 @@ type Host interface {
 	GetState(key string) (value []byte, ok bool, err error)
 	SetState(key string, value []byte) error
 	DeleteState(key string) error
+	HTTP(request Request) (*Response, error)
 }
 
 var host Host = noHost{}
@@ -40,6 +41,11 @@ func Deliver(event *Event) error {
 	default:
 		return nil
 	}
+}
+
+// CheckSettingsNow runs the function of CheckSettings as a host does when it loads the plugin. For package outboxtest; native builds only.
+func CheckSettingsNow() error {
+	return settingsComplaint()
 }
 
 func maxLevel() (Level, bool) { return host.MaxLevel() }
@@ -93,6 +99,8 @@ func setState(key string, value []byte) error { return host.SetState(key, value)
 
 func deleteState(key string) error { return host.DeleteState(key) }
 
+func sendHTTP(request Request) (*Response, error) { return host.HTTP(request) }
+
 // noHost stands where no test has set a host: it keeps nothing, knows nothing and grants nothing.
 type noHost struct{}
 
@@ -106,6 +114,9 @@ func (noHost) Emit(Envelope) (string, error) { return "", refusedNatively }
 func (noHost) Publish(string, Message) error { return refusedNatively }
 func (noHost) SetState(string, []byte) error { return refusedNatively }
 func (noHost) DeleteState(string) error      { return refusedNatively }
+func (noHost) HTTP(Request) (*Response, error) {
+	return nil, refusedNatively
+}
 func (noHost) GetState(string) ([]byte, bool, error) {
 	return nil, false, refusedNatively
 }

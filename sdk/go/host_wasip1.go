@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"outbox/internal/bindings/exports/export_outbox_listener_handler"
+	"outbox/internal/bindings/exports/export_outbox_listener_settings_check"
 	_ "outbox/internal/bindings/exports/wit_exports" // exports what the host calls
 	"outbox/internal/bindings/imports/outbox_listener_call"
 	"outbox/internal/bindings/imports/outbox_listener_emit"
+	"outbox/internal/bindings/imports/outbox_listener_http"
 	"outbox/internal/bindings/imports/outbox_listener_log"
 	"outbox/internal/bindings/imports/outbox_listener_publish"
 	"outbox/internal/bindings/imports/outbox_listener_settings"
@@ -24,6 +26,7 @@ import (
 func init() {
 	export_outbox_listener_handler.Describe = describeToHost
 	export_outbox_listener_handler.Answer = answerToHost
+	export_outbox_listener_settings_check.Check = complaintToHost
 }
 
 // level is the host's level, once a line was to be written in this call.
@@ -76,6 +79,14 @@ func answerToHost(given outbox_listener_types.Event) wit_types.Result[outbox_lis
 	default:
 		return ok(outbox_listener_types.MakeDispatchResultDone())
 	}
+}
+
+func complaintToHost() string {
+	level.asked = false
+	if err := settingsComplaint(); err != nil {
+		return valid(err.Error())
+	}
+	return ""
 }
 
 func ok(result outbox_listener_types.DispatchResult) wit_types.Result[outbox_listener_types.DispatchResult, outbox_listener_types.Failure] {
@@ -233,6 +244,28 @@ func publishAll(sink string, messages []Message) []error {
 		}
 	}
 	return errs
+}
+
+func sendHTTP(request Request) (*Response, error) {
+	wit_runtime.BeginReading()
+	defer wit_runtime.EndReading()
+	answer := outbox_listener_http.Send(outbox_listener_http.Request{
+		Method:     valid(request.Method),
+		Url:        valid(request.URL),
+		Headers:    lendPairs(request.Headers),
+		Body:       request.Body,
+		TimeoutMs:  someUnlessZero(request.Timeout),
+		Attributes: lendPairs(request.Attributes),
+	})
+	if answer.IsErr() {
+		return nil, refusalOf(answer.Err())
+	}
+	response := answer.Ok()
+	return &Response{
+		Status:  int(response.Status),
+		Headers: clonePairs(response.Headers),
+		Body:    bytes.Clone(response.Body),
+	}, nil
 }
 
 func getState(key string) ([]byte, bool, error) {

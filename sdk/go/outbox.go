@@ -82,6 +82,7 @@ var (
 	pluginVersion string
 	routes        []Route // in the order of registration
 	handlers      = map[Route]Handler{}
+	settingsCheck func() error
 )
 
 // Plugin names the plugin and its version, for logs and lists. Without it, the name is the last part of the module's path, and the
@@ -117,6 +118,26 @@ func HandleJSON[Payload any](aggregateType, eventType string, handler func(event
 		}
 		return handler(event, payload)
 	})
+}
+
+// CheckSettings registers the plugin's own look at its settings. The host asks for it when it loads the plugin: an error keeps this version
+// from serving and is shown to the operator, and the version before it goes on serving. It must be called while the program is
+// initialized.
+func CheckSettings(check func() error) {
+	settingsCheck = check
+}
+
+// settingsComplaint is what is wrong with the settings. A check that panics is no reason to end the program: the host shows what it said.
+func settingsComplaint() (err error) {
+	if settingsCheck == nil {
+		return nil
+	}
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = fmt.Errorf("the check of the settings panicked: %v", reason)
+		}
+	}()
+	return settingsCheck()
 }
 
 // Describe returns what the plugin says of itself.

@@ -8,7 +8,7 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 34] = [
+const ONCE: [(&[&str], &str); 37] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -27,6 +27,9 @@ const ONCE: [(&[&str], &str); 34] = [
     (&["node", "list"], "no host"),
     (&["plugin", "list"], "order-mailer"),
     (&["plugin", "check", "plugins/order-mailer.wasm"], "Order/OrderPaid"),
+    (&["plugin", "test", "plugins/order-mailer.wasm"], "0 failed"),
+    (&["plugin", "new", "greeter", "--lang", "go"], "outbox plugin build"),
+    (&["plugin", "build", "made"], "Order/OrderPlaced"),
     (&["plugin", "componentize", "core.wasm", "--out", "made.wasm"], "made.wasm: "),
     (&["route", "pause", "Order/OrderPlaced"], "Order/OrderPlaced"),
     (&["route", "list"], "Order/OrderPlaced"),
@@ -46,17 +49,19 @@ const ONCE: [(&[&str], &str); 34] = [
 ];
 
 /// What runs until Ctrl-C, and a part of what it prints before.
-const UNTIL_CTRL_C: [(&[&str], &str); 3] = [
+const UNTIL_CTRL_C: [(&[&str], &str); 4] = [
     (&["run", "--plugins", "plugins"], "ready"),
     (&["dev", "--plugins", "plugins"], "delivered"),
+    (&["plugin", "dev", "made"], "answer   done"),
     (&["event", "tail", "--after", "0"], "dead-1"),
 ];
 
-/// A place with a plugin, three dead events, of which the first is waited for, and a finished one.
+/// A place with a plugin, a project of one, three dead events, of which the first is waited for, and a finished one.
 fn place() -> Place {
     let place = Place::migrated();
     place.plugin("order-mailer");
     place.core_module("core.wasm");
+    place.project("made");
     for (id, aggregate) in [("dead-1", "42"), ("dead-2", "43"), ("dead-3", "44"), ("behind", "42"), ("done", "45")] {
         place.order(id, aggregate);
     }

@@ -13,6 +13,7 @@ mod node;
 mod outage;
 mod plugins;
 mod program;
+mod project;
 mod route;
 mod schema;
 mod stuck;

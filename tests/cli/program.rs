@@ -133,6 +133,13 @@ impl Place {
         std::fs::copy(sample_plugins().join(&file), plugins.join(&file)).expect("can be copied");
     }
 
+    /// Writes a project of a plugin in C here, with its toolchain.
+    pub(crate) fn project(&self, name: &str) {
+        self.ok(&["plugin", "new", name, "--lang", "c"]);
+        let toolchains = sample_languages().join("../toolchains").canonicalize().expect("`cargo xtask languages` keeps it");
+        std::os::unix::fs::symlink(toolchains, self.path().join(name).join(".venv")).expect("can be made");
+    }
+
     /// Puts the core module of the sample in C here, as its compiler made it.
     pub(crate) fn core_module(&self, file: &str) {
         let core = sample_languages().join("../native/order-validator.core.wasm");

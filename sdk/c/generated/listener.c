@@ -32,6 +32,11 @@ extern int32_t __wasm_import_outbox_listener_call_remaining_ms(void);
 __attribute__((__import_module__("outbox:listener/emit@0.1.0"), __import_name__("emit")))
 extern void __wasm_import_outbox_listener_emit_emit(uint8_t *, uint8_t *);
 
+// Imported Functions from `outbox:listener/http@0.1.0`
+
+__attribute__((__import_module__("outbox:listener/http@0.1.0"), __import_name__("send")))
+extern void __wasm_import_outbox_listener_http_send(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *, size_t, uint8_t *);
+
 // Imported Functions from `outbox:listener/publish@0.1.0`
 
 __attribute__((__import_module__("outbox:listener/publish@0.1.0"), __import_name__("send")))
@@ -50,6 +55,23 @@ extern void __wasm_import_outbox_listener_state_set(uint8_t *, size_t, uint8_t *
 
 __attribute__((__import_module__("outbox:listener/state@0.1.0"), __import_name__("delete")))
 extern void __wasm_import_outbox_listener_state_delete(uint8_t *, size_t, uint8_t *);
+
+// Exported Functions from `outbox:listener/settings-check@0.1.0`
+
+__attribute__((__weak__, __export_name__("cabi_post_outbox:listener/settings-check@0.1.0#check-settings")))
+void __wasm_export_exports_outbox_listener_settings_check_check_settings_post_return(uint8_t * arg0) {
+  switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
+    case 0: {
+      break;
+    }
+    case 1: {
+      if ((*((size_t*) (arg0 + (2*sizeof(void*))))) > 0) {
+        free(*((uint8_t **) (arg0 + sizeof(void*))));
+      }
+      break;
+    }
+  }
+}
 
 // Exported Functions from `outbox:listener/handler@0.1.0`
 
@@ -158,14 +180,6 @@ void __wasm_export_exports_outbox_listener_handler_on_event_post_return(uint8_t 
 
 // Canonical ABI intrinsics
 
-__attribute__((__weak__, __export_name__("cabi_realloc")))
-void *cabi_realloc(void *ptr, size_t old_size, size_t align, size_t new_size) {
-  (void) old_size;
-  if (new_size == 0) return (void*) align;
-  void *ret = realloc(ptr, new_size);
-  if (!ret) abort();
-  return ret;
-}
 
 __attribute__((__aligned__(sizeof(void*))))
 static uint8_t RET_AREA[(8+8*sizeof(void*))];
@@ -309,6 +323,33 @@ void outbox_listener_emit_result_string_refusal_free(outbox_listener_emit_result
   }
 }
 
+void outbox_listener_http_refusal_free(outbox_listener_http_refusal_t *ptr) {
+  outbox_listener_types_refusal_free(ptr);
+}
+
+void outbox_listener_http_request_free(outbox_listener_http_request_t *ptr) {
+  listener_string_free(&ptr->method);
+  listener_string_free(&ptr->url);
+  listener_list_tuple2_string_string_free(&ptr->headers);
+  listener_list_u8_free(&ptr->body);
+  listener_option_u32_free(&ptr->timeout_ms);
+  listener_list_tuple2_string_string_free(&ptr->attributes);
+}
+
+void outbox_listener_http_response_free(outbox_listener_http_response_t *ptr) {
+  listener_list_tuple2_string_string_free(&ptr->headers);
+  listener_list_u8_free(&ptr->body);
+  listener_list_tuple2_string_string_free(&ptr->attributes);
+}
+
+void outbox_listener_http_result_response_refusal_free(outbox_listener_http_result_response_refusal_t *ptr) {
+  if (!ptr->is_err) {
+    outbox_listener_http_response_free(&ptr->val.ok);
+  } else {
+    outbox_listener_http_refusal_free(&ptr->val.err);
+  }
+}
+
 void outbox_listener_publish_refusal_free(outbox_listener_publish_refusal_t *ptr) {
   outbox_listener_types_refusal_free(ptr);
 }
@@ -373,6 +414,13 @@ void outbox_listener_state_result_void_refusal_free(outbox_listener_state_result
   if (!ptr->is_err) {
   } else {
     outbox_listener_state_refusal_free(&ptr->val.err);
+  }
+}
+
+void exports_outbox_listener_settings_check_result_void_string_free(exports_outbox_listener_settings_check_result_void_string_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    listener_string_free(&ptr->val.err);
   }
 }
 
@@ -588,6 +636,51 @@ bool outbox_listener_emit_emit(outbox_listener_emit_envelope_t *event, listener_
   }
 }
 
+bool outbox_listener_http_send(outbox_listener_http_request_t *request, outbox_listener_http_response_t *ret, outbox_listener_http_refusal_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(8*sizeof(void*))];
+  int32_t option;
+  int32_t option1;
+  if (((*request).timeout_ms).is_some) {
+    const uint32_t *payload0 = &((*request).timeout_ms).val;
+    option = 1;
+    option1 = (int32_t) (*payload0);
+  } else {
+    option = 0;
+    option1 = 0;
+  }
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_outbox_listener_http_send((uint8_t *) ((*request).method).ptr, ((*request).method).len, (uint8_t *) ((*request).url).ptr, ((*request).url).len, (uint8_t *) ((*request).headers).ptr, ((*request).headers).len, (uint8_t *) ((*request).body).ptr, ((*request).body).len, option, option1, (uint8_t *) ((*request).attributes).ptr, ((*request).attributes).len, ptr);
+  outbox_listener_http_result_response_refusal_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (outbox_listener_http_response_t) {
+        (uint16_t) (uint16_t) ((int32_t) *((uint16_t*) (ptr + sizeof(void*)))),
+        (listener_list_tuple2_string_string_t) (listener_list_tuple2_string_string_t) { (listener_tuple2_string_string_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+        (listener_list_u8_t) (listener_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (4*sizeof(void*))))), (*((size_t*) (ptr + (5*sizeof(void*))))) },
+        (listener_list_tuple2_string_string_t) (listener_list_tuple2_string_string_t) { (listener_tuple2_string_string_t*)(*((uint8_t **) (ptr + (6*sizeof(void*))))), (*((size_t*) (ptr + (7*sizeof(void*))))) },
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (outbox_listener_types_refusal_t) {
+        (outbox_listener_types_refusal_kind_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (listener_string_t) (listener_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
 bool outbox_listener_publish_send(listener_string_t *sink, outbox_listener_publish_message_t *message, outbox_listener_publish_refusal_t *err) {
   __attribute__((__aligned__(sizeof(void*))))
   uint8_t ret_area[(4*sizeof(void*))];
@@ -736,6 +829,25 @@ bool outbox_listener_state_delete(listener_string_t *key, outbox_listener_state_
   }
 }
 
+__attribute__((__export_name__("outbox:listener/settings-check@0.1.0#check-settings")))
+uint8_t * __wasm_export_exports_outbox_listener_settings_check_check_settings(void) {
+  exports_outbox_listener_settings_check_result_void_string_t ret;
+  listener_string_t err;
+  ret.is_err = !exports_outbox_listener_settings_check_check_settings(&err);
+  if (ret.is_err) {
+    ret.val.err = err;
+  }
+  uint8_t *ptr = (uint8_t *) &RET_AREA;
+  if ((ret).is_err) {
+    const listener_string_t *payload0 = &(ret).val.err;*((int8_t*)(ptr + 0)) = 1;
+    *((size_t*)(ptr + (2*sizeof(void*)))) = (*payload0).len;
+    *((uint8_t **)(ptr + sizeof(void*))) = (uint8_t *) (*payload0).ptr;
+  } else {
+    *((int8_t*)(ptr + 0)) = 0;
+  }
+  return ptr;
+}
+
 __attribute__((__export_name__("outbox:listener/handler@0.1.0#describe")))
 uint8_t * __wasm_export_exports_outbox_listener_handler_describe(void) {
   exports_outbox_listener_handler_description_t ret;
@@ -868,10 +980,3 @@ uint8_t * __wasm_export_exports_outbox_listener_handler_on_event(uint8_t * arg) 
   return ptr;
 }
 
-// Ensure that the *_component_type.o object is linked in
-
-extern void __component_type_object_force_link_listener(void);
-__attribute__((used))
-void __component_type_object_force_link_listener_public_use_in_this_compilation_unit(void) {
-  __component_type_object_force_link_listener();
-}

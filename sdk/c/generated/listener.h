@@ -194,6 +194,42 @@ typedef struct {
   } val;
 } outbox_listener_emit_result_string_refusal_t;
 
+typedef outbox_listener_types_refusal_t outbox_listener_http_refusal_t;
+
+typedef struct outbox_listener_http_request_t {
+  // `GET`, `POST`, or another token in upper case; not `CONNECT`.
+  listener_string_t   method;
+  // Absolute: scheme, host, optional port, path and query.
+  listener_string_t   url;
+  // Headers; a name may come several times. The host sets `Host`, `Content-Length` and what concerns the connection.
+  listener_list_tuple2_string_string_t   headers;
+  // Empty for none.
+  listener_list_u8_t   body;
+  // The longest that the request may take, in milliseconds; none for the operator's bound, which holds in any case.
+  listener_option_u32_t   timeout_ms;
+  // What a later host may understand; unknown keys are refused.
+  listener_list_tuple2_string_string_t   attributes;
+} outbox_listener_http_request_t;
+
+typedef struct outbox_listener_http_response_t {
+  // 100 to 599. A status such as 500 is a response, not a refusal.
+  uint16_t   status;
+  // In the order in which they came, names in lower case. Bytes that are no UTF-8 are replaced.
+  listener_list_tuple2_string_string_t   headers;
+  // As it came: nothing is decompressed.
+  listener_list_u8_t   body;
+  // The host's own notes; none yet.
+  listener_list_tuple2_string_string_t   attributes;
+} outbox_listener_http_response_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    outbox_listener_http_response_t ok;
+    outbox_listener_http_refusal_t err;
+  } val;
+} outbox_listener_http_result_response_refusal_t;
+
 typedef outbox_listener_types_refusal_t outbox_listener_publish_refusal_t;
 
 typedef struct outbox_listener_publish_message_t {
@@ -247,6 +283,13 @@ typedef struct {
   } val;
 } outbox_listener_state_result_void_refusal_t;
 
+typedef struct {
+  bool is_err;
+  union {
+    listener_string_t err;
+  } val;
+} exports_outbox_listener_settings_check_result_void_string_t;
+
 typedef outbox_listener_types_description_t exports_outbox_listener_handler_description_t;
 
 typedef outbox_listener_types_event_t exports_outbox_listener_handler_event_t;
@@ -286,6 +329,10 @@ extern uint32_t outbox_listener_call_remaining_ms(void);
 // Takes an event, to be written with the answer. Returns its id.
 extern bool outbox_listener_emit_emit(outbox_listener_emit_envelope_t *event, listener_string_t *ret, outbox_listener_emit_refusal_t *err);
 
+// Imported Functions from `outbox:listener/http@0.1.0`
+// Sends a request and waits for the whole response. Redirects are not followed: they are responses too.
+extern bool outbox_listener_http_send(outbox_listener_http_request_t *request, outbox_listener_http_response_t *ret, outbox_listener_http_refusal_t *err);
+
 // Imported Functions from `outbox:listener/publish@0.1.0`
 // Sends one message, and waits until the sink has confirmed it.
 extern bool outbox_listener_publish_send(listener_string_t *sink, outbox_listener_publish_message_t *message, outbox_listener_publish_refusal_t *err);
@@ -299,6 +346,9 @@ extern bool outbox_listener_state_get(listener_string_t *key, listener_option_li
 extern bool outbox_listener_state_set(listener_string_t *key, listener_list_u8_t *value, outbox_listener_state_refusal_t *err);
 // Removes a key, if it is there.
 extern bool outbox_listener_state_delete(listener_string_t *key, outbox_listener_state_refusal_t *err);
+
+// Exported Functions from `outbox:listener/settings-check@0.1.0`
+bool exports_outbox_listener_settings_check_check_settings(listener_string_t *err);
 
 // Exported Functions from `outbox:listener/handler@0.1.0`
 void exports_outbox_listener_handler_describe(exports_outbox_listener_handler_description_t *ret);
@@ -342,6 +392,14 @@ void outbox_listener_emit_envelope_free(outbox_listener_emit_envelope_t *ptr);
 
 void outbox_listener_emit_result_string_refusal_free(outbox_listener_emit_result_string_refusal_t *ptr);
 
+void outbox_listener_http_refusal_free(outbox_listener_http_refusal_t *ptr);
+
+void outbox_listener_http_request_free(outbox_listener_http_request_t *ptr);
+
+void outbox_listener_http_response_free(outbox_listener_http_response_t *ptr);
+
+void outbox_listener_http_result_response_refusal_free(outbox_listener_http_result_response_refusal_t *ptr);
+
 void outbox_listener_publish_refusal_free(outbox_listener_publish_refusal_t *ptr);
 
 void outbox_listener_publish_message_free(outbox_listener_publish_message_t *ptr);
@@ -359,6 +417,8 @@ void listener_option_list_u8_free(listener_option_list_u8_t *ptr);
 void outbox_listener_state_result_option_list_u8_refusal_free(outbox_listener_state_result_option_list_u8_refusal_t *ptr);
 
 void outbox_listener_state_result_void_refusal_free(outbox_listener_state_result_void_refusal_t *ptr);
+
+void exports_outbox_listener_settings_check_result_void_string_free(exports_outbox_listener_settings_check_result_void_string_t *ptr);
 
 void exports_outbox_listener_handler_description_free(exports_outbox_listener_handler_description_t *ptr);
 

@@ -148,7 +148,28 @@ static outbox_answer allocates(const outbox_event *event)
     return outbox_done();
 }
 
-OUTBOX_PLUGIN("everything", "1.2.3",
+static outbox_answer asks(const outbox_event *event)
+{
+    outbox_request request = {
+        .url = outbox_text_of("https://api.example.com/orders?key=secret"),
+        .headers = OUTBOX_PAIRS(outbox_pair_of("X-Event", "%.*s", OUTBOX_ARG(event->id))),
+        .body = event->payload,
+    };
+    outbox_response response;
+    if (!outbox_http(&request, &response))
+        return outbox_refused();
+    if (!outbox_response_ok(&response))
+        return outbox_http_failed(&request, &response);
+    return outbox_dead("%.*s: %.*s", OUTBOX_ARG(outbox_response_header(&response, "content-type")), OUTBOX_ARG(response.body));
+}
+
+static const char *check(void)
+{
+    return outbox_text_is(outbox_setting("color"), "none") ? "`color` must be a color" : NULL;
+}
+
+OUTBOX_CHECKED_PLUGIN("everything", "1.2.3", check,
+    { "Thing", "Asked", asks },
     { "Thing", "Looks", looks },
     { "Thing", "Waits", waits },
     { "Thing", "Dies", dies },
@@ -295,6 +316,57 @@ static void messages_are_published(void)
     OUTBOX_CHECK_TEXT(outbox_text_of(outbox_test_host.published[2].content_type), "text/plain");
 }
 
+static void a_request_is_made_with_its_defaults_and_answered(void)
+{
+    outbox_pair type = outbox_pair_of("Content-Type", "text/plain");
+    outbox_test_respond((outbox_response){ .status = 200, .headers = { &type, 1 }, .body = outbox_text_of("yes") });
+    outbox_answer answer = delivered("Asked", "{}");
+
+    OUTBOX_CHECK_TEXT(answer.message, "text/plain: yes");
+    const outbox_request *request = &outbox_test_host.requests[0];
+    OUTBOX_CHECK(outbox_test_host.request_count == 1 && strcmp(request->method, "POST") == 0 && request->timeout_ms == 4500);
+    OUTBOX_CHECK_TEXT(request->url, "https://api.example.com/orders?key=secret");
+    OUTBOX_CHECK_TEXT(request->body, "{}");
+    OUTBOX_CHECK_TEXT(outbox_find(request->headers, "X-Event"), "01JD7ZS0000000000000000000");
+    OUTBOX_CHECK_TEXT(outbox_find(request->headers, "content-type"), "application/json");
+    outbox_test_reset();
+}
+
+static void a_status_that_passes_is_retryable_and_another_is_not(void)
+{
+    static const uint16_t passing[] = { 408, 425, 429, 500, 503 }, lasting[] = { 301, 400, 404, 422 };
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
+        outbox_test_respond((outbox_response){ .status = passing[i] });
+        OUTBOX_CHECK(delivered("Asked", "").kind == OUTBOX_RETRYABLE);
+    }
+    for (size_t i = 0; i < sizeof lasting / sizeof *lasting; i++) {
+        outbox_test_respond((outbox_response){ .status = lasting[i] });
+        OUTBOX_CHECK(delivered("Asked", "").kind == OUTBOX_UNRECOVERABLE);
+    }
+    outbox_pair wait = outbox_pair_of("Retry-After", "3");
+    outbox_test_respond((outbox_response){ .status = 429, .headers = { &wait, 1 } });
+    outbox_answer answer = delivered("Asked", "");
+    OUTBOX_CHECK(answer.kind == OUTBOX_RETRYABLE_AFTER && answer.after_ms == 3000);
+    OUTBOX_CHECK_TEXT(answer.code, "http-429");
+    OUTBOX_CHECK_TEXT(answer.message, "GET https://api.example.com/orders was answered with the status 429");
+    outbox_test_reset();
+}
+
+static void a_request_that_no_test_expects_is_refused(void)
+{
+    outbox_answer answer = delivered("Asked", "");
+    OUTBOX_CHECK(answer.kind == OUTBOX_RETRYABLE);
+    OUTBOX_CHECK_TEXT(answer.code, "unavailable");
+}
+
+static void the_plugin_looks_at_its_settings(void)
+{
+    OUTBOX_CHECK(!outbox_test_check_settings().bytes);
+    outbox_test_set("color", "none");
+    OUTBOX_CHECK_TEXT(outbox_test_check_settings(), "`color` must be a color");
+    outbox_test_reset();
+}
+
 static void state_is_kept(void)
 {
     outbox_test_set_state("count", "0");
@@ -312,6 +384,11 @@ int main(void)
     an_unknown_route_is_unrecoverable();
     settings_are_read();
     lines_below_the_hosts_level_are_not_written();
+    a_request_is_made_with_its_defaults_and_answered();
+    a_status_that_passes_is_retryable_and_another_is_not();
+    a_request_that_no_test_expects_is_refused();
+    the_plugin_looks_at_its_settings();
+    what_is_not_granted_is_a_retryable_failure("Asked");
     what_is_not_granted_is_a_retryable_failure("Emits");
     what_is_not_granted_is_a_retryable_failure("Publishes");
     what_is_not_granted_is_a_retryable_failure("PublishesMany");

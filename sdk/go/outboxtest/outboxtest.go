@@ -28,8 +28,10 @@ type Host struct {
 	Config, Secrets map[string]string
 	// State is what the listener finds, and what it wrote. A real host forgets what a failed call wrote; this one shows it.
 	State map[string][]byte
-	// Refusal, when set, is the answer to every request to emit, to publish, or for the state. At first everything is granted.
+	// Refusal, when set, is the answer to whatever needs a grant: to emit, to publish, state, HTTP. At first everything is granted.
 	Refusal *outbox.Refusal
+	// Respond answers HTTP requests: it returns a response, or a *outbox.Refusal. Without it every request is refused as unavailable.
+	Respond func(request outbox.Request) (*outbox.Response, error)
 	// Level is the most detailed level that is kept. At first outbox.LevelTrace.
 	Level outbox.Level
 	// Remaining is how much time is left. At first 5 s.
@@ -39,6 +41,8 @@ type Host struct {
 	Emitted []outbox.Envelope
 	// Published has the messages of the last delivery.
 	Published []Publication
+	// Requests has the HTTP requests of the last delivery.
+	Requests []outbox.Request
 	// Lines has the log lines of the last delivery. They go to the test's log too.
 	Lines []Line
 
@@ -88,8 +92,13 @@ func NewEvent(aggregateType, eventType, payload string) *outbox.Event {
 // Deliver delivers the event to the plugin under test. It returns nil for an event that is finished, else an *outbox.Deferral, an
 // *outbox.Death or an *outbox.Failure, as the host would see it.
 func (h *Host) Deliver(event *outbox.Event) error {
-	h.Emitted, h.Published, h.Lines = nil, nil, nil
+	h.Emitted, h.Published, h.Requests, h.Lines = nil, nil, nil, nil
 	return outbox.Deliver(event)
+}
+
+// CheckSettings runs the plugin's own look at its settings, as a host does when it loads the plugin.
+func (h *Host) CheckSettings() error {
+	return outbox.CheckSettingsNow()
 }
 
 // calls are the methods that package outbox needs, kept off Host so that a test sees only what is for it.
@@ -157,6 +166,17 @@ func (c calls) Publish(sink string, message outbox.Message) error {
 	}
 	c.host.Published = append(c.host.Published, Publication{sink, message})
 	return nil
+}
+
+func (c calls) HTTP(request outbox.Request) (*outbox.Response, error) {
+	if err := c.refusal(); err != nil {
+		return nil, err
+	}
+	c.host.Requests = append(c.host.Requests, request)
+	if c.host.Respond == nil {
+		return nil, &outbox.Refusal{Kind: outbox.Unavailable, Message: "a test says what answers HTTP requests, in Respond of its host"}
+	}
+	return c.host.Respond(request)
 }
 
 func (c calls) GetState(key string) ([]byte, bool, error) {

@@ -114,7 +114,7 @@ function messageOf(thrown) {
 }
 
 // The place where the SDK made one of these says nothing to an author.
-const SAYS_ENOUGH = new Set(['Refusal', 'HttpError']);
+const SAYS_ENOUGH = new Set(['Refusal']);
 
 function failureRecord(failure, kind) {
   return { message: text(explain(failure)), code: codeOf(failure), kind, attributes: pairs(failure.details) };

@@ -11,8 +11,6 @@ export interface RequestOptions {
   body?: string | Uint8Array | undefined;
   /** When to give up, in milliseconds. Default: nine tenths of what is left of the call, so that it can still say what happened. */
   timeoutMs?: number | undefined;
-  /** The most bytes of a response's body. Default: 8 MiB. */
-  maxBodyBytes?: number | undefined;
 }
 
 /** What the server answered. */
@@ -27,7 +25,7 @@ export class Response {
   header(name: string): string | undefined;
   /** The body as text; throws a TypeError when it is not UTF-8. */
   text(): string;
-  /** The body, parsed as JSON; throws an {@link HttpError} when it is none. `T` is taken on trust. */
+  /** The body, parsed as JSON; throws a retryable Failure when it is none. `T` is taken on trust. */
   json<T = unknown>(): T;
   /**
    * Returns the response when its status is 200 to 299, and throws a Failure for any other: a retryable one for 408, 425, 429 and 500 to
@@ -36,15 +34,12 @@ export class Response {
   requireOk(): this;
 }
 
-/** Why there is no response. Where nobody catches it, it becomes a retryable failure. */
-export class HttpError extends Error {
-  private constructor();
-  /** `timeout`, `not-granted`, `body-too-large`, or what wasi:http calls it: `connection-refused`, `dns-error`. */
-  readonly code: string | undefined;
-}
-
 /**
- * Makes a request and waits for the whole response. It may be made again when the event is delivered again: send the event's id as the
- * key against doing a thing twice. Needs the origin in `http.allow` of the plugin's manifest.
+ * Makes a request and waits for the whole response. Throws a Refusal when there is none: `not-granted` with the line to add to the
+ * manifest, `unavailable` when the server cannot be reached or takes too long, `over-limit` when the response is too large, `invalid` when
+ * the request itself is wrong. Redirects are not followed: they are responses too.
+ *
+ * It may be made again when the event is delivered again. The host adds an `Idempotency-Key`, the same on every delivery, unless the
+ * headers have one. Needs the origin in `http.allow` of the plugin's manifest.
  */
 export function request(url: string, options?: RequestOptions): Response;

@@ -1,20 +1,11 @@
 // HTTP requests, one after the other. Needs the origin in `http.allow` of the plugin's manifest.
 
-import * as transport from '#host/http';
+import * as host from '#host/http';
 
-import { Failure } from './answer.js';
+import { ask, Failure } from './answer.js';
 import { remainingMs } from './call.js';
 import { milliseconds } from './numbers.js';
 import { content, pairs, text, utf8 } from './text.js';
-
-/** Why there is no response. */
-export class HttpError extends Error {
-  constructor(message, { code, cause } = {}) {
-    super(message, cause === undefined ? undefined : { cause });
-    this.name = 'HttpError';
-    this.code = code;
-  }
-}
 
 /** What the server answered. */
 export class Response {
@@ -43,12 +34,12 @@ export class Response {
     return utf8.decode(this.body);
   }
 
-  /** The body, parsed as JSON. */
+  /** The body, parsed as JSON. A server that sends something else may be in trouble that passes, so the failure is retryable. */
   json() {
     try {
       return JSON.parse(utf8.decode(this.body));
     } catch (error) {
-      throw new HttpError(`the body of the response to ${this.#request} is not JSON`, { code: 'bad-response', cause: error });
+      throw Failure.retryable(`the body of the response to ${this.#request} is not JSON`, { code: 'bad-response', cause: error });
     }
   }
 
@@ -67,8 +58,8 @@ export class Response {
   }
 }
 
-/** Makes a request and waits for the whole response. Throws an HttpError when there is none. */
-export function request(url, { method, headers, body, json, timeoutMs, maxBodyBytes = 8 << 20 } = {}) {
+/** Makes a request and waits for the whole response. Throws a Refusal when there is none. */
+export function request(url, { method, headers, body, json, timeoutMs } = {}) {
   const target = parseUrl(url);
   const given = body !== undefined || json !== undefined;
   const verb = text(method ?? (given ? 'POST' : 'GET')).toUpperCase();
@@ -78,20 +69,16 @@ export function request(url, { method, headers, body, json, timeoutMs, maxBodyBy
   // Ends while the call still has time to say what happened. A call that the host cuts off loses its instance and its reason.
   const limit = timeoutMs === undefined ? Math.floor(remainingMs() * 0.9) : milliseconds('timeoutMs', timeoutMs);
 
-  const what = `${verb} ${target.scheme.toLowerCase()}://${target.authority}${target.path.split('?', 1)[0]}`;
-  const answered = transport.send({
-    ...target,
-    url,
-    what,
+  const wanted = {
     method: verb,
+    url: `${target.origin}${target.path}`,
     headers: entries,
-    body: given ? bytes : undefined,
+    body: given ? bytes : new Uint8Array(),
     timeoutMs: Math.max(1, limit),
-    maxBodyBytes,
-    remainingMs,
-    error: (message, options) => new HttpError(`${what} failed: ${message}`, options),
-  });
-  return new Response(answered, what);
+    attributes: [],
+  };
+  // Without the query, which often holds a key.
+  return new Response(ask(() => host.send(wanted)), `${verb} ${target.origin}${target.path.split('?', 1)[0]}`);
 }
 
 // QuickJS has no URL. What is not allowed in a URL is written as its bytes in percent signs.
@@ -101,5 +88,5 @@ function parseUrl(url) {
   const [, scheme, authority, rest] = found;
   if (authority.includes('@')) throw new TypeError('a URL must not hold a user name; send an authorization header');
   const path = rest.startsWith('/') ? rest : `/${rest}`;
-  return { scheme: scheme.toUpperCase(), authority, path: path.replace(/[^\x21-\x7e]/gu, encodeURIComponent) };
+  return { origin: `${scheme.toLowerCase()}://${authority}`, path: path.replace(/[^\x21-\x7e]/gu, encodeURIComponent) };
 }

@@ -4,7 +4,6 @@
 import { Failure, toAnswer, toFailure } from './answer.js';
 import { installConsole } from './console.js';
 import { Event, parseRoute, routeName } from './event.js';
-import { learnU64 } from './numbers.js';
 import { explain, pairs, text } from './text.js';
 
 /** Makes a plugin of functions: `export const handler = listener({ … })`. */
@@ -24,7 +23,6 @@ export function listener({ name, version, routes, attributes } = {}) {
 
     onEvent(given) {
       try {
-        learnU64(given.sequence);
         const event = new Event(given);
         const path = routeName(event.route);
         const found = functions.get(path);
@@ -97,7 +95,6 @@ function alone(handler, given) {
 
 function together(call, path, given) {
   try {
-    learnU64(given[0].sequence);
     const answers = call(given.map((each) => new Event(each)));
     if (!Array.isArray(answers) || answers.length !== given.length) {
       const found = Array.isArray(answers) ? `${answers.length} answers` : 'no array';

@@ -1,25 +1,13 @@
 // Numbers on their way to the host and from it. Measured with componentize-qjs 0.4.5 and StarlingMonkey (componentize-js 0.22):
 //   u32 in:  QuickJS makes a negative number of 2147483648 and above.
 //   u32 out: QuickJS makes 2147483647 of anything above, StarlingMonkey takes it modulo 2^32; QuickJS traps on a BigInt.
-//   u64:     a Number in QuickJS, which traps on a BigInt; a BigInt in StarlingMonkey, which throws on a Number.
+//   u64 in:  a Number in QuickJS, a BigInt in StarlingMonkey.
 
 /** The most milliseconds by which the host puts an event off. */
 export const MOST_DELAY_MS = 24 * 60 * 60 * 1000;
 
 /** The largest number that both engines hand to the host unchanged as a u32. */
 export const LARGEST = 2 ** 31 - 1;
-
-let bigints = false;
-
-/** Learns from a u64 of the host whether this engine speaks of them as BigInt. */
-export function learnU64(value) {
-  bigints = typeof value === 'bigint';
-}
-
-/** A u64 for the host. */
-export function toU64(value) {
-  return bigints ? BigInt(value) : value;
-}
 
 /** A u64 of the host; exact up to 2^53. */
 export function fromU64(value) {

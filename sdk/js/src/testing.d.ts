@@ -36,8 +36,9 @@ export interface TestRequest {
   url: string;
   method: string;
   headers: Array<[string, string]>;
-  body: Uint8Array | undefined;
-  timeoutMs: number;
+  /** Empty when the request had none. */
+  body: Uint8Array;
+  timeoutMs: number | undefined;
 }
 
 /** What a test's host answers. */
@@ -57,12 +58,14 @@ export const host: {
   logs: Array<{ level: Level; message: string; fields: Record<string, string> }>;
   emitted: Emitted[];
   published: Published[];
+  /** The HTTP requests that were made. */
+  requests: TestRequest[];
   /** The most detailed level that the host keeps. Default: `trace`. */
   maxLevel: Level | undefined;
   /** Default: 5000. */
   remainingMs: number;
   /** What the host refuses, by function: `{ 'publish.send': { kind: 'not-granted', message: '…' } }`. */
-  refusals: Partial<Record<'emit' | 'publish.send' | 'publish.sendAll' | 'state.get' | 'state.set' | 'state.delete', RefusalRecord>>;
+  refusals: Partial<Record<'emit' | 'publish.send' | 'publish.sendAll' | 'state.get' | 'state.set' | 'state.delete' | 'http.send', RefusalRecord>>;
   /** What answers HTTP requests. */
   http: ((request: TestRequest) => TestResponse | undefined) | undefined;
   /** As new; to be called before each test. */

@@ -46,7 +46,7 @@ function explained(error, depth) {
   return message === '' ? 'an error without a message' : message;
 }
 
-const PLAIN_NAMES = new Set(['Error', 'Failure', 'Refusal', 'HttpError']);
+const PLAIN_NAMES = new Set(['Error', 'Failure', 'Refusal']);
 
 function shown(value) {
   try {
@@ -95,24 +95,20 @@ function isTooDeep(text) {
   // Machine code tells most texts apart: none is deeper than it has brackets.
   const most = MAX_DEPTH + 2;
   if (text.split('[', most).length + text.split('{', most).length - 2 <= MAX_DEPTH) return false;
-  const mark = /["[\]{}]/g;
+  // Machine code too takes strings away: without escapes, every second piece between quotes lies outside of them.
+  const plain = text.includes('\\') ? text.replaceAll('\\\\', '').replaceAll('\\"', '') : text;
+  const pieces = plain.split('"');
   let depth = 0;
-  for (let found = mark.exec(text); found !== null; found = mark.exec(text)) {
-    if (found[0] === '"') mark.lastIndex = endOfString(text, mark.lastIndex);
-    else depth += found[0] === '[' || found[0] === '{' ? 1 : -1;
-    if (depth > MAX_DEPTH) return true;
+  for (let i = 0; i < pieces.length; i += 2) {
+    const piece = pieces[i];
+    for (let at = 0; at < piece.length; at += 1) {
+      const code = piece.charCodeAt(at);
+      if (code === 0x5b || code === 0x7b) depth += 1;
+      else if (code === 0x5d || code === 0x7d) depth -= 1;
+      if (depth > MAX_DEPTH) return true;
+    }
   }
   return false;
-}
-
-/** Behind the quote that ends the string in which `from` is; the text's end where there is none. */
-function endOfString(text, from) {
-  for (let at = text.indexOf('"', from); at >= 0; at = text.indexOf('"', at + 1)) {
-    let first = at;
-    while (first > from && text[first - 1] === '\\') first -= 1;
-    if ((at - first) % 2 === 0) return at + 1;
-  }
-  return text.length;
 }
 
 /** A body as bytes with its content type, from the three ways in which it may be given. */

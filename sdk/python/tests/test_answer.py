@@ -3,7 +3,6 @@ from datetime import timedelta
 
 from outbox_sdk import Dead, Done, Failure, FailureKind, RefusalKind, Refused, RetryAfter, dead, done, retry_after
 from outbox_sdk.answer import failure_from
-from outbox_sdk.http import HttpError
 
 
 def caught(error: BaseException) -> BaseException:
@@ -137,11 +136,6 @@ class OtherExceptions(unittest.TestCase):
         self.assertEqual(failure.kind, FailureKind.RETRYABLE)
         self.assertEqual(failure.code, "not-granted")
         self.assertEqual(failure.message, "the host refused emit (not-granted): add `emit = true` to x.toml")
-
-    def test_a_request_without_a_response_keeps_its_code(self) -> None:
-        failure = failure_from(HttpError("connection-refused", "the request to http://h failed: connection-refused"))
-
-        self.assertEqual((failure.kind, failure.code), (FailureKind.RETRYABLE, "connection-refused"))
 
     def test_a_request_that_is_wrong_in_itself_is_not_tried_again(self) -> None:
         failure = failure_from(Refused("state.set", RefusalKind.INVALID, "the key is empty"))

@@ -50,7 +50,7 @@ class Build(unittest.TestCase):
 
     def test_name_version_world_and_uses_come_from_the_nearest_project(self) -> None:
         self.write(
-            "pyproject.toml", '[project]\nname = "totals"\nversion = "3.1"\n[tool.outbox]\nworld = "http-listener"\nuses = []\n'
+            "pyproject.toml", '[project]\nname = "totals"\nversion = "3.1"\n[tool.outbox]\nworld = "listener"\nuses = ["http"]\n'
         )
 
         build.build(self.write("src/app/__init__.py").parent, self.folder / "x.wasm")
@@ -62,23 +62,19 @@ class Build(unittest.TestCase):
                 "import outbox:listener/log@0.1.0;",
                 "import outbox:listener/settings@0.1.0;",
                 "import outbox:listener/call@0.1.0;",
+                "import outbox:listener/http@0.1.0;",
                 "export outbox:listener/handler@0.1.0;",
                 "export outbox:listener/settings-check@0.1.0;",
-                "import wasi:http/outgoing-handler@0.2.12;",
             ],
         )
 
     def test_a_batch_listener_exports_both_handlers_and_uses_everything(self) -> None:
         build.build(self.write("app.py"), self.folder, world="batch-listener")
-        build.build(self.write("app.py"), self.folder, world="full-listener")
 
-        for line in ("import outbox:listener/emit", "import outbox:listener/publish", "import outbox:listener/state"):
+        for line in ("import outbox:listener/emit", "import outbox:listener/http", "import outbox:listener/publish", "import outbox:listener/state"):
             self.assertIn(line, self.worlds[0])
         for line in ("export outbox:listener/handler", "export outbox:listener/batch-handler"):
             self.assertIn(line, self.worlds[0])
-            self.assertIn(line, self.worlds[1])
-        self.assertNotIn("import wasi:http", self.worlds[0])
-        self.assertIn("import wasi:http", self.worlds[1])
 
     def test_what_cannot_be_built_says_why(self) -> None:
         with self.refused("is no module"):
@@ -87,9 +83,9 @@ class Build(unittest.TestCase):
             build.build(self.write("my-app.py"), self.folder)
         with self.refused("has the name of another module, json"):
             build.build(self.write("json.py"), self.folder)
-        with self.refused("no world 'x'; it is one of listener, http-listener, batch-listener, full-listener"):
+        with self.refused("no world 'x'; it is one of listener, batch-listener"):
             build.build(self.write("app.py"), self.folder, world="x")
-        with self.refused("a plugin cannot use 'sockets'; it is any of emit, publish, state"):
+        with self.refused("a plugin cannot use 'sockets'; it is any of emit, http, publish, state"):
             build.build(self.write("app.py"), self.folder, uses=["sockets"])
         self.write("pyproject.toml", "[tool.outbox]\nword = 1\n")
         with self.refused("has `word` in \\[tool.outbox\\]"):

@@ -4,7 +4,7 @@ import logging
 import unittest
 from datetime import timedelta
 
-from outbox_sdk import Failure, Refused, Route, call, emit, http, log, publish, settings, state, testing
+from outbox_sdk import Failure, FailureKind, Refused, Route, call, emit, http, log, publish, settings, state, testing
 from outbox_sdk._host import NoHost
 from outbox_sdk.log import Level, LogHandler
 
@@ -178,14 +178,18 @@ class Http(WithHost):
         self.assertEqual((response.header("content-type"), response.json()), ("text/plain", {"ok": True}))
         return self.host.requests[-1]
 
-    def test_a_url_is_taken_apart_and_escaped(self) -> None:
+    def test_a_url_is_escaped_and_loses_its_fragment(self) -> None:
         request = self.send("get", "https://api.example.com:8443/a b/%20ü?q=x y&z=%26#fragment")
 
         self.assertEqual(
-            (request.method, request.scheme, request.authority, request.path_with_query),
-            ("GET", "https", "api.example.com:8443", "/a%20b/%20%C3%BC?q=x%20y&z=%26"),
+            (request.method, request.url), ("GET", "https://api.example.com:8443/a%20b/%20%C3%BC?q=x%20y&z=%26")
         )
-        self.assertEqual(self.send("GET", "http://h").path_with_query, "/")
+        self.assertEqual(self.send("GET", "http://h").url, "http://h/")
+
+    def test_a_request_ends_before_the_call_does(self) -> None:
+        self.host.remaining = 5.0
+        self.assertEqual(self.send("GET", "http://h").timeout_ms, 4500)
+        self.assertEqual(self.send("GET", "http://h", timeout=0).timeout_ms, 1)
 
     def test_a_body_brings_its_content_type_unless_there_is_one(self) -> None:
         self.assertEqual(self.send("POST", "http://h", body={"a": 1}).headers, (("content-type", "application/json"),))
@@ -201,10 +205,36 @@ class Http(WithHost):
         with self.assertRaisesRegex(ValueError, "no HTTP method"):
             http.request("GE T", "http://h")
 
-    def test_no_answer_is_an_error(self) -> None:
-        with self.assertRaises(http.HttpError) as raised:
+    def failure(self, status: int, *headers: tuple[str, str], body: bytes = b"") -> Failure:
+        self.host._http = lambda request: http.Response(status, headers, body)
+        with self.assertRaises(Failure) as raised:
+            http.request("GET", "https://h/a?key=secret").require_ok().json()
+        return raised.exception
+
+    def test_a_status_that_passes_is_retryable_and_another_is_not(self) -> None:
+        for status in (408, 425, 429, 500, 503):
+            self.assertEqual(self.failure(status).kind, FailureKind.RETRYABLE, status)
+        for status in (301, 400, 404, 422):
+            self.assertEqual(self.failure(status).kind, FailureKind.UNRECOVERABLE, status)
+
+        failure = self.failure(404)
+        self.assertEqual((failure.message, failure.code), ("GET https://h/a was answered with the status 404", "http-404"))
+
+    def test_a_server_says_when_to_come_back(self) -> None:
+        self.assertEqual(self.failure(429, ("Retry-After", "3")).delay_ms, 3000)
+        self.assertEqual(self.failure(503, ("Retry-After", "Wed, 21 Oct 2015 07:28:00 GMT")).kind, FailureKind.RETRYABLE)
+
+    def test_a_body_that_is_no_json_is_retryable(self) -> None:
+        failure = self.failure(200, body=b"<html>")
+        self.assertEqual((failure.kind, failure.code), (FailureKind.RETRYABLE, "bad-response"))
+        self.assertNotIn("secret", failure.message)
+
+    def test_no_answer_is_a_refusal(self) -> None:
+        with self.assertRaisesRegex(Refused, "unavailable"):
             http.request("GET", "http://h")
-        self.assertEqual(raised.exception.code, "connection-refused")
+        self.host.denied = {"http"}
+        with self.assertRaisesRegex(Refused, "not-granted"):
+            http.request("GET", "http://h")
 
 
 class WithoutHost(unittest.TestCase):

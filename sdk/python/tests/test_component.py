@@ -11,13 +11,14 @@ sys.path.insert(0, str(Path(__file__).parent / "generated"))
 from componentize_py_types import Err, Ok
 from wit_world.imports import call as wit_call
 from wit_world.imports import emit as wit_emit
+from wit_world.imports import http as wit_http
 from wit_world.imports import listener_types as wit
 from wit_world.imports import log as wit_log
 from wit_world.imports import publish as wit_publish
 from wit_world.imports import settings as wit_settings
 from wit_world.imports import state as wit_state
 
-from outbox_sdk import Answer, Event, Failure, _component, _host, call, dead, emit, log, publish, retry_after, settings, state
+from outbox_sdk import Answer, Event, Failure, _component, _host, call, dead, emit, http, log, publish, retry_after, settings, state
 from outbox_sdk.log import LogHandler
 from outbox_sdk.plugin import Plugin, this_plugin
 
@@ -198,6 +199,32 @@ class Capabilities(Component):
         failure = self.failure(many)
         self.assertIn("1 of 2 messages were not sent", failure.message)
         self.assertEqual(failure.code, "unavailable")
+
+    def test_a_request_goes_out_and_its_response_comes_back(self) -> None:
+        self.addCleanup(setattr, wit_http, "answer", wit_http.answer)
+        wit_http.answer = lambda request: wit_http.Response(201, [("x", "1")], b"ab", [])
+
+        def ask(event: Event) -> Answer:
+            response = http.request("POST", "https://a.b/c?key=secret", {"k": "v"}, b"z", timeout=1)
+            return dead(f"{response.status} {response.header('X')} {response.body!r} {response.request}")
+
+        self.assertEqual(self.answer(ask), wit.DispatchResult_Dead("201 1 b'ab' POST https://a.b/c"))
+        fields = [("k", "v"), ("content-type", "application/octet-stream")]
+        self.assertEqual(wit_http.requests[-1], wit_http.Request("POST", "https://a.b/c?key=secret", fields, b"z", 1000, []))
+
+    def test_a_request_that_is_refused_names_its_origin_alone(self) -> None:
+        def refuse(request: wit_http.Request) -> wit_http.Response:
+            raise Err(wit.Refusal(wit.RefusalKind.NOT_GRANTED, 'add "https://a.b" to http.allow'))
+
+        def ask(event: Event) -> Answer:
+            http.request("GET", "https://a.b/c?key=secret")
+            return None
+
+        self.addCleanup(setattr, wit_http, "answer", wit_http.answer)
+        wit_http.answer = refuse
+        failure = self.failure(ask)
+        self.assertEqual((failure.code, failure.kind), ("not-granted", wit.FailureKind_Retryable()))
+        self.assertEqual(failure.message, 'the host refused a request to https://a.b (not-granted): add "https://a.b" to http.allow')
 
     def test_what_was_not_built_in_says_how_to_build_it_in(self) -> None:
         self.enterContext(mock.patch.object(_component, "wit_state", None))

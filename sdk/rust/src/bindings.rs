@@ -10,12 +10,29 @@
 )]
 
 wit_bindgen::generate!({
-    path: "../../wit/0.1.0",
+    path: "wit",
     world: "listener",
     generate_all,
     pub_export_macro: true,
     export_macro_name: "export",
 });
+
+/// The optional export, in a world of its own: only a plugin that has a check exports it.
+pub mod settings_check {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "package outbox:sdk; world checked-listener { export outbox:listener/settings-check@0.1.0; }",
+        world: "outbox:sdk/checked-listener",
+        pub_export_macro: true,
+        export_macro_name: "export_settings_check",
+    });
+}
+
+impl<P: crate::SettingsCheck> settings_check::exports::outbox::listener::settings_check::Guest for P {
+    fn check_settings() -> Result<(), String> {
+        P::check_settings().map_err(|failure| failure.message)
+    }
+}
 
 use exports::outbox::listener::handler::Guest;
 use outbox::listener::types;

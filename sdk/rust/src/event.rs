@@ -1,11 +1,13 @@
 //! One delivery of one event.
 
+use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Failure;
+use crate::payload::{is_json, other_charset};
 
 /// The pair that picks the listener of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,15 +52,30 @@ impl Event {
     /// The payload, parsed as JSON.
     ///
     /// # Errors
-    /// An unrecoverable failure that names the route and what JSON is missing or wrong: the same bytes will never parse.
+    /// An unrecoverable failure that names the route and what JSON is missing or wrong, or that the content type says something else:
+    /// the same bytes will never parse.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        serde_json::from_slice(&self.payload).map_err(|error| {
-            let Route { aggregate_type, event_type } = &self.route;
-            let content_type = &self.content_type;
-            Failure::unrecoverable(format_args!(
-                "the payload ({content_type}) of {aggregate_type}/{event_type} is not what this listener reads: {error}"
-            ))
-        })
+        if !is_json(&self.content_type) {
+            return Err(self.unread(format_args!("its content type is `{}`, which is not JSON", self.content_type)));
+        }
+        serde_json::from_slice(&self.payload).map_err(|error| self.unread(error))
+    }
+
+    /// The payload as text.
+    ///
+    /// # Errors
+    /// An unrecoverable failure when it is no UTF-8, or when the content type names another character set.
+    pub fn text(&self) -> Result<&str, Failure> {
+        if let Some(charset) = other_charset(&self.content_type) {
+            return Err(self.unread(format_args!("its character set is {charset}, not UTF-8")));
+        }
+        std::str::from_utf8(&self.payload).map_err(|error| self.unread(format_args!("it is no UTF-8: {error}")))
+    }
+
+    fn unread(&self, why: impl Display) -> Failure {
+        let Route { aggregate_type, event_type } = &self.route;
+        let message = format!("the payload of {aggregate_type}/{event_type} is not what this listener reads: {why}");
+        Failure::unrecoverable(message).code("bad-payload")
     }
 
     /// When it happened.
@@ -118,6 +135,13 @@ impl Event {
         self
     }
 
+    /// With exactly these bytes as its payload, of this content type.
+    #[must_use]
+    pub fn with_bytes(mut self, content_type: &str, payload: impl Into<Vec<u8>>) -> Self {
+        (self.content_type, self.payload) = (content_type.to_owned(), payload.into());
+        self
+    }
+
     /// On this attempt.
     #[must_use]
     pub fn with_attempt(mut self, attempt: u32) -> Self {
@@ -151,7 +175,7 @@ mod tests {
         assert_eq!(failure.kind, FailureKind::Unrecoverable);
         assert_eq!(
             failure.message,
-            "the payload (application/json) of Order/OrderPlaced is not what this listener reads: \
+            "the payload of Order/OrderPlaced is not what this listener reads: \
              trailing comma at line 1 column 10"
         );
     }

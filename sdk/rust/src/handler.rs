@@ -1,17 +1,16 @@
 //! Which functions can answer a route.
 
-use serde::de::DeserializeOwned;
-
+use crate::payload::Payload;
 use crate::{Answer, Event};
 
-/// A function that answers a route: `fn(&Event) -> Answer`, or `fn(&Event, Payload) -> Answer` for a payload that serde can
-/// read from JSON.
+/// A function that answers a route: `fn(&Event) -> Answer`, or `fn(&Event, P) -> Answer` for a payload that serde can read from JSON,
+/// or [`Text`](crate::Text), or [`Bytes`](crate::Bytes).
 ///
 /// `Shape` only tells the two apart; the compiler finds it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot answer a route",
     label = "not a listener function",
-    note = "a listener function is `fn(&Event) -> Answer` or `fn(&Event, Payload) -> Answer`, where `Payload` derives `Deserialize`"
+    note = "a listener function is `fn(&Event) -> Answer` or `fn(&Event, P) -> Answer`, where `P` derives `Deserialize`, or is `Text` or `Bytes`"
 )]
 pub trait Handler<Shape> {
     /// Answers one delivery.
@@ -30,12 +29,12 @@ where
     }
 }
 
-impl<F, Payload> Handler<(Payload,)> for F
+impl<F, P> Handler<(P,)> for F
 where
-    F: Fn(&Event, Payload) -> Answer,
-    Payload: DeserializeOwned,
+    F: Fn(&Event, P) -> Answer,
+    P: Payload,
 {
     fn handle(&self, event: &Event) -> Answer {
-        self(event, event.json()?)
+        self(event, P::read(event)?)
     }
 }

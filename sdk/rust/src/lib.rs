@@ -27,8 +27,8 @@
 //!
 //! /// A function of the event alone reads the bytes itself, or not at all.
 //! fn on_order_archived(event: &Event) -> Answer {
-//!     let note = std::str::from_utf8(&event.payload)?; // any error becomes a retryable failure
-//!     info!("archived: {note}");
+//!     let number: u64 = event.text()?.parse()?; // any error becomes a retryable failure
+//!     info!("archived: {number}");
 //!     Ok(Done)
 //! }
 //!
@@ -60,10 +60,11 @@
 //! | What | Where | Line in the plugin's manifest |
 //! |---|---|---|
 //! | read settings and secrets | [`config`] | `[config]`, `[secrets]` |
-//! | write to the host's log | [`info!`] and its siblings | |
+//! | write to the host's log | [`info!`] and its siblings, or the crate `log` (feature `log`) | |
 //! | emit follow-up events, committed with the answer | [`NewEvent`] | `emit = true` |
 //! | keep values, committed with the answer | [`state`] | `state = true` |
 //! | publish to a broker | [`Message`] | `publish.sinks = ["NAME"]` |
+//! | make HTTP requests | [`http`] | `http.allow = ["https://api.example.com"]` |
 //!
 //! In a native build, such as a unit test, a stand-in on the same thread takes the place of the host: [`testing`].
 //!
@@ -90,7 +91,12 @@ pub mod config;
 mod emit;
 mod event;
 mod handler;
+pub mod http;
 pub mod log;
+#[cfg(feature = "log")]
+mod log_bridge;
+mod or_fail;
+mod payload;
 mod plugin;
 pub mod publish;
 mod refusal;
@@ -102,7 +108,9 @@ pub use answer::{Answer, DispatchResult, Failure, FailureKind, dead, retry_after
 pub use emit::NewEvent;
 pub use event::{Event, Route};
 pub use handler::Handler;
-pub use plugin::{Description, Plugin, unknown_route};
+pub use or_fail::OrFail;
+pub use payload::{Bytes, Payload, Text};
+pub use plugin::{Description, Plugin, SettingsCheck, unknown_route};
 pub use publish::Message;
 pub use refusal::{Refusal, RefusalKind};
 
@@ -116,7 +124,7 @@ pub mod prelude {
 
     pub use crate::DispatchResult::Done;
     pub use crate::{
-        Answer, DispatchResult, Event, Failure, FailureKind, Message, NewEvent, Plugin, Refusal, RefusalKind, call, config,
-        dead, debug, error, info, listener, publish, retry_after, state, trace, warn,
+        Answer, Bytes, DispatchResult, Event, Failure, FailureKind, Message, NewEvent, OrFail, Plugin, Refusal, RefusalKind,
+        SettingsCheck, Text, call, config, dead, debug, error, http, info, listener, publish, retry_after, state, trace, warn,
     };
 }

@@ -11,6 +11,8 @@
 //! warn!(order_id = order_id; "total {:.2} looks high", total);
 //! ```
 //!
+//! With the feature `log`, lines of the crate `log`, which many libraries write, take the same way.
+//!
 //! The host adds the plugin, its digest and the event's id to every line, and cuts off what is too much. In a native build, such as
 //! a unit test, lines go to standard error, and [`testing::log`](crate::testing::log) has them.
 
@@ -41,6 +43,14 @@ pub fn is_kept(level: Level) -> bool {
         let _ = level;
         true
     }
+}
+
+/// What comes before each call; for [`listener!`](crate::listener!). With the feature `log`, lines of the crate of that name go to the
+/// host from here on, down to the level that it keeps.
+#[doc(hidden)]
+pub fn begin_call() {
+    #[cfg(feature = "log")]
+    crate::log_bridge::install();
 }
 
 /// Writes one line. Values of any [`Display`] type make fields.

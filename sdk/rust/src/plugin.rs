@@ -25,6 +25,16 @@ pub trait Plugin {
     fn on_event(event: &Event) -> Answer;
 }
 
+/// A plugin's own look at its settings. [`listener!`](crate::listener!) implements it for `ThisPlugin` where it has a `check`.
+pub trait SettingsCheck {
+    /// Asked when the plugin is loaded, with its settings. The message of a failure keeps this version from serving and is shown to the
+    /// operator; the version before it goes on serving.
+    ///
+    /// # Errors
+    /// When the settings will not do.
+    fn check_settings() -> Result<(), Failure>;
+}
+
 /// The answer to an event on a route that the plugin did not list: an unrecoverable failure. A host never sends one.
 ///
 /// # Errors
@@ -42,9 +52,14 @@ pub fn unknown_route(event: &Event) -> Answer {
 /// listener! {
 ///     name: "welcome-mailer",        // both may be left out: then Cargo.toml's name and version are taken
 ///     version: "2.1.0",
+///     check: check,                  // a look at the settings when the plugin is loaded; may be left out as well
 ///     "User" / "UserRegistered" => greet,
 ///     "User" / "UserDeleted" => |_: &Event| Ok(Done),
 ///     "__GLOBAL__" / "Tick" => |_: &Event| Ok(retry_after(Duration::from_secs(60))),
+/// }
+///
+/// fn check() -> Result<(), Failure> {
+///     config::require("sender").map(drop)
 /// }
 ///
 /// fn greet(event: &Event, name: String) -> Answer {
@@ -55,6 +70,7 @@ pub fn unknown_route(event: &Event) -> Answer {
 /// assert_eq!(ThisPlugin::describe().name, "welcome-mailer");
 /// assert_eq!(ThisPlugin::on_event(&Event::for_test("User", "UserRegistered").with_text(r#""Ada""#)), Ok(Done));
 /// assert!(ThisPlugin::on_event(&Event::for_test("User", "Unheard")).is_err());
+/// assert!(ThisPlugin::check_settings().expect_err("no sender").message.contains("`sender`"));
 /// ```
 ///
 /// A route is an aggregate type and an event type; a writer that names no aggregate type writes `__GLOBAL__`. Its function is any
@@ -70,6 +86,7 @@ macro_rules! listener {
     (
         $(name: $name:expr,)?
         $(version: $version:expr,)?
+        $(check: $check:expr,)?
         $($aggregate_type:literal / $event_type:literal => $handler:expr),+ $(,)?
     ) => {
         /// The plugin that this crate is.
@@ -88,6 +105,7 @@ macro_rules! listener {
             }
 
             fn on_event(event: &$crate::Event) -> $crate::Answer {
+                $crate::log::begin_call();
                 match (event.route.aggregate_type.as_str(), event.route.event_type.as_str()) {
                     $(($aggregate_type, $event_type) => $crate::Handler::handle(&$handler, event),)+
                     _ => $crate::unknown_route(event),
@@ -101,6 +119,19 @@ macro_rules! listener {
 
         #[cfg(target_family = "wasm")]
         $crate::bindings::export!(ThisPlugin with_types_in $crate::bindings);
+
+        $(
+            impl $crate::SettingsCheck for ThisPlugin {
+                fn check_settings() -> ::core::result::Result<(), $crate::Failure> {
+                    $check()
+                }
+            }
+
+            #[cfg(target_family = "wasm")]
+            $crate::bindings::settings_check::export_settings_check!(
+                ThisPlugin with_types_in $crate::bindings::settings_check
+            );
+        )?
     };
 }
 

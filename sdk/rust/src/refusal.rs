@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::Failure;
 
-/// Why the host did not do what it was asked for. `?` makes a failure of it: an unrecoverable one when the request itself was
-/// wrong, else a retryable one.
+/// Why the host did not do what it was asked for. `?` makes a failure of it, with the kind as its code: an unrecoverable one when the
+/// request itself was wrong, else a retryable one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What kind of refusal.
@@ -33,12 +33,27 @@ impl fmt::Display for Refusal {
     }
 }
 
+impl RefusalKind {
+    /// The kind as the code of a failure, such as `not-granted`.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::NotGranted => "not-granted",
+            Self::Invalid => "invalid",
+            Self::OverLimit => "over-limit",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        match refusal.kind {
+        let code = refusal.kind.code();
+        let failure = match refusal.kind {
             RefusalKind::Invalid => Self::unrecoverable(refusal),
             RefusalKind::NotGranted | RefusalKind::OverLimit | RefusalKind::Unavailable => Self::retryable(refusal),
-        }
+        };
+        failure.code(code)
     }
 }
 

@@ -3,9 +3,10 @@
 //! Everything is kept for each thread, since tests run beside each other, each on a thread of its own.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::{Message, NewEvent};
+use crate::http::{Request, Response};
+use crate::{Message, NewEvent, Refusal, RefusalKind};
 
 /// What stands in for the host on one thread.
 #[derive(Debug, Default)]
@@ -15,6 +16,8 @@ pub(crate) struct Host {
     pub(crate) state: BTreeMap<String, Vec<u8>>,
     pub(crate) emitted: Vec<NewEvent>,
     pub(crate) published: Vec<(String, Message)>,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) responses: VecDeque<Result<Response, Refusal>>,
     pub(crate) log: Vec<String>,
 }
 
@@ -57,6 +60,23 @@ pub fn emitted() -> Vec<NewEvent> {
 #[must_use]
 pub fn published() -> Vec<(String, Message)> {
     with_host(|host| host.published.clone())
+}
+
+/// Answers the next HTTP request that has no answer yet with this response. Responses are given in the order of these calls; a request
+/// beyond them is refused as unavailable.
+pub fn respond(response: Response) {
+    with_host(|host| host.responses.push_back(Ok(response)));
+}
+
+/// Refuses the next HTTP request that has no answer yet, as a host does: no grant, a server that is down, a response that is too large.
+pub fn refuse_request(kind: RefusalKind, message: &str) {
+    with_host(|host| host.responses.push_back(Err(Refusal { kind, message: message.to_owned() })));
+}
+
+/// The HTTP requests that were made so far, in order.
+#[must_use]
+pub fn requests() -> Vec<Request> {
+    with_host(|host| host.requests.clone())
 }
 
 /// The lines that were logged so far, in order: `INFO order placed order_id=7`.

@@ -10,13 +10,17 @@ use crate::wit;
 const PREVIEW1: &str = "wasi_snapshot_preview1";
 const ADAPTER: &[u8] = wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER;
 
-/// Makes a component. A module that does not say which world it is of gets the world `listener`; one that was compiled for WASI
-/// preview 1 gets the adapter to WASI 0.2.
+/// What a listener may export beside the handler.
+const OPTIONAL: [&str; 2] = ["settings-check", "batch-handler"];
+
+/// Makes a component. A module that does not say which world it is of gets the world `listener`, with the exports that it has beside
+/// those of every listener; one that was compiled for WASI preview 1 gets the adapter to WASI 0.2.
 pub(crate) fn componentize(mut core: Vec<u8>) -> Result<Vec<u8>, String> {
     let needs = Needs::of(&core)?;
     if !needs.has_world {
-        let (resolve, package) = contract()?;
-        let world = resolve.select_world(&[package], Some("listener")).map_err(|error| format!("{error:#}"))?;
+        let mut resolve = contract()?;
+        let package = resolve.push_str("plugin.wit", &needs.world()).map_err(|error| format!("{error:#}"))?;
+        let world = resolve.select_world(&[package], Some("plugin")).map_err(|error| format!("{error:#}"))?;
         embed_component_metadata(&mut core, &resolve, world, StringEncoding::UTF8).map_err(|error| format!("{error:#}"))?;
     }
     let made = || {
@@ -31,11 +35,13 @@ pub(crate) fn componentize(mut core: Vec<u8>) -> Result<Vec<u8>, String> {
 struct Needs {
     has_world: bool,
     adapter: bool,
+    /// Of [`OPTIONAL`], what the module exports.
+    exports: Vec<&'static str>,
 }
 
 impl Needs {
     fn of(core: &[u8]) -> Result<Self, String> {
-        let mut needs = Self { has_world: false, adapter: false };
+        let mut needs = Self { has_world: false, adapter: false, exports: Vec::new() };
         for (index, payload) in Parser::new(0).parse_all(core).enumerate() {
             match payload.map_err(|error| format!("it is no WebAssembly: {error}"))? {
                 Payload::Version { encoding: Encoding::Component, .. } if index == 0 => {
@@ -47,22 +53,34 @@ impl Needs {
                         needs.adapter |= import.map_err(|error| error.to_string())?.module == PREVIEW1;
                     }
                 }
+                Payload::ExportSection(exports) => {
+                    for export in exports {
+                        let name = export.map_err(|error| error.to_string())?.name;
+                        let starts = |optional: &&str| name.starts_with(&format!("outbox:listener/{optional}@"));
+                        needs.exports.extend(OPTIONAL.into_iter().find(starts));
+                    }
+                }
                 _ => {}
             }
         }
         Ok(needs)
     }
+
+    /// A world of exactly what the module exports.
+    fn world(&self) -> String {
+        let exports: String = self.exports.iter().map(|export| format!("  export outbox:listener/{export}@0.1.0;\n")).collect();
+        format!("package outbox:plugin;\n\nworld plugin {{\n  include outbox:listener/listener@0.1.0;\n{exports}}}\n")
+    }
 }
 
 /// The contract that this program was built with.
-fn contract() -> Result<(Resolve, wit_parser::PackageId), String> {
+fn contract() -> Result<Resolve, String> {
     let mut resolve = Resolve::default();
     // What others depend on comes first; the listener's own package last.
-    let mut package = None;
     for (name, text) in wit::FILES.iter().rev() {
-        package = Some(resolve.push_str(name, text).map_err(|error| format!("{error:#}"))?);
+        resolve.push_str(name, text).map_err(|error| format!("{error:#}"))?;
     }
-    package.map(|package| (resolve, package)).ok_or_else(|| "this program has no contract".to_owned())
+    Ok(resolve)
 }
 
 #[cfg(test)]
@@ -75,5 +93,17 @@ mod tests {
         assert!(error.contains("outbox:listener/handler@0.1.0"), "{error}");
         assert_eq!(componentize(wat::parse_str("(component)").unwrap()).unwrap_err(), "it is a component already");
         assert!(componentize(b"text".to_vec()).unwrap_err().starts_with("it is no WebAssembly"));
+    }
+
+    #[test]
+    fn what_a_module_exports_beside_the_handler_stands_in_its_world() {
+        let check =
+            r#"(module (memory (export "memory") 1) (func (export "outbox:listener/settings-check@0.1.0#check-settings")))"#;
+
+        let needs = Needs::of(&wat::parse_str(check).unwrap()).unwrap();
+
+        assert_eq!(needs.exports, ["settings-check"]);
+        assert!(needs.world().contains("export outbox:listener/settings-check@0.1.0;"), "{}", needs.world());
+        assert!(Needs::of(&wat::parse_str("(module)").unwrap()).unwrap().exports.is_empty());
     }
 }

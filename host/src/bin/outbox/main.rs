@@ -21,6 +21,7 @@ mod node;
 mod output;
 mod plugin;
 mod plugins;
+mod project;
 mod purge;
 mod replay;
 mod route;
@@ -125,7 +126,7 @@ enum Command {
     /// Look at routes, hold their events back, let them go
     #[command(subcommand)]
     Route(route::RouteCommand),
-    /// Look at plugins
+    /// Write plugins, build them, try them, look at them
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
     /// Look at the hosts that work on the table
@@ -177,6 +178,7 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
         }
         (Command::Init(command), _) => return command.run(),
         (Command::Wit(command), _) => return command.run(),
+        (Command::Plugin(plugin::PluginCommand::New(command)), _) => return command.run(),
         other => other,
     };
     let settings = Settings::load(global.config.as_deref(), &overrides(&global, &command)?)?;
@@ -184,10 +186,11 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
     logging::start(&settings, hosts);
     let config = &settings.config;
     match command {
-        // These three hear signals themselves.
+        // These four hear signals themselves.
         Command::Dev { command, .. } => command.run(config).await,
         Command::Run { command, .. } => command.run(config).await,
         Command::Event(command @ event::EventCommand::Tail(_)) => command.run(config).await,
+        Command::Plugin(command @ plugin::PluginCommand::Dev(_)) => command.run(config).await,
         command => tokio::select! {
             ended = once(command, &settings) => ended,
             _ = tokio::signal::ctrl_c() => Err(Failure::new(Exit::Interrupted, "interrupted")),

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, or_dash, short, shown};
 use crate::plugins::{self, PluginReport, PluginState, PluginStatus};
+use crate::project::{build, dev, new};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PluginCommand {
@@ -30,6 +31,9 @@ pub(crate) enum PluginCommand {
         output: Output,
     },
     Test(test::Test),
+    New(new::New),
+    Build(build::Build),
+    Dev(dev::Dev),
     /// Make a component of a core module, as C, Go and others compile it; with the adapter where it uses WASI preview 1
     #[command(after_help = "Example:\n  outbox plugin componentize validator.core.wasm --out plugins/validator.wasm")]
     Componentize {
@@ -69,6 +73,9 @@ impl PluginCommand {
                     .map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))?;
                 output::one(&report, output.output, described)
             }
+            Self::New(command) => command.run(),
+            Self::Build(command) => command.run(config).await,
+            Self::Dev(command) => command.run(config).await,
             Self::Test(test) => test.run(config).await,
             Self::Componentize { module, out } => {
                 let file = |file: &Path, what: &str| Failure::new(Exit::Failed, format!("{} {what}", file.display()));
@@ -131,7 +138,7 @@ fn list(entries: &[String]) -> String {
     if shown.is_empty() { "-".to_owned() } else { shown.join("\n") }
 }
 
-fn described(report: &PluginReport) -> String {
+pub(crate) fn described(report: &PluginReport) -> String {
     let limits = &report.limits;
     let isolation = serde_json::to_string(&report.isolation).unwrap_or_default();
     let pairs = [

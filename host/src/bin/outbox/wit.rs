@@ -45,3 +45,24 @@ impl WitCommand {
         output::print(&format!("outbox:listener@0.1.0 is in {}\n", folder.display()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A crate is packaged with what lies in its own folder, so the SDK has copies.
+    #[test]
+    fn the_copies_in_the_rust_sdk_are_the_contract_and_the_licences() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let read = |file: String| fs::read_to_string(root.join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+
+        for (name, text) in FILES {
+            assert!(read(format!("sdk/rust/wit/{name}")) == text, "sdk/rust/wit/{name} differs from wit/0.1.0/{name}: copy it");
+        }
+        for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            assert!(read(format!("sdk/rust/{name}")) == read(name.to_owned()), "sdk/rust/{name} differs: copy it");
+        }
+    }
+}

@@ -4,8 +4,6 @@ import { fileURLToPath } from 'node:url';
 
 import { build } from 'esbuild';
 
-import { hide } from './hidden-wasi.js';
-
 /** What a module may export, and the interface that this is. */
 const EXPORTS = {
   handler: 'outbox:listener/handler@0.1.0',
@@ -16,7 +14,7 @@ const EXPORTS = {
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 /** Returns the code of the bundle, and the interfaces that it imports and exports. */
-export async function bundle({ entry, plugin, minify, hideWasi, error }) {
+export async function bundle({ entry, plugin, minify, error }) {
   const { outputFiles, metafile } = await build({
     entryPoints: [entry],
     bundle: true,
@@ -29,8 +27,8 @@ export async function bundle({ entry, plugin, minify, hideWasi, error }) {
     target: 'es2022',
     charset: 'utf8',
     minify,
-    external: ['outbox:*'],
-    plugins: [interfacesOfWasi(hideWasi), thisSdk],
+    external: ['outbox:*', 'wasi:*'],
+    plugins: [thisSdk],
     define: { OUTBOX_PLUGIN_NAME: JSON.stringify(plugin.name), OUTBOX_PLUGIN_VERSION: JSON.stringify(plugin.version) },
     outfile: 'bundle.js',
     logLevel: 'silent',
@@ -46,15 +44,8 @@ export async function bundle({ entry, plugin, minify, hideWasi, error }) {
   }
   return {
     code: outputFiles[0].text,
-    imports: [...new Set(imports.map(({ path }) => path.replace(/^wasj:/, 'wasi:')))].sort(),
+    imports: [...new Set(imports.map(({ path }) => path))].sort(),
     exports: found.map((name) => EXPORTS[name]),
-  };
-}
-
-function interfacesOfWasi(hideWasi) {
-  return {
-    name: 'wasi',
-    setup: ({ onResolve }) => onResolve({ filter: /^wasi:/ }, ({ path }) => ({ path: hideWasi ? hide(path) : path, external: true })),
   };
 }
 

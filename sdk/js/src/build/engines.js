@@ -1,7 +1,5 @@
 // The two engines that a listener can be built with. Each evaluates the module once while it builds, and keeps the memory as it is then.
 
-import { reveal } from './hidden-wasi.js';
-
 /** By name: takes the bundle and its world, returns the bytes of the component. */
 export const engines = { quickjs, starlingmonkey };
 
@@ -11,10 +9,8 @@ async function quickjs({ wit, script, code, stubWasi, optSize, error }) {
   const { component } = await componentize(options).catch((failure) => {
     throw error(evaluated(failure), failure);
   });
-  return reveal(component);
+  return component;
 }
-
-quickjs.hidesWasi = true;
 
 async function starlingmonkey({ wit, script, stubWasi, optSize, error }) {
   if (stubWasi || optSize) throw error('--stub-wasi and --opt-size are options of the engine quickjs');

@@ -25,11 +25,11 @@ export async function build({ entry, out, outDir, engine = 'quickjs', name, vers
   const plugin = { name: name ?? of.name, version: version ?? of.version };
   const target = resolve(out ?? join(outDir ?? '.', `${plugin.name}.wasm`));
 
-  const bundled = await bundle({ entry, plugin, minify, hideWasi: componentize.hidesWasi, error: fault });
+  const bundled = await bundle({ entry, plugin, minify, error: fault });
   const work = await mkdtemp(join(tmpdir(), 'outbox-js-'));
   try {
     const wit = join(work, 'wit');
-    await writeWorld(wit, bundled, { hideWasi: componentize.hidesWasi, error: fault });
+    await writeWorld(wit, bundled, fault);
     const script = join(work, `${plugin.name}.js`);
     await writeFile(script, bundled.code);
     if (keep !== undefined) await writeFile(keep, bundled.code);

@@ -1,10 +1,8 @@
 // The folder of WIT that an engine builds against: the contract and its dependencies, and a world that is made for the plugin.
 
-import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, stat, writeFile } from 'node:fs/promises';
 import { join, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
-
-import { hideAll } from './hidden-wasi.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 // A package from a registry carries a copy of the contract. In the repository there is one contract, and a copy only while `npm pack` runs.
@@ -21,21 +19,20 @@ export async function contractFolder(error) {
 }
 
 /** Writes the folder. */
-export async function writeWorld(folder, { imports, exports }, { hideWasi, error }) {
+export async function writeWorld(folder, { imports, exports }, error) {
   const strange = imports.find((path) => !INTERFACE.test(path));
   if (strange !== undefined) throw error(`the listener imports "${strange}", which is no interface of a host such as "outbox:listener/log@0.1.0"`);
   const contract = await contractFolder(error);
-  const put = async (file, wit) => writeFile(file, hideWasi ? hideAll(wit) : wit);
 
   const packages = await readdir(join(contract, 'deps'));
   for (const name of packages) {
     await mkdir(join(folder, 'deps', name), { recursive: true });
     for (const file of await readdir(join(contract, 'deps', name))) {
-      await put(join(folder, 'deps', name, file), await readFile(join(contract, 'deps', name, file), 'utf8'));
+      await copyFile(join(contract, 'deps', name, file), join(folder, 'deps', name, file));
     }
   }
   await mkdir(join(folder, 'deps', 'outbox-listener'), { recursive: true });
-  await put(join(folder, 'deps', 'outbox-listener', 'listener.wit'), await readFile(join(contract, 'listener.wit'), 'utf8'));
+  await copyFile(join(contract, 'listener.wit'), join(folder, 'deps', 'outbox-listener', 'listener.wit'));
   const lines = [...imports.map((path) => `  import ${path};`), ...exports.map((path) => `  export ${path};`)];
-  await put(join(folder, 'plugin.wit'), `package outbox:plugin;\n\nworld plugin {\n${lines.join('\n')}\n}\n`);
+  await writeFile(join(folder, 'plugin.wit'), `package outbox:plugin;\n\nworld plugin {\n${lines.join('\n')}\n}\n`);
 }

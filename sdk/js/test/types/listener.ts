@@ -2,7 +2,7 @@
 
 import { batchListener, call, checkSettings, dead, done, emit, type Event, Failure, listener, log, publish, Refusal, retryAfter, settings, state, utf8 } from 'outbox-sdk';
 import { build } from 'outbox-sdk/build';
-import { HttpError, request } from 'outbox-sdk/http';
+import { request } from 'outbox-sdk/http';
 import { deliver, deliverAll, host, testEvent } from 'outbox-sdk/testing';
 
 interface Order {
@@ -44,7 +44,7 @@ function onOrderPlaced(event: Event) {
     if (status === 204) throw Failure.unrecoverable('declined', { code: 'payment-declined', details: { status } });
   } catch (error) {
     if (error instanceof Refusal && error.kind === 'not-granted') return dead(error.message);
-    if (error instanceof HttpError && error.code === 'timeout') throw Failure.retryableAfter(5000, error);
+    if (error instanceof Refusal && error.kind === 'unavailable') throw Failure.retryableAfter(5000, error);
     throw new Failure('no', { cause: error });
   }
   return done;

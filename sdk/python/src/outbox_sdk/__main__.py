@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--world",
         choices=WORLDS,
-        help="what the component imports and exports; HTTP requests need http-listener "
+        help="what the component exports; batch-listener takes events many at a time as well "
         "(default: `world` of [tool.outbox] in pyproject.toml, or listener)",
     )
     command.add_argument(

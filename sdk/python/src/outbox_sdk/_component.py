@@ -40,13 +40,19 @@ from .publish import Message
 from .refusal import RefusalKind, Refused
 
 if TYPE_CHECKING:
-    from .http import Request, Response
+    from .http import Request
 
 # A component imports only what it was built to use; `outbox-python build --uses` leaves the others out.
 try:
     from wit_world.imports import emit as wit_emit
 except ImportError:
     wit_emit = None  # type: ignore[assignment]
+try:
+    from wit_world.imports import http as wit_http
+
+    from . import http
+except ImportError:
+    wit_http = http = None  # type: ignore[assignment]
 try:
     from wit_world.imports import publish as wit_publish
 except ImportError:
@@ -55,10 +61,6 @@ try:
     from wit_world.imports import state as wit_state
 except ImportError:
     wit_state = None  # type: ignore[assignment]
-try:
-    from . import _wasi_http
-except ImportError:
-    _wasi_http = None  # type: ignore[assignment]
 
 
 class ComponentHost:
@@ -154,13 +156,25 @@ class ComponentHost:
         except Err as error:
             raise _refused("state.delete", error.value) from None
 
-    def http(self, request: Request) -> Response:
-        if _wasi_http is None:
-            _not_built_in("http.request", "--world http-listener")
-        timeout_ms = request.timeout_ms
-        if timeout_ms is None:
-            timeout_ms = max(wit_call.remaining_ms() - 100, 1)
-        return _wasi_http.send(request, timeout_ms)
+    def http(self, request: Request) -> http.Response:
+        if wit_http is None:
+            _not_built_in("http.request", "--uses http")
+        try:
+            got = wit_http.send(
+                wit_http.Request(
+                    method=request.method,
+                    url=request.url,
+                    headers=list(request.headers),
+                    body=request.body,
+                    timeout_ms=request.timeout_ms,
+                    attributes=[],
+                )
+            )
+        except Err as error:
+            # Without path and query, which may hold a secret.
+            origin = "/".join(request.url.split("/", 3)[:3])
+            raise _refused(f"a request to {origin}", error.value) from None
+        return http.Response(status=got.status, headers=tuple(got.headers), body=got.body)
 
 
 class Handler:

@@ -72,7 +72,7 @@ class Host(Protocol):
         """Removes a key. Raises `Refused`."""
 
     def http(self, request: Request) -> Response:
-        """Makes a request. Raises `HttpError`."""
+        """Makes a request. Raises `Refused`."""
 
 
 class NoHost(Exception):

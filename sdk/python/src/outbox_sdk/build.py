@@ -23,16 +23,16 @@ COMPONENTIZE_PY = "0.25.1"
 CONTRACT = "0.1.0"
 """The version of the contract, and the folder of its WIT."""
 
-WORLDS = ("listener", "http-listener", "batch-listener", "full-listener")
-"""The worlds of the contract."""
+WORLDS = ("listener", "batch-listener")
+"""What a component exports: `batch-listener` takes events many at a time as well."""
 
-CAPABILITIES = ("emit", "publish", "state")
+CAPABILITIES = ("emit", "http", "publish", "state")
 """The interfaces that a component imports only when it uses them."""
 
 _ENTRY = "outbox_plugin_entry"
 
-# Names that each world generates alike: by itself componentize-py names the types after their package once two have types.
-_INTERFACE_NAMES = [(f"outbox:listener/types@{CONTRACT}", "listener_types"), ("wasi:http/types@0.2.12", "http_types")]
+# One name in every world: by itself componentize-py names the types after their package once two have types.
+_INTERFACE_NAMES = [(f"outbox:listener/types@{CONTRACT}", "listener_types")]
 
 
 class BuildError(Exception):
@@ -127,9 +127,7 @@ def _world(world: str, used: list[str]) -> str:
     package = f"outbox:listener/{{}}@{CONTRACT};"
     lines = ["import " + package.format(interface) for interface in ("log", "settings", "call", *used)]
     lines += ["export " + package.format(interface) for interface in ("handler", "settings-check")]
-    if world in ("http-listener", "full-listener"):
-        lines.append("import wasi:http/outgoing-handler@0.2.12;")
-    if world in ("batch-listener", "full-listener"):
+    if world == "batch-listener":
         lines.append("export " + package.format("batch-handler"))
     return "package outbox:python-plugin;\n\nworld plugin {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 

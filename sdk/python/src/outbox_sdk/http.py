@@ -1,22 +1,28 @@
-"""HTTP requests, for plugins that are built for the world `http-listener` or `full-listener`.
+"""HTTP requests to the origins that the operator allows.
 
 Needs the origin (scheme, host and port) in `http.allow` of the plugin's manifest::
 
-    from outbox_sdk import Failure, http
+    from outbox_sdk import http, settings
 
-    response = http.request("POST", "https://api.example.com/v2/orders", body={"id": 7}, timeout=2)
-    if not response.ok:
-        raise Failure.retryable(f"the API answered {response.status}")
+    token = settings.require_secret("token")
+    headers = {"authorization": f"Bearer {token}"}
+    http.request("POST", "https://api.example.com/v2/orders", headers, {"id": 7}, timeout=2).require_ok()
+
+A request may be made again when its event is delivered again. The host adds an `Idempotency-Key`, the same on every delivery of the
+event, to each request that has none.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 from . import _host
 from ._values import Body, Delay, Pairs, encode, from_json, milliseconds, pairs, text
+from .answer import Failure
 
-__all__ = ["HttpError", "Request", "Response", "request"]
+__all__ = ["Request", "Response", "request"]
+
+_PASSING = (408, 425, 429)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +30,10 @@ class Request:
     """A request as it goes to the host. Made by `request`."""
 
     method: str
-    scheme: str
-    authority: str
-    path_with_query: str
+    url: str
     headers: tuple[tuple[str, str], ...]
     body: bytes
     timeout_ms: int | None
-
-    @property
-    def origin(self) -> str:
-        """Scheme, host and port: all of the address that a message may name, since a path or a query can hold a secret."""
-        return f"{self.scheme}://{self.authority}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,8 @@ class Response:
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
+    request: str = ""
+    """What it is the response to, for messages: method and URL, without the query, which often holds a key."""
 
     @property
     def ok(self) -> bool:
@@ -60,17 +61,33 @@ class Response:
         return self.body.decode()
 
     def json(self) -> Any:
-        """The body, parsed as JSON. Raises `ValueError` when it is no JSON."""
-        return from_json(self.body)
+        """The body, parsed as JSON.
 
+        Raises a retryable `Failure` when it is no JSON: a server that sends something else may be in trouble that passes.
+        """
+        try:
+            return from_json(self.body)
+        except ValueError as error:
+            message = f"the body of the response to {self.request} is no JSON: {error}"
+            raise Failure.retryable(message, code="bad-response") from error
 
-class HttpError(Exception):
-    """No response came. Uncaught, it becomes a retryable failure with the same code."""
+    def require_ok(self) -> Self:
+        """The response, when its status is one of 200 to 299.
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        """What happened, as wasi:http names it, such as `connection-refused`; `timeout` when the request's own time was up."""
+        Raises a `Failure` with the code `http-STATUS` for every other: a retryable one for 408, 425, 429 and 500 to 599, which pass,
+        after as many seconds as the header `Retry-After` says; an unrecoverable one for the rest, since the same request would be
+        answered so again.
+        """
+        if self.ok:
+            return self
+        message = f"{self.request} was answered with the status {self.status}"
+        code = f"http-{self.status}"
+        if self.status not in _PASSING and self.status < 500:
+            raise Failure.unrecoverable(message, code=code)
+        wait = (self.header("retry-after") or "").strip()
+        if wait.isascii() and wait.isdigit() and len(wait) < 10:
+            raise Failure.retryable_after(int(wait), message, code=code)
+        raise Failure.retryable(message, code=code)
 
 
 def request(
@@ -80,35 +97,29 @@ def request(
     body: Body = None,
     timeout: Delay | None = None,
 ) -> Response:
-    """Makes a request, and waits for the whole response. A status such as 500 is a response, not an error.
+    """Makes a request, and waits for the whole response. A status such as 500 is a response, not an error: see `Response.require_ok`.
 
     `body`: bytes go as they are, a `str` as text, anything else but None as JSON; a header `content-type` says otherwise what it
-    is. `timeout` is for all of it, in seconds or as a `timedelta`; None for what is left of the call, less a tenth of a second in
-    which the listener can still answer.
+    is. `timeout` is for all of it, in seconds or as a `timedelta`; None for nine tenths of what is left of the call, so that the
+    listener can still answer.
 
-    Raises `HttpError` when no response came, and `ValueError` when the request can never be made. Redirects are not followed.
+    Raises `Refused` when no response came: the origin is not granted, the server cannot be reached or takes too long, the response is
+    too large. Raises `ValueError` when the request can never be made. Redirects are not followed.
     """
-    scheme, authority, path_with_query = _split(url)
+    method, url = _method(method), _url(url)
     fields = pairs(headers)
     content = b""
     if body is not None:
         content, usual_type = encode(body)
         if not any(name.lower() == "content-type" for name, _ in fields):
             fields = (*fields, ("content-type", usual_type))
-    return _host.current.http(
-        Request(
-            method=_method(method),
-            scheme=scheme,
-            authority=authority,
-            path_with_query=path_with_query,
-            headers=fields,
-            body=content,
-            timeout_ms=None if timeout is None else milliseconds(timeout),
-        )
-    )
+    # A call that the host cuts off loses its instance, and the reason with it.
+    timeout_ms = _host.current.remaining_ms() * 9 // 10 if timeout is None else milliseconds(timeout)
+    response = _host.current.http(Request(method, url, fields, content, max(timeout_ms, 1)))
+    return replace(response, request=f"{method} {url.partition('?')[0]}")
 
 
-def _split(url: str) -> tuple[str, str, str]:
+def _url(url: str) -> str:
     parts = urlsplit(text(url))
     # The address itself stays out of the messages: it may hold a secret.
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -118,7 +129,7 @@ def _split(url: str) -> tuple[str, str, str]:
     # Characters that a URL cannot hold are written as it wants them; what is escaped already is left alone.
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~")
     query = "?" + quote(parts.query, safe="/%:@!$&'()*+,;=~?") if parts.query else ""
-    return parts.scheme, parts.netloc, path + query
+    return f"{parts.scheme}://{parts.netloc}{path}{query}"
 
 
 def _method(method: str) -> str:

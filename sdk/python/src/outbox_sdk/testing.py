@@ -24,7 +24,7 @@ from ._host import Level
 from ._values import Body, Pairs, encode, pairs
 from .answer import Failure, Outcome
 from .event import Event, Route
-from .http import HttpError, Request, Response
+from .http import Request, Response
 from .plugin import Plugin, this_plugin
 from .publish import Message
 from .refusal import RefusalKind, Refused
@@ -88,8 +88,8 @@ class FakeHost:
     ) -> None:
         """A host with these settings, secrets and values in its state.
 
-        `denied` names capabilities that the operator did not grant: `emit`, `publish`, `state`, `http`. `http` answers requests;
-        without it every connection is refused. `plugin` is for tests of the SDK itself.
+        `denied` names capabilities that the operator did not grant: `emit`, `publish`, `state`, `http`. `http` answers requests,
+        or raises `Refused`; without it every request is refused. `plugin` is for tests of the SDK itself.
         """
         self.settings_by_key = dict(settings or {})
         """What `settings.get` finds."""
@@ -205,11 +205,10 @@ class FakeHost:
 
     def http(self, request: Request) -> Response:
         """Answers a request."""
-        if "http" in self.denied:
-            raise HttpError("http-request-denied", f"the request to {request.origin} failed: http-request-denied")
+        self._granted("http", "http.request")
         self.requests.append(request)
         if self._http is None:
-            raise HttpError("connection-refused", f"the request to {request.origin} failed: connection-refused")
+            raise Refused("http.request", RefusalKind.UNAVAILABLE, "no test says what answers it: FakeHost(http=…)")
         return self._http(request)
 
     def _granted(self, capability: str, asked: str) -> None:

@@ -87,9 +87,7 @@ impl Tools {
         let mut cc = self.cc(workspace);
         cc.args(["--target=wasm32-wasi", "-Os", "-mexec-model=reactor", "-Wl,-z,stack-size=65536"]);
         cc.args(["order.c", "validator.c"].map(|file| format!("{}/{file}", C[1])));
-        cc.args(
-            ["outbox.c", "generated/listener.c", "generated/listener_component_type.o"].map(|file| format!("{}/{file}", C[0])),
-        );
+        cc.arg(format!("{}/outbox.c", C[0]));
         run(cc.arg("-o").arg(&core))?;
         Ok(core)
     }

@@ -7,6 +7,7 @@ const FRESH = () => ({
   logs: [],
   emitted: [],
   published: [],
+  requests: [],
   maxLevel: 'trace',
   remainingMs: 5000,
   refusals: {},

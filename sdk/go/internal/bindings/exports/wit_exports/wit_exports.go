@@ -12,6 +12,7 @@ package wit_exports
 
 import (
 	"outbox/internal/bindings/exports/export_outbox_listener_handler"
+	"outbox/internal/bindings/exports/export_outbox_listener_settings_check"
 	"outbox/internal/bindings/imports/outbox_listener_types"
 	witRuntime "outbox/internal/wit/runtime"
 	witTypes "outbox/internal/wit/types"
@@ -22,6 +23,37 @@ import (
 var staticPinner = runtime.Pinner{}
 var exportReturnArea = uintptr(witRuntime.Allocate(&staticPinner, (8 + 8*4), 4))
 var syncExportPinner = runtime.Pinner{}
+
+//go:wasmexport outbox:listener/settings-check@0.1.0#check-settings
+func wasm_export_outbox_listener_settings_check_check_settings() uintptr {
+
+	pinner := &syncExportPinner
+	result := export_outbox_listener_settings_check.CheckSettings()
+
+	switch result.Tag() {
+	case witTypes.ResultOk:
+
+		*(*int8)(unsafe.Add(unsafe.Pointer(exportReturnArea), 0)) = int8(int32(0))
+
+	case witTypes.ResultErr:
+		payload := result.Err()
+		*(*int8)(unsafe.Add(unsafe.Pointer(exportReturnArea), 0)) = int8(int32(1))
+		utf8 := unsafe.Pointer(unsafe.StringData(payload))
+		pinner.Pin(utf8)
+		*(*uint32)(unsafe.Add(unsafe.Pointer(exportReturnArea), (2 * 4))) = uint32(uint32(len(payload)))
+		*(*uint32)(unsafe.Add(unsafe.Pointer(exportReturnArea), 4)) = uint32(uintptr(uintptr(utf8)))
+
+	default:
+		panic("unreachable")
+	}
+	return exportReturnArea
+
+}
+
+//go:wasmexport cabi_post_outbox:listener/settings-check@0.1.0#check-settings
+func wasm_export_post_return_outbox_listener_settings_check_check_settings(result uintptr) {
+	syncExportPinner.Unpin()
+}
 
 //go:wasmexport outbox:listener/handler@0.1.0#describe
 func wasm_export_outbox_listener_handler_describe() uintptr {

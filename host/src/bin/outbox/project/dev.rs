@@ -1,0 +1,244 @@
+//! `outbox plugin dev`: builds at every save, and shows what an event comes to.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use outbox::event::StateWrite;
+use outbox::listener::{FailureKind, Outcome};
+use outbox::wasm::{CallReport, MemoryState, PluginHost};
+use outbox::{Envelope, Event};
+use tokio::sync::mpsc;
+
+use super::build::Project;
+use crate::config::Config;
+use crate::failure::{Exit, Failure};
+use crate::host::Stop;
+use crate::output::{self, Colour, paint, shown};
+use crate::plugins;
+
+/// How long nothing must change before it is built: editors write a file in several steps.
+const QUIET: Duration = Duration::from_millis(150);
+/// Bytes of a payload or a value that are shown.
+const SHOWN: usize = 200;
+
+/// Build a project at every save, deliver an event to it, and show what comes of it
+///
+/// Shows the answer, the lines of the log, what the plugin emitted and kept, and what the call cost. Nothing of it happens, but the state is
+/// kept in memory until this ends. Needs no database. Ctrl-C ends it.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  outbox plugin dev\n  outbox plugin dev order-mailer --event order-mailer/fixtures/paid.json"
+)]
+pub(crate) struct Dev {
+    /// The folder of the project
+    #[arg(default_value = ".", value_name = "DIR")]
+    dir: PathBuf,
+    /// The events to deliver, JSON envelopes as `event emit --jsonl` takes them; default fixtures/event.json of the project
+    #[arg(long, value_name = "FILE")]
+    event: Option<PathBuf>,
+}
+
+impl Dev {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let mut stop = Stop::listen()?;
+        let project = Arc::new(Project::of(&self.dir, None, None)?);
+        let events = self.event.unwrap_or_else(|| self.dir.join("fixtures/event.json"));
+        // Before the first build: what is saved meanwhile is built again.
+        let (_watcher, mut saved) = watch(&self.dir)?;
+        let state = MemoryState::default();
+        loop {
+            let round = async {
+                attempt(&project, &events, &state, config).await;
+                eprintln!("\n{}", paint("waiting for a change; Ctrl-C ends it", Colour::Faint));
+                quiet(&mut saved).await;
+            };
+            tokio::select! {
+                () = round => {}
+                () = stop.wait() => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Builds and tries once; what is wrong is shown, and mended by the next save.
+async fn attempt(project: &Arc<Project>, events: &Path, state: &MemoryState, config: &Config) {
+    if let Err(failure) = tried(project, events, state, config).await {
+        failure.report();
+    }
+}
+
+async fn tried(project: &Arc<Project>, events: &Path, state: &MemoryState, config: &Config) -> Result<(), Failure> {
+    eprintln!("building {} in {}", project.out.display(), project.language.name());
+    let (builder, settings) = (project.clone(), plugins::settings(config));
+    let built = tokio::task::spawn_blocking(move || builder.build()).await;
+    let bytes = built.map_err(|error| Failure::new(Exit::Failed, "the build broke off").because(error))??;
+    let host = PluginHost::from_file(&project.out, &settings, Arc::new(state.clone()))
+        .await
+        .map_err(|error| Failure::new(Exit::Findings, "it is built, but cannot serve").because(error))?;
+    let description = host.description();
+    eprintln!(
+        "{} {} is loaded: {bytes} bytes, answers {}",
+        shown(host.name()),
+        shown(&description.version),
+        crate::plugin::routes(host.routes())
+    );
+    for (number, envelope) in (1..).zip(read(events)?) {
+        let event = Event::of(envelope).sequence(number).build();
+        let route = event.route().to_string();
+        let report = host.call(event).await;
+        if let (true, Some(changes)) = (report.outcome.is_answer(), &report.effects.state) {
+            state.apply(changes);
+        }
+        output::print(&format!("\n{} {}\n{}", paint("event", Colour::Faint), shown(&route), for_people(&report)))?;
+    }
+    Ok(())
+}
+
+/// The events of a file: one envelope, or one a line.
+fn read(file: &Path) -> Result<Vec<Envelope>, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        let what = format!("the event {} cannot be read; name another one with --event", file.display());
+        Failure::new(Exit::NotFound, what).because(error)
+    })?;
+    // One that is laid out over several lines is one.
+    let whole = Envelope::from_json(text.trim().as_bytes()).map(|envelope| vec![envelope]);
+    let lines =
+        || text.lines().filter(|line| !line.trim().is_empty()).map(|line| Envelope::from_json(line.as_bytes())).collect();
+    let events: Result<Vec<_>, _> = whole.or_else(|error| if text.trim().lines().count() > 1 { lines() } else { Err(error) });
+    events.map_err(|error| Failure::new(Exit::Config, format!("{} holds no event", file.display())).because(error))
+}
+
+fn for_people(report: &CallReport) -> String {
+    let mut text = String::new();
+    let mut line =
+        |name: &str, value: String| text.push_str(&format!("  {} {value}\n", paint(&format!("{name:8}"), Colour::Faint)));
+    let (colour, answer) = answer(&report.outcome);
+    line("answer", paint(&answer, colour).into_owned());
+    for said in &report.lines {
+        let fields: String = said.fields.iter().map(|(key, value)| format!(" {}={}", shown(key), shown(value))).collect();
+        let level = format!("{:?}", said.level).to_lowercase();
+        line("log", format!("{level:5} {}{fields}", shown(&said.message)));
+    }
+    if report.lines_dropped > 0 {
+        line("log", format!("and {} lines beyond the budget of a call", report.lines_dropped));
+    }
+    for emitted in &report.effects.emitted {
+        let (route, payload) = (emitted.route().to_string(), String::from_utf8_lossy(emitted.payload_bytes()).into_owned());
+        line("emitted", format!("{} {}", shown(&route), short(&payload)));
+    }
+    for (key, change) in report.effects.state.iter().flat_map(|state| &state.keys) {
+        match &change.write {
+            Some(StateWrite::Set(value)) => {
+                line("state", format!("{} = {}", shown(key), short(&String::from_utf8_lossy(value))))
+            }
+            Some(StateWrite::Delete) => line("state", format!("{} is gone", shown(key))),
+            None => {}
+        }
+    }
+    for refused in &report.refused {
+        line("refused", format!("{}: {}", shown(&refused.what), shown(&refused.advice)));
+    }
+    let took = Duration::from_micros(u64::try_from(report.took.as_micros()).unwrap_or(u64::MAX));
+    line(
+        "cost",
+        format!(
+            "fuel {}, {took:?}, {} KiB of memory, {} calls of the host",
+            report.fuel,
+            report.memory_bytes / 1024,
+            report.host_calls
+        ),
+    );
+    text
+}
+
+fn answer(outcome: &Outcome) -> (Colour, String) {
+    match outcome {
+        Outcome::Done => (Colour::Green, "done".to_owned()),
+        Outcome::RetryAfter(delay) => (Colour::Yellow, format!("retry after {delay:?}, not counted")),
+        Outcome::Dead(reason) => (Colour::Red, format!("dead: {}", shown(reason))),
+        Outcome::Failed(failure) => {
+            let what = match failure.kind {
+                FailureKind::Retryable => "failed, to be tried again".to_owned(),
+                FailureKind::RetryableAfter(delay) => format!("failed, to be tried again after {delay:?}"),
+                FailureKind::Unrecoverable => "failed for good".to_owned(),
+            };
+            (Colour::Red, format!("{what}: {}", shown(&failure.to_string())))
+        }
+        Outcome::Unroutable(why) => (Colour::Red, format!("not answered: {}", shown(why))),
+        Outcome::Busy { after } => (Colour::Yellow, format!("busy, to be asked again after {after:?}")),
+    }
+}
+
+fn short(text: &str) -> String {
+    let cut: String = text.chars().take(SHOWN).collect();
+    let more = if cut.len() < text.len() { "…" } else { "" };
+    format!("{}{more}", shown(&cut))
+}
+
+/// Tells of every file that an author saved.
+fn watch(folder: &Path) -> Result<(RecommendedWatcher, mpsc::Receiver<()>), Failure> {
+    let cannot =
+        |error: notify::Error| Failure::new(Exit::Failed, format!("{} cannot be watched", folder.display())).because(error);
+    let (sender, receiver) = mpsc::channel(1);
+    let root = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let below = root.clone();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let Ok(event) = event else { return };
+        if !event.kind.is_access() && event.paths.iter().any(|path| is_source(path.strip_prefix(&below).unwrap_or(path))) {
+            // Full means that it is known already.
+            let _ = sender.try_send(());
+        }
+    })
+    .map_err(cannot)?;
+    watcher.watch(&root, RecursiveMode::Recursive).map_err(cannot)?;
+    Ok((watcher, receiver))
+}
+
+/// What authors write, and not what tools leave.
+fn is_source(path: &Path) -> bool {
+    const OF_TOOLS: [&str; 4] = ["target", "node_modules", "__pycache__", "Cargo.lock"];
+    let of_tools = path.components().any(|part| {
+        let part = part.as_os_str().to_string_lossy();
+        part.starts_with('.') || OF_TOOLS.contains(&part.as_ref())
+    });
+    !of_tools && path.extension().is_none_or(|extension| extension != "wasm")
+}
+
+/// Waits for a change, and until no other follows it.
+async fn quiet(saved: &mut mpsc::Receiver<()>) {
+    let _ = saved.recv().await;
+    while tokio::time::timeout(QUIET, saved.recv()).await.is_ok_and(|change| change.is_some()) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tools_leave_starts_no_build() {
+        for path in ["src/lib.rs", "greeter.toml", "fixtures/event.json", "outbox-sdk/src/lib.rs"] {
+            assert!(is_source(Path::new(path)), "{path}");
+        }
+        for path in ["target/release/x.rs", "node_modules/a/b.js", ".git/index", "greeter.wasm", ".17.wasm", "src/.lib.rs.swp"]
+        {
+            assert!(!is_source(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_file_holds_one_event_or_one_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("event.json");
+        let count = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            read(&file).map(|events| events.len()).map_err(|failure| failure.message().to_owned())
+        };
+
+        assert_eq!(count("{\n  \"event_type\": \"A\",\n  \"payload\": 1\n}\n"), Ok(1));
+        assert_eq!(count("{\"event_type\":\"A\",\"payload\":1}\n\n{\"event_type\":\"B\",\"payload\":2}\n"), Ok(2));
+        assert!(count("{}").unwrap_err().contains("holds no event"));
+    }
+}
