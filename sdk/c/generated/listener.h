@@ -207,7 +207,7 @@ typedef struct outbox_listener_http_request_t {
   listener_list_u8_t   body;
   // The longest that the request may take, in milliseconds; none for the operator's bound, which holds in any case.
   listener_option_u32_t   timeout_ms;
-  // What a later host may understand; unknown keys are refused.
+  // `event-id` in `on-events`: for which event it is. What a later host may understand; unknown keys are refused.
   listener_list_tuple2_string_string_t   attributes;
 } outbox_listener_http_request_t;
 
@@ -240,7 +240,7 @@ typedef struct outbox_listener_publish_message_t {
   listener_string_t   content_type;
   listener_list_u8_t   body;
   listener_list_tuple2_string_string_t   headers;
-  // What a later host may understand; unknown keys are refused.
+  // `event-id` in `on-events`: for which event it is. What a later host may understand; unknown keys are refused.
   listener_list_tuple2_string_string_t   attributes;
 } outbox_listener_publish_message_t;
 

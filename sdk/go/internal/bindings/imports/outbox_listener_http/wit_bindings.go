@@ -31,7 +31,7 @@ type Request struct {
 	Body []uint8
 	// The longest that the request may take, in milliseconds; none for the operator's bound, which holds in any case.
 	TimeoutMs witTypes.Option[uint32]
-	// What a later host may understand; unknown keys are refused.
+	// `event-id` in `on-events`: for which event it is. What a later host may understand; unknown keys are refused.
 	Attributes []witTypes.Tuple2[string, string]
 }
 

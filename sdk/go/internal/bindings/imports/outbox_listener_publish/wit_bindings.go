@@ -28,7 +28,7 @@ type Message struct {
 	ContentType string
 	Body        []uint8
 	Headers     []witTypes.Tuple2[string, string]
-	// What a later host may understand; unknown keys are refused.
+	// `event-id` in `on-events`: for which event it is. What a later host may understand; unknown keys are refused.
 	Attributes []witTypes.Tuple2[string, string]
 }
 
