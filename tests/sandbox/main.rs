@@ -3,6 +3,7 @@
 mod common;
 mod conformance;
 mod effects;
+mod hostile;
 mod languages;
 mod names;
 mod plugin_host;

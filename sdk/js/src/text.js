@@ -82,39 +82,6 @@ export const utf8 = Object.freeze({
   },
 });
 
-/** Lists and objects in each other: more than any honest payload has, and fewer than use up a guest's stack. */
-const MAX_DEPTH = 256;
-
-/** `JSON.parse`, which QuickJS does by calling itself for each list and object: too many would end the guest, and throw nothing. */
-export function parseJson(text) {
-  if (isTooDeep(text)) throw new SyntaxError(`JSON of more than ${MAX_DEPTH} lists and objects in each other`);
-  return JSON.parse(text);
-}
-
-function isTooDeep(text) {
-  // Machine code tells most texts apart: none is deeper than it has brackets.
-  const most = MAX_DEPTH + 2;
-  if (text.split('[', most).length + text.split('{', most).length - 2 <= MAX_DEPTH) return false;
-  const mark = /["[\]{}]/g;
-  let depth = 0;
-  for (let found = mark.exec(text); found !== null; found = mark.exec(text)) {
-    if (found[0] === '"') mark.lastIndex = endOfString(text, mark.lastIndex);
-    else depth += found[0] === '[' || found[0] === '{' ? 1 : -1;
-    if (depth > MAX_DEPTH) return true;
-  }
-  return false;
-}
-
-/** Behind the quote that ends the string in which `from` is; the text's end where there is none. */
-function endOfString(text, from) {
-  for (let at = text.indexOf('"', from); at >= 0; at = text.indexOf('"', at + 1)) {
-    let first = at;
-    while (first > from && text[first - 1] === '\\') first -= 1;
-    if ((at - first) % 2 === 0) return at + 1;
-  }
-  return text.length;
-}
-
 /** A body as bytes with its content type, from the three ways in which it may be given. */
 export function content(what, { json, bytes, contentType }) {
   if (json !== undefined) {
