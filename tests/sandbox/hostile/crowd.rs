@@ -12,6 +12,7 @@ use support::eventually;
 
 use super::LIMITS;
 use super::calls::{Evil, all};
+use super::fuzz::tell;
 use crate::common::{Directory, commit, database, event, sample};
 
 /// Events of each guest: fewer than open its breaker.
@@ -20,7 +21,7 @@ const GOOD: usize = 600;
 const BATCH: usize = 20;
 
 fn limits() -> String {
-    LIMITS.replace("deadline = \"400ms\"", "deadline = \"250ms\"") + "\n[retry]\nmax_attempts = 1\n"
+    LIMITS.replace("deadline = \"1s\"", "deadline = \"250ms\"") + "\n[retry]\nmax_attempts = 1\n"
 }
 
 /// All guests, each with a route of its own.
@@ -49,15 +50,15 @@ async fn host(store: &SqliteStore, directory: &Directory) -> Outbox<SqliteStore>
         .expect("starts")
 }
 
-/// Writes good events a few at a time, and others with them; tells how long each good one took from its row to its end, sorted, in
-/// microseconds.
+/// Writes good events a few at a time, and others with them; tells how long each good one took from its row to its end, in
+/// microseconds, and in which round; sorted.
 async fn good_events(
     outbox: &Outbox<SqliteStore>,
     store: &SqliteStore,
     mut others: impl Iterator<Item = Vec<Envelope>>,
-) -> Vec<u64> {
+) -> Vec<(u64, usize)> {
     let mut took = Vec::new();
-    for _ in 0..GOOD / BATCH {
+    for round in 0..GOOD / BATCH {
         if let Some(others) = others.next() {
             commit(outbox, others).await;
         }
@@ -67,15 +68,16 @@ async fn good_events(
             eventually("a good event is done", async || row().await.status == Status::Done).await;
             let row = row().await;
             assert_eq!((row.attempts, row.claim_seq, row.last_error), (0, 1, None), "at once, once, and undisturbed");
-            took.push(row.done_at.map_or(0, |done| u64::try_from(done.since(row.created_at).as_micros()).unwrap_or(0)));
+            let end = row.done_at.expect("it is done");
+            took.push((u64::try_from(end.since(row.created_at).as_micros()).expect("it is short"), round));
         }
     }
     took.sort_unstable();
     took
 }
 
-fn percentile(sorted: &[u64], of_hundred: usize) -> u64 {
-    sorted[(sorted.len() * of_hundred / 100).min(sorted.len() - 1)]
+fn percentile(sorted: &[(u64, usize)], of_hundred: usize) -> u64 {
+    sorted[(sorted.len() * of_hundred / 100).min(sorted.len() - 1)].0
 }
 
 /// Resident memory of this process, in KiB.
@@ -134,7 +136,7 @@ async fn all_evil_at_once_hurts_no_neighbour_and_each_has_its_reason() {
     assert_eq!(last.fenced_outcomes, 0, "nothing was delivered twice");
     let (p50, p99) = (percentile(&alone, 50), percentile(&alone, 99));
     let (p50_beside, p99_beside) = (percentile(&beside, 50), percentile(&beside, 99));
-    println!(
+    tell(&format!(
         "{} evil plugins, {} evil events: a neighbour's event took p50 {p50} µs, p99 {p99} µs alone; p50 {p50_beside} µs, \
          p99 {p99_beside} µs beside them (p99 × {:.1}); resident memory {} MiB before, {} MiB after",
         corpus.len(),
@@ -142,6 +144,14 @@ async fn all_evil_at_once_hurts_no_neighbour_and_each_has_its_reason() {
         p99_beside as f64 / p99.max(1) as f64,
         before >> 10,
         after >> 10,
-    );
+    ));
+    let slowest = beside.last().map_or(0, |(_, round)| *round);
+    let there: Vec<&str> = evil_in(slowest, each, &corpus);
+    tell(&format!("in the slowest round, beside it were guests that: {}", there.join("; ")));
     outbox.shutdown().await;
+}
+
+/// What the evil events of a round do.
+fn evil_in(round: usize, each: usize, corpus: &[(String, Evil)]) -> Vec<&'static str> {
+    (round * each..(round + 1) * each).map(|index| corpus[index % corpus.len()].1.name).collect()
 }

@@ -1,8 +1,10 @@
 //! Components that nobody wrote: damaged ones, and ones made up at random. Loading them is refused or comes to a plugin, and
 //! never to a panic or to an end of time.
 //!
-//! A few hundred in the suite; for so many seconds where `OUTBOX_TEST_FUZZ_SECONDS` says so.
+//! A few hundred in the suite; for so many seconds where `OUTBOX_TEST_FUZZ_SECONDS` says so. In `smith` lie components by
+//! wasm-smith; `OUTBOX_TEST_FUZZ_CORPUS` names a directory of more, which `tests/smith` makes.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use outbox::wasm::{Call, PluginHost};
@@ -23,6 +25,11 @@ const LIMITS: &str = "[limits]\ndeadline = \"200ms\"\nfuel = 5_000_000\nmemory =
 fn seconds() -> Option<Duration> {
     let text = std::env::var("OUTBOX_TEST_FUZZ_SECONDS").ok()?;
     Some(Duration::from_secs(text.parse().expect("OUTBOX_TEST_FUZZ_SECONDS is a number of seconds")))
+}
+
+#[expect(clippy::print_stdout, reason = "a figure for whoever runs the tests")]
+pub(super) fn tell(figures: &str) {
+    println!("{figures}");
 }
 
 /// Where each seed begins; told when a try fails, so that it can be repeated alone.
@@ -101,8 +108,33 @@ async fn a_damaged_component_is_refused_or_answers_and_never_breaks_the_host() {
             None => refused += 1,
         }
     }
-    println!("{loaded} damaged components were loaded and called, {refused} refused");
+    tell(&format!("{loaded} damaged components were loaded and called, {refused} refused"));
     assert!(refused > loaded / 10, "most damage is found");
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "tests are configured through the environment")]
+async fn a_component_made_up_by_a_generator_is_refused_with_a_reason() {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("sandbox/hostile/smith");
+    let more = std::env::var_os("OUTBOX_TEST_FUZZ_CORPUS").map(PathBuf::from);
+    let files =
+        [Some(ours), more].into_iter().flatten().flat_map(|dir| std::fs::read_dir(dir).expect("a directory of components"));
+    let mut refused = 0_u64;
+    for file in files {
+        let file = file.expect("it can be read").path();
+        let whole = std::fs::read(&file).expect("it can be read");
+        let loaded = tokio::time::timeout(PATIENCE, load(whole.clone(), LIMITS)).await;
+        let loaded = loaded.unwrap_or_else(|_| panic!("{} took longer than {PATIENCE:?}", file.display()));
+        let error = loaded.err().unwrap_or_else(|| panic!("{} is no listener, and was loaded", file.display()));
+        let reason = outbox::chain(&error);
+        assert!(reason.len() < 8_000 && !reason.chars().any(|c| c.is_control() && c != '\n'), "{reason:?}");
+        // And with a few bytes of it changed.
+        let mut random = StdRng::seed_from_u64(whole.len() as u64);
+        tried(whole.len() as u64, damaged(&mut random, &whole)).await;
+        refused += 1;
+    }
+    tell(&format!("{refused} components of a generator were refused"));
+    assert!(refused >= 16, "the corpus lies beside this file");
 }
 
 #[tokio::test]
@@ -119,7 +151,7 @@ async fn a_guest_made_up_at_random_answers_or_is_stopped_and_never_breaks_the_ho
         let Some(broke) = tried(seed, guest.build()).await else { continue };
         if broke { stopped += 1 } else { answered += 1 }
     }
-    println!("{answered} random guests answered, {stopped} were stopped");
+    tell(&format!("{answered} random guests answered, {stopped} were stopped"));
     assert!(answered > 0 && stopped > 0);
 }
 
