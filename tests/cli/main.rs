@@ -2,9 +2,11 @@
 //! writes in transactions of its own stands in `support`.
 
 mod commands;
+mod conformance;
 mod crowd;
 mod dead;
 mod doctor;
+mod dry_run;
 mod every;
 mod home;
 mod host;

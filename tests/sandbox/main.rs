@@ -4,6 +4,7 @@ mod batches;
 mod common;
 mod conformance;
 mod effects;
+mod hostile;
 mod languages;
 mod names;
 mod plugin_host;

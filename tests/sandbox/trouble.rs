@@ -22,7 +22,7 @@ max_attempts = 2
 "#;
 
 /// What an event of the route `Trouble` comes to in the end: its state, its counted attempts, the beginning of its last error.
-const ENDINGS: [(&str, &str, Status, u32, &str); 15] = [
+const ENDINGS: [(&str, &str, Status, u32, &str); 20] = [
     ("Done", "1", Status::Done, 0, ""),
     ("Dead", "1", Status::Dead, 0, "as asked"),
     ("Unrecoverable", "1", Status::Dead, 0, "as asked"),
@@ -38,6 +38,11 @@ const ENDINGS: [(&str, &str, Status, u32, &str); 15] = [
     ("StdoutFlood", "1", Status::Dead, 2, "host-calls:"),
     ("ClockFlood", "1", Status::Dead, 2, "host-calls:"),
     ("BigAnswer", "1", Status::Dead, 2, "output:"),
+    ("StdoutLine", "1", Status::Dead, 2, "host-calls:"),
+    ("Files", "1", Status::Dead, 0, "reached nothing"),
+    ("Sockets", "1", Status::Dead, 0, "reached nothing"),
+    ("Names", "1", Status::Dead, 0, "reached nothing"),
+    ("Environment", "1", Status::Dead, 0, "reached nothing"),
 ];
 
 async fn record(store: &SqliteStore, id: EventId) -> Record {

@@ -25,6 +25,7 @@ pub struct Guest {
     body: String,
     outside: String,
     describe: String,
+    allocator: Option<String>,
     name: String,
     routes: Vec<(String, String)>,
     pages: u32,
@@ -38,6 +39,7 @@ impl Guest {
             body: body.to_owned(),
             outside: String::new(),
             describe: "(i32.const 1024)".to_owned(),
+            allocator: None,
             name: "guest".to_owned(),
             routes: vec![("Evil".to_owned(), "Deed".to_owned())],
             pages: 4,
@@ -55,6 +57,13 @@ impl Guest {
     #[must_use]
     pub fn describe(mut self, body: &str) -> Self {
         body.clone_into(&mut self.describe);
+        self
+    }
+
+    /// What its allocator does, instead of allocating.
+    #[must_use]
+    pub fn allocator(mut self, body: &str) -> Self {
+        self.allocator = Some(body.to_owned());
         self
     }
 
@@ -103,12 +112,14 @@ impl Guest {
     pub fn core(&self) -> Vec<u8> {
         let Self { body, outside, describe, pages, .. } = self;
         let description = self.description();
+        let allocator = self.allocator.as_deref().unwrap_or(ALLOCATOR);
         let text = format!(
             r#"(module {IMPORTS}
             (memory (export "memory") {pages})
             (global $heap (mut i32) (i32.const 65536))
             (global $count (mut i32) (i32.const 0))
-            {REALLOC}{ANSWERS}
+            (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (local $at i32) {allocator})
+            {ANSWERS}
             (func (export "outbox:listener/handler@0.1.0#describe") (result i32) {describe})
             (func (export "outbox:listener/handler@0.1.0#on-event") (param $event i32) (result i32) {body})
             (data (i32.const 1024) "{description}")
@@ -159,16 +170,16 @@ const IMPORTS: &str = r#"
     (import "wasi:http/types@0.2.12" "[constructor]outgoing-request" (func $request (param i32) (result i32)))
     (import "wasi:http/types@0.2.12" "[method]outgoing-request.set-authority"
         (func $set_authority (param i32 i32 i32 i32) (result i32)))
+    (import "wasi:http/types@0.2.12" "[method]future-incoming-response.subscribe" (func $response_ready (param i32) (result i32)))
     (import "wasi:http/outgoing-handler@0.2.12" "handle" (func $handle (param i32 i32 i32 i32)))
 "#;
 
-const REALLOC: &str = r#"
-    (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) (local $at i32)
+const ALLOCATOR: &str = r#"
         (local.set $at (global.get $heap))
         (global.set $heap (i32.and (i32.add (i32.add (local.get $at) (local.get 3)) (i32.const 7)) (i32.const -8)))
         (block (loop (br_if 1 (i32.le_u (global.get $heap) (i32.mul (memory.size) (i32.const 65536))))
             (if (i32.eq (memory.grow (i32.const 1)) (i32.const -1)) (then unreachable)) (br 0)))
-        (local.get $at))
+        (local.get $at)
 "#;
 
 const ANSWERS: &str = r#"

@@ -58,6 +58,15 @@ pub(crate) fn flood_the_log(_: &Event) -> Answer {
     }
 }
 
+/// One line that does not end: whoever keeps it until it does keeps 64 MiB.
+pub(crate) fn write_one_line(_: &Event) -> Answer {
+    let part = [b'x'; 4_096];
+    for _ in 0..(64 * MIB / part.len()) {
+        std::io::stdout().write_all(&part)?;
+    }
+    Ok(Done)
+}
+
 pub(crate) fn flood_stdout(_: &Event) -> Answer {
     let mut stdout = std::io::stdout();
     loop {

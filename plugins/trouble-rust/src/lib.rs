@@ -14,10 +14,13 @@
 //! | `Recurse` | | calls itself for ever |
 //! | `LogFlood`, `StdoutFlood` | | writes lines for ever |
 //! | `ClockFlood` | | looks at the clock a thousand times, and is done |
+//! | `StdoutLine` | | writes one line of 64 MiB, without an end |
 //! | `BigAnswer` | | fails with a message of 4 MiB |
+//! | `Files`, `Sockets`, `Names`, `Environment` | | reaches for them, and is dead with what it reached |
 
 mod answers;
 mod excess;
+mod reach;
 
 use outbox_sdk::prelude::*;
 
@@ -37,6 +40,11 @@ listener! {
     "Trouble" / "Recurse" => excess::recurse,
     "Trouble" / "LogFlood" => excess::flood_the_log,
     "Trouble" / "StdoutFlood" => excess::flood_stdout,
+    "Trouble" / "StdoutLine" => excess::write_one_line,
+    "Trouble" / "Files" => reach::files,
+    "Trouble" / "Sockets" => reach::sockets,
+    "Trouble" / "Names" => reach::names,
+    "Trouble" / "Environment" => reach::environment,
     "Trouble" / "ClockFlood" => excess::flood_clock,
     "Trouble" / "BigAnswer" => excess::answer_too_much,
 }

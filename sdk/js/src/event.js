@@ -2,7 +2,7 @@
 
 import { Failure } from './answer.js';
 import { fromU32, fromU64 } from './numbers.js';
-import { explain, find, parseJson, utf8 } from './text.js';
+import { explain, find, utf8 } from './text.js';
 
 /** One delivery of one event. */
 export class Event {
@@ -46,7 +46,7 @@ export class Event {
   /** The payload, parsed as JSON and then given to `check`, if there is one. Throws an unrecoverable failure that says what is wrong. */
   json(check) {
     return this.#read(() => {
-      const value = parseJson(utf8.decode(this.payload));
+      const value = JSON.parse(utf8.decode(this.payload));
       return check === undefined ? value : check(value);
     });
   }

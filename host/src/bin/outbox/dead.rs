@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
+use crate::dry_run::{self, Candidate};
 use crate::event::{self, Fields, Paging};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, count};
@@ -55,6 +56,12 @@ pub(crate) enum DeadCommand {
                             outbox dead replay --all --error timeout --dry-run\n  \
                             outbox dead replay --all --since 2h --rate 50/s --reason 'the mail server is back'")]
     Replay(Box<Replay>),
+    /// Try a component file on dead events: what would become of each; exit code 8 when not all would be done
+    ///
+    /// Nothing is written, and nothing that the plugin does beside its answers happens: no event is emitted, no state kept, no
+    /// message sent. It reads the state that it has in the database by its name.
+    #[command(after_help = "Example:\n  outbox dead test --plugin build/order-mailer.wasm --type OrderPlaced --since 2h")]
+    Test(Box<Test>),
     /// Let later events of their aggregates go on; the events stay dead
     #[command(after_help = "Example:\n  outbox dead skip 01JD8Q4T9W3Z6M1N5B7C2V8X0K --reason 'sent by hand'")]
     Skip {
@@ -80,6 +87,21 @@ pub(crate) enum DeadCommand {
         #[command(flatten)]
         output: Output,
     },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Test {
+    #[command(flatten)]
+    candidate: Candidate,
+    #[command(flatten)]
+    fields: Fields,
+    #[command(flatten)]
+    death: Death,
+    /// At most so many, oldest first
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Args, Debug)]
@@ -135,6 +157,13 @@ impl DeadCommand {
                 let store = database::ready(config).await?;
                 let counted = Counted { count: store.count_dead(&filter.filter(death, store.now().await?)).await? };
                 output::one(&counted, output.output, |counted| format!("{}\n", counted.count))
+            }
+            Self::Test(test) => {
+                let Test { candidate, fields, death, limit, output } = *test;
+                let filter = fields.filter(Some(Status::Dead))?;
+                let store = database::ready(config).await?;
+                let filter = death.narrow(filter, store.now().await?);
+                dry_run::dead(store, filter, limit, &candidate, output, config).await
             }
             Self::Replay(replay) if replay.all => replay_all(*replay, config).await,
             Self::Replay(replay) => {

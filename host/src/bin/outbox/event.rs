@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::config::Config;
 use crate::database;
+use crate::dry_run::{self, Candidate};
 use crate::emit::Emit;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, Output, or_dash, relative, short, shown};
@@ -43,6 +44,19 @@ pub(crate) enum EventCommand {
     Why {
         /// The event's id
         id: EventId,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Try a component file on events: what would become of each; exit code 8 when not all would be done
+    ///
+    /// Nothing is written, and nothing that the plugin does beside its answers happens.
+    #[command(after_help = "Example:\n  outbox event test --plugin build/order-mailer.wasm 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
+    Test {
+        #[command(flatten)]
+        candidate: Candidate,
+        /// The events' ids
+        #[arg(required = true)]
+        ids: Vec<EventId>,
         #[command(flatten)]
         output: Output,
     },
@@ -167,6 +181,9 @@ impl EventCommand {
             }
             Self::Show { id, output } => show(id, None, output.output, config).await,
             Self::Why { id, output } => why(id, output.output, config).await,
+            Self::Test { candidate, ids, output } => {
+                dry_run::named(database::ready(config).await?, &ids, &candidate, output, config).await
+            }
             Self::Tail(args) => tail(args, config).await,
         }
     }

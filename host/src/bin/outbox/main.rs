@@ -10,6 +10,7 @@ mod database;
 mod dead;
 mod dev;
 mod doctor;
+mod dry_run;
 mod emit;
 mod event;
 mod failure;

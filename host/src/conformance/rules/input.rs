@@ -8,7 +8,7 @@ use crate::conformance::report::Finding;
 use crate::conformance::subject::{largest_json, of_unknown_type, on_last_attempt, with_many_headers, with_payload};
 use crate::event::{Event, MAX_PAYLOAD_BYTES};
 
-const NESTED: usize = 10_000;
+const NESTED: usize = 1_000;
 
 pub(super) async fn empty_payload(ground: &mut Ground) -> Checked {
     each_route(ground, &[("no payload", &|event| with_payload(event, Bytes::new()))]).await
@@ -32,8 +32,8 @@ pub(super) async fn nested_payload(ground: &mut Ground) -> Checked {
     each_route(
         ground,
         &[
-            ("10,000 lists in each other", &|event| with_payload(event, lists.clone())),
-            ("10,000 objects in each other", &|event| with_payload(event, objects.clone())),
+            ("1,000 lists in each other", &|event| with_payload(event, lists.clone())),
+            ("1,000 objects in each other", &|event| with_payload(event, objects.clone())),
         ],
     )
     .await

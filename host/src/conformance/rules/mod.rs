@@ -66,7 +66,7 @@ const RULES: [Rule; 17] = [
     },
     Rule {
         id: "nested-payload",
-        promise: "answers an event whose JSON is nested 10,000 deep",
+        promise: "answers an event whose JSON is nested 1,000 deep",
         advice: "A parser that calls itself for each bracket runs out of stack (512 KiB). Bound the depth: most parsers have a \
                  setting for it.",
         check: |ground| Box::pin(input::nested_payload(ground)),

@@ -1,0 +1,204 @@
+//! `outbox dead test` and `outbox event test`: what a component file would make of events that are in the database. Nothing is
+//! written, and nothing that the component does beside its answers happens.
+
+mod tried;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use outbox::event::{StateUsage, StateValue, Status};
+use outbox::store::{Filter, Record};
+use outbox::wasm::{PluginHost, StateSource};
+use outbox::{EventId, Store};
+use serde::Serialize;
+
+use crate::candidate::Guise;
+use crate::config::Config;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Format, Output, count, or_dash, short, shown};
+use tried::{Then, Tried};
+
+/// Which component.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Candidate {
+    /// The component file to try
+    #[arg(long = "plugin", value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    guise: Guise,
+}
+
+/// What it would make of them.
+#[derive(Serialize)]
+struct Report {
+    plugin: String,
+    version: String,
+    digest: String,
+    tested: usize,
+    done: usize,
+    deferred: usize,
+    retry: usize,
+    dead: usize,
+    unanswered: usize,
+    /// Those that would end otherwise than they stand come first.
+    events: Vec<Tried>,
+    /// Delivers the dead events that would be done; none when there is none.
+    replay: Option<String>,
+}
+
+/// Tries dead events that match, oldest first.
+pub(crate) async fn dead(
+    store: Arc<dyn Store>,
+    filter: Filter,
+    limit: u32,
+    candidate: &Candidate,
+    output: Output,
+    config: &Config,
+) -> Result<(), Failure> {
+    let host = candidate.load(&store, config).await?;
+    let mut rows = store.list(&filter, limit.saturating_add(1)).await?;
+    let most = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = rows.len() > most;
+    rows.truncate(most);
+    if rows.is_empty() {
+        return Err(Failure::new(Exit::NotFound, "no dead event matches"));
+    }
+    let ids: Vec<EventId> = rows.into_iter().map(|row| row.event_id).collect();
+    let tried = each(&host, &*store, &ids).await?;
+    let shown = show(&host, tried, output);
+    if more {
+        eprintln!("there are more; raise --limit to try them too");
+    }
+    shown
+}
+
+/// Tries the named events, whatever their state.
+pub(crate) async fn named(
+    store: Arc<dyn Store>,
+    ids: &[EventId],
+    candidate: &Candidate,
+    output: Output,
+    config: &Config,
+) -> Result<(), Failure> {
+    let host = candidate.load(&store, config).await?;
+    let tried = each(&host, &*store, ids).await?;
+    let missing: Vec<String> =
+        ids.iter().filter(|id| !tried.iter().any(|one| one.event_id == **id)).map(EventId::to_string).collect();
+    if tried.is_empty() {
+        return Err(Failure::new(Exit::NotFound, format!("not there: {}", missing.join(", "))));
+    }
+    let shown = show(&host, tried, output);
+    if missing.is_empty() { shown } else { Err(Failure::new(Exit::Partly, format!("not there: {}", missing.join(", ")))) }
+}
+
+impl Candidate {
+    async fn load(&self, store: &Arc<dyn Store>, config: &Config) -> Result<PluginHost, Failure> {
+        self.guise.load(&self.file, config, Arc::new(StoredState(store.clone()))).await
+    }
+}
+
+/// One after the other, each in an instance of its own and with the state as it stands.
+async fn each(host: &PluginHost, store: &dyn Store, ids: &[EventId]) -> Result<Vec<Tried>, Failure> {
+    let bar = output::progress("trying", u64::try_from(ids.len()).ok());
+    let mut tried = Vec::with_capacity(ids.len());
+    for id in ids {
+        if let Some(row) = store.get(*id).await? {
+            tried.push(Tried::of(host, &row).await);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    tried.sort_by_key(|one| (!one.differs, one.seq));
+    Ok(tried)
+}
+
+fn show(host: &PluginHost, events: Vec<Tried>, output: Output) -> Result<(), Failure> {
+    let of = |then: Then| events.iter().filter(|one| one.then == then).count();
+    let to_replay: Vec<String> = events
+        .iter()
+        .filter(|one| one.now == Status::Dead && one.then == Then::Done)
+        .map(|one| one.event_id.to_string())
+        .collect();
+    let description = host.description();
+    let report = Report {
+        plugin: host.name().to_owned(),
+        version: description.version.clone(),
+        digest: description.digest.clone(),
+        tested: events.len(),
+        done: of(Then::Done),
+        deferred: of(Then::Deferred),
+        retry: of(Then::Retry),
+        dead: of(Then::Dead),
+        unanswered: of(Then::Unanswered),
+        replay: (!to_replay.is_empty()).then(|| format!("outbox dead replay {}", to_replay.join(" "))),
+        events,
+    };
+    output::one(&report, output.output, for_people)?;
+    if output.output == Format::Table && report.replay.is_some() {
+        eprintln!("nothing was written; serve this file, and the command above delivers the dead events that it would finish");
+    }
+    // The table has told the rest.
+    if report.done == report.tested { Ok(()) } else { Err(Failure::silent(Exit::Findings)) }
+}
+
+fn for_people(report: &Report) -> String {
+    let rows = report.events.iter().map(|one| {
+        [
+            one.event_id.to_string(),
+            short(&one.route, 40),
+            one.now.to_string(),
+            short(&or_dash(one.last_error.as_deref()), 40),
+            one.then.as_str().to_owned(),
+            short(&one.says, 60),
+        ]
+    });
+    let mut text = output::table(&["event_id", "route", "now", "last error", "then", "it says"], rows);
+    let counts = [
+        (report.done, Then::Done),
+        (report.deferred, Then::Deferred),
+        (report.retry, Then::Retry),
+        (report.dead, Then::Dead),
+        (report.unanswered, Then::Unanswered),
+    ];
+    let counts: Vec<String> =
+        counts.iter().filter(|(number, _)| *number > 0).map(|(number, then)| format!("{number} × {}", then.as_str())).collect();
+    let tested = count(u64::try_from(report.tested).unwrap_or(u64::MAX), "event");
+    let (name, version) = (shown(&report.plugin), shown(&report.version));
+    text.push_str(&format!("\n{tested} with {name} {version}: {}\n", counts.join(", ")));
+    if let Some(replay) = &report.replay {
+        text.push_str(&format!("{replay}\n"));
+    }
+    text
+}
+
+/// The plugin's values as they stand in the database.
+struct StoredState(Arc<dyn Store>);
+
+#[async_trait::async_trait]
+impl StateSource for StoredState {
+    async fn get(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, String> {
+        self.0.state(plugin, key).await.map_err(|error| outbox::chain(&error))
+    }
+
+    async fn usage(&self, plugin: &str) -> Result<StateUsage, String> {
+        self.0.state_usage(plugin).await.map_err(|error| outbox::chain(&error))
+    }
+}
+
+impl Tried {
+    async fn of(host: &PluginHost, row: &Record) -> Self {
+        let route = format!("{}/{}", row.aggregate_type, row.event_type);
+        let answers = host
+            .routes()
+            .iter()
+            .any(|one| one.aggregate_type.as_str() == row.aggregate_type && one.event_type.as_str() == row.event_type);
+        if !answers {
+            return Self::unanswered(row, route, "this plugin does not answer the route".to_owned());
+        }
+        match tried::event_of(row) {
+            Ok(event) => Self::reported(row, route, &host.call(tried::call_of(row, event)).await),
+            Err(error) => Self::unanswered(row, route, outbox::chain(&error)),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `outbox plugin test`: as the author of a plugin meets it, and as a CI server does.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::program::{Ended, Place};
+
+const CASES: &str = r#"
+[[case]]
+name = "an order <is> mailed & \"done\""
+event = { aggregate_type = "Order", event_type = "OrderPlaced", payload = { order_id = 42, total = 99.5 } }
+expect = { answer = "done" }
+
+[[case]]
+name = "an order below zero is given up"
+event = { aggregate_type = "Order", event_type = "OrderPlaced", payload = { order_id = 42, total = -1 } }
+expect = { answer = "done" }
+"#;
+
+fn place() -> Place {
+    let place = Place::empty();
+    place.plugin("order-mailer");
+    place.plugin("trouble");
+    fs::create_dir(place.path().join("cases")).expect("can be made");
+    fs::write(place.path().join("cases/orders.toml"), CASES).expect("can be written");
+    place
+}
+
+fn test(place: &Place, arguments: &[&str]) -> Ended {
+    place.run(&[&["plugin", "test"], arguments].concat())
+}
+
+#[test]
+fn a_good_plugin_ends_with_0_and_one_that_breaks_a_rule_with_8() {
+    let place = place();
+    let good = test(&place, &["plugins/order-mailer.wasm"]);
+    assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""), "{}", good.stdout);
+    assert!(good.stdout.contains("14 passed") || good.stdout.contains("0 failed"), "{}", good.stdout);
+
+    let bad = test(&place, &["plugins/trouble.wasm", "--manifest", "trouble.toml"]);
+    assert_eq!(bad.code, Some(3), "the manifest is not there: {}", bad.stderr);
+    fs::write(place.path().join("trouble.toml"), "[limits]\ndeadline = \"100ms\"\nfuel = 10_000_000\n")
+        .expect("can be written");
+    let bad = test(&place, &["plugins/trouble.wasm", "--manifest", "trouble.toml"]);
+    assert_eq!(bad.code, Some(8), "{}", bad.stderr);
+    assert!(bad.stdout.contains("FAIL  answers") && bad.stdout.contains("FAIL  same-twice"), "{}", bad.stdout);
+    assert!(bad.stdout.contains("and 27 more") || bad.stdout.contains(" more; --output json"), "{}", bad.stdout);
+    assert!(!bad.stdout.contains('\u{1b}'), "{}", bad.stdout);
+    let wrong = test(&place, &["plugins/none.wasm"]);
+    assert_eq!(wrong.code, Some(3), "{}", wrong.stderr);
+    fs::write(place.path().join("text.wasm"), "no component").expect("can be written");
+    assert_eq!(test(&place, &["text.wasm"]).code, Some(8));
+}
+
+#[test]
+fn cases_are_tried_and_told_by_their_names() {
+    let place = place();
+    let ended = test(&place, &["plugins/order-mailer.wasm", "--cases", "cases"]);
+
+    assert_eq!(ended.code, Some(8), "{}", ended.stderr);
+    assert!(ended.stdout.contains("\ncases/orders.toml\nok    an order <is> mailed & \"done\"\n"), "{}", ended.stdout);
+    let difference =
+        "FAIL  an order below zero is given up\n        answer\n          expected: done\n          got:      dead: ";
+    assert!(ended.stdout.contains(difference), "{}", ended.stdout);
+    let json = test(&place, &["plugins/order-mailer.wasm", "--cases", "cases", "--output", "json"]);
+    let report: Value = serde_json::from_str(&json.stdout).expect("one document");
+    assert_eq!((json.code, report["cases"][1]["verdict"].as_str()), (Some(8), Some("failed")));
+    assert_eq!(report["rules"][0]["id"], "answers");
+    for (file, told) in [("cases/none", 3), ("plugins", 2)] {
+        let ended = test(&place, &["plugins/order-mailer.wasm", "--cases", file]);
+        assert_eq!(ended.code, Some(told), "{}", ended.stderr);
+    }
+    fs::write(place.path().join("cases/orders.toml"), CASES.replace("expect =", "expects =")).expect("can be written");
+    let unknown = test(&place, &["plugins/order-mailer.wasm", "--cases", "cases"]);
+    assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("unknown field `expects`") && unknown.stderr.contains("`expect`"), "{}", unknown.stderr);
+}
+
+/// Reads JUnit XML as a CI server does, and prints what it says as JSON.
+const READ: &str = "
+import json, sys, xml.etree.ElementTree as tree
+root = tree.parse(sys.argv[1]).getroot()
+suite = root[0]
+assert root.tag == 'testsuites' and suite.tag == 'testsuite' and len(root) == 1
+assert set(root.attrib) <= {'name', 'tests', 'failures', 'errors', 'time'}
+assert set(suite.attrib) <= {'name', 'tests', 'failures', 'errors', 'skipped', 'time'}
+cases = list(suite)
+for case in cases:
+    assert case.tag == 'testcase' and set(case.attrib) == {'name', 'classname', 'time'}, case.attrib
+    for child in case:
+        assert child.tag in ('failure', 'skipped') and set(child.attrib) <= {'message', 'type'}
+of = lambda kind: [case.get('name') for case in cases if case.find(kind) is not None]
+assert int(suite.get('tests')) == len(cases) == int(root.get('tests'))
+assert int(suite.get('failures')) == len(of('failure')) and int(suite.get('skipped')) == len(of('skipped'))
+texts = [case.find('failure').text for case in cases if case.find('failure') is not None]
+print(json.dumps({'names': [case.get('name') for case in cases], 'failed': of('failure'), 'texts': texts}))
+";
+
+#[test]
+fn junit_is_read_by_whoever_reads_junit() {
+    let place = place();
+    let ended = test(&place, &["plugins/order-mailer.wasm", "--cases", "cases", "--output", "junit"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(8), ""));
+    let file = place.path().join("report.xml");
+    fs::write(&file, &ended.stdout).expect("can be written");
+
+    let read = Command::new("python3").arg("-c").arg(READ).arg(&file).output().expect("Python 3 is there");
+
+    assert!(read.status.success(), "{}\n{}", String::from_utf8_lossy(&read.stderr), ended.stdout);
+    let said: Value = serde_json::from_slice(&read.stdout).expect("JSON");
+    let names = said["names"].as_array().expect("a list");
+    assert!(names.contains(&Value::from("an order <is> mailed & \"done\"")), "{said}");
+    assert_eq!(said["failed"], serde_json::json!(["an order below zero is given up"]));
+    assert!(said["texts"][0].as_str().is_some_and(|text| text.contains("expected: done\n  got:      dead: ")), "{said}");
+}
+
+#[test]
+fn a_manifest_that_came_with_a_plugin_reads_no_secret_of_the_machine() {
+    let place = place();
+    let manifest = |text: &str| fs::write(place.path().join("m.toml"), text).expect("can be written");
+    let run = || {
+        let mut command = place.command(&["plugin", "test", "plugins/order-mailer.wasm", "--manifest", "m.toml"]);
+        command.env("SHOP_SECRET", "hunter2").env("OUTBOX_PLUGIN_SENDER", "till@example.com");
+        Ended::of(command)
+    };
+    for refused in ["config.sender = \"${env:SHOP_SECRET}\"", "config.sender = \"${file:/etc/hostname}\""] {
+        manifest(refused);
+        let ended = run();
+        assert_eq!(ended.code, Some(8), "{refused}: {}", ended.stdout);
+        assert!(ended.stderr.contains("--manifest may refer to"), "{}", ended.stderr);
+    }
+    manifest("config.sender = \"${env:OUTBOX_PLUGIN_SENDER}\"");
+    assert_eq!(run().code, Some(0));
+    manifest("[limits]\nfule = 3\n");
+    let ended = run();
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(ended.stderr.contains("fule") && ended.stderr.contains("`fuel`"), "{}", ended.stderr);
+}

@@ -1,0 +1,103 @@
+//! `outbox dead test` and `outbox event test`: a component file tried on events that are in the database.
+
+use serde_json::Value;
+
+use crate::program::Place;
+
+const FIXED: &str = "plugins/order-mailer.wasm";
+
+/// A place with so many dead orders that the sample can mail, `dead-1` first.
+fn place(count: usize) -> Place {
+    let place = Place::migrated();
+    place.plugin("order-mailer");
+    let lines = (1..=count).map(|number| {
+        format!(
+            "{{\"event_id\":\"dead-{number}\",\"event_type\":\"OrderPlaced\",\"aggregate_type\":\"Order\",\"aggregate_id\":\"{number}\",\
+             \"payload\":{{\"order_id\":{number},\"total\":9.5}}}}\n"
+        )
+    });
+    std::fs::write(place.path().join("orders.jsonl"), lines.collect::<String>()).expect("can be written");
+    place.ok(&["event", "emit", "--jsonl", "orders.jsonl"]);
+    place.sql(
+        "UPDATE outbox_event SET status = 3, due_at = NULL, attempts = 10, last_error = 'trap: no such customer', done_at = created_at",
+    );
+    place
+}
+
+/// Everything that is in the table of events.
+fn rows(place: &Place) -> Value {
+    place.json(&["event", "list", "--limit", "1000", "--output", "json"])
+}
+
+#[test]
+fn a_hundred_dead_events_would_be_done_by_a_fixed_plugin_and_a_replay_makes_it_true() {
+    let place = place(100);
+    let before = rows(&place);
+
+    let ended = place.run(&["dead", "test", "--plugin", FIXED]);
+
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("100 events with order-mailer 0.1.0: 100 × done\n"), "{}", ended.stdout);
+    assert_eq!(rows(&place), before, "nothing is written");
+    assert_eq!(place.json(&["audit", "list", "--output", "json"]).as_array().map(Vec::len), Some(0), "and nothing is noted");
+    let replay = ended.stdout.lines().last().expect("the command is printed last");
+    let words: Vec<&str> = replay.split_whitespace().collect();
+    assert_eq!((words[0], words.len()), ("outbox", 103), "{replay}");
+    place.ok(&words[1..]);
+    let host = place.host(&[]);
+    place.wait_for("done", 100);
+    assert_eq!(place.stat("dead"), 0);
+    drop(host);
+}
+
+#[test]
+fn differences_come_first_and_what_would_not_be_done_is_told_by_the_code() {
+    let place = place(3);
+    place.sql("UPDATE outbox_event SET payload = '{\"order_id\": 1, \"total\": -1}' WHERE event_id = 'dead-1'");
+    place.sql("UPDATE outbox_event SET event_type = 'Unknown' WHERE event_id = 'dead-2'");
+
+    let json = place.run(&["dead", "test", "--plugin", FIXED, "--output", "json"]);
+
+    assert_eq!(json.code, Some(8), "{}", json.stderr);
+    let report: Value = serde_json::from_str(&json.stdout).expect("one document");
+    let told: Vec<_> =
+        report["events"].as_array().expect("a list").iter().map(|one| (&one["event_id"], &one["then"])).collect();
+    let wanted = [("dead-3", "done"), ("dead-1", "dead"), ("dead-2", "unanswered")];
+    assert_eq!(
+        told,
+        wanted.map(|(id, then)| (Value::from(id), Value::from(then))).iter().map(|(a, b)| (a, b)).collect::<Vec<_>>()
+    );
+    assert_eq!(report["replay"], "outbox dead replay dead-3");
+    let table = place.run(&["dead", "test", "--plugin", FIXED, "--aggregate-id", "1"]);
+    assert_eq!(table.code, Some(8));
+    assert!(table.stdout.contains("less than nothing") && !table.stdout.contains("dead replay"), "{}", table.stdout);
+    let none = place.run(&["dead", "test", "--plugin", FIXED, "--aggregate-id", "9"]);
+    assert_eq!(none.code, Some(3), "{}", none.stderr);
+    assert_eq!(place.run(&["dead", "test", "--plugin", "none.wasm"]).code, Some(3));
+}
+
+#[test]
+fn any_event_can_be_tried_by_its_id_and_a_plugin_reads_its_state_and_does_not_change_it() {
+    let place = Place::migrated();
+    place.plugin("effects");
+    std::fs::write(place.path().join("effects.toml"), "emit = true\nstate = true\n").expect("can be written");
+    let payload = r#"{"emit":2,"count":"n","then":"done"}"#;
+    place.ok(&["event", "emit", "--aggregate-type", "Effects", "--type", "Do", "--payload", payload, "--id", "deed"]);
+    let before = rows(&place);
+    let test = |more: &[&str]| {
+        let named = ["event", "test", "--plugin", "plugins/effects.wasm", "--manifest", "effects.toml", "--output", "json"];
+        let ended = place.run(&[&named[..], more].concat());
+        (ended.code, serde_json::from_str::<Value>(&ended.stdout).unwrap_or(Value::Null), ended.stderr)
+    };
+
+    let (code, report, said) = test(&["deed"]);
+
+    assert_eq!(code, Some(0), "{said}");
+    let tried = &report["events"][0];
+    assert_eq!((&tried["emits"], &tried["writes"], &tried["now"]), (&2.into(), &1.into(), &before[0]["status"]), "{tried}");
+    assert_eq!(report["replay"], Value::Null, "it is not dead");
+    assert_eq!(rows(&place), before, "nothing is emitted, and the event is as it was");
+    let (code, _, said) = test(&["deed", "none"]);
+    assert_eq!((code, said.contains("not there: none")), (Some(6), true), "{said}");
+    assert_eq!(test(&["none"]).0, Some(3));
+}
