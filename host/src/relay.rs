@@ -13,8 +13,13 @@ use crate::event::{Event, Route};
 use crate::listener::{Cause, Failure, FailureKind, Listener, Outcome, Owner, Registration, Reply, Visit};
 use crate::sink::{Message, Sink, SinkError, Sinks, Template};
 
-/// What a call has beyond the sink's own timeout: it is the sink that says why it did not work.
+/// What a call has beyond what the sink may take: it is the sink that says why it did not work.
 const LONGER: Duration = Duration::from_secs(1);
+
+/// The longest that a call of a relay may take: a message may wait for its turn, and then for its confirmation.
+fn longest_call(timeout: Duration) -> Duration {
+    timeout.saturating_mul(2).saturating_add(LONGER)
+}
 
 /// Where the events of a route go.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -56,10 +61,10 @@ pub(crate) fn registrations(
             continue;
         };
         let timeout = sinks.timeout(&config.sink);
-        let deadline = timeout.saturating_add(LONGER);
+        let deadline = longest_call(timeout);
         if deadline >= lease {
             faults.push(format!(
-                "sinks.{}.timeout is {timeout:?}, and a second more is not below dispatcher.lease ({lease:?}); a call could outlive its claim",
+                "sinks.{}.timeout is {timeout:?}; twice as long and a second must be below dispatcher.lease ({lease:?}), or a call could outlive its claim",
                 config.sink
             ));
         }

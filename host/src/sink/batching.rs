@@ -13,6 +13,8 @@ use super::{CommonConfig, Message, Sink, SinkError};
 const QUEUE: usize = 1_024;
 /// What a batch has after its deadline to say how far it came, and a caller after that to hear of it.
 const GRACE: Duration = Duration::from_millis(250);
+/// When a message that had no turn may come again.
+const CROWDED_REST: Duration = Duration::from_secs(1);
 const MAX_ID_BYTES: usize = 200;
 
 type Answer = Result<(), SinkError>;
@@ -50,7 +52,8 @@ pub(super) struct Batching {
 struct Job {
     message: Message,
     answer: oneshot::Sender<Answer>,
-    deadline: Instant,
+    /// When it has waited for its turn for too long.
+    give_up_at: Instant,
 }
 
 impl Batching {
@@ -58,7 +61,7 @@ impl Batching {
     pub(super) fn start(name: &str, link: impl Link, common: CommonConfig, limits: Limits) -> Self {
         let (sender, jobs) = mpsc::channel(QUEUE);
         let gate = Arc::new(Gate::new(name));
-        let shipping = Arc::new(Shipping { name: name.to_owned(), link, gate: gate.clone() });
+        let shipping = Arc::new(Shipping { name: name.to_owned(), link, gate: gate.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));
         Self { name: name.to_owned(), jobs: sender, gate, common }
     }
@@ -79,15 +82,15 @@ impl Batching {
     }
 
     /// Queues one message. Dropping what this returns takes the message back, if it was not sent yet.
-    async fn queue(&self, message: &Message, deadline: Instant) -> Result<oneshot::Receiver<Answer>, SinkError> {
+    async fn queue(&self, message: &Message, give_up_at: Instant) -> Result<oneshot::Receiver<Answer>, SinkError> {
         self.check(message)?;
         self.gate.look(Instant::now())?;
         let (answer, answered) = oneshot::channel();
-        let job = Job { message: message.clone(), answer, deadline };
-        match tokio::time::timeout_at(deadline.into(), self.jobs.send(job)).await {
+        let job = Job { message: message.clone(), answer, give_up_at };
+        match tokio::time::timeout_at(give_up_at.into(), self.jobs.send(job)).await {
             Ok(Ok(())) => Ok(answered),
             Ok(Err(_)) => Err(self.stopped()),
-            Err(_) => Err(self.late()),
+            Err(_) => Err(crowded(&self.name, self.common.timeout)),
         }
     }
 
@@ -104,16 +107,18 @@ impl Batching {
 #[async_trait]
 impl Sink for Batching {
     async fn send(&self, messages: &[Message]) -> Vec<Answer> {
-        let deadline = Instant::now() + self.common.timeout;
+        let give_up_at = Instant::now() + self.common.timeout;
+        // Its turn may come at the last moment, and then it has the whole timeout.
+        let last = give_up_at + self.common.timeout + 2 * GRACE;
         let mut queued = Vec::with_capacity(messages.len());
         for message in messages {
-            queued.push(self.queue(message, deadline).await);
+            queued.push(self.queue(message, give_up_at).await);
         }
         let mut answers = Vec::with_capacity(messages.len());
         for job in queued {
             answers.push(match job {
                 Err(error) => Err(error),
-                Ok(answered) => match tokio::time::timeout_at((deadline + 2 * GRACE).into(), answered).await {
+                Ok(answered) => match tokio::time::timeout_at(last.into(), answered).await {
                     Ok(Ok(answer)) => answer,
                     Ok(Err(_)) => Err(self.stopped()),
                     Err(_) => Err(self.late()),
@@ -129,6 +134,13 @@ struct Shipping<L> {
     name: String,
     link: L,
     gate: Arc<Gate>,
+    timeout: Duration,
+}
+
+/// What a message is told that never had its turn: nothing is wrong with it, nor with the other side.
+fn crowded(sink: &str, timeout: Duration) -> SinkError {
+    let reason = format!("the sink {sink} had so many messages to send that this one had no turn within {timeout:?}");
+    SinkError::Unavailable { reason, retry_after: Some(CROWDED_REST) }
 }
 
 async fn keep_sending<L: Link>(shipping: Arc<Shipping<L>>, mut jobs: mpsc::Receiver<Job>, limits: Limits) {
@@ -150,6 +162,10 @@ async fn keep_sending<L: Link>(shipping: Arc<Shipping<L>>, mut jobs: mpsc::Recei
         }
         // Whoever has gone away wants nothing sent.
         waiting.retain(|job| !job.answer.is_closed());
+        let now = Instant::now();
+        for late in waiting.extract_if(.., |job| job.give_up_at <= now) {
+            let _ = late.answer.send(Err(crowded(&shipping.name, shipping.timeout)));
+        }
         let batch: Vec<Job> = waiting.drain(..full_at(&waiting, limits)).collect();
         if !batch.is_empty() {
             tokio::spawn(shipping.clone().ship(batch, permit));
@@ -171,22 +187,21 @@ fn full_at(waiting: &[Job], limits: Limits) -> usize {
 impl<L: Link> Shipping<L> {
     /// Sends a batch and tells everybody what came of it.
     async fn ship(self: Arc<Self>, batch: Vec<Job>, permit: OwnedSemaphorePermit) {
-        let (messages, askers): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|job| (job.message, (job.answer, job.deadline))).unzip();
-        let answers = self.answers(&messages, askers.iter().map(|(_, deadline)| *deadline).min()).await;
+        let (messages, askers): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.message, job.answer)).unzip();
+        let answers = self.answers(&messages).await;
         drop(permit);
-        for ((asker, _), answer) in askers.into_iter().zip(answers) {
+        for (asker, answer) in askers.into_iter().zip(answers) {
             // Whoever has gone away does not hear it.
             let _ = asker.send(answer);
         }
     }
 
-    async fn answers(&self, messages: &[Message], deadline: Option<Instant>) -> Vec<Answer> {
+    async fn answers(&self, messages: &[Message]) -> Vec<Answer> {
         let pass = match self.gate.admit(Instant::now()) {
             Ok(pass) => pass,
             Err(error) => return vec![Err(error); messages.len()],
         };
-        let deadline = deadline.unwrap_or_else(Instant::now);
+        let deadline = Instant::now() + self.timeout;
         let sending = self.link.send(messages, deadline);
         let mut answers = match tokio::time::timeout_at((deadline + GRACE).into(), sending).await {
             Ok(answers) => answers,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 use outbox::event::Event;
@@ -173,9 +173,12 @@ pub(crate) fn faults(config: &Config) -> Vec<String> {
         }
         for (name, sink) in sinks {
             let (timeout, lease) = (sink.common().timeout, config.dispatcher.lease);
-            if timeout.saturating_add(std::time::Duration::from_secs(1)) >= lease {
+            if relays.iter().any(|(_, relay)| relay.sink == *name)
+                && timeout.saturating_mul(2).saturating_add(Duration::from_secs(1)) >= lease
+            {
                 faults.push(format!(
-                    "sinks.{name}.timeout is {timeout:?}; it must be more than a second below dispatcher.lease ({lease:?})"
+                    "sinks.{name}.timeout is {timeout:?}; twice as long and a second must be below dispatcher.lease ({lease:?}), \
+                     or a call could outlive its claim"
                 ));
             }
         }
