@@ -69,10 +69,8 @@ pub(crate) fn registrations(
             ));
         }
         let relay = Relay { sink, config: config.clone() };
-        registrations.push((
-            Owner::Sink(Arc::from(config.sink.as_str())),
-            Registration::new(route.clone(), relay).deadline(deadline),
-        ));
+        registrations
+            .push((Owner::Sink(Arc::from(config.sink.as_str())), Registration::new(route.clone(), relay).deadline(deadline)));
     }
     if faults.is_empty() { Ok(registrations) } else { Err(faults) }
 }
@@ -193,7 +191,10 @@ mod tests {
         let Err(faults) = registrations(&relays, &sinks, SECOND) else { panic!("faults") };
         assert_eq!(faults.len(), 4, "{faults:#?}");
         assert!(faults.iter().any(|fault| fault == "routes.\"Order/*\" is given twice; one sink each"), "{faults:#?}");
-        assert!(faults.iter().any(|fault| fault == "routes.\"Order/OrderPaid\".sink is `order`; there are only orders"), "{faults:#?}");
+        assert!(
+            faults.iter().any(|fault| fault == "routes.\"Order/OrderPaid\".sink is `order`; there are only orders"),
+            "{faults:#?}"
+        );
         assert!(registrations(&relays[..1], &sinks, 30 * SECOND).is_ok());
     }
 }

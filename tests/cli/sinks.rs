@@ -26,7 +26,16 @@ fn place(configuration: &str) -> Place {
 fn an_event_is_printed_by_the_relay_that_the_readme_shows() {
     let place = place("[sinks.console]\nkind = \"stdout\"\n[routes.\"Order/*\"]\nsink = \"console\"\n");
     let id = place.ok(&[
-        "event", "emit", "--aggregate-type", "Order", "--type", "OrderPlaced", "--aggregate-id", "42", "--payload", "{\"total\": 99.5}",
+        "event",
+        "emit",
+        "--aggregate-type",
+        "Order",
+        "--type",
+        "OrderPlaced",
+        "--aggregate-id",
+        "42",
+        "--payload",
+        "{\"total\": 99.5}",
     ]);
     let file = place.path().join("printed");
     let mut command = place.command(&["run"]);
@@ -70,7 +79,11 @@ fn a_sink_that_is_not_there_and_a_fault_are_told() {
     let place = place(&NOWHERE.replace("sink = \"orders\"", "sink = \"order\""));
     let ended = place.run(&["config", "check"]);
     assert_eq!(ended.code, Some(4));
-    assert!(ended.stderr.contains("outbox.toml:8: routes.\"Order/*\".sink is `order`, and there are orders"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("outbox.toml:8: routes.\"Order/*\".sink is `order`, and there are orders"),
+        "{}",
+        ended.stderr
+    );
     let unknown = Place::migrated().run(&["sinks", "test", "orders"]);
     assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
 }

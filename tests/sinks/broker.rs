@@ -20,11 +20,11 @@ pub(crate) fn shared(broker: Broker) -> String {
         return url;
     }
     tokio::task::block_in_place(|| {
-        let mut started = STARTED.lock().unwrap();
+        let mut started = STARTED.lock().expect("nobody panicked");
         if let Some((_, url, _)) = started.iter().find(|(kind, ..)| *kind == broker) {
             return url.clone();
         }
-        let server = BrokerServer::start(broker).unwrap();
+        let server = BrokerServer::start(broker).expect("it starts");
         let url = server.url();
         started.push((broker, url.clone(), server));
         url
@@ -33,7 +33,7 @@ pub(crate) fn shared(broker: Broker) -> String {
 
 /// A broker of the test's own.
 pub(crate) fn own(broker: Broker) -> BrokerServer {
-    tokio::task::block_in_place(|| BrokerServer::start(broker).unwrap())
+    tokio::task::block_in_place(|| BrokerServer::start(broker).expect("it starts"))
 }
 
 /// Ends it at once, as `kill -9` does.
@@ -42,7 +42,7 @@ pub(crate) fn kill(server: &mut BrokerServer) {
 }
 
 pub(crate) fn resume(server: &mut BrokerServer) {
-    tokio::task::block_in_place(|| server.resume().unwrap());
+    tokio::task::block_in_place(|| server.resume().expect("it starts again"));
 }
 
 /// An authority, and a certificate of it for 127.0.0.1 with its key; all in PEM.
@@ -63,10 +63,10 @@ openssl x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 
 pub(crate) fn certificate() -> &'static Certificate {
     static MADE: OnceLock<Certificate> = OnceLock::new();
     MADE.get_or_init(|| {
-        let directory = tempfile::tempdir().unwrap();
-        let made = Command::new("sh").args(["-c", MAKE]).current_dir(directory.path()).output().unwrap();
+        let directory = tempfile::tempdir().expect("a temporary directory can be made");
+        let made = Command::new("sh").args(["-c", MAKE]).current_dir(directory.path()).output().expect("sh is there");
         assert!(made.status.success(), "openssl is installed: {}", String::from_utf8_lossy(&made.stderr));
-        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
+        let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("openssl made it");
         Certificate {
             authority: directory.path().join("ca.crt"),
             certificate: read("server.crt"),

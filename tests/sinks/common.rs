@@ -63,11 +63,7 @@ pub(crate) fn unique(prefix: &str) -> String {
 
 /// Sends so many messages in tasks of their own while `meanwhile` is done after the first hundred are confirmed; each is sent again
 /// until it is confirmed.
-pub(crate) async fn send_all_while(
-    sink: Arc<dyn Sink>,
-    messages: Vec<Message>,
-    meanwhile: impl Future<Output = ()>,
-) {
+pub(crate) async fn send_all_while(sink: Arc<dyn Sink>, messages: Vec<Message>, meanwhile: impl Future<Output = ()>) {
     let confirmed = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let places = Arc::new(tokio::sync::Semaphore::new(32));
     let count = messages.len();

@@ -86,7 +86,7 @@ impl Endpoint {
     }
 
     fn requests(&self) -> Vec<Request> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().expect("nobody panicked").clone()
     }
 }
 
@@ -110,7 +110,7 @@ async fn serve(mut stream: TcpStream, connection: usize, answer: Answer, seen: A
             }
         }
         read = request.body.split_off(length);
-        seen.lock().unwrap().push(request);
+        seen.lock().expect("nobody panicked").push(request);
         match answer {
             Answer::Says(text) => {
                 if stream.write_all(text.as_bytes()).await.is_err() {
@@ -167,7 +167,8 @@ async fn a_webhook_is_signed_by_every_key_over_what_arrived() {
 
 #[test]
 fn the_signature_of_this_test_is_that_of_the_published_vector() {
-    let head = "POST / HTTP/1.1\r\nwebhook-id: msg_p5jXN8AQM9LWM0D4loKWxJek\r\nwebhook-timestamp: 1614265330\r\n\r\n".to_owned();
+    let head =
+        "POST / HTTP/1.1\r\nwebhook-id: msg_p5jXN8AQM9LWM0D4loKWxJek\r\nwebhook-timestamp: 1614265330\r\n\r\n".to_owned();
     let request = Request { head, body: br#"{"test": 2432232314}"#.to_vec(), connection: 0 };
     assert_eq!(signature(SECRET, &request), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
 }

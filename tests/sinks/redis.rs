@@ -113,7 +113,9 @@ async fn of_a_thousand_messages_none_is_lost_when_the_server_is_killed_in_the_mi
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_is_spoken_with_a_server_whose_authority_is_known_and_with_no_other() {
     let pem = certificate();
-    let server = tokio::task::block_in_place(|| BrokerServer::start_with_tls(Broker::Redis, &pem.certificate, &pem.key).unwrap());
+    let server = tokio::task::block_in_place(|| {
+        BrokerServer::start_with_tls(Broker::Redis, &pem.certificate, &pem.key).expect("it starts")
+    });
     let of = |ca_file: Value| json!({"kind": "redis", "url": server.url(), "ca_file": ca_file, "timeout": "2s"});
     assert_eq!(send_one(&*sink(of(pem.authority.to_str().into())), order(1)).await, Ok(()));
     let unknown = send_one(&*sink(of(Value::Null)), order(1)).await;

@@ -10,7 +10,7 @@ use outbox::listener::Fixed;
 use outbox::poller::PollerConfig;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
 use outbox::store::{NewRow, Ownership};
-use outbox::{DispatchResult, Envelope, Event, EventId, Mode, Outbox, OutboxBuilder, RelayConfig, SqliteStore, Status};
+use outbox::{DispatchResult, Envelope, Event, EventId, Mode, Outbox, OutboxBuilder, RelayConfig, SqliteStore, Status, Store};
 use serde_json::json;
 use servers::Broker;
 use support::{Harness, Sqlite, eventually};
@@ -116,15 +116,15 @@ impl Kept {
     }
 
     fn subjects(&self) -> Vec<String> {
-        self.messages.lock().unwrap().iter().map(|message| message.subject.clone()).collect()
+        self.messages.lock().expect("nobody panicked").iter().map(|message| message.subject.clone()).collect()
     }
 }
 
 #[async_trait]
 impl Sink for Kept {
     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
-        self.messages.lock().unwrap().extend_from_slice(messages);
-        vec![self.answer.lock().unwrap().clone(); messages.len()]
+        self.messages.lock().expect("nobody panicked").extend_from_slice(messages);
+        vec![self.answer.lock().expect("nobody panicked").clone(); messages.len()]
     }
 }
 
@@ -190,7 +190,7 @@ async fn a_sink_that_fails_again_and_again_pauses_its_relay_and_burns_no_more_at
         .expect("starts");
     commit(&outbox, (0..100).map(|_| of_type("OrderPaid")).collect()).await;
     eventually("all but ten were given back", async || outbox.metrics().counts().dispatch_released >= 90).await;
-    assert_eq!(kept.messages.lock().unwrap().len(), 10, "the tenth failure opened the breaker");
+    assert_eq!(kept.messages.lock().expect("nobody panicked").len(), 10, "the tenth failure opened the breaker");
     assert_eq!(db.number("SELECT sum(attempts) FROM outbox_event").await, 10);
     outbox.shutdown().await;
 }
@@ -202,7 +202,7 @@ async fn an_event_that_is_parked_because_nobody_answered_goes_on_when_a_relay_co
     let nobody = outbox(store.clone()).start().await.expect("starts");
     let envelopes: Vec<Envelope> = (0..40).map(|number| of_type(&format!("Order{number}"))).collect();
     let rows: Vec<NewRow<'_>> = envelopes.iter().map(|envelope| NewRow { envelope, claimed: false }).collect();
-    db.store().write(&rows, &ownership).await.expect("writes");
+    store.write(&rows, &ownership).await.expect("writes");
     eventually("they are parked", async || db.store().stats().await.expect("counts").parked == 40).await;
     nobody.shutdown().await;
 

@@ -305,9 +305,8 @@ impl Listeners {
     /// Whether events of any of these routes would be given up: nobody answers it, and there is no reason to wait.
     pub(crate) fn gives_up_any<'r>(&self, mut routes: impl Iterator<Item = &'r Route>) -> bool {
         let (table, relays) = (self.table.load(), self.relays.load());
-        let is_answered = |route: &Route| {
-            table.contains_key(route) || relays.iter().any(|relay| relay.registration.route.covers(route))
-        };
+        let is_answered =
+            |route: &Route| table.contains_key(route) || relays.iter().any(|relay| relay.registration.route.covers(route));
         routes.any(|route| !is_answered(route) && self.awaited(route).is_none())
     }
 

@@ -69,7 +69,9 @@ impl Batching {
     /// What is wrong with a message before anybody has seen it.
     fn check(&self, message: &Message) -> Answer {
         if message.id.is_empty() || message.id.len() > MAX_ID_BYTES || message.id.chars().any(char::is_control) {
-            return Err(SinkError::rejected(format!("the message's id is not 1 to {MAX_ID_BYTES} bytes without control characters")));
+            return Err(SinkError::rejected(format!(
+                "the message's id is not 1 to {MAX_ID_BYTES} bytes without control characters"
+            )));
         }
         if !message.subject.is_empty() && !message.trusts_subject && !self.common.allows(&message.subject) {
             let subject = super::error::quoted(&message.subject);

@@ -81,7 +81,8 @@ impl<'m> CloudEvent<'m> {
         if whole.data.is_none() && !message.body.is_empty() {
             whole.data_base64 = Some(BASE64.encode(&message.body));
         }
-        serde_json::to_vec(&whole).map_err(|error| SinkError::rejected(format!("the message cannot be written as JSON: {error}")))
+        serde_json::to_vec(&whole)
+            .map_err(|error| SinkError::rejected(format!("the message cannot be written as JSON: {error}")))
     }
 }
 

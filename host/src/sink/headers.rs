@@ -6,8 +6,7 @@ use super::Message;
 pub(super) const EVENT_ID: &str = "event-id";
 
 /// The headers that the host gives itself. A message's own of the same name is left out.
-const OWN: [&str; 7] =
-    [EVENT_ID, "event-type", "aggregate-type", "aggregate-id", "tenant-id", "occurred-at", "content-type"];
+const OWN: [&str; 7] = [EVENT_ID, "event-type", "aggregate-type", "aggregate-id", "tenant-id", "occurred-at", "content-type"];
 
 /// What the host says of a message: the event's id, and what else is known of the event.
 pub(super) fn own(message: &Message) -> Vec<(&'static str, String)> {
@@ -24,7 +23,7 @@ pub(super) fn own(message: &Message) -> Vec<(&'static str, String)> {
 
 /// The message's own headers without those that the host gives itself, and without those by which this other side is steered:
 /// whoever writes an event must not be able to give orders to a broker.
-pub(super) fn carried<'m>(message: &'m Message, steers: impl Fn(&str) -> bool) -> impl Iterator<Item = (&'m str, &'m str)> {
+pub(super) fn carried(message: &Message, steers: impl Fn(&str) -> bool) -> impl Iterator<Item = (&str, &str)> {
     let pairs = message.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     pairs.filter(move |(name, _)| {
         !name.is_empty() && !OWN.iter().any(|own| own.eq_ignore_ascii_case(name)) && !steers(&name.to_ascii_lowercase())

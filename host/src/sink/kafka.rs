@@ -99,7 +99,10 @@ impl KafkaConfig {
             faults.push(format!("{prefix}.timeout is {:?}; it must be at least 2s", self.timeout));
         }
         if self.topic.as_str().is_empty() || self.topic.literals().any(|text| !text.chars().all(may_name_a_topic)) {
-            faults.push(format!("{prefix}.topic is `{}`; letters, digits, `.`, `_` and `-` are allowed", quoted(self.topic.as_str())));
+            faults.push(format!(
+                "{prefix}.topic is `{}`; letters, digits, `.`, `_` and `-` are allowed",
+                quoted(self.topic.as_str())
+            ));
         }
         faults
     }
@@ -145,7 +148,8 @@ impl Kafka {
 
     fn queue(&self, producer: &FutureProducer, message: &Message) -> Result<DeliveryFuture, SinkError> {
         let topic = message.subject_or(&self.config.topic, clean);
-        if topic.is_empty() || topic.len() > MAX_TOPIC || !topic.chars().all(may_name_a_topic) || matches!(&*topic, "." | "..") {
+        if topic.is_empty() || topic.len() > MAX_TOPIC || !topic.chars().all(may_name_a_topic) || matches!(&*topic, "." | "..")
+        {
             return Err(SinkError::rejected(format!("`{}` is no name of a topic", quoted(&topic))));
         }
         let mut headers = OwnedHeaders::new();

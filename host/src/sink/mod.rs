@@ -56,7 +56,9 @@ pub use template::{Template, TemplateError};
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
     /// Sends messages. One answer for each, in their order; `Ok` means that the other side confirmed the message. It answers
-    /// within twice the sink's own timeout: a message may wait that long for its turn, and then for its confirmation. A caller that goes away takes back what was not sent yet; what was sent may arrive.
+    /// within twice the sink's own timeout: a message may wait that long for its turn, and then for its confirmation. Messages
+    /// may overtake each other: whoever needs an order waits for each answer. A caller that goes away takes back what was not
+    /// sent yet; what was sent may arrive.
     ///
     /// # Errors
     /// Each message has its own; see [`SinkError`]. Sending one again is safe where the other side removes duplicates by

@@ -11,8 +11,10 @@ use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, Request, RequestErrorKind};
 use async_trait::async_trait;
 use futures_util::future::join_all;
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex as AsyncMutex, watch};
+use url::Url;
 
 use super::batching::{Limits, Link};
 use super::config::{TIMEOUT, any_subject};
@@ -29,7 +31,8 @@ const SCHEMES: [&str; 2] = ["nats", "tls"];
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NatsConfig {
-    /// Where the servers are: `nats://host:4222`, or `tls://host:4222` for TLS alone; several with commas. Required.
+    /// Where the servers are: `nats://host:4222`, or `tls://host:4222` for TLS alone; several with commas. Required. User and
+    /// password, or a token, may stand before an `@` in the first.
     pub url: String,
     /// The user; `None` for none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +96,8 @@ impl NatsConfig {
             faults.push(format!("{prefix} has more than one of user, token, credentials and nkey; keep one"));
         }
         if !cfg!(feature = "sink-nats-nkeys") && (self.credentials.is_some() || self.nkey.is_some()) {
-            faults.push(format!("{prefix}: credentials and nkey need an outbox that is built with the feature sink-nats-nkeys"));
+            faults
+                .push(format!("{prefix}: credentials and nkey need an outbox that is built with the feature sink-nats-nkeys"));
         }
         if self.subject.as_str().is_empty() || self.subject.literals().any(|text| text.chars().any(is_no_token)) {
             faults.push(format!(
@@ -106,8 +110,12 @@ impl NatsConfig {
 
     fn options(&self) -> Result<ConnectOptions, String> {
         let mut options = ConnectOptions::new();
-        if let Some(user) = &self.user {
-            options = options.user_and_password(user.clone(), self.password.as_ref().map_or("", Secret::reveal).to_owned());
+        let (user, password, token) = self.of_url();
+        if let Some(user) = self.user.clone().or(user) {
+            let password = self.password.as_ref().map(|password| password.reveal().to_owned()).or(password);
+            options = options.user_and_password(user, password.unwrap_or_default());
+        } else if let Some(token) = token {
+            options = options.token(token);
         }
         if let Some(token) = &self.token {
             options = options.token(token.reveal().to_owned());
@@ -119,10 +127,25 @@ impl NatsConfig {
             }
             if let Some(text) = &self.credentials {
                 // Whatever is wrong with them may repeat them.
-                options = options.credentials(text.reveal()).map_err(|_| "the credentials are not a file of NATS".to_owned())?;
+                options =
+                    options.credentials(text.reveal()).map_err(|_| "the credentials are not a file of NATS".to_owned())?;
             }
         }
         Ok(options.tls_client_config(tls::client(self.ca_file.as_deref())?))
+    }
+}
+
+impl NatsConfig {
+    /// User and password in the first address, or a token: the part before the `@` when there is no colon in it. The client does
+    /// not heed them.
+    fn of_url(&self) -> (Option<String>, Option<String>, Option<String>) {
+        let Ok(url) = self.url.split(',').next().unwrap_or_default().trim().parse::<Url>() else { return (None, None, None) };
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        match (url.username(), url.password()) {
+            ("", _) => (None, None, None),
+            (user, Some(password)) => (Some(decoded(user)), Some(decoded(password)), None),
+            (token, None) => (None, None, Some(decoded(token))),
+        }
     }
 }
 
@@ -185,7 +208,11 @@ impl Nats {
         let urls: Vec<&str> = self.config.url.split(',').map(str::trim).collect();
         let client = options.connect(urls.as_slice()).await;
         let client = client.map_err(|error| {
-            SinkError::down(format!("NATS at {} cannot be connected to: {}", self.config.target(), quoted(&crate::chain(&error))))
+            SinkError::down(format!(
+                "NATS at {} cannot be connected to: {}",
+                self.config.target(),
+                quoted(&crate::chain(&error))
+            ))
         })?;
         let connected = Connected { client, lost };
         *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = Some(connected.clone());
@@ -224,7 +251,10 @@ impl Nats {
         // `$JS.API.…` deletes streams, `$SYS.…` steers the server; inboxes are where others wait for answers.
         let is_kept_back = subject.starts_with('$') || subject.starts_with("_INBOX.");
         if is_kept_back && !message.subject.is_empty() && !message.trusts_subject {
-            return Err(SinkError::rejected(format!("the subject {} is NATS's own; no message may choose it", quoted(&subject))));
+            return Err(SinkError::rejected(format!(
+                "the subject {} is NATS's own; no message may choose it",
+                quoted(&subject)
+            )));
         }
         if subject.chars().any(is_no_token) || subject.split('.').any(str::is_empty) {
             return Err(SinkError::rejected(format!("`{}` is no subject to publish to", quoted(&subject))));
@@ -323,10 +353,20 @@ mod tests {
         for no_stream in [&b"{}"[..], b"ok", b"", b"{\"seq\":1}"] {
             assert!(matches!(kept(no_stream, "a"), Err(SinkError::Unavailable { .. })), "{no_stream:?}");
         }
-        let too_large = br#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"S"}"#;
+        let too_large =
+            br#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"S"}"#;
         assert!(matches!(kept(too_large, "a"), Err(SinkError::Rejected { .. })));
         let full = br#"{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S"}"#;
         assert!(matches!(kept(full, "a"), Err(SinkError::Unavailable { .. })));
+    }
+
+    #[test]
+    fn credentials_may_stand_in_the_address() {
+        let of = |url: &str| NatsConfig { url: url.to_owned(), ..NatsConfig::default() }.of_url();
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(of("nats://app:p%40ss@a, nats://b"), (some("app"), some("p@ss"), None));
+        assert_eq!(of("tls://t0ken@a"), (None, None, some("t0ken")));
+        assert_eq!(of("nats://a"), (None, None, None));
     }
 
     #[test]

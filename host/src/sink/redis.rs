@@ -187,7 +187,9 @@ impl Redis {
                 | ServerErrorKind::TryAgain,
             ) => SinkError::down(reason),
             // Rights are of the connection, not of the message; the operator mends them without a new message.
-            _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "OOM" | "MISCONF" | "NOREPLICAS")) => SinkError::down(reason),
+            _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "OOM" | "MISCONF" | "NOREPLICAS")) => {
+                SinkError::down(reason)
+            }
             ErrorKind::Server(_) | ErrorKind::Extension => SinkError::rejected(reason),
             _ => SinkError::down(reason),
         }

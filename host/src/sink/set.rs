@@ -114,11 +114,17 @@ fn start(name: &str, config: &SinkConfig) -> Result<Arc<dyn Sink>, String> {
             Batching::start(name, super::nats::Nats::new(name, config.clone())?, common, super::nats::LIMITS)
         }
         #[cfg(feature = "sink-redis")]
-        SinkConfig::Redis(config) => Batching::start(name, super::redis::Redis::new(config.clone())?, common, super::redis::LIMITS),
+        SinkConfig::Redis(config) => {
+            Batching::start(name, super::redis::Redis::new(config.clone())?, common, super::redis::LIMITS)
+        }
         #[cfg(feature = "sink-amqp")]
-        SinkConfig::Amqp(config) => Batching::start(name, super::amqp::Amqp::new(name, config.clone())?, common, super::amqp::LIMITS),
+        SinkConfig::Amqp(config) => {
+            Batching::start(name, super::amqp::Amqp::new(name, config.clone())?, common, super::amqp::LIMITS)
+        }
         #[cfg(feature = "sink-kafka")]
-        SinkConfig::Kafka(config) => Batching::start(name, super::kafka::Kafka::new(name, config)?, common, super::kafka::LIMITS),
+        SinkConfig::Kafka(config) => {
+            Batching::start(name, super::kafka::Kafka::new(name, config)?, common, super::kafka::LIMITS)
+        }
     }))
 }
 

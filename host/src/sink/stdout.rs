@@ -6,7 +6,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::batching::{Link, Limits};
+use super::batching::{Limits, Link};
 use super::cloud_event::CloudEvent;
 use super::{Message, SinkError};
 
@@ -69,9 +69,7 @@ impl Link for Stdout {
 fn escaped(json: Vec<u8>) -> Vec<u8> {
     use std::fmt::Write as _;
     let Ok(text) = String::from_utf8(json) else { return Vec::new() };
-    let steers = |c: char| {
-        matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
+    let steers = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if !text.chars().any(steers) {
         return text.into_bytes();
     }

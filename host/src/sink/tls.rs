@@ -27,7 +27,9 @@ pub(super) fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     match ca_file {
         Some(file) => {
             for certificate in certificates(file)? {
-                roots.add(certificate).map_err(|error| format!("a certificate in {} cannot be used: {error}", file.display()))?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| format!("a certificate in {} cannot be used: {error}", file.display()))?;
             }
         }
         // Without any there is a connection without TLS all the same; one with TLS says what is missing.

@@ -168,9 +168,9 @@ impl BrokerServer {
     fn redis(&self) -> Result<Child, Fault> {
         let (port, password) = (self.port, &self.password);
         let listening = match self.pem_files()? {
-            Some((certificate, key)) => format!(
-                "port 0\ntls-port {port}\ntls-cert-file {certificate:?}\ntls-key-file {key:?}\ntls-auth-clients no\n"
-            ),
+            Some((certificate, key)) => {
+                format!("port 0\ntls-port {port}\ntls-cert-file {certificate:?}\ntls-key-file {key:?}\ntls-auth-clients no\n")
+            }
             None => format!("port {port}\n"),
         };
         // What was confirmed survives a crash.

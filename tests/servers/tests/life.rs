@@ -26,13 +26,13 @@ fn servers_come_back_on_their_ports_after_every_kind_of_stop_and_leave_nothing_b
 fn a_broker_comes_back() {
     for broker in [Broker::Nats, Broker::Redis, Broker::RabbitMq] {
         assert!(broker.is_installed(), "{} is missing; `cargo xtask test` installs it", broker.name());
-        let mut server = BrokerServer::start(broker).unwrap();
+        let mut server = BrokerServer::start(broker).expect("it starts");
         let (url, port) = (server.url(), server.port());
         let answers = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
         for how in [Stop::Clean, Stop::Crash] {
             server.stop(how);
             assert!(!answers(), "{server:?} is stopped: {how:?}");
-            server.resume().unwrap();
+            server.resume().expect("it starts again");
             assert!(answers(), "{server:?} runs again after {how:?}");
         }
         assert_eq!(server.url(), url);
@@ -47,14 +47,14 @@ fn a_database_comes_back() {
     for (database, durability) in [Database::PostgreSql, Database::MariaDb].into_iter().flat_map(|kind| both.map(|d| (kind, d)))
     {
         assert!(database.is_installed(), "{} is missing; `cargo xtask test` installs it", database.name());
-        let mut server = Server::start(database, durability).unwrap();
+        let mut server = Server::start(database, durability).expect("it starts");
         let url = server.url();
         assert!(answers(&server), "{server:?} runs");
 
         for how in [Stop::Clean, Stop::Crash] {
             server.stop(how);
             assert!(!answers(&server), "{server:?} is stopped: {how:?}");
-            server.resume().unwrap();
+            server.resume().expect("it starts again");
             assert!(answers(&server), "{server:?} runs again after {how:?}");
         }
         assert_eq!(server.url(), url);

@@ -28,9 +28,10 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         .purge(config.purge.clone())
         .plugins_config(plugins::settings(config))
         .sinks(sinks::connect(config));
-    let builder = config.relays().into_iter().fold(builder, |builder, (route, relay)| {
-        builder.relay((route.aggregate_type, route.event_type), relay)
-    });
+    let builder = config
+        .relays()
+        .into_iter()
+        .fold(builder, |builder, (route, relay)| builder.relay((route.aggregate_type, route.event_type), relay));
     let retry = &config.retry;
     match retry.policy {
         Policy::Exponential => builder.retry(Exponential { base: retry.base, max: retry.max }),

@@ -61,12 +61,8 @@ impl SinksCommand {
 fn list(config: &Config, output: Output) -> Result<(), Failure> {
     let relays = config.relays();
     let to = |name: &str| relays.iter().filter(|(_, relay)| relay.sink == name).map(|(route, _)| route.to_string()).collect();
-    let listed = |(name, sink): (String, SinkConfig)| Listed {
-        routes: to(&name),
-        kind: sink.kind(),
-        target: sink.target(),
-        name,
-    };
+    let listed =
+        |(name, sink): (String, SinkConfig)| Listed { routes: to(&name), kind: sink.kind(), target: sink.target(), name };
     let sinks: Vec<Listed> = config.sinks().into_iter().map(listed).collect();
     output::many(&sinks, output.output, |sinks| {
         if sinks.is_empty() {
@@ -168,7 +164,8 @@ pub(crate) fn faults(config: &Config) -> Vec<String> {
     if let (Ok(sinks), Ok(relays)) = (&sinks, &relays) {
         for (route, relay) in relays.iter().filter(|(_, relay)| !sinks.contains_key(&relay.sink)) {
             let known: Vec<&str> = sinks.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "there are no sinks".to_owned() } else { format!("there are {}", known.join(", ")) };
+            let known =
+                if known.is_empty() { "there are no sinks".to_owned() } else { format!("there are {}", known.join(", ")) };
             faults.push(format!("routes.{:?}.sink is `{}`, and {known}", route.to_string(), relay.sink));
         }
         for (name, sink) in sinks {

@@ -85,7 +85,8 @@ impl AmqpConfig {
     pub(super) fn faults(&self, prefix: &str) -> Vec<String> {
         let url = target::fault(&format!("{prefix}.url"), &self.url, &["amqp", "amqps"]);
         // What the parser says of an address may repeat it.
-        let uri = || self.uri().is_err().then(|| format!("{prefix}.url is no address of AMQP; write it like amqp://host:5672/vhost"));
+        let uri =
+            || self.uri().is_err().then(|| format!("{prefix}.url is no address of AMQP; write it like amqp://host:5672/vhost"));
         let mut faults: Vec<_> = url.or_else(uri).into_iter().collect();
         faults.extend(tls::fault(&format!("{prefix}.ca_file"), self.ca_file.as_deref()));
         if self.exchange.len() > SHORT {
@@ -201,13 +202,15 @@ impl Amqp {
     async fn confirmed(&self, sent: Result<PublisherConfirm, SinkError>, deadline: Instant) -> Result<(), SinkError> {
         match tokio::time::timeout_at(deadline.into(), sent?).await {
             Ok(Ok(Confirmation::Ack(None))) => Ok(()),
-            Ok(Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)))) => Err(SinkError::rejected(format!(
-                "no queue takes the message ({} {}): the exchange is `{}`, the routing key `{}`",
-                returned.reply_code,
-                quoted(returned.reply_text.as_str()),
-                quoted(returned.delivery.exchange.as_str()),
-                quoted(returned.delivery.routing_key.as_str()),
-            ))),
+            Ok(Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)))) => {
+                Err(SinkError::rejected(format!(
+                    "no queue takes the message ({} {}): the exchange is `{}`, the routing key `{}`",
+                    returned.reply_code,
+                    quoted(returned.reply_text.as_str()),
+                    quoted(returned.delivery.exchange.as_str()),
+                    quoted(returned.delivery.routing_key.as_str()),
+                )))
+            }
             Ok(Ok(Confirmation::Nack(None))) => Err(SinkError::unavailable("RabbitMQ could not keep the message")),
             Ok(Ok(Confirmation::NotRequested)) => Err(SinkError::unavailable("RabbitMQ did not confirm the message")),
             Ok(Err(error)) => Err(self.lost(&error)),

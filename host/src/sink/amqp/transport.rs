@@ -82,6 +82,7 @@ impl Reactor for Kit {
         self.0.interval(span)
     }
 
+    #[expect(clippy::manual_async_fn, reason = "an async function would borrow the kit, and the future must not")]
     fn tcp_connect_addr(&self, address: SocketAddr) -> impl Future<Output = io::Result<Boxed>> + Send + 'static {
         async move {
             let tcp: Box<dyn Transport> = Box::new(TcpStream::connect(address).await?);

@@ -36,7 +36,10 @@ fn verdict(status: StatusCode, headers: &HeaderMap, text: &str, url: &str, now: 
         300..=399 => {
             let to = headers.get(LOCATION).map(|to| quoted(&String::from_utf8_lossy(to.as_bytes())));
             let to = to.map_or_else(String::new, |to| format!(" to {to}"));
-            SinkError::rejected(format!("{url} answered {} with a redirect{to}, which is not followed; set url to where it leads", status.as_u16()))
+            SinkError::rejected(format!(
+                "{url} answered {} with a redirect{to}, which is not followed; set url to where it leads",
+                status.as_u16()
+            ))
         }
         408 | 425 | 429 | 500..=599 => SinkError::Unavailable { reason, retry_after: retry_after(headers, now) },
         _ => SinkError::rejected(reason),
@@ -93,7 +96,9 @@ mod tests {
             assert_eq!(verdict_of(status, &[]), Err(SinkError::rejected(reason)));
         }
         let moved = verdict_of(308, &[(LOCATION, "http://169.254.169.254/")]);
-        assert!(matches!(&moved, Err(SinkError::Rejected { reason }) if reason.contains("redirect to http://169.254.169.254/, which is not followed")));
+        assert!(
+            matches!(&moved, Err(SinkError::Rejected { reason }) if reason.contains("redirect to http://169.254.169.254/, which is not followed"))
+        );
     }
 
     #[test]

@@ -88,8 +88,7 @@ impl HttpConfig {
     }
 
     pub(in crate::sink) fn faults(&self, prefix: &str) -> Vec<String> {
-        let mut faults: Vec<_> =
-            target::fault(&format!("{prefix}.url"), &self.url, &["https", "http"]).into_iter().collect();
+        let mut faults: Vec<_> = target::fault(&format!("{prefix}.url"), &self.url, &["https", "http"]).into_iter().collect();
         if self.url.trim().parse::<Url>().is_ok_and(|url| !url.username().is_empty() || url.password().is_some()) {
             faults.push(format!("{prefix}.url holds a user; put an authorization into {prefix}.headers instead"));
         }

@@ -83,9 +83,7 @@ impl Http {
 
     fn request(&self, message: &Message) -> Result<Request<Full<Bytes>>, SinkError> {
         let (content_type, body) = match self.config.format {
-            Format::CloudeventsStructured => {
-                (STRUCTURED, Bytes::from(CloudEvent::structured(message, &self.config.source)?))
-            }
+            Format::CloudeventsStructured => (STRUCTURED, Bytes::from(CloudEvent::structured(message, &self.config.source)?)),
             Format::Raw | Format::CloudeventsBinary => (message.content_type.as_str(), message.body.clone()),
         };
         let mut headers = HeaderMap::new();
@@ -126,9 +124,8 @@ impl Http {
         let bad = |what: &str| SinkError::rejected(format!("the message's path {what}"));
         let mut url = self.url.clone();
         if let Some(path) = &self.config.path {
-            let below = path.render(message, |value| {
-                encoded(value, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte))
-            });
+            let below =
+                path.render(message, |value| encoded(value, |byte| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)));
             if below.split('/').any(|segment| matches!(segment, "." | "..")) {
                 return Err(bad("leads out of the address"));
             }

@@ -44,7 +44,9 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_refused() {
-        for text in ["", "whsec_", "whsec_c2hvcnQ=", "whsec_not base64 but long enough for a key", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"] {
+        for text in
+            ["", "whsec_", "whsec_c2hvcnQ=", "whsec_not base64 but long enough for a key", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
+        {
             assert!(Signer::new(&Secret::new(text)).is_none(), "{text}");
         }
     }

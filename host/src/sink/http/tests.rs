@@ -14,7 +14,8 @@ fn to(url: &str) -> HttpConfig {
 }
 
 fn message(aggregate_id: &str) -> Message {
-    let envelope = Envelope::new("OrderPlaced").aggregate("Order", aggregate_id).header("traceparent", "00-1").header("Host", "evil");
+    let envelope =
+        Envelope::new("OrderPlaced").aggregate("Order", aggregate_id).header("traceparent", "00-1").header("Host", "evil");
     Message::of_event(&Arc::new(Event::of(envelope.json(&7).expect("valid")).build()))
 }
 

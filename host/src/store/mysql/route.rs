@@ -105,9 +105,9 @@ pub(super) async fn unpark(store: &MySqlStore, routes: &[Route], limit: u32) -> 
 pub(super) async fn parked(store: &MySqlStore, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
     let statement = match after {
         None => sqlx::query_as::<_, (String, String)>(store.table.sql(FIRST_PARKED)),
-        Some(route) => sqlx::query_as(store.table.sql(NEXT_PARKED))
-            .bind(route.aggregate_type.as_str())
-            .bind(route.event_type.as_str()),
+        Some(route) => {
+            sqlx::query_as(store.table.sql(NEXT_PARKED)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str())
+        }
     };
     let row = statement.fetch_optional(&store.pool).await.map_err(|error| store.failed("look for parked routes", error))?;
     Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))

@@ -266,7 +266,9 @@ fn of_sink(leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<String, String>
 fn expand_all(value: &Value, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => Value::String(expand(text, reference)?),
-        Value::Array(values) => Value::Array(values.iter().map(|value| expand_all(value, reference)).collect::<Result<_, _>>()?),
+        Value::Array(values) => {
+            Value::Array(values.iter().map(|value| expand_all(value, reference)).collect::<Result<_, _>>()?)
+        }
         Value::Table(table) => {
             let entry = |(key, value): (&String, &Value)| Ok((key.clone(), expand_all(value, reference)?));
             Value::Table(table.iter().map(entry).collect::<Result<_, String>>()?)

@@ -242,7 +242,11 @@ fn every_fault_of_a_sink_and_of_a_relay_is_told_with_its_line() {
 
     let file = "[sinks.a]\nkind = \"pigeon\"\n[sinks.c]\nkind = \"stdout\"\ncolour = 1\n[routes.Order]\nsink = \"a\"\n";
     let faults = composed(file, &[], &[]).unwrap_err().join("\n");
-    for part in ["outbox.toml:2: sinks.a: unknown variant `pigeon`", "sinks.c: unknown field `colour`", "outbox.toml:7: routes.\"Order\" is no route"] {
+    for part in [
+        "outbox.toml:2: sinks.a: unknown variant `pigeon`",
+        "sinks.c: unknown field `colour`",
+        "outbox.toml:7: routes.\"Order\" is no route",
+    ] {
         assert!(faults.contains(part), "{part}\n---\n{faults}");
     }
 }
