@@ -18,6 +18,7 @@ mod program;
 mod project;
 mod route;
 mod schema;
+mod sinks;
 mod stuck;
 mod tls;
 mod total_order;

@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::{Config, Policy, host_name};
 use crate::failure::{Exit, Failure};
 use crate::plugins;
+use crate::sinks;
 
 /// How soon after a signal the same one may come again by another way.
 const ECHO: Duration = Duration::from_millis(100);
@@ -25,7 +26,12 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         .order(config.order)
         .breaker(config.breaker)
         .purge(config.purge.clone())
-        .plugins_config(plugins::settings(config));
+        .plugins_config(plugins::settings(config))
+        .sinks(sinks::connect(config));
+    let builder = config
+        .relays()
+        .into_iter()
+        .fold(builder, |builder, (route, relay)| builder.relay((route.aggregate_type, route.event_type), relay));
     let retry = &config.retry;
     match retry.policy {
         Policy::Exponential => builder.retry(Exponential { base: retry.base, max: retry.max }),
