@@ -8,7 +8,7 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 34] = [
+const ONCE: [(&[&str], &str); 35] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -27,6 +27,7 @@ const ONCE: [(&[&str], &str); 34] = [
     (&["node", "list"], "no host"),
     (&["plugin", "list"], "order-mailer"),
     (&["plugin", "check", "plugins/order-mailer.wasm"], "Order/OrderPaid"),
+    (&["plugin", "retry", "order-mailer"], "nothing kept order-mailer from being compiled"),
     (&["plugin", "componentize", "core.wasm", "--out", "made.wasm"], "made.wasm: "),
     (&["route", "pause", "Order/OrderPlaced"], "Order/OrderPlaced"),
     (&["route", "list"], "Order/OrderPlaced"),

@@ -8,6 +8,7 @@ mod doctor;
 mod every;
 mod home;
 mod host;
+mod loading;
 mod network;
 mod node;
 mod outage;

@@ -145,6 +145,38 @@ pub enum LoadError {
         /// What the compiler says, and what to do.
         reason: String,
     },
+    /// The compiler was stopped by a limit, or died of the file.
+    #[error(
+        "{file} was not compiled, since its compiler {how}; no honest component comes near: build it in release mode, or as a smaller \
+         one. It is not tried again while file and host stay the same (`outbox plugin retry NAME` tries again)"
+    )]
+    Stopped {
+        /// The file.
+        file: PathBuf,
+        /// What the compiler did, and which limit ended it.
+        how: String,
+    },
+    /// The same bytes had to be stopped before.
+    #[error(
+        "{file} is not compiled again, since its compiler {how} at {since}; build it in release mode, or as a smaller one, or try again \
+         with `outbox plugin retry NAME`"
+    )]
+    Quarantined {
+        /// The file.
+        file: PathBuf,
+        /// What the compiler did, and which limit ended it.
+        how: String,
+        /// When.
+        since: crate::time::Timestamp,
+    },
+    /// The process that compiles could not be started, or did not answer.
+    #[error("{file} could not be compiled, since the compiler's process cannot be used")]
+    Compiler {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The component was built against another listener contract, or none.
     #[error("{file} does not fit this host, which calls outbox:listener@0.1.0: {}", differences.join("; "))]
     WrongWorld {
@@ -221,7 +253,12 @@ impl LoadError {
     pub fn may_pass(&self) -> bool {
         matches!(
             self,
-            Self::Read { .. } | Self::Changing { .. } | Self::Config { .. } | Self::Settings { .. } | Self::NoSlot { .. }
+            Self::Read { .. }
+                | Self::Changing { .. }
+                | Self::Config { .. }
+                | Self::Settings { .. }
+                | Self::NoSlot { .. }
+                | Self::Compiler { .. }
         )
     }
 }

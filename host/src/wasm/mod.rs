@@ -5,11 +5,13 @@
 //! to the registry and answers visits.
 
 mod bindings;
+mod by_hand;
 mod cache;
 mod call;
 mod call_error;
 mod capability;
 mod claims;
+mod compile;
 mod contract;
 mod directory;
 mod engine;
@@ -22,7 +24,9 @@ mod load;
 mod machine;
 mod manifest;
 mod plugin;
+mod private;
 mod probe;
+mod quarantine;
 mod references;
 mod reload;
 mod room;
@@ -35,7 +39,9 @@ mod text;
 mod warm;
 mod watch;
 
+pub use by_hand::retry;
 pub use capability::state::StateSource;
+pub use compile::{ChildCompiler, Compile, CompileLimits, run_compiler};
 pub use engine::{Engine, PagemapScan};
 pub use error::LoadError;
 pub use manifest::{Isolation, Limits, Manifest, Retry, RetryKind, State};

@@ -9,19 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use super::cache::Cache;
 use super::capability::state::StateSource;
+use super::compile::{Compile, CompileLimits};
 use super::directory;
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
 use super::load::Loader;
 use super::machine::Machine;
 use super::manifest::Manifest;
+use super::private::Private;
+use super::quarantine::Quarantine;
 use super::references::{References, Resolve};
 use super::room::{Room, Take};
 use super::status::PluginStatus;
 use super::watch::{First, Watch};
 use crate::health::Health;
 use crate::listener::Listeners;
-use crate::units::duration;
+use crate::time::system_clock;
+use crate::units::{ByteSize, duration};
 
 /// Where plugins come from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +35,13 @@ pub struct PluginsConfig {
     pub dir: PathBuf,
     /// A private directory for compiled components; `None` compiles at every start. Default `None`.
     pub cache_dir: Option<PathBuf>,
+    /// The most bytes of compiled components that the private directory keeps; those that serve stay in any case. Default 1 GiB.
+    pub cache_max: ByteSize,
+    /// What compiling one component may use, where it is compiled in a child process.
+    pub compile_limits: CompileLimits,
+    /// Where components are compiled. Default: in this process.
+    #[serde(skip)]
+    pub compile: Compile,
     /// Rest between two looks at everything, for changes that the system does not report. Default 30 s; above zero.
     #[serde(with = "duration")]
     pub rescan_interval: Duration,
@@ -57,6 +68,9 @@ impl Default for PluginsConfig {
         Self {
             dir: PathBuf::from("plugins"),
             cache_dir: None,
+            cache_max: ByteSize::mib(1_024),
+            compile_limits: CompileLimits::default(),
+            compile: Compile::default(),
             rescan_interval: Duration::from_secs(30),
             debounce: Duration::from_millis(250),
             pagemap_scan: PagemapScan::default(),
@@ -82,9 +96,16 @@ pub enum ReadyWhen {
 impl PluginsConfig {
     /// What loads components for this engine.
     pub(super) fn loader(&self, engine: Arc<Engine>, state: Option<Arc<dyn StateSource>>) -> Loader {
-        let cache = self.cache_dir.as_deref().and_then(Cache::open).map(Arc::new);
-        let references = References { resolve: self.resolve.clone(), files_dir: self.files_dir.clone() };
-        Loader { engine, cache, references, state }
+        let private = self.cache_dir.as_deref().and_then(Private::open).map(Arc::new);
+        Loader {
+            engine,
+            cache: private.clone().map(|private| Arc::new(Cache::new(private, self.cache_max))),
+            references: References { resolve: self.resolve.clone(), files_dir: self.files_dir.clone() },
+            state,
+            compile: self.compile.clone(),
+            compile_limits: self.compile_limits,
+            quarantine: Arc::new(Quarantine::new(private, system_clock())),
+        }
     }
 }
 

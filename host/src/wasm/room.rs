@@ -25,9 +25,12 @@ use super::status::{PluginState, PluginStatus};
 use super::text::escape;
 use crate::chain::chain;
 use crate::listener::{Listeners, Owner};
+use crate::time::system_clock;
 
 /// A kept instance that nobody came for is dropped after so long.
 const IDLE: Duration = Duration::from_secs(600);
+/// Rest between two looks at the size of the cache.
+const SHRINK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Which plugins a scan loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +56,8 @@ struct State {
     plugins: BTreeMap<String, Entry>,
     /// Why the directory says nothing of the plugins: everything goes on serving.
     away: Option<String>,
+    /// When the cache was last made smaller.
+    shrunk: Option<Instant>,
     /// Whether it was told that plugins could not be moved to an engine that does not leak.
     stuck: bool,
 }
@@ -76,7 +81,7 @@ impl Room {
     ) -> Result<Self, LoadError> {
         directory::check(&config.dir)?;
         let loader = config.loader(Engine::on(machine, workers, config.pagemap_scan)?, state);
-        let state = State { loader, plugins: BTreeMap::new(), away: None, stuck: false };
+        let state = State { loader, plugins: BTreeMap::new(), away: None, shrunk: None, stuck: false };
         Ok(Self {
             dir: config.dir,
             manifests: config.manifests,
@@ -124,7 +129,20 @@ impl Room {
         for serving in state.plugins.values().filter_map(|entry| entry.serving.as_ref()) {
             serving.listeners.iter().for_each(|listener| listener.sweep(IDLE));
         }
+        self.shrink_cache(state);
         self.show(state);
+    }
+
+    /// Makes the cache smaller at the start and now and then, beside everything else.
+    fn shrink_cache(&self, state: &mut State) {
+        let Some(cache) = state.loader.cache.clone() else { return };
+        if state.shrunk.is_some_and(|at| at.elapsed() < SHRINK_INTERVAL) {
+            return;
+        }
+        state.shrunk = Some(Instant::now());
+        let serving = state.plugins.values().filter_map(|entry| entry.serving.as_ref());
+        let serving = serving.map(|serving| serving.key.digest.clone()).collect();
+        tokio::task::spawn_blocking(move || cache.shrink(&serving, system_clock().now()));
     }
 
     /// What lies in the directory, once it has settled.

@@ -10,7 +10,6 @@ use super::file::Bytes;
 use super::grants;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
-use super::references::References;
 use super::reload::PluginsConfig;
 use super::status::PluginReport;
 use crate::listener::Registration;
@@ -52,8 +51,7 @@ pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.
 pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest) -> Result<Vec<Registration>, LoadError> {
-    let loader = Loader { engine: engine.clone(), cache: None, references: References::default(), state: None };
-    let (_, loaded) = load(&loader, file, ManifestFile::by_host(manifest)).await?;
+    let (_, loaded) = load(&Loader::bare(engine.clone()), file, ManifestFile::by_host(manifest)).await?;
     Ok(loaded.plugin.registrations().1)
 }
 

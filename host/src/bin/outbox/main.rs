@@ -3,6 +3,7 @@
 
 mod audit;
 mod bench;
+mod compile;
 mod componentize;
 mod config;
 mod database;
@@ -145,10 +146,15 @@ enum Command {
     },
     /// Print the version
     Version,
+    #[command(name = compile::NAME, hide = true)]
+    Compile(compile::CompileCommand),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Command::Compile(command) = &cli.command {
+        return if command.run().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Failed as u8) };
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -217,6 +223,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         | Command::Init(_)
         | Command::Wit(_)
         | Command::Completions { .. }
+        | Command::Compile(_)
         | Command::Version => Ok(()),
     }
 }

@@ -27,6 +27,12 @@ pub(crate) enum PluginCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Compile a component again whose compiler had to be stopped: see `outbox plugin list`
+    #[command(after_help = "Example:\n  outbox plugin retry order-mailer")]
+    Retry {
+        /// The plugin's name: its file without .wasm
+        name: String,
+    },
     /// Make a component of a core module, as C, Go and others compile it; with the adapter where it uses WASI preview 1
     #[command(after_help = "Example:\n  outbox plugin componentize validator.core.wasm --out plugins/validator.wasm")]
     Componentize {
@@ -65,6 +71,21 @@ impl PluginCommand {
                     .await
                     .map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))?;
                 output::one(&report, output.output, described)
+            }
+            Self::Retry { name } => {
+                let lifted = plugins::retry(&name, config).map_err(|error| {
+                    Failure::new(Exit::NotFound, format!("the plugin {} cannot be tried again", shown(&name))).because(error)
+                })?;
+                let rest = humantime::format_duration(config.plugins.rescan_interval);
+                eprintln!(
+                    "{}",
+                    if lifted {
+                        format!("{} is compiled again by a running host within {rest}, or when a host starts", shown(&name))
+                    } else {
+                        format!("nothing kept {} from being compiled", shown(&name))
+                    }
+                );
+                Ok(())
             }
             Self::Componentize { module, out } => {
                 let file = |file: &Path, what: &str| Failure::new(Exit::Failed, format!("{} {what}", file.display()));

@@ -1,8 +1,8 @@
 //! The one file that knows how the plugins room is asked.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use outbox::wasm::{self, LoadError, Resolve, Source};
+use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source};
 pub(crate) use outbox::wasm::{PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen};
 
 use crate::config::{Config, cache_dir, reference};
@@ -11,7 +11,17 @@ use crate::config::{Config, cache_dir, reference};
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// The settings of `[plugins]`; any other key there is a plugin's name.
-const SETTINGS: [&str; 7] = ["dir", "cache_dir", "rescan_interval", "debounce", "pagemap_scan", "ready_when", "files_dir"];
+const SETTINGS: [&str; 9] = [
+    "dir",
+    "cache_dir",
+    "cache_max",
+    "compile_limits",
+    "rescan_interval",
+    "debounce",
+    "pagemap_scan",
+    "ready_when",
+    "files_dir",
+];
 
 /// Whether this key of `[plugins]` is a setting, and not a plugin's name.
 pub(crate) fn is_setting(key: &str) -> bool {
@@ -20,18 +30,39 @@ pub(crate) fn is_setting(key: &str) -> bool {
 
 /// Everything that is wrong with these values.
 pub(crate) fn faults(config: &PluginsConfig) -> Vec<String> {
+    let mut faults = config.compile_limits.faults("plugins.compile_limits");
     if config.rescan_interval.is_zero() {
-        vec!["plugins.rescan_interval is 0; it must be above zero".to_owned()]
-    } else {
-        Vec::new()
+        faults.push("plugins.rescan_interval is 0; it must be above zero".to_owned());
     }
+    faults
 }
 
 /// The settings for the room that loads plugins, which asks us for what manifests only refer to. Every command has the same cache
 /// and the same sandbox, so that none compiles what another did.
 pub(crate) fn settings(config: &Config) -> PluginsConfig {
     let cache_dir = config.plugins.cache_dir.clone().or_else(cache_dir);
-    PluginsConfig { resolve: resolve(), cache_dir, ..config.plugins.clone() }
+    PluginsConfig { resolve: resolve(), cache_dir, compile: compile(), ..config.plugins.clone() }
+}
+
+/// This very program, also when an update has replaced its file meanwhile.
+fn compile() -> Compile {
+    let program = PathBuf::from("/proc/self/exe");
+    let program = if program.exists() { Ok(program) } else { std::env::current_exe() };
+    match program {
+        Ok(program) => Compile::Child(ChildCompiler { program, arguments: vec![crate::compile::NAME.into()] }),
+        Err(error) => {
+            tracing::warn!("plugins are compiled without limits, since this program cannot find itself: {error}");
+            Compile::InProcess
+        }
+    }
+}
+
+/// Lets a component be compiled again; true when it was not to be.
+///
+/// # Errors
+/// When there is no such plugin, or nothing can be noted.
+pub(crate) fn retry(name: &str, config: &Config) -> Result<bool, LoadError> {
+    wasm::retry(&settings(config), name)
 }
 
 fn resolve() -> Resolve {
