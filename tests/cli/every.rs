@@ -8,7 +8,7 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 35] = [
+const ONCE: [(&[&str], &str); 37] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -27,6 +27,8 @@ const ONCE: [(&[&str], &str); 35] = [
     (&["node", "list"], "no host"),
     (&["plugin", "list"], "order-mailer"),
     (&["plugin", "check", "plugins/order-mailer.wasm"], "Order/OrderPaid"),
+    (&["plugin", "lock"], "order-mailer"),
+    (&["plugin", "rollback", "order-mailer"], "order-mailer is 1"),
     (&["plugin", "retry", "order-mailer"], "nothing kept order-mailer from being compiled"),
     (&["plugin", "componentize", "core.wasm", "--out", "made.wasm"], "made.wasm: "),
     (&["route", "pause", "Order/OrderPlaced"], "Order/OrderPlaced"),

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use super::bindings::ListenerPre;
@@ -58,6 +59,14 @@ pub(super) struct Loader {
     pub(super) quarantine: Arc<Quarantine>,
 }
 
+/// What a plugin is made of.
+pub(super) struct Known {
+    pub(super) bytes: Arc<Bytes>,
+    pub(super) written: ManifestFile,
+    /// The component, where it is compiled already for this engine.
+    pub(super) component: Option<Component>,
+}
+
 impl Loader {
     /// One that keeps nothing, compiles in this process, and refers to nothing.
     pub(super) fn bare(engine: Arc<Engine>) -> Self {
@@ -74,11 +83,19 @@ impl Loader {
 
     /// Makes a plugin of these bytes. Nothing that runs is touched.
     pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, written: ManifestFile) -> Result<Loaded, LoadError> {
-        let origin = written.origin;
-        let manifest = accepted(name, &bytes, &written)?;
-        let grants = self.grants(name, origin, &manifest)?;
+        self.load_known(name, Known { bytes, written, component: None }).await
+    }
+
+    /// [`load`](Self::load), which need not compile what is compiled.
+    pub(super) async fn load_known(&self, name: &str, known: Known) -> Result<Loaded, LoadError> {
+        let Known { bytes, written, component } = known;
+        let manifest = accepted(name, &bytes.file, &bytes.digest, &written)?;
+        let grants = self.grants(name, written.origin, &manifest)?;
         let started = Instant::now();
-        let (component, was_compiled) = self.compile(bytes.clone()).await?;
+        let (component, was_compiled) = match component {
+            Some(component) => (component, true),
+            None => self.compile(bytes.clone()).await?,
+        };
         let compile = started.elapsed();
         let file = bytes.file.as_path();
         let differences = contract::differences(&component);
@@ -112,9 +129,27 @@ impl Loader {
         Ok(Loaded { plugin, imports: contract::imports(&component), compile, was_compiled })
     }
 
-    /// Whether the component has been compiled before, and need not be now.
-    pub(super) fn is_compiled(&self, digest: &str) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.has(&self.engine.wasm, digest))
+    /// Whether the component need not be compiled now: it has been before, or must not be.
+    pub(super) fn is_quick(&self, digest: &str) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.has(&self.engine.wasm, digest)) || self.quarantined(digest).is_some()
+    }
+
+    /// What the references of a manifest stand for now, as a digest that tells whether it changed; `None` when one stands for
+    /// nothing.
+    pub(super) fn values(&self, name: &str, written: &ManifestFile) -> Option<String> {
+        let manifest = written.manifest.as_ref().ok()?;
+        let mut hasher = Sha256::new();
+        for (table, values) in [("config", &manifest.config), ("secrets", &manifest.secrets)] {
+            for (key, value) in values {
+                let value = self.references.text(name, written.origin, value).ok()?;
+                // With their lengths, or two values could pass for one.
+                for part in [table, key, &value] {
+                    hasher.update((part.len() as u64).to_le_bytes());
+                    hasher.update(part);
+                }
+            }
+        }
+        Some(data_encoding::HEXLOWER.encode(&hasher.finalize()))
     }
 
     /// Why the bytes of this digest are not compiled; `None` when they may be.
@@ -223,18 +258,18 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(gave_up(panic)))
 }
 
-/// The manifest, if name, manifest and bytes go together.
-pub(super) fn accepted(name: &str, bytes: &Bytes, written: &ManifestFile) -> Result<Manifest, LoadError> {
+/// The manifest, if name, manifest and bytes of this digest go together.
+pub(super) fn accepted(name: &str, file: &Path, digest: &str, written: &ManifestFile) -> Result<Manifest, LoadError> {
     if !is_plugin_name(name) {
-        return Err(LoadError::Name { file: bytes.file.clone() });
+        return Err(LoadError::Name { file: file.to_owned() });
     }
-    let manifest = written.checked(&bytes.file)?;
+    let manifest = written.checked(file)?;
     match &manifest.digest {
-        Some(wanted) if *wanted != bytes.digest => Err(LoadError::Digest {
-            file: bytes.file.clone(),
-            manifest: written.stands(&bytes.file),
+        Some(wanted) if wanted != digest => Err(LoadError::Digest {
+            file: file.to_owned(),
+            manifest: written.stands(file),
             wanted: wanted.clone(),
-            found: bytes.digest.clone(),
+            found: digest.to_owned(),
         }),
         _ => Ok(manifest.clone()),
     }

@@ -10,6 +10,7 @@ use super::file::Bytes;
 use super::grants;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
+use super::place::{Place, parent};
 use super::reload::PluginsConfig;
 use super::status::PluginReport;
 use crate::listener::Registration;
@@ -22,9 +23,9 @@ use crate::listener::Registration;
 pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result<PluginReport, LoadError> {
     let written = match config.manifests.get(&name_of(file)) {
         Some(manifest) => ManifestFile::by_host(manifest.clone()),
-        None => directory::manifest_beside(parent(file), file)?,
+        None => directory::manifest_beside(&Place::open(parent(file), None)?, file)?,
     };
-    let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None);
+    let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None, config.private());
     let (bytes, loaded) = load(&loader, file, written).await?;
     let Loaded { plugin, imports, compile, was_compiled } = loaded;
     Ok(PluginReport {
@@ -56,15 +57,11 @@ pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest
 }
 
 async fn load(loader: &Loader, file: &Path, written: ManifestFile) -> Result<(Arc<Bytes>, Loaded), LoadError> {
-    let bytes = Arc::new(Bytes::read(parent(file), file)?);
+    let bytes = Arc::new(Bytes::read(&Place::open(parent(file), None)?, file)?);
     let loaded = loader.load(&name_of(file), bytes.clone(), written).await?;
     Ok((bytes, loaded))
 }
 
 fn name_of(file: &Path) -> String {
     file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-fn parent(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

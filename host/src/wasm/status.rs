@@ -34,6 +34,8 @@ pub struct PluginStatus {
 pub enum PluginState {
     /// It answers its routes.
     Serving,
+    /// A version that was loaded before answers, since the file as it is now does not load; see the error.
+    ServingOlder,
     /// It never could; see the error.
     Failed,
     /// It is being compiled, and answers when that is done.

@@ -91,6 +91,9 @@ struct HostArgs {
     /// How many events are with their listeners at once
     #[arg(long, value_name = "N")]
     workers: Option<String>,
+    /// Load no plugin that is not pinned by `outbox plugin lock`
+    #[arg(long)]
+    strict: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -251,6 +254,7 @@ fn overrides(global: &Global, command: &Command) -> Result<Vec<Override>, Failur
         ("plugins.dir", "--plugins", global.plugins.clone()),
         ("log.level", if global.verbose > 0 { "-v" } else { "--log" }, level),
         ("mode", "--mode", host.and_then(|host| host.mode.clone())),
+        ("plugins.strict", "--strict", host.and_then(|host| host.strict.then(|| "true".to_owned()))),
         ("dispatcher.workers", "--workers", host.and_then(|host| host.workers.clone())),
     ];
     overrides.extend(flags.into_iter().filter_map(|(key, flag, value)| Some(Override::new(key, value?, flag))));

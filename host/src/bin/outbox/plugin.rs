@@ -9,7 +9,7 @@ use crate::componentize::componentize;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, or_dash, short, shown};
-use crate::plugins::{self, PluginReport, PluginState, PluginStatus};
+use crate::plugins::{self, LockChange, Locked, PluginReport, PluginState, PluginStatus};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PluginCommand {
@@ -26,6 +26,25 @@ pub(crate) enum PluginCommand {
         file: PathBuf,
         #[command(flatten)]
         output: Output,
+    },
+    /// Pin every plugin of the directory to what lies there now: anything else is not loaded any more
+    #[command(
+        after_help = "Examples:\n  outbox plugin lock\n  outbox plugin lock plugins --set plugins.lock=/etc/outbox/plugins.lock\n\n\
+                            Writes plugins.lock beside the components, or the file of plugins.lock in the configuration: keep it\n\
+                            elsewhere where others may write the directory. With --strict, or plugins.strict, a host loads nothing\n\
+                            that is not pinned."
+    )]
+    Lock {
+        /// The directory; default that of the configuration
+        dir: Option<PathBuf>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Put the version of a plugin that served before back into the directory
+    #[command(after_help = "Example:\n  outbox plugin rollback order-mailer")]
+    Rollback {
+        /// The plugin's name: its file without .wasm
+        name: String,
     },
     /// Compile a component again whose compiler had to be stopped: see `outbox plugin list`
     #[command(after_help = "Example:\n  outbox plugin retry order-mailer")]
@@ -71,6 +90,20 @@ impl PluginCommand {
                     .await
                     .map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))?;
                 output::one(&report, output.output, described)
+            }
+            Self::Lock { dir, output } => {
+                let (file, locked) = plugins::lock(dir, config)
+                    .map_err(|error| Failure::new(Exit::Findings, "the plugins cannot be pinned").because(error))?;
+                output::many(&locked, output.output, |locked| if locked.is_empty() { String::new() } else { pins(locked) })?;
+                eprintln!("{} pins {}", file.display(), output::count(locked.len() as u64, "plugin"));
+                Ok(())
+            }
+            Self::Rollback { name } => {
+                let digest = plugins::rollback(&name, config).map_err(|error| {
+                    Failure::new(Exit::NotFound, format!("the plugin {} cannot be rolled back", shown(&name))).because(error)
+                })?;
+                let digest: String = digest.chars().take(12).collect();
+                output::print(&format!("{} is {digest} again; a running host swaps it in by itself\n", shown(&name)))
             }
             Self::Retry { name } => {
                 let lifted = plugins::retry(&name, config).map_err(|error| {
@@ -120,6 +153,19 @@ fn table(plugins: &[PluginStatus]) -> String {
     text
 }
 
+fn pins(locked: &[Locked]) -> String {
+    let rows = locked.iter().map(|pin| {
+        let change = match pin.change {
+            LockChange::Added => "added",
+            LockChange::Changed => "changed",
+            LockChange::Unchanged => "unchanged",
+            LockChange::Removed => "removed",
+        };
+        [short(&pin.name, 32), pin.digest.clone(), change.to_owned()]
+    });
+    output::table(&["name", "digest", "change"], rows)
+}
+
 /// Text that may have several lines, the later ones below the first.
 pub(crate) fn lines(text: &str) -> String {
     text.lines().map(shown).collect::<Vec<_>>().join("\n  ")
@@ -128,6 +174,7 @@ pub(crate) fn lines(text: &str) -> String {
 fn state(state: PluginState) -> &'static str {
     match state {
         PluginState::Serving => "serving",
+        PluginState::ServingOlder => "serving an older version",
         PluginState::Failed => "failed",
         PluginState::Loading => "loading",
         PluginState::Paused => "paused",

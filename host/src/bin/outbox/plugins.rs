@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source};
-pub(crate) use outbox::wasm::{PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen};
+pub(crate) use outbox::wasm::{LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen};
 
 use crate::config::{Config, cache_dir, reference};
 
@@ -11,8 +11,11 @@ use crate::config::{Config, cache_dir, reference};
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// The settings of `[plugins]`; any other key there is a plugin's name.
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 12] = [
     "dir",
+    "lock",
+    "strict",
+    "trusted_owners",
     "cache_dir",
     "cache_max",
     "compile_limits",
@@ -84,6 +87,23 @@ pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadEr
 pub(crate) fn manifest_faults(config: &Config) -> Vec<String> {
     let faults = wasm::check_manifests(&config.plugins).unwrap_or_default();
     faults.iter().map(|fault| outbox::chain(fault)).collect()
+}
+
+/// Pins the plugins of a directory; the file, and what it pins.
+///
+/// # Errors
+/// When a file cannot be read, or the pins cannot be written.
+pub(crate) fn lock(dir: Option<PathBuf>, config: &Config) -> Result<(PathBuf, Vec<Locked>), LoadError> {
+    let settings = settings(config);
+    wasm::lock(&PluginsConfig { dir: dir.unwrap_or_else(|| settings.dir.clone()), ..settings })
+}
+
+/// Puts the version before back; its digest.
+///
+/// # Errors
+/// When there is none, or it cannot be written.
+pub(crate) fn rollback(name: &str, config: &Config) -> Result<String, LoadError> {
+    wasm::rollback(&settings(config), name)
 }
 
 /// Looks at one component file.

@@ -2,13 +2,17 @@
 
 mod compile;
 mod files;
+mod good;
 mod isolation;
 mod limits;
 mod moves;
 mod pages;
 mod pairs;
+mod pinned;
 mod reload;
+mod scans;
 mod start;
+mod trust;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
