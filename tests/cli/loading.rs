@@ -103,3 +103,49 @@ fn parent(id: u32) -> Option<u32> {
     // The program's name stands in parentheses, and may hold anything.
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
+
+#[test]
+fn a_list_asks_the_hosts_that_run_and_says_loads_without_one() {
+    let place = Place::migrated();
+    place.plugin("order-mailer");
+    let alone = place.run(&["plugin", "list"]);
+    assert!(alone.stdout.contains("loads") && !alone.stdout.contains("serving"), "{}", alone.stdout);
+    assert!(alone.stderr.contains("no host runs on this table"), "{}", alone.stderr);
+
+    let host = place.host(&[]);
+    let of_host = || {
+        let list: serde_json::Value = serde_json::from_str(&place.run(&["plugin", "list", "--output", "json"]).stdout).ok()?;
+        list.as_array()?.iter().find(|plugin| plugin["host"].is_string() && plugin["state"] == "serving").cloned()
+    };
+    let told = wait("the host tells of its plugin", of_host);
+    assert_eq!(told["name"], "order-mailer");
+    assert!(told["digest"].is_string() && told["routes"].as_array().is_some_and(|routes| routes.len() == 2), "{told}");
+
+    // A broken update: the host goes on with the version before, and says why.
+    fs::write(place.path().join("plugins/order-mailer.wasm"), "broken").expect("can be written");
+    let older = || Some(place.run(&["plugin", "list"])).filter(|ended| ended.stdout.contains("serving an older version"));
+    let ended = wait("the host tells of the fault", older);
+    assert_eq!(ended.code, Some(8));
+    assert!(ended.stdout.contains("it is text") && ended.stdout.contains(" on "), "{}", ended.stdout);
+    assert_eq!(place.run(&["plugin", "list", "--here"]).code, Some(8), "the directory itself");
+    drop(host);
+}
+
+#[test]
+fn a_strict_host_loads_what_was_pinned_and_a_rollback_brings_the_version_before_back() {
+    let place = Place::migrated();
+    place.plugin("order-mailer");
+    place.plugin("noop");
+    let noop = place.path().join("plugins/noop.wasm");
+    let parked = fs::read(&noop).expect("can be read");
+    fs::remove_file(&noop).expect("it is there");
+    let locked = place.ok(&["plugin", "lock"]);
+    assert!(locked.contains("order-mailer") && locked.contains("added"), "{locked}");
+    fs::write(&noop, parked).expect("can be written");
+
+    let listed = place.run(&["plugin", "list", "--set", "plugins.strict=true"]);
+
+    assert_eq!(listed.code, Some(8), "{}", listed.stderr);
+    assert!(listed.stdout.contains("noop is not pinned in plugins/plugins.lock"), "{}", listed.stdout);
+    assert!(listed.stdout.contains("loads"), "{}", listed.stdout);
+}

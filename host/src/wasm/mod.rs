@@ -4,6 +4,7 @@
 //! fresh one. This room knows nothing of stores, queues and workers: it hands [`Registration`](crate::listener::Registration)s
 //! to the registry and answers visits.
 
+mod anatomy;
 mod bindings;
 mod by_hand;
 mod cache;
@@ -46,6 +47,7 @@ mod trust;
 mod warm;
 mod watch;
 
+pub use anatomy::{Anatomy, CoreModule, anatomy};
 pub use by_hand::{LockChange, Locked, lock, retry, rollback};
 pub use capability::state::StateSource;
 pub use compile::{ChildCompiler, Compile, CompileLimits, run_compiler};

@@ -163,7 +163,7 @@ impl Pins {
 pub(super) fn text(plugins: BTreeMap<String, Pin>) -> String {
     let body = toml::to_string(&Written { plugins }).expect("names and digests are plain text");
     format!(
-        "# Which component and which manifest each plugin is. Written by `outbox plugin lock`; anything else is not loaded.\n\n{body}"
+        "# Which component and which manifest each plugin is. A plugin that is not as it is pinned is not loaded.\n# Written by `outbox plugin lock`.\n\n{body}"
     )
 }
 

@@ -24,7 +24,7 @@ impl Room {
             tracing::debug!("plugins that give up routes are swapped when nothing is being compiled");
         }
         let ready = |entry: &Entry| entry.candidate.is_some() && (settled || !entry.gives_up_routes());
-        let refused = self.refused(plugins, &is_gone, &ready);
+        let refused = self.refused(plugins, is_gone, ready);
         let (mut changes, mut new_listeners) = (Vec::new(), BTreeMap::new());
         for (name, entry) in &*plugins {
             if is_gone(name) {

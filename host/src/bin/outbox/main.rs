@@ -3,6 +3,7 @@
 
 mod audit;
 mod bench;
+mod changes;
 mod compile;
 mod componentize;
 mod config;

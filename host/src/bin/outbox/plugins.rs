@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source};
-pub(crate) use outbox::wasm::{LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen};
+pub(crate) use outbox::wasm::{
+    Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen,
+};
 
 use crate::config::{Config, cache_dir, reference};
 
@@ -60,6 +62,14 @@ fn compile() -> Compile {
     }
 }
 
+/// Takes a component file apart, without compiling or running it.
+///
+/// # Errors
+/// When it is no component.
+pub(crate) fn anatomy(file: &Path) -> Result<Anatomy, LoadError> {
+    wasm::anatomy(file)
+}
+
 /// Lets a component be compiled again; true when it was not to be.
 ///
 /// # Errors
@@ -87,6 +97,15 @@ pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadEr
 pub(crate) fn manifest_faults(config: &Config) -> Vec<String> {
     let faults = wasm::check_manifests(&config.plugins).unwrap_or_default();
     faults.iter().map(|fault| outbox::chain(fault)).collect()
+}
+
+/// Loads another directory, with the settings of this one.
+///
+/// # Errors
+/// When the directory cannot be used.
+pub(crate) async fn inspect_dir(dir: &Path, config: &Config) -> Result<Vec<PluginStatus>, LoadError> {
+    let settings = PluginsConfig { dir: dir.to_owned(), ..settings(config) };
+    wasm::inspect(settings, config.dispatcher.workers).await
 }
 
 /// Pins the plugins of a directory; the file, and what it pins.

@@ -1,5 +1,6 @@
 //! The sandbox's edges, tried with tiny components made from text.
 
+mod cache;
 mod compile;
 mod files;
 mod good;

@@ -1,5 +1,7 @@
 //! What a scan sees, and what it costs.
 
+#![expect(clippy::print_stdout, reason = "what measures prints its figures")]
+
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
