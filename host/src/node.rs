@@ -15,12 +15,19 @@ use crate::wake::Wake;
 const HEARTBEATS: u32 = 3;
 /// And so many times where nodes share partitions, so that a node that comes soon has its part of them.
 const HEARTBEATS_WITH_PARTITIONS: u32 = 10;
+/// How often a node looks whether its plugins changed, to tell of them before the next beat is due.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Tells of the plugins of this node, as one JSON list.
+pub(crate) type Report = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// Says that this node is alive, until it stops.
 pub(crate) struct Heartbeat {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) node: Node,
     pub(crate) lease: Duration,
+    /// `None` without plugins.
+    pub(crate) report: Option<Report>,
     /// `None` where nothing is ordered.
     pub(crate) partitions: Option<Arc<Partitions>>,
     pub(crate) in_flight: Arc<InFlight>,
@@ -33,9 +40,14 @@ impl Heartbeat {
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut failing = false;
         let mut known = false;
+        let mut told = None;
         loop {
-            match self.run_once().await {
+            // Written when it changed; a beat that failed is repeated whole.
+            let plugins = self.report.as_ref().and_then(|report| report());
+            let news = plugins.clone().filter(|_| plugins != told);
+            match self.run_once(news).await {
                 Ok(()) => {
+                    told = plugins;
                     if std::mem::take(&mut failing) {
                         tracing::info!("this node is seen by the others again");
                     }
@@ -51,8 +63,19 @@ impl Heartbeat {
                 }
             }
             let heartbeats = if self.partitions.is_some() { HEARTBEATS_WITH_PARTITIONS } else { HEARTBEATS };
-            if tokio::time::timeout(self.lease / heartbeats, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
-                break;
+            let news = async {
+                // Looked at often where there is something to tell: who asks for the plugins wants to see them as they are.
+                loop {
+                    tokio::time::sleep(LOOK).await;
+                    if self.report.as_ref().is_some_and(|report| report() != told) {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+                () = tokio::time::sleep(self.lease / heartbeats) => {}
+                () = news => {}
             }
         }
         if let Err(error) = self.store.leave(&self.node.owner).await {
@@ -60,8 +83,9 @@ impl Heartbeat {
         }
     }
 
-    async fn run_once(&self) -> Result<(), StoreError> {
-        let live = self.store.heartbeat(&self.node, self.lease).await?;
+    async fn run_once(&self, plugins: Option<String>) -> Result<(), StoreError> {
+        let node = Node { plugins, ..self.node.clone() };
+        let live = self.store.heartbeat(&node, self.lease).await?;
         match &self.partitions {
             Some(partitions) => {
                 partitions.keep(&*self.store, &self.node.owner, self.lease, live, &self.in_flight, &self.wake).await

@@ -89,7 +89,8 @@ CREATE TABLE IF NOT EXISTS outbox_event_node (
   mode        VARCHAR(64)  NOT NULL,
   version     VARCHAR(64)  NOT NULL,
   started_at  DATETIME(6)  NOT NULL,
-  alive_until DATETIME(6)  NOT NULL
+  alive_until DATETIME(6)  NOT NULL,
+  plugins     MEDIUMTEXT                                            -- what it last said of its plugins, a JSON list
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Which host reads which partition, and until when unless renewed.

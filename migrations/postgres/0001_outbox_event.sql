@@ -104,7 +104,8 @@ CREATE TABLE outbox_event_node (
   mode        text        COLLATE "C" NOT NULL,
   version     text        NOT NULL,
   started_at  timestamptz NOT NULL,
-  alive_until timestamptz NOT NULL
+  alive_until timestamptz NOT NULL,
+  plugins     text                                           -- what it last said of its plugins, a JSON list
 );
 
 -- Which host reads which partition, and until when unless renewed.

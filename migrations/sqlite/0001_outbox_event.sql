@@ -96,7 +96,8 @@ CREATE TABLE outbox_event_node (
   mode        TEXT    NOT NULL,
   version     TEXT    NOT NULL,
   started_at  INTEGER NOT NULL,
-  alive_until INTEGER NOT NULL
+  alive_until INTEGER NOT NULL,
+  plugins     TEXT                                 -- what it last said of its plugins, a JSON list
 ) WITHOUT ROWID;
 
 -- Which host reads which partition, and until when unless renewed.

@@ -10,6 +10,7 @@ mod dry_run;
 mod every;
 mod home;
 mod host;
+mod loading;
 mod network;
 mod node;
 mod outage;

@@ -101,7 +101,7 @@ async fn a_plugin_that_does_not_accept_its_settings_does_not_serve_until_they_ar
 
     let error = refused.error.unwrap_or_default();
     assert!(error.contains("does not accept its settings: ") && error.contains("`sink` is empty"), "{error}");
-    assert_eq!(refused.state, PluginState::Serving, "with the settings that it had before");
+    assert_eq!(refused.state, PluginState::ServingOlder, "with the settings that it had before");
 
     host.plugins.put("order-publisher.toml", b"config.sink = 'orders'");
     assert_eq!(status().await.error, None);

@@ -43,7 +43,7 @@ async fn a_hundred_swaps_under_load_lose_nothing_and_deliver_nothing_twice() {
             directory.put("noop.wasm", &noop[..noop.len() / 2]);
             plugins.rescan().await;
             let broken = &plugins.list()[0];
-            assert_eq!(broken.state, PluginState::Serving, "the old version goes on");
+            assert_eq!(broken.state, PluginState::ServingOlder, "the old version goes on");
             assert!(broken.error.is_some(), "and what is wrong with the new one is told");
         }
         directory.put("noop.wasm", &variant(&noop, number));

@@ -9,7 +9,7 @@ use support::Harness;
 use crate::common::{LEASE, MOMENT, by_hand, claim, expectations, finished, owner, plains, write, write_one};
 
 fn node(owner: &OwnerId) -> Node {
-    Node { owner: owner.clone(), label: "here 1".to_owned(), mode: "multi_node", version: "1.2.3" }
+    Node { owner: owner.clone(), label: "here 1".to_owned(), mode: "multi_node", version: "1.2.3", plugins: None }
 }
 
 pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
@@ -35,6 +35,11 @@ pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     let alive: Vec<_> = nodes.iter().map(|node| (node.owner.as_str(), node.alive)).collect();
     assert_eq!(alive, [(one.as_str(), true), (two.as_str(), false), (other.as_str(), false)]);
     assert_eq!((nodes[0].label.as_str(), nodes[0].mode.as_str(), nodes[0].version.as_str()), ("here 1", "multi_node", "1.2.3"));
+    let telling = Node { plugins: Some("[\"ü\"]".to_owned()), ..node(&one) };
+    store.heartbeat(&telling, LEASE).await.expect("says that it is alive");
+    store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
+    let told = store.nodes().await.expect("lists").remove(0).plugins;
+    assert_eq!(told.as_deref(), Some("[\"ü\"]"), "what it said of its plugins stays until it says something else");
     db.let_pass(Duration::from_secs(25 * 3_600)).await;
     store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "after a day they are forgotten");

@@ -332,7 +332,11 @@ impl<S: SharedStore> OutboxBuilder<S> {
             tokio::spawn(health.clone().watched("learner", learner.run(stop.clone())))
         });
         let (left, leave) = watch::channel(false);
-        let heartbeat = parts.heartbeat(store.clone(), self.mode, &self.dispatcher, &self.label, partitions);
+        #[cfg(feature = "wasm")]
+        let report = plugins.as_ref().map(crate::wasm::Plugins::report);
+        #[cfg(not(feature = "wasm"))]
+        let report = None;
+        let heartbeat = parts.heartbeat(store.clone(), self.mode, &self.dispatcher, &self.label, partitions, report);
         let heartbeat = dispatches.then(|| tokio::spawn(health.clone().watched("heartbeat", heartbeat.run(leave))));
         let keeping = || routes::keep(store.clone(), listeners.clone(), stop.clone());
         let routes = dispatches.then(|| health.spawn("route keeper", keeping()));

@@ -9,7 +9,7 @@ use crate::dispatcher::DispatcherConfig;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::node::Heartbeat;
+use crate::node::{Heartbeat, Report};
 use crate::notifier::Notifier;
 use crate::order::{Learner, Order, Partitions, Sweep};
 use crate::poller::{Poller, PollerConfig};
@@ -64,6 +64,7 @@ impl Parts {
         dispatcher: &DispatcherConfig,
         label: &str,
         partitions: Option<Arc<Partitions>>,
+        report: Option<Report>,
     ) -> Heartbeat {
         Heartbeat {
             store,
@@ -72,7 +73,9 @@ impl Parts {
                 label: format!("{label} {}", std::process::id()),
                 mode: mode.as_str(),
                 version: env!("CARGO_PKG_VERSION"),
+                plugins: None,
             },
+            report,
             lease: dispatcher.lease,
             partitions,
             in_flight: self.in_flight.clone(),

@@ -19,6 +19,8 @@ pub struct Node {
     pub mode: &'static str,
     /// The version of its program.
     pub version: &'static str,
+    /// What its plugins are, as one JSON list of [`PluginStatus`](crate::wasm::PluginStatus); `None` leaves what it said before.
+    pub plugins: Option<String>,
 }
 
 /// A host, as the others see it. Field names are column names.
@@ -40,4 +42,7 @@ pub struct NodeRecord {
     pub alive: bool,
     /// How many partitions it holds.
     pub partitions: u16,
+    /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins.
+    #[serde(skip)]
+    pub plugins: Option<String>,
 }

@@ -2,8 +2,13 @@
 
 use wasmtime::component::Component;
 
+use super::text::keepable;
+
 /// The interface that a plugin exports.
 const HANDLER: &str = "outbox:listener/handler";
+/// How many names, and how much of each, stand in one message: a hostile file has a million.
+const MAX_NAMED: usize = 20;
+const MAX_NAME_BYTES: usize = 200;
 /// What this host offers: the interface, and how the version must begin.
 const OFFERED: &[(&str, &str)] = &[
     ("outbox:listener/", "0.1."),
@@ -29,9 +34,40 @@ pub(super) fn imports(component: &Component) -> Vec<String> {
 pub(super) fn differences(component: &Component) -> Vec<String> {
     let exports: Vec<String> =
         component.component_type().exports(component.engine()).map(|(name, _)| name.to_owned()).collect();
-    let mut differences: Vec<String> = missing_handler(&exports).into_iter().collect();
-    differences.extend(imports(component).iter().filter_map(|import| not_offered(import)));
+    differences_of(&imports(component), &exports)
+}
+
+/// [`differences`] of these names.
+pub(super) fn differences_of(imports: &[String], exports: &[String]) -> Vec<String> {
+    let mut differences: Vec<String> = missing_handler(exports).into_iter().collect();
+    differences.extend(imports.iter().filter_map(|import| not_offered(import)));
+    let more = differences.len().saturating_sub(MAX_NAMED);
+    differences.truncate(MAX_NAMED);
+    if more > 0 {
+        differences.push(format!("and {more} more"));
+    }
     differences
+}
+
+/// Which version of the contract these names were built for, and whether this host speaks it.
+pub(super) fn world(imports: &[String], exports: &[String]) -> String {
+    const OURS: &str = "outbox:listener/";
+    let handler = exports.iter().map(|name| split(name)).find(|(interface, _)| *interface == HANDLER);
+    let import = imports.iter().map(|name| split(name)).find(|(interface, _)| interface.starts_with(OURS));
+    match handler.or(import) {
+        None => "no listener of this host: it neither exports nor imports anything of outbox:listener".to_owned(),
+        Some((_, version)) if version.starts_with("0.1.") => format!("outbox:listener@{version}, which this host speaks"),
+        Some((_, version)) => format!("built for outbox:listener@{}, this host speaks 0.1", keepable(version, 64)),
+    }
+}
+
+/// The first of these names, and how many more there are.
+fn named(names: &[String]) -> String {
+    let mut listed: Vec<String> = names.iter().take(MAX_NAMED).map(|name| keepable(name, MAX_NAME_BYTES)).collect();
+    if names.len() > MAX_NAMED {
+        listed.push(format!("and {} more", names.len() - MAX_NAMED));
+    }
+    listed.join(", ")
 }
 
 fn split(name: &str) -> (&str, &str) {
@@ -42,21 +78,26 @@ fn missing_handler(exports: &[String]) -> Option<String> {
     let found = exports.iter().map(|export| split(export)).find(|(interface, _)| *interface == HANDLER);
     match found {
         Some((_, version)) if version.starts_with("0.1.") => None,
-        Some((_, version)) => Some(format!(
-            "it exports {HANDLER}@{version}, another version of the contract: rebuild it with an outbox-sdk for 0.1"
-        )),
+        Some((_, version)) => {
+            let version = keepable(version, 64);
+            Some(format!(
+                "it exports {HANDLER}@{version}, another version of the contract (built for outbox:listener@{version}, and this host \
+                 speaks 0.1): rebuild it with an outbox-sdk for 0.1"
+            ))
+        }
         None if exports.is_empty() => {
             Some(format!("it exports nothing, and must export {HANDLER}@0.1.0 (was it copied completely?)"))
         }
         None => Some(format!(
             "it exports {}, but not {HANDLER}@0.1.0: build it for the world `listener` of outbox:listener@0.1.0",
-            exports.join(", ")
+            named(exports)
         )),
     }
 }
 
 fn not_offered(import: &str) -> Option<String> {
     let (interface, version) = split(import);
+    let shown = keepable(import, MAX_NAME_BYTES);
     let mut other_version = None;
     for (offered, prefix) in OFFERED {
         let same = if offered.ends_with('/') { interface.starts_with(offered) } else { interface == *offered };
@@ -68,8 +109,8 @@ fn not_offered(import: &str) -> Option<String> {
         }
     }
     Some(match other_version {
-        Some(offered) => format!("it imports {import}, but this host offers version {offered}"),
-        None => format!("it imports {import}, which this host does not offer"),
+        Some(offered) => format!("it imports {shown}, but this host offers version {offered}"),
+        None => format!("it imports {shown}, which this host does not offer"),
     })
 }
 
@@ -86,6 +127,15 @@ mod tests {
             exports(&["wasi:cli/run@0.2.6"]).unwrap().contains("wasi:cli/run@0.2.6, but not outbox:listener/handler@0.1.0")
         );
         assert!(exports(&[]).unwrap().contains("copied completely"));
+        assert!(exports(&["outbox:listener/handler@0.2.0"]).unwrap().contains("built for outbox:listener@0.2.0"));
+    }
+
+    #[test]
+    fn a_message_holds_a_few_names_and_nothing_that_moves_a_cursor() {
+        let many: Vec<String> = (0..1_000).map(|number| format!("name-{number}\u{202e}{}", "x".repeat(1_000))).collect();
+        let told = differences_of(&many, &many).join("; ");
+        assert!(told.len() < 20_000 && !told.contains('\u{202e}'), "{} bytes", told.len());
+        assert!(told.contains("and 980 more") && told.contains("and 981 more"), "{told}");
     }
 
     #[test]

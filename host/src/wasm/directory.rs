@@ -1,50 +1,22 @@
 //! The plugins directory: what in it is a plugin, and what its operator wrote beside it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::error::LoadError;
-use super::file::{Bytes, Stamp, open, stamp};
+use super::file::{Bytes, Stamp};
 use super::manifest::Manifest;
+use super::place::Place;
 use super::references::Origin;
+use crate::time::{Timestamp, system_clock};
 
+/// Where the digests of the plugins are pinned, unless the host's configuration names another file.
+pub(super) const LOCK: &str = "plugins.lock";
 const MAX_MANIFEST_BYTES: u64 = 256 << 10;
-/// A file that nobody wrote to for so long is complete.
-const QUIET: Duration = Duration::from_secs(1);
-/// How long a file that was written to just now must stay as it is.
+/// How long a file that was touched just now must stay as it is.
 const SETTLE: Duration = Duration::from_millis(200);
-
-/// Refuses a directory that cannot be read, or that anybody can put code into.
-pub(super) fn check(dir: &Path) -> Result<(), LoadError> {
-    let wrong = |reason: String| LoadError::Directory { dir: dir.to_owned(), reason };
-    let metadata = fs::metadata(dir).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => wrong("it does not exist; create it, or set plugins.dir".to_owned()),
-        _ => wrong(format!("{error}; check that this process's user may read it")),
-    })?;
-    if !metadata.is_dir() {
-        return Err(wrong("it is not a directory; set plugins.dir to the directory of the .wasm files".to_owned()));
-    }
-    if metadata.permissions().mode() & 0o002 != 0 {
-        return Err(wrong("anybody can write to it, and so run code in this host; run `chmod o-w` on it".to_owned()));
-    }
-    list(dir).map(|_| ()).map_err(|error| wrong(format!("{error}; check that this process's user may read it")))
-}
-
-/// The component files of the directory by plugin name, sorted.
-pub(super) fn list(dir: &Path) -> std::io::Result<BTreeMap<String, PathBuf>> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if let Some(name) = plugin_name(&path) {
-            found.insert(name, path);
-        }
-    }
-    Ok(found)
-}
 
 /// The plugin's name, if the path is one of a component file; `None` for what is hidden, half-written or something else.
 pub(super) fn plugin_name(file: &Path) -> Option<String> {
@@ -56,11 +28,11 @@ pub(super) fn plugin_name(file: &Path) -> Option<String> {
 /// Whether a change of this path can change a plugin. `..data` is what Kubernetes swaps when it updates a mounted volume.
 pub(super) fn matters(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name == "..data" || (!name.starts_with('.') && (name.ends_with(".wasm") || name.ends_with(".toml")))
+    name == "..data" || name == LOCK || (!name.starts_with('.') && (name.ends_with(".wasm") || name.ends_with(".toml")))
 }
 
 /// A component file and the manifest beside it, as they lay there at one moment; `None` for one that is not there.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Pair {
     component: Option<Stamp>,
     manifest: Option<Stamp>,
@@ -68,24 +40,24 @@ pub(super) struct Pair {
 
 impl Pair {
     /// Looks at both files, every link followed.
-    pub(super) fn of(file: &Path) -> Self {
-        let look = |path: &Path| fs::metadata(path).ok().map(|metadata| stamp(&metadata));
+    pub(super) fn of(place: &Place, file: &Path) -> Self {
+        let look = |path: &Path| place.look(path.file_name().unwrap_or_default()).map(|metadata| Stamp::of(&metadata));
         Self { component: look(file), manifest: look(&file.with_extension("toml")) }
     }
 
-    /// Whether nobody has written to either for a while.
-    fn is_quiet(&self) -> bool {
-        let quiet = |(.., modified): &Stamp| modified.is_some_and(|at| at.elapsed().is_ok_and(|since| since >= QUIET));
-        [&self.component, &self.manifest].into_iter().flatten().all(quiet)
+    /// Whether nobody has touched either for a while.
+    pub(super) fn is_quiet(&self, now: Timestamp) -> bool {
+        [&self.component, &self.manifest].into_iter().flatten().all(|stamp| stamp.is_quiet(now))
     }
 }
 
-/// Looks at these pairs of files, and waits a moment if somebody wrote to one just now: what a pair was is compared with what
-/// it is once it has been read. Blocks.
-pub(super) fn settle(found: &BTreeMap<String, PathBuf>) -> BTreeMap<String, Pair> {
-    let pairs: BTreeMap<String, Pair> = found.iter().map(|(name, file)| (name.clone(), Pair::of(file))).collect();
-    if !pairs.values().all(Pair::is_quiet) {
-        std::thread::sleep(SETTLE);
+/// Looks at these pairs of files, and waits a moment, at most the debounce, if somebody touched one just now: what a pair was is compared with what it
+/// is once it has been read. Blocks.
+pub(super) fn settle(place: &Place, found: &BTreeMap<String, PathBuf>, debounce: Duration) -> BTreeMap<String, Pair> {
+    let pairs: BTreeMap<String, Pair> = found.iter().map(|(name, file)| (name.clone(), Pair::of(place, file))).collect();
+    let now = system_clock().now();
+    if !pairs.values().all(|pair| pair.is_quiet(now)) {
+        std::thread::sleep(SETTLE.min(debounce));
     }
     pairs
 }
@@ -117,6 +89,12 @@ impl ManifestFile {
         self.manifest.as_ref().map_err(|reason| LoadError::Manifest { file: self.stands(file), reason: reason.clone() })
     }
 
+    /// The manifest that stood beside a version that served.
+    pub(super) fn noted(text: String) -> Self {
+        let manifest = if text.is_empty() { Ok(Manifest::default()) } else { parse(&text) };
+        Self::beside(text, manifest)
+    }
+
     fn beside(text: String, manifest: Result<Manifest, String>) -> Self {
         Self { origin: Origin::Beside, text, manifest }
     }
@@ -124,17 +102,17 @@ impl ManifestFile {
 
 /// Reads a component file, and the manifest beside it unless the host gave one, if both are still what they were. Blocks.
 pub(super) fn read(
-    dir: &Path,
+    place: &Place,
     file: &Path,
     given: Option<Manifest>,
     settled: &Pair,
 ) -> Result<(Bytes, ManifestFile), LoadError> {
-    let bytes = Bytes::read(dir, file)?;
+    let bytes = Bytes::read(place, file)?;
     let written = match given {
         Some(manifest) => ManifestFile::by_host(manifest),
-        None => manifest_beside(dir, file)?,
+        None => manifest_beside(place, file)?,
     };
-    let now = Pair::of(file);
+    let now = Pair::of(place, file);
     if now.component != settled.component || (written.origin == Origin::Beside && now.manifest != settled.manifest) {
         return Err(LoadError::Changing { file: file.to_owned() });
     }
@@ -142,14 +120,15 @@ pub(super) fn read(
 }
 
 /// The manifest beside a component file; the default when there is none. Blocks.
-pub(super) fn manifest_beside(dir: &Path, file: &Path) -> Result<ManifestFile, LoadError> {
+pub(super) fn manifest_beside(place: &Place, file: &Path) -> Result<ManifestFile, LoadError> {
     let path = file.with_extension("toml");
-    if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+    let name = path.file_name().unwrap_or_default();
+    if !place.has(name) {
         return Ok(ManifestFile::beside(String::new(), Ok(Manifest::default())));
     }
     let mut text = String::new();
-    open(dir, &path)?
-        .take(MAX_MANIFEST_BYTES + 1)
+    let (file, _) = place.read(name)?;
+    file.take(MAX_MANIFEST_BYTES + 1)
         .read_to_string(&mut text)
         .map_err(|source| LoadError::Read { file: path.clone(), source })?;
     let manifest = parse(&text);
@@ -169,6 +148,8 @@ fn parse(text: &str) -> Result<Manifest, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -192,6 +173,7 @@ mod tests {
         let manifest = dir.path().join("mailer.toml");
         fs::write(&file, b"\0asm\x0d\0\x01\0more").unwrap();
         let found = BTreeMap::from([("mailer".to_owned(), file.clone())]);
+        let place = Place::open(dir.path(), None).unwrap();
         let changes: [(&str, &dyn Fn()); 4] = [
             ("the manifest is put there", &|| fs::write(&manifest, "[limits]\nfuel = 1").unwrap()),
             ("more of it is written", &|| fs::write(&manifest, "[limits]\nfuel = 1_000_000\n").unwrap()),
@@ -202,14 +184,14 @@ mod tests {
             ("the manifest goes", &|| fs::remove_file(&manifest).unwrap()),
         ];
         for (what, change) in changes {
-            let settled = &settle(&found)["mailer"];
-            assert!(read(dir.path(), &file, None, settled).is_ok(), "before {what}");
+            let settled = &settle(&place, &found, SETTLE)["mailer"];
+            assert!(read(&place, &file, None, settled).is_ok(), "before {what}");
             change();
-            let error = read(dir.path(), &file, None, settled).map(|_| ()).unwrap_err();
+            let error = read(&place, &file, None, settled).map(|_| ()).unwrap_err();
             assert!(matches!(error, LoadError::Changing { .. }), "{what}: {error}");
         }
-        let settled = settle(&found)["mailer"].clone();
+        let settled = settle(&place, &found, SETTLE)["mailer"].clone();
         fs::write(&manifest, "isolation = \"batch\"").unwrap();
-        assert!(read(dir.path(), &file, Some(Manifest::default()), &settled).is_ok(), "the host's own manifest counts");
+        assert!(read(&place, &file, Some(Manifest::default()), &settled).is_ok(), "the host's own manifest counts");
     }
 }

@@ -208,6 +208,14 @@ fn allocate(slots: Slots, reset: Reset) -> wasmtime::Result<(wasmtime::Engine, b
     Ok((engine, false))
 }
 
+/// Engines that compile what the sandbox runs, whichever allocator it found room for, and that reserve no pool themselves.
+///
+/// # Errors
+/// When this machine cannot run WebAssembly at all.
+pub(super) fn compilers() -> wasmtime::Result<[wasmtime::Engine; 2]> {
+    Ok([wasmtime::Engine::new(&config())?, wasmtime::Engine::new(config().memory_reservation(SMALL_RESERVATION))?])
+}
+
 fn config() -> Config {
     let mut config = Config::new();
     let mut cost = OperatorCost::new();

@@ -4,8 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use wasmtime::component::Component;
+
 use super::call::PluginListener;
+use super::directory::{ManifestFile, Pair};
+use super::job::Which;
+use super::load::Loader;
 use super::plugin::Plugin;
+use super::references::Origin;
 use super::status::{PluginState, PluginStatus};
 use super::text::escape;
 use crate::event::Route;
@@ -19,6 +25,25 @@ pub(super) struct Entry {
     pub(super) fault: Option<Fault>,
     /// Whether the file as it is has yet to be loaded.
     pub(super) loading: bool,
+    /// The files as they were last read.
+    pub(super) seen: Option<Seen>,
+    /// What the files are now; `None` when they cannot be read.
+    pub(super) wanted: Option<Key>,
+    /// What was last loaded in vain, though it may load the next time.
+    pub(super) failed: Option<Key>,
+    /// Whether the fault is one of the compiler, which is not tried again until somebody asks.
+    pub(super) quarantined: bool,
+    /// Whether the last version that served has been tried, since the file does not load.
+    pub(super) fell_back: bool,
+}
+
+/// A pair of files as they were read.
+#[derive(Clone)]
+pub(super) struct Seen {
+    pub(super) pair: Pair,
+    pub(super) digest: String,
+    pub(super) written: ManifestFile,
+    pub(super) at: Instant,
 }
 
 /// A version that answers.
@@ -32,6 +57,8 @@ pub(super) struct Serving {
 pub(super) struct Candidate {
     pub(super) key: Key,
     pub(super) plugin: Arc<Plugin>,
+    pub(super) which: Which,
+    /// When its load began.
     pub(super) since: Instant,
 }
 
@@ -46,10 +73,23 @@ pub(super) struct Fault {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
     pub(super) digest: String,
-    pub(super) manifest: String,
+    /// Its text, where it stands beside the component.
+    manifest: Option<String>,
+    /// What its references stood for, as a digest; `None` when one stood for nothing.
+    values: Option<String>,
 }
 
 impl Key {
+    pub(super) fn of(loader: &Loader, name: &str, seen: &Seen) -> Self {
+        let manifest = (seen.written.origin == Origin::Beside).then(|| seen.written.text.clone());
+        Self { digest: seen.digest.clone(), manifest, values: loader.values(name, &seen.written) }
+    }
+
+    /// The text of the manifest beside the component; `None` when the host's own counted.
+    pub(super) fn beside(&self) -> Option<String> {
+        self.manifest.clone()
+    }
+
     /// As much of the digest as people read.
     pub(super) fn short(&self) -> &str {
         &self.digest[..12]
@@ -58,7 +98,30 @@ impl Key {
 
 impl Entry {
     pub(super) fn new(file: &Path) -> Self {
-        Self { file: file.to_owned(), serving: None, candidate: None, fault: None, loading: false }
+        Self {
+            file: file.to_owned(),
+            serving: None,
+            candidate: None,
+            fault: None,
+            loading: false,
+            seen: None,
+            wanted: None,
+            failed: None,
+            quarantined: false,
+            fell_back: false,
+        }
+    }
+
+    /// The compiled component of these bytes, if it serves.
+    pub(super) fn component(&self, digest: &str) -> Option<Component> {
+        let serving = self.serving.as_ref().filter(|serving| serving.key.digest == digest)?;
+        Some(serving.plugin.linked.pre.instance_pre().component().clone())
+    }
+
+    /// Whether the candidate answers less than what serves.
+    pub(super) fn gives_up_routes(&self) -> bool {
+        let keeps = |route| self.candidate.as_ref().is_none_or(|candidate| candidate.plugin.routes.contains(route));
+        !self.routes().iter().all(keeps)
     }
 
     /// What it answers now.
@@ -74,7 +137,8 @@ impl Entry {
 
     /// The file is again what serves.
     pub(super) fn settle(&mut self) {
-        (self.fault, self.candidate, self.loading) = (None, None, false);
+        (self.fault, self.candidate, self.failed) = (None, None, None);
+        (self.loading, self.fell_back, self.quarantined) = (false, false, false);
     }
 
     /// Remembers why the file does not serve; logged once for each reason.
@@ -87,7 +151,7 @@ impl Entry {
             tracing::error!(plugin = name, "plugin {} was not loaded, {fate}: {error}", escape(name));
         }
         self.fault = Some(Fault { key, error });
-        self.loading = false;
+        (self.loading, self.quarantined) = (false, false);
     }
 
     /// Why the file as it is does not serve; `None` when it does.
@@ -105,10 +169,11 @@ impl Entry {
             (None, Some(candidate), _) => Some(&candidate.key),
             (None, None, fault) => fault.as_ref().and_then(|fault| fault.key.as_ref()),
         };
-        let state = match (plugin, self.loading) {
-            (Some(_), _) => PluginState::Serving,
-            (None, true) => PluginState::Loading,
-            (None, false) => PluginState::Failed,
+        let state = match &self.serving {
+            Some(serving) if self.fault.is_some() && self.wanted.as_ref() != Some(&serving.key) => PluginState::ServingOlder,
+            Some(_) => PluginState::Serving,
+            None if self.loading || (self.candidate.is_some() && self.fault.is_none()) => PluginState::Loading,
+            None => PluginState::Failed,
         };
         PluginStatus {
             name: name.to_owned(),

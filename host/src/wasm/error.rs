@@ -32,12 +32,20 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// A symlink out of the plugins directory.
-    #[error("{file} leads to {target}, outside the plugins directory; copy the file into it")]
+    #[error("{file} leads to {target}, outside the plugins directory; copy the file into it, or make the link relative")]
     Outside {
         /// The link.
         file: PathBuf,
         /// Where it leads.
         target: PathBuf,
+    },
+    /// Somebody else could write it, or a directory on the way to it.
+    #[error("{file} is not loaded: {reason}")]
+    Untrusted {
+        /// The file or directory.
+        file: PathBuf,
+        /// Who, and what to do.
+        reason: String,
     },
     /// A directory, socket, device or pipe.
     #[error("{file} is not a regular file")]
@@ -84,6 +92,41 @@ pub enum LoadError {
         wanted: String,
         /// The digest of the file.
         found: String,
+    },
+    /// The file in which the plugins are pinned cannot be used: nothing is loaded that is not loaded yet.
+    #[error("{file}, which pins the plugins, cannot be used: {reason}")]
+    Lock {
+        /// The file.
+        file: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The plugin is pinned to another component or manifest.
+    #[error(
+        "the {what} of {plugin} has the digest sha256:{found}, and {lock} pins sha256:{wanted}; put the pinned one back, or look at what \
+         changed and pin it with `outbox plugin lock`"
+    )]
+    Pin {
+        /// The plugin.
+        plugin: String,
+        /// `component` or `manifest`.
+        what: &'static str,
+        /// The file that pins it.
+        lock: PathBuf,
+        /// The digest that is pinned.
+        wanted: String,
+        /// The digest that was found.
+        found: String,
+    },
+    /// Only what is pinned is loaded, and this is not.
+    #[error(
+        "{plugin} is not pinned in {lock}, and plugins.strict loads nothing else; look at it, and pin it with `outbox plugin lock`"
+    )]
+    Unpinned {
+        /// The plugin.
+        plugin: String,
+        /// The file that pins the others.
+        lock: PathBuf,
     },
     /// A value of the manifest's `[config]` or `[secrets]` comes from elsewhere, and is not there or must not be read.
     #[error("{table}.{key} of {plugin}.toml has no value: {reason}")]
@@ -150,6 +193,38 @@ pub enum LoadError {
         file: PathBuf,
         /// What the compiler says, and what to do.
         reason: String,
+    },
+    /// The compiler was stopped by a limit, or died of the file.
+    #[error(
+        "{file} was not compiled, since its compiler {how}; no honest component comes near: build it in release mode, or as a smaller \
+         one. It is not tried again while file and host stay the same (`outbox plugin retry NAME` tries again)"
+    )]
+    Stopped {
+        /// The file.
+        file: PathBuf,
+        /// What the compiler did, and which limit ended it.
+        how: String,
+    },
+    /// The same bytes had to be stopped before.
+    #[error(
+        "{file} is not compiled again, since its compiler {how} at {since}; build it in release mode, or as a smaller one, or try again \
+         with `outbox plugin retry NAME`"
+    )]
+    Quarantined {
+        /// The file.
+        file: PathBuf,
+        /// What the compiler did, and which limit ended it.
+        how: String,
+        /// When.
+        since: crate::time::Timestamp,
+    },
+    /// The process that compiles could not be started, or did not answer.
+    #[error("{file} could not be compiled, since the compiler's process cannot be used")]
+    Compiler {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// The component was built against another listener contract, or none.
     #[error("{file} does not fit this host, which calls outbox:listener@0.1.0: {}", differences.join("; "))]
@@ -233,6 +308,11 @@ impl LoadError {
                 | Self::Authorities { .. }
                 | Self::Settings { .. }
                 | Self::NoSlot { .. }
+                | Self::Compiler { .. }
+                | Self::Lock { .. }
+                | Self::Pin { .. }
+                | Self::Unpinned { .. }
+                | Self::Untrusted { .. }
         )
     }
 }

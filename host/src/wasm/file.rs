@@ -1,19 +1,24 @@
-//! Component files, opened without following links out of the directory, and read once: everything later uses those bytes.
+//! Component files, read once: everything later uses those bytes.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
 use super::error::LoadError;
+use super::place::Place;
+use crate::time::Timestamp;
 
 /// The largest component file.
 pub(super) const MAX_FILE_BYTES: u64 = 32 << 20;
 /// A bare header: eight bytes that are a valid, empty component.
 const HEADER_BYTES: usize = 8;
+/// A file that nobody touched for so long is complete: below the debounce, so that a file that was just noticed need not wait.
+const QUIET: Duration = Duration::from_millis(220);
+const COARSE_QUIET: Duration = Duration::from_millis(1_250);
 
 /// The bytes of a component, and their name.
 #[derive(Clone)]
@@ -31,10 +36,9 @@ impl Bytes {
     }
 
     /// Reads a file of the directory. Blocks.
-    pub(super) fn read(dir: &Path, file: &Path) -> Result<Self, LoadError> {
+    pub(super) fn read(place: &Place, file: &Path) -> Result<Self, LoadError> {
         let read = |source| LoadError::Read { file: file.to_owned(), source };
-        let mut opened = open(dir, file)?;
-        let before = opened.metadata().map_err(read)?;
+        let (mut opened, before) = place.read(file.file_name().unwrap_or_default())?;
         if !before.is_file() {
             return Err(LoadError::NotAFile { file: file.to_owned() });
         }
@@ -45,7 +49,7 @@ impl Bytes {
         // One byte more than allowed: the file may have grown since.
         (&mut opened).take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(read)?;
         let after = opened.metadata().map_err(read)?;
-        if stamp(&before) != stamp(&after) || bytes.len() as u64 != after.len() {
+        if Stamp::of(&before) != Stamp::of(&after) || bytes.len() as u64 != after.len() {
             return Err(LoadError::Changing { file: file.to_owned() });
         }
         let bytes = Self::of(file, bytes);
@@ -79,26 +83,33 @@ impl Bytes {
     }
 }
 
-/// Opens without following a link; a link that stays within the directory is followed first, by name.
-pub(super) fn open(dir: &Path, file: &Path) -> Result<File, LoadError> {
-    let read = |source| LoadError::Read { file: file.to_owned(), source };
-    let dir = dir.canonicalize().map_err(read)?;
-    let target = file.canonicalize().map_err(read)?;
-    if !target.starts_with(&dir) {
-        return Err(LoadError::Outside { file: file.to_owned(), target });
-    }
-    // Not to wait for the other end of a pipe, and not to follow a link that was put there since.
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(&target)
-        .map_err(read)
+/// What changes when somebody writes a file, or puts another one in its place, or changes who may.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// Seconds and nanoseconds.
+    modified: (i64, i64),
+    changed: (i64, i64),
 }
 
-/// What changes when somebody writes a file, or puts another one in its place.
-pub(super) type Stamp = (u64, u64, u64, Option<SystemTime>);
+impl Stamp {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
 
-/// The file's stamp.
-pub(super) fn stamp(metadata: &Metadata) -> Stamp {
-    (metadata.dev(), metadata.ino(), metadata.len(), metadata.modified().ok())
+    /// Whether nobody has touched the file for a while, so that the next touch will change this stamp. Some file systems count in
+    /// whole seconds.
+    pub(super) fn is_quiet(&self, now: Timestamp) -> bool {
+        let (seconds, nanos) = self.changed;
+        let rest = if nanos == 0 { COARSE_QUIET } else { QUIET };
+        now.since(Timestamp::from_micros(seconds.saturating_mul(1_000_000).saturating_add(nanos / 1_000))) >= rest
+    }
 }

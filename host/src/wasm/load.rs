@@ -5,17 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use super::batch_call;
 use super::bindings::ListenerPre;
 use super::bindings::exports::outbox::listener::handler::Description;
-use super::cache::Cache;
+use super::cache::{Cache, from_child};
 use super::call_error::{CallError, explain};
 use super::capability::emit::EmitGrant;
 use super::capability::http::Network;
 use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity, State};
+use super::compile::{ChildCompiler, Compile, CompileLimits, Trouble, compatibility};
 use super::contract;
 use super::directory::ManifestFile;
 use super::engine::{Engine, MAX_TABLE_ELEMENTS, weight};
@@ -24,10 +26,12 @@ use super::file::Bytes;
 use super::limits::INIT_FUEL;
 use super::manifest::{Limits, Manifest};
 use super::plugin::{Linked, Plugin};
+use super::quarantine::{Quarantine, Record};
 use super::references::{Origin, References};
 use super::scan::scan;
 use super::text::keepable;
 use crate::event::{Route, StateQuota};
+use crate::time::system_clock;
 
 /// The interface of a component that looks at its settings.
 const SETTINGS_CHECK: &str = "outbox:listener/settings-check@0.1.0";
@@ -54,16 +58,49 @@ pub(super) struct Loader {
     /// `None` where plugins can keep nothing.
     pub(super) state: Option<Arc<dyn StateSource>>,
     pub(super) network: Network,
+    pub(super) compile: Compile,
+    pub(super) compile_limits: CompileLimits,
+    pub(super) quarantine: Arc<Quarantine>,
+}
+
+/// What a plugin is made of.
+pub(super) struct Known {
+    pub(super) bytes: Arc<Bytes>,
+    pub(super) written: ManifestFile,
+    /// The component, where it is compiled already for this engine.
+    pub(super) component: Option<Component>,
 }
 
 impl Loader {
+    /// One that keeps nothing, compiles in this process, and refers to nothing.
+    pub(super) fn bare(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            cache: None,
+            references: References::default(),
+            state: None,
+            network: Network::new(None),
+            compile: Compile::InProcess,
+            compile_limits: CompileLimits::default(),
+            quarantine: Arc::new(Quarantine::new(None, system_clock())),
+        }
+    }
+
     /// Makes a plugin of these bytes. Nothing that runs is touched.
     pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, written: ManifestFile) -> Result<Loaded, LoadError> {
-        let origin = written.origin;
-        let manifest = accepted(name, &bytes, &written)?;
-        let grants = self.grants(name, origin, &manifest)?;
+        self.load_known(name, Known { bytes, written, component: None }).await
+    }
+
+    /// [`load`](Self::load), which need not compile what is compiled.
+    pub(super) async fn load_known(&self, name: &str, known: Known) -> Result<Loaded, LoadError> {
+        let Known { bytes, written, component } = known;
+        let manifest = accepted(name, &bytes.file, &bytes.digest, &written)?;
+        let grants = self.grants(name, written.origin, &manifest)?;
         let started = Instant::now();
-        let (component, was_compiled) = self.compile(bytes.clone()).await?;
+        let (component, was_compiled) = match component {
+            Some(component) => (component, true),
+            None => self.compile(bytes.clone()).await?,
+        };
         let compile = started.elapsed();
         let file = bytes.file.as_path();
         let differences = contract::differences(&component);
@@ -98,9 +135,32 @@ impl Loader {
         Ok(Loaded { plugin, imports: contract::imports(&component), compile, was_compiled })
     }
 
-    /// Whether the component has been compiled before, and need not be now.
-    pub(super) fn is_compiled(&self, digest: &str) -> bool {
-        self.cache.as_ref().is_some_and(|cache| cache.has(&self.engine.wasm, digest))
+    /// Whether the component need not be compiled now: it has been before, or must not be.
+    pub(super) fn is_quick(&self, digest: &str) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.has(&self.engine.wasm, digest)) || self.quarantined(digest).is_some()
+    }
+
+    /// What the references of a manifest stand for now, as a digest that tells whether it changed; `None` when one stands for
+    /// nothing.
+    pub(super) fn values(&self, name: &str, written: &ManifestFile) -> Option<String> {
+        let manifest = written.manifest.as_ref().ok()?;
+        let mut hasher = Sha256::new();
+        for (table, values) in [("config", &manifest.config), ("secrets", &manifest.secrets)] {
+            for (key, value) in values {
+                let value = self.references.text(name, written.origin, value).ok()?;
+                // With their lengths, or two values could pass for one.
+                for part in [table, key, &value] {
+                    hasher.update((part.len() as u64).to_le_bytes());
+                    hasher.update(part);
+                }
+            }
+        }
+        Some(data_encoding::HEXLOWER.encode(&hasher.finalize()))
+    }
+
+    /// Why the bytes of this digest are not compiled; `None` when they may be.
+    pub(super) fn quarantined(&self, digest: &str) -> Option<Record> {
+        self.quarantine.find(&compatibility(&self.engine.wasm), digest)
     }
 
     fn grants(&self, name: &str, origin: Origin, manifest: &Manifest) -> Result<Grants, LoadError> {
@@ -125,40 +185,98 @@ impl Loader {
         })
     }
 
-    /// Compiles on a thread of its own, one component at a time, unless the cache has it; true when it had.
+    /// Compiles the component, unless the cache has it; true when it had.
     async fn compile(&self, bytes: Arc<Bytes>) -> Result<(Component, bool), LoadError> {
+        if let Some(component) = self.cached(&bytes).await? {
+            return Ok((component, true));
+        }
         let turn = self.engine.compiling.lock().await;
-        let (engine, cache) = (self.engine.wasm.clone(), self.cache.clone());
-        let file = bytes.file.clone();
-        let compiled = tokio::task::spawn_blocking(move || {
-            if let Some(component) = cache.as_ref().and_then(|cache| cache.load(&engine, &bytes.digest)) {
-                return Ok((component, true));
-            }
-            scan(&bytes)?;
-            let component = Component::from_binary(&engine, &bytes.bytes).map_err(|error| refused(&bytes, &error))?;
-            if let Some(cache) = cache {
-                cache.store(&engine, &bytes.digest, &component);
-            }
-            Ok((component, false))
-        })
-        .await;
+        // Another may have compiled the same bytes meanwhile, or have had to be stopped.
+        if let Some(component) = self.cached(&bytes).await? {
+            return Ok((component, true));
+        }
+        if let Some(record) = self.quarantined(&bytes.digest) {
+            return Err(LoadError::Quarantined { file: bytes.file.clone(), how: record.reason, since: record.since });
+        }
+        let component = match &self.compile {
+            Compile::InProcess => self.in_process(bytes).await,
+            Compile::Child(child) => self.in_child(child, bytes).await,
+        };
         drop(turn);
-        compiled.unwrap_or_else(|panic| Err(LoadError::Compile { file, reason: format!("the compiler gave up ({panic})") }))
+        Ok((component?, false))
+    }
+
+    /// The component as the cache has it.
+    async fn cached(&self, bytes: &Arc<Bytes>) -> Result<Option<Component>, LoadError> {
+        let Some(cache) = self.cache.clone() else { return Ok(None) };
+        let (engine, same) = (self.engine.wasm.clone(), bytes.clone());
+        blocking(bytes, move || Ok(cache.load(&engine, &same.digest))).await
+    }
+
+    async fn in_process(&self, bytes: Arc<Bytes>) -> Result<Component, LoadError> {
+        let (engine, cache, same) = (self.engine.wasm.clone(), self.cache.clone(), bytes.clone());
+        blocking(&bytes, move || {
+            scan(&same)?;
+            let component =
+                Component::from_binary(&engine, &same.bytes).map_err(|error| refused(&same, &format!("{error:#}")))?;
+            if let Some(cache) = cache {
+                match component.serialize() {
+                    Ok(compiled) => cache.store(&engine, &same.digest, &compiled),
+                    Err(error) => tracing::warn!("the next start compiles {} again: {error:#}", same.file.display()),
+                }
+            }
+            Ok(component)
+        })
+        .await
+    }
+
+    async fn in_child(&self, child: &ChildCompiler, bytes: Arc<Bytes>) -> Result<Component, LoadError> {
+        let same = bytes.clone();
+        blocking(&bytes, move || scan(&same)).await?;
+        let compatibility = compatibility(&self.engine.wasm);
+        let compiled = child.compile(&bytes.bytes, &compatibility, &self.compile_limits).await;
+        let compiled = compiled.map_err(|trouble| match trouble {
+            Trouble::Refused(reason) => refused(&bytes, &reason),
+            Trouble::Stopped(how) => {
+                self.quarantine.put(&compatibility, &bytes.digest, &how);
+                LoadError::Stopped { file: bytes.file.clone(), how }
+            }
+            Trouble::Failed(source) => LoadError::Compiler { file: bytes.file.clone(), source },
+        })?;
+        let (engine, cache, same) = (self.engine.wasm.clone(), self.cache.clone(), bytes.clone());
+        blocking(&bytes, move || {
+            let component = from_child(&engine, &compiled);
+            let component = component.map_err(|source| LoadError::Compiler { file: same.file.clone(), source })?;
+            if let Some(cache) = cache {
+                cache.store(&engine, &same.digest, &compiled);
+            }
+            Ok(component)
+        })
+        .await
     }
 }
 
-/// The manifest, if name, manifest and bytes go together.
-pub(super) fn accepted(name: &str, bytes: &Bytes, written: &ManifestFile) -> Result<Manifest, LoadError> {
+/// Runs what takes a processor or a disk off the runtime's threads.
+async fn blocking<T: Send + 'static>(
+    bytes: &Bytes,
+    work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
+) -> Result<T, LoadError> {
+    let gave_up = |panic| LoadError::Compile { file: bytes.file.clone(), reason: format!("the compiler gave up ({panic})") };
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(gave_up(panic)))
+}
+
+/// The manifest, if name, manifest and bytes of this digest go together.
+pub(super) fn accepted(name: &str, file: &Path, digest: &str, written: &ManifestFile) -> Result<Manifest, LoadError> {
     if !is_plugin_name(name) {
-        return Err(LoadError::Name { file: bytes.file.clone() });
+        return Err(LoadError::Name { file: file.to_owned() });
     }
-    let manifest = written.checked(&bytes.file)?;
+    let manifest = written.checked(file)?;
     match &manifest.digest {
-        Some(wanted) if *wanted != bytes.digest => Err(LoadError::Digest {
-            file: bytes.file.clone(),
-            manifest: written.stands(&bytes.file),
+        Some(wanted) if wanted != digest => Err(LoadError::Digest {
+            file: file.to_owned(),
+            manifest: written.stands(file),
             wanted: wanted.clone(),
-            found: bytes.digest.clone(),
+            found: digest.to_owned(),
         }),
         _ => Ok(manifest.clone()),
     }
@@ -169,8 +287,8 @@ fn is_plugin_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-fn refused(bytes: &Bytes, error: &wasmtime::Error) -> LoadError {
-    let mut reason = keepable(&format!("{error:#}"), 1_024);
+fn refused(bytes: &Bytes, reason: &str) -> LoadError {
+    let mut reason = keepable(reason, 1_024);
     if reason.contains("async") {
         reason.push_str("; this host calls the synchronous ABI: build with `--sync` or without async exports");
     }

@@ -19,9 +19,10 @@ use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
 use super::memory_state::MemoryState;
 use super::outside::{Disturbance, EmptyAnswers, Gate, GatedHttp, GatedState};
+use super::place::{Place, parent};
 use super::plugin::{Instance, Linked, Plugin};
 use super::reload::PluginsConfig;
-use super::single::{name_of, parent, report};
+use super::single::{name_of, report};
 use super::status::PluginReport;
 use crate::event::{Effects, Event, Route};
 use crate::listener::{Cause, Failure, Outcome, Visit};
@@ -155,10 +156,11 @@ impl PluginHost {
         config: &PluginsConfig,
         state: Arc<dyn StateSource>,
     ) -> Result<Self, LoadError> {
-        let bytes = Bytes::read(parent(file), file)?;
+        let place = Place::open(parent(file), None)?;
+        let bytes = Bytes::read(&place, file)?;
         let written = match config.manifests.get(name) {
             Some(manifest) => ManifestFile::by_host(manifest.clone()),
-            None => directory::manifest_beside(parent(file), file)?,
+            None => directory::manifest_beside(&place, file)?,
         };
         Self::new(name, bytes, written, config, state).await
     }
@@ -171,7 +173,7 @@ impl PluginHost {
         state: Arc<dyn StateSource>,
     ) -> Result<Self, LoadError> {
         let engine = Engine::new(WORKERS, PagemapScan::Off)?;
-        let loader: Loader = config.loader(engine, Some(state.clone()));
+        let loader: Loader = config.loader(engine, Some(state.clone()), config.private());
         let bytes = Arc::new(bytes);
         let loaded = loader.load(name, bytes.clone(), written).await?;
         let description = Arc::new(report(&bytes, &loaded));

@@ -10,19 +10,25 @@ use serde::{Deserialize, Serialize};
 use super::cache::Cache;
 use super::capability::http::Network;
 use super::capability::state::StateSource;
+use super::compile::{Compile, CompileLimits};
 use super::directory;
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
 use super::load::Loader;
 use super::machine::Machine;
 use super::manifest::Manifest;
+use super::pins::Rule;
+use super::place::Place;
+use super::private::Private;
+use super::quarantine::Quarantine;
 use super::references::{References, Resolve};
 use super::room::{Room, Take};
 use super::status::PluginStatus;
-use super::watch::{First, Watch};
+use super::watch::{First, Watch, Why};
 use crate::health::Health;
 use crate::listener::Listeners;
-use crate::units::duration;
+use crate::time::system_clock;
+use crate::units::{ByteSize, duration};
 
 /// Where plugins come from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,8 +36,22 @@ use crate::units::duration;
 pub struct PluginsConfig {
     /// The directory of `NAME.wasm` and `NAME.toml`. Default `plugins`.
     pub dir: PathBuf,
-    /// A private directory for compiled components; `None` compiles at every start. Default `None`.
+    /// The file that pins plugins to digests; `None` for `plugins.lock` in the directory. Default `None`.
+    pub lock: Option<PathBuf>,
+    /// Whether only plugins that are pinned are loaded. Default false.
+    pub strict: bool,
+    /// Numbers of the users, beside root and this process's own, to whom the directory and its files may belong. Default none.
+    pub trusted_owners: Vec<u32>,
+    /// A private directory for what the host notes for its next start: compiled components, the last versions that served, and
+    /// components that must not be compiled again; `None` compiles at every start. Default `None`.
     pub cache_dir: Option<PathBuf>,
+    /// The most bytes of compiled components that the private directory keeps; those that serve stay in any case. Default 1 GiB.
+    pub cache_max: ByteSize,
+    /// What compiling one component may use, where it is compiled in a child process.
+    pub compile_limits: CompileLimits,
+    /// Where components are compiled. Default: in this process.
+    #[serde(skip)]
+    pub compile: Compile,
     /// Rest between two looks at everything, for changes that the system does not report. Default 30 s; above zero.
     #[serde(with = "duration")]
     pub rescan_interval: Duration,
@@ -60,7 +80,13 @@ impl Default for PluginsConfig {
     fn default() -> Self {
         Self {
             dir: PathBuf::from("plugins"),
+            lock: None,
+            strict: false,
+            trusted_owners: Vec::new(),
             cache_dir: None,
+            cache_max: ByteSize::mib(1_024),
+            compile_limits: CompileLimits::default(),
+            compile: Compile::default(),
             rescan_interval: Duration::from_secs(30),
             debounce: Duration::from_millis(250),
             pagemap_scan: PagemapScan::default(),
@@ -85,11 +111,33 @@ pub enum ReadyWhen {
 }
 
 impl PluginsConfig {
+    /// The host's private directory, where one is set and can be trusted.
+    pub(super) fn private(&self) -> Option<Arc<Private>> {
+        self.cache_dir.as_deref().and_then(Private::open).map(Arc::new)
+    }
+
+    /// Where plugins are pinned, and whether all must be.
+    pub(super) fn rule(&self) -> Rule {
+        Rule { lock: self.lock.clone(), strict: self.strict }
+    }
+
     /// What loads components for this engine.
-    pub(super) fn loader(&self, engine: Arc<Engine>, state: Option<Arc<dyn StateSource>>) -> Loader {
-        let cache = self.cache_dir.as_deref().and_then(Cache::open).map(Arc::new);
-        let references = References { resolve: self.resolve.clone(), files_dir: self.files_dir.clone() };
-        Loader { engine, cache, references, state, network: Network::new(self.ca_file.clone()) }
+    pub(super) fn loader(
+        &self,
+        engine: Arc<Engine>,
+        state: Option<Arc<dyn StateSource>>,
+        private: Option<Arc<Private>>,
+    ) -> Loader {
+        Loader {
+            engine,
+            cache: private.clone().map(|private| Arc::new(Cache::new(private, self.cache_max))),
+            references: References { resolve: self.resolve.clone(), files_dir: self.files_dir.clone() },
+            state,
+            network: Network::new(self.ca_file.clone()),
+            compile: self.compile.clone(),
+            compile_limits: self.compile_limits,
+            quarantine: Arc::new(Quarantine::new(private, system_clock())),
+        }
     }
 }
 
@@ -137,7 +185,7 @@ impl Plugins {
         let mut watch = Watch::new(dir, interval, debounce);
         let first = match ready_when {
             ReadyWhen::All => {
-                room.scan(Take::All).await;
+                room.scan_to_the_end().await;
                 First::AfterAChange
             }
             ReadyWhen::Cached => {
@@ -146,22 +194,38 @@ impl Plugins {
             }
         };
         let turning = room.clone();
-        watch.run(first, health, move || {
+        watch.run(first, room.progress.subscribe(), health, move |why| {
             let room = turning.clone();
-            async move { room.scan(Take::All).await }
+            let take = if why == Why::Progress { Take::Rest } else { Take::All };
+            async move {
+                room.scan(take).await;
+            }
         });
         Ok(Self { room, watch })
     }
 
     /// One turn of the crank: looks at the directory now, and returns when everything found has been dealt with.
     pub async fn rescan(&self) {
-        self.room.scan(Take::All).await;
+        self.room.scan_to_the_end().await;
     }
 
     /// The sandbox that plugins are loaded into.
     #[cfg(test)]
     pub(super) async fn engine(&self) -> Arc<Engine> {
         self.room.engine().await
+    }
+
+    /// How many pairs of files have been read.
+    #[cfg(test)]
+    pub(super) fn reads(&self) -> usize {
+        self.room.reads.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Tells of the plugins as one JSON list, for as long as they are here.
+    pub(crate) fn report(&self) -> Box<dyn Fn() -> Option<String> + Send + Sync> {
+        // What tells of them must not keep them, or a compiler would outlive its host's stop.
+        let room = Arc::downgrade(&self.room);
+        Box::new(move || serde_json::to_string(&room.upgrade()?.list()).ok())
     }
 
     /// The plugins by name.
@@ -183,7 +247,7 @@ impl Plugins {
 /// Those of [`Plugins::start`].
 pub async fn inspect(config: PluginsConfig, workers: usize) -> Result<Vec<PluginStatus>, LoadError> {
     let room = Room::new(Machine::default(), config, workers, Arc::default(), None)?;
-    room.scan(Take::All).await;
+    room.scan_to_the_end().await;
     Ok(room.list())
 }
 
@@ -192,9 +256,13 @@ pub async fn inspect(config: PluginsConfig, workers: usize) -> Result<Vec<Plugin
 /// # Errors
 /// When the directory cannot be read.
 pub fn check_manifests(config: &PluginsConfig) -> std::io::Result<Vec<LoadError>> {
-    let found = directory::list(&config.dir)?;
+    if !config.dir.is_dir() {
+        return Err(std::io::ErrorKind::NotFound.into());
+    }
+    let place = Place::open(&config.dir, None).map_err(std::io::Error::other)?;
+    let found = place.list()?;
     let beside = found.iter().filter(|(name, _)| !config.manifests.contains_key(*name));
-    let fault = |file: &Path| match directory::manifest_beside(&config.dir, file) {
+    let fault = |file: &Path| match directory::manifest_beside(&place, file) {
         Ok(written) => written.checked(file).err(),
         Err(error) => Some(error),
     };

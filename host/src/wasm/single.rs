@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::capability::http::Network;
 use super::directory::{self, ManifestFile};
 use super::engine::{Engine, PagemapScan};
 use super::error::LoadError;
@@ -11,7 +10,7 @@ use super::file::Bytes;
 use super::grants;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
-use super::references::References;
+use super::place::{Place, parent};
 use super::reload::PluginsConfig;
 use super::status::PluginReport;
 use crate::listener::Registration;
@@ -24,9 +23,9 @@ use crate::listener::Registration;
 pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result<PluginReport, LoadError> {
     let written = match config.manifests.get(&name_of(file)) {
         Some(manifest) => ManifestFile::by_host(manifest.clone()),
-        None => directory::manifest_beside(parent(file), file)?,
+        None => directory::manifest_beside(&Place::open(parent(file), None)?, file)?,
     };
-    let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None);
+    let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None, config.private());
     let (bytes, loaded) = load(&loader, file, written).await?;
     Ok(report(&bytes, &loaded))
 }
@@ -59,27 +58,16 @@ pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.
 pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest) -> Result<Vec<Registration>, LoadError> {
-    let loader = Loader {
-        engine: engine.clone(),
-        cache: None,
-        references: References::default(),
-        state: None,
-        network: Network::new(None),
-    };
-    let (_, loaded) = load(&loader, file, ManifestFile::by_host(manifest)).await?;
+    let (_, loaded) = load(&Loader::bare(engine.clone()), file, ManifestFile::by_host(manifest)).await?;
     Ok(loaded.plugin.registrations().1)
 }
 
 async fn load(loader: &Loader, file: &Path, written: ManifestFile) -> Result<(Arc<Bytes>, Loaded), LoadError> {
-    let bytes = Arc::new(Bytes::read(parent(file), file)?);
+    let bytes = Arc::new(Bytes::read(&Place::open(parent(file), None)?, file)?);
     let loaded = loader.load(&name_of(file), bytes.clone(), written).await?;
     Ok((bytes, loaded))
 }
 
 pub(super) fn name_of(file: &Path) -> String {
     file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-pub(super) fn parent(file: &Path) -> &Path {
-    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::manifest::{Isolation, Limits};
 use crate::event::Route;
 use crate::units::duration;
 
 /// A plugin as it stands.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PluginStatus {
     /// The file's name without `.wasm`.
     pub name: String,
@@ -29,11 +29,15 @@ pub struct PluginStatus {
 }
 
 /// Whether a plugin answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PluginState {
     /// It answers its routes.
     Serving,
+    /// A version that was loaded before answers, since the file as it is now does not load; see the error.
+    ServingOlder,
+    /// It loads, and no host was asked whether it serves.
+    Loads,
     /// It never could; see the error.
     Failed,
     /// It is being compiled, and answers when that is done.

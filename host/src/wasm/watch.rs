@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::directory::matters;
@@ -24,6 +24,15 @@ pub(super) enum First {
     AtOnce,
     /// After a change or an interval, like every other.
     AfterAChange,
+}
+
+/// Why a scan is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Something changed, or may have changed unnoticed.
+    Look,
+    /// A load has ended beside the scans.
+    Progress,
 }
 
 /// Watches one directory.
@@ -66,9 +75,14 @@ impl Watch {
         Self { changed, stopped: Arc::default(), parts: Some(Parts { watcher, watched, interval, debounce }), running: None }
     }
 
-    /// Calls `scan` after changes and after every interval, until stopped; a scan that runs then is dropped.
-    pub(super) fn run<F>(&mut self, first: First, health: &Health, scan: impl Fn() -> F + Send + 'static)
-    where
+    /// Calls `scan` after changes, after every interval and when there is progress, until stopped; a scan that runs then is dropped.
+    pub(super) fn run<F>(
+        &mut self,
+        first: First,
+        mut progress: watch::Receiver<u64>,
+        health: &Health,
+        scan: impl Fn(Why) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send,
     {
         let Some(Parts { mut watcher, mut watched, interval, debounce }) = self.parts.take() else { return };
@@ -78,23 +92,25 @@ impl Watch {
             loop {
                 let reason = async {
                     if std::mem::take(&mut at_once) {
-                        return;
+                        return Why::Look;
                     }
                     tokio::select! {
                         () = changed.notified() => quiet(&changed, debounce).await,
+                        Ok(()) = progress.changed() => return Why::Progress,
                         () = tokio::time::sleep(interval) => {}
                     }
+                    Why::Look
                 };
-                tokio::select! {
+                let why = tokio::select! {
                     () = stopped.notified() => return,
-                    () = reason => {}
-                }
+                    why = reason => why,
+                };
                 if let Some(watcher) = &mut watcher {
                     watched.follow(watcher);
                 }
                 tokio::select! {
                     () = stopped.notified() => return,
-                    () = scan() => {}
+                    () = scan(why) => {}
                 }
             }
         }));
@@ -174,7 +190,7 @@ mod tests {
         let health = Health::default();
         let mut watch = Watch::new(directory.path().to_owned(), soon, soon);
 
-        watch.run(First::AfterAChange, &health, || async { panic!("on purpose") });
+        watch.run(First::AfterAChange, watch::channel(0).1, &health, |_| async { panic!("on purpose") });
 
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), health.broken()).await, Ok("watcher of the plugins"));
         watch.stop().await;

@@ -64,6 +64,6 @@ impl<D: Database> Player<'_, D> {
 
     fn node(&self, number: usize) -> Node {
         let mode = MODES[number % MODES.len()];
-        Node { owner: self.owner(number), label: format!("node {number}"), mode, version: "1.0.0" }
+        Node { owner: self.owner(number), label: format!("node {number}"), mode, version: "1.0.0", plugins: None }
     }
 }

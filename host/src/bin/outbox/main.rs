@@ -4,6 +4,8 @@
 mod audit;
 mod bench;
 mod candidate;
+mod changes;
+mod compile;
 mod componentize;
 mod config;
 mod database;
@@ -94,6 +96,9 @@ struct HostArgs {
     /// How many events are with their listeners at once
     #[arg(long, value_name = "N")]
     workers: Option<String>,
+    /// Load no plugin that is not pinned by `outbox plugin lock`
+    #[arg(long)]
+    strict: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -152,10 +157,15 @@ enum Command {
     },
     /// Print the version
     Version,
+    #[command(name = compile::NAME, hide = true)]
+    Compile(compile::CompileCommand),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Command::Compile(command) = &cli.command {
+        return if command.run().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Failed as u8) };
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -227,6 +237,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         | Command::Init(_)
         | Command::Wit(_)
         | Command::Completions { .. }
+        | Command::Compile(_)
         | Command::Version => Ok(()),
     }
 }
@@ -254,6 +265,7 @@ fn overrides(global: &Global, command: &Command) -> Result<Vec<Override>, Failur
         ("plugins.dir", "--plugins", global.plugins.clone()),
         ("log.level", if global.verbose > 0 { "-v" } else { "--log" }, level),
         ("mode", "--mode", host.and_then(|host| host.mode.clone())),
+        ("plugins.strict", "--strict", host.and_then(|host| host.strict.then(|| "true".to_owned()))),
         ("dispatcher.workers", "--workers", host.and_then(|host| host.workers.clone())),
     ];
     overrides.extend(flags.into_iter().filter_map(|(key, flag, value)| Some(Override::new(key, value?, flag))));

@@ -6,27 +6,43 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use outbox::Route;
+use outbox::store::NodeRecord;
+use serde::Serialize;
 
+use crate::changes::{self, Change};
 use crate::componentize::componentize;
 use crate::config::Config;
+use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, or_dash, short, shown};
-use crate::plugins::{self, PluginReport, PluginState, PluginStatus};
+use crate::plugins::{self, Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus};
 use crate::project::{build, dev, new};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PluginCommand {
-    /// Show what is in the plugins directory, and whether it would serve; exit code 8 when something cannot
-    #[command(after_help = "Example:\n  outbox plugin list --plugins plugins --output json")]
+    /// Show the plugins of the hosts that run; without one, what is in the plugins directory and whether it loads; exit code 8 when something does not serve
+    #[command(after_help = "Examples:\n  outbox plugin list\n  outbox plugin list --here --plugins plugins --output json\n\n\
+                            Hosts tell of their plugins in the database, within a second or two.")]
     List {
+        /// Ask no host: look at the plugins directory
+        #[arg(long)]
+        here: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// Look at one component file: what it is, what it answers, what it asks for; exit code 8 when it cannot serve
-    #[command(after_help = "Example:\n  outbox plugin check target/plugins/order-mailer.wasm")]
+    /// Look at one component file (what it answers, what it asks for), or at what a directory would change; exit code 8 when something cannot serve
+    #[command(
+        after_help = "Examples:\n  outbox plugin check target/plugins/order-mailer.wasm\n  outbox plugin check new-plugins\n  \
+                            outbox plugin check new-plugins --against plugins\n\n\
+                            A directory is compared with what the hosts that run serve, or with the plugins directory where none\n\
+                            runs."
+    )]
     Check {
-        /// The component file
+        /// The component file, or the directory
         file: PathBuf,
+        /// Compare the directory with this one, and ask no host
+        #[arg(long, value_name = "DIR")]
+        against: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
     },
@@ -34,6 +50,42 @@ pub(crate) enum PluginCommand {
     New(new::New),
     Build(build::Build),
     Dev(dev::Dev),
+    /// Take one component file apart: world, imports, exports, core modules, memories, sections, and what it says of itself
+    #[command(after_help = "Example:\n  outbox plugin inspect plugins/order-mailer.wasm --bytes-only")]
+    Inspect {
+        /// The component file
+        file: PathBuf,
+        /// Read the bytes only: compile nothing, and do not ask the component to describe itself
+        #[arg(long)]
+        bytes_only: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Pin every plugin of the directory to what lies there now: anything else is not loaded any more
+    #[command(
+        after_help = "Examples:\n  outbox plugin lock\n  outbox plugin lock plugins --set plugins.lock=/etc/outbox/plugins.lock\n\n\
+                            Writes plugins.lock beside the components, or the file of plugins.lock in the configuration: keep it\n\
+                            elsewhere where others may write the directory. With --strict, or plugins.strict, a host loads nothing\n\
+                            that is not pinned."
+    )]
+    Lock {
+        /// The directory; default that of the configuration
+        dir: Option<PathBuf>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Put the version of a plugin that served before back into the directory
+    #[command(after_help = "Example:\n  outbox plugin rollback order-mailer")]
+    Rollback {
+        /// The plugin's name: its file without .wasm
+        name: String,
+    },
+    /// Compile a component again whose compiler had to be stopped: see `outbox plugin list`
+    #[command(after_help = "Example:\n  outbox plugin retry order-mailer")]
+    Retry {
+        /// The plugin's name: its file without .wasm
+        name: String,
+    },
     /// Make a component of a core module, as C, Go and others compile it; with the adapter where it uses WASI preview 1
     #[command(after_help = "Example:\n  outbox plugin componentize validator.core.wasm --out plugins/validator.wasm")]
     Componentize {
@@ -48,23 +100,53 @@ pub(crate) enum PluginCommand {
 impl PluginCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         match self {
-            Self::List { output } => {
-                let plugins = plugins::inspect(config)
-                    .await
-                    .map_err(|error| Failure::new(Exit::Config, "the plugins cannot be listed").because(error))?;
+            Self::List { here, output } => {
+                let told = if here { Vec::new() } else { told(config).await };
+                let asked = !told.is_empty();
+                let plugins = if asked { told } else { loaded(config).await? };
                 output::many(
                     &plugins,
                     output.output,
                     |plugins| if plugins.is_empty() { String::new() } else { table(plugins) },
                 )?;
-                if plugins.is_empty() {
-                    eprintln!("{} holds no plugins; copy a component there as NAME.wasm", config.plugins.dir.display());
+                let dir = config.plugins.dir.display();
+                match (asked, plugins.is_empty()) {
+                    (_, true) => eprintln!("{dir} holds no plugins; copy a component there as NAME.wasm"),
+                    (false, false) if !here => eprintln!("no host runs on this table: this is what {dir} holds"),
+                    _ => {}
                 }
                 // The list has told what is wrong.
-                let fault = plugins.iter().any(|plugin| plugin.error.is_some());
+                let fault = plugins.iter().any(|plugin| plugin.status.error.is_some());
                 if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
             }
-            Self::Check { file, output } => {
+            Self::Inspect { file, bytes_only, output } => {
+                if !file.exists() {
+                    return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
+                }
+                let anatomy = plugins::anatomy(&file)
+                    .map_err(|error| Failure::new(Exit::Findings, "this file is no component of ours").because(error))?;
+                let report = if bytes_only { None } else { Some(plugins::check(&file, config).await) };
+                let (report, error) = match report {
+                    Some(Ok(report)) => (Some(report), None),
+                    Some(Err(error)) => (None, Some(outbox::chain(&error))),
+                    None => (None, None),
+                };
+                output::one(&Inspected { anatomy, report, error }, output.output, inspected)
+            }
+            Self::Check { file, against, output } if file.is_dir() => {
+                let failed = |error| Failure::new(Exit::Config, "the directories cannot be compared").because(error);
+                let now = match against {
+                    Some(dir) => plugins::inspect_dir(&dir, config).await.map_err(failed)?,
+                    None => now(config).await?,
+                };
+                let candidate = plugins::inspect_dir(&file, config).await.map_err(failed)?;
+                let changes = changes::changes(&now, &candidate);
+                let none = |changes: &[Change]| if changes.is_empty() { String::new() } else { changes::table(changes) };
+                output::many(&changes, output.output, none)?;
+                let fault = changes.iter().any(|change| change.error.is_some());
+                if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
+            }
+            Self::Check { file, output, .. } => {
                 if !file.exists() {
                     return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
                 }
@@ -77,6 +159,35 @@ impl PluginCommand {
             Self::Build(command) => command.run(config).await,
             Self::Dev(command) => command.run(config).await,
             Self::Test(test) => test.run(config).await,
+            Self::Lock { dir, output } => {
+                let (file, locked) = plugins::lock(dir, config)
+                    .map_err(|error| Failure::new(Exit::Findings, "the plugins cannot be pinned").because(error))?;
+                output::many(&locked, output.output, |locked| if locked.is_empty() { String::new() } else { pins(locked) })?;
+                eprintln!("{} pins {}", file.display(), output::count(locked.len() as u64, "plugin"));
+                Ok(())
+            }
+            Self::Rollback { name } => {
+                let digest = plugins::rollback(&name, config).map_err(|error| {
+                    Failure::new(Exit::NotFound, format!("the plugin {} cannot be rolled back", shown(&name))).because(error)
+                })?;
+                let digest: String = digest.chars().take(12).collect();
+                output::print(&format!("{} is {digest} again; a running host swaps it in by itself\n", shown(&name)))
+            }
+            Self::Retry { name } => {
+                let lifted = plugins::retry(&name, config).map_err(|error| {
+                    Failure::new(Exit::NotFound, format!("the plugin {} cannot be tried again", shown(&name))).because(error)
+                })?;
+                let rest = humantime::format_duration(config.plugins.rescan_interval);
+                eprintln!(
+                    "{}",
+                    if lifted {
+                        format!("{} is compiled again by a running host within {rest}, or when a host starts", shown(&name))
+                    } else {
+                        format!("nothing kept {} from being compiled", shown(&name))
+                    }
+                );
+                Ok(())
+            }
             Self::Componentize { module, out } => {
                 let file = |file: &Path, what: &str| Failure::new(Exit::Failed, format!("{} {what}", file.display()));
                 let core = std::fs::read(&module).map_err(|error| file(&module, "cannot be read").because(error))?;
@@ -90,24 +201,90 @@ impl PluginCommand {
     }
 }
 
-fn table(plugins: &[PluginStatus]) -> String {
-    let rows = plugins.iter().map(|plugin| {
-        [
-            short(&plugin.name, 32),
-            or_dash(plugin.version.as_deref()),
-            plugin.digest.as_deref().map_or_else(|| "-".to_owned(), |digest| digest.chars().take(12).collect()),
-            state(plugin.state).to_owned(),
-            routes(&plugin.routes),
-        ]
+/// A plugin of a host that runs, or of the directory.
+#[derive(Debug, Serialize)]
+struct Listed {
+    /// The host's label; `None` for what only lies in the directory.
+    host: Option<String>,
+    #[serde(flatten)]
+    status: PluginStatus,
+}
+
+/// What the hosts that run tell of their plugins; nothing when there is none, or no database.
+async fn told(config: &Config) -> Vec<Listed> {
+    let Ok(store) = database::ready(config).await else { return Vec::new() };
+    let nodes = store.nodes().await.unwrap_or_default();
+    let listed = |node: NodeRecord| {
+        let plugins: Vec<PluginStatus> = serde_json::from_str(node.plugins.as_deref()?).ok()?;
+        Some(plugins.into_iter().map(move |status| Listed { host: Some(node.label.clone()), status }).collect::<Vec<_>>())
+    };
+    nodes.into_iter().filter(|node| node.alive).filter_map(listed).flatten().collect()
+}
+
+/// What the hosts that run serve, each plugin once; what lies in the directory where none runs.
+async fn now(config: &Config) -> Result<Vec<PluginStatus>, Failure> {
+    let told = told(config).await;
+    let (listed, from) =
+        if told.is_empty() { (loaded(config).await?, "the plugins directory") } else { (told, "the hosts that run") };
+    eprintln!("compared with {from}");
+    let mut once: Vec<PluginStatus> = Vec::new();
+    for Listed { status, .. } in listed {
+        if !once.iter().any(|other| other.name == status.name) {
+            once.push(status);
+        }
+    }
+    Ok(once)
+}
+
+/// What lies in the directory. That it loads does not mean that a host serves it.
+async fn loaded(config: &Config) -> Result<Vec<Listed>, Failure> {
+    let plugins = plugins::inspect(config)
+        .await
+        .map_err(|error| Failure::new(Exit::Config, "the plugins cannot be listed").because(error))?;
+    let listed = |mut status: PluginStatus| {
+        if status.state == PluginState::Serving {
+            status.state = PluginState::Loads;
+        }
+        Listed { host: None, status }
+    };
+    Ok(plugins.into_iter().map(listed).collect())
+}
+
+fn table(plugins: &[Listed]) -> String {
+    let hosts = plugins.iter().any(|plugin| plugin.host.is_some());
+    let rows = plugins.iter().map(|Listed { host, status }| {
+        let columns = [
+            short(&status.name, 32),
+            or_dash(status.version.as_deref()),
+            status.digest.as_deref().map_or_else(|| "-".to_owned(), |digest| digest.chars().take(12).collect()),
+            state(status.state).to_owned(),
+            routes(&status.routes),
+        ];
+        hosts.then(|| short(host.as_deref().unwrap_or("-"), 40)).into_iter().chain(columns).collect::<Vec<_>>()
     });
-    let mut text = output::table(&["name", "version", "digest", "state", "routes"], rows);
+    let header = [&["host"][usize::from(!hosts)..], &["name", "version", "digest", "state", "routes"]].concat();
+    let mut text = output::table(&header, rows);
     // A reason is a sentence or two: below the table it can be read, in a column it would tear it apart.
-    for plugin in plugins {
-        if let Some(error) = &plugin.error {
-            text.push_str(&format!("\n{}: {}\n", shown(&plugin.name), lines(error)));
+    for Listed { host, status } in plugins {
+        if let Some(error) = &status.error {
+            let on = host.as_deref().map(|host| format!(" on {}", shown(host))).unwrap_or_default();
+            text.push_str(&format!("\n{}{on}: {}\n", shown(&status.name), lines(error)));
         }
     }
     text
+}
+
+fn pins(locked: &[Locked]) -> String {
+    let rows = locked.iter().map(|pin| {
+        let change = match pin.change {
+            LockChange::Added => "added",
+            LockChange::Changed => "changed",
+            LockChange::Unchanged => "unchanged",
+            LockChange::Removed => "removed",
+        };
+        [short(&pin.name, 32), pin.digest.clone(), change.to_owned()]
+    });
+    output::table(&["name", "digest", "change"], rows)
 }
 
 /// Text that may have several lines, the later ones below the first.
@@ -118,6 +295,8 @@ pub(crate) fn lines(text: &str) -> String {
 fn state(state: PluginState) -> &'static str {
     match state {
         PluginState::Serving => "serving",
+        PluginState::ServingOlder => "serving an older version",
+        PluginState::Loads => "loads",
         PluginState::Failed => "failed",
         PluginState::Loading => "loading",
         PluginState::Paused => "paused",
@@ -136,6 +315,59 @@ pub(crate) fn routes(routes: &[Route]) -> String {
 fn list(entries: &[String]) -> String {
     let shown: Vec<_> = entries.iter().map(|entry| shown(entry)).collect();
     if shown.is_empty() { "-".to_owned() } else { shown.join("\n") }
+}
+
+/// A component taken apart, and what it says of itself.
+#[derive(Debug, Serialize)]
+struct Inspected {
+    #[serde(flatten)]
+    anatomy: Anatomy,
+    /// `None` when it was not asked, or does not load.
+    report: Option<PluginReport>,
+    /// Why it does not load.
+    error: Option<String>,
+}
+
+fn inspected(inspected: &Inspected) -> String {
+    let Inspected { anatomy, report, error } = inspected;
+    let pages = |pages: &(u64, Option<u64>), unit: &str| match pages.1 {
+        Some(most) => format!("{} to {most} {unit}", pages.0),
+        None => format!("{} {unit} and more", pages.0),
+    };
+    let module = |(number, module): (usize, &CoreModule)| {
+        let mut parts = vec![format!("{} bytes", module.size_bytes), format!("{} functions", module.functions)];
+        parts.extend(module.memories.iter().map(|memory| format!("memory of {}", pages(memory, "pages"))));
+        parts.extend(module.tables.iter().map(|table| format!("table of {}", pages(table, "elements"))));
+        format!("{number}: {}", parts.join(", "))
+    };
+    let modules: Vec<String> = anatomy.modules.iter().enumerate().map(module).collect();
+    let sections: Vec<String> = anatomy.sections.iter().map(|(kind, bytes)| format!("{kind}: {bytes} bytes")).collect();
+    let mut pairs = vec![
+        ("world", anatomy.world.clone()),
+        ("digest", anatomy.digest.clone()),
+        ("size", format!("{} bytes", anatomy.size_bytes)),
+        ("imports", list(&anatomy.imports)),
+        ("exports", list(&anatomy.exports)),
+        ("core modules", list(&modules)),
+        ("sections", list(&sections)),
+    ];
+    if !anatomy.differences.is_empty() {
+        pairs.push(("does not fit", list(&anatomy.differences)));
+    }
+    if let Some(report) = report {
+        let limits = &report.limits;
+        pairs.extend([
+            ("calls itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
+            ("routes", routes(&report.routes)),
+            ("granted", list(&report.granted)),
+            ("not granted", list(&report.not_granted)),
+            ("limits", format!("fuel {}, deadline {:?}, memory {}", limits.fuel, limits.deadline, limits.memory)),
+        ]);
+    }
+    if let Some(error) = error {
+        pairs.push(("does not load", lines(error)));
+    }
+    output::pairs(&pairs)
 }
 
 pub(crate) fn described(report: &PluginReport) -> String {

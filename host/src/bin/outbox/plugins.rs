@@ -1,9 +1,11 @@
 //! The one file that knows how the plugins room is asked.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use outbox::wasm::{self, LoadError, Resolve, Source};
-pub(crate) use outbox::wasm::{PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen};
+use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source};
+pub(crate) use outbox::wasm::{
+    Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen,
+};
 
 use crate::config::{Config, cache_dir, reference};
 
@@ -11,7 +13,20 @@ use crate::config::{Config, cache_dir, reference};
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// The settings of `[plugins]`; any other key there is a plugin's name.
-const SETTINGS: [&str; 7] = ["dir", "cache_dir", "rescan_interval", "debounce", "pagemap_scan", "ready_when", "files_dir"];
+const SETTINGS: [&str; 12] = [
+    "dir",
+    "lock",
+    "strict",
+    "trusted_owners",
+    "cache_dir",
+    "cache_max",
+    "compile_limits",
+    "rescan_interval",
+    "debounce",
+    "pagemap_scan",
+    "ready_when",
+    "files_dir",
+];
 
 /// Whether this key of `[plugins]` is a setting, and not a plugin's name.
 pub(crate) fn is_setting(key: &str) -> bool {
@@ -20,18 +35,47 @@ pub(crate) fn is_setting(key: &str) -> bool {
 
 /// Everything that is wrong with these values.
 pub(crate) fn faults(config: &PluginsConfig) -> Vec<String> {
+    let mut faults = config.compile_limits.faults("plugins.compile_limits");
     if config.rescan_interval.is_zero() {
-        vec!["plugins.rescan_interval is 0; it must be above zero".to_owned()]
-    } else {
-        Vec::new()
+        faults.push("plugins.rescan_interval is 0; it must be above zero".to_owned());
     }
+    faults
 }
 
 /// The settings for the room that loads plugins, which asks us for what manifests only refer to. Every command has the same cache
 /// and the same sandbox, so that none compiles what another did.
 pub(crate) fn settings(config: &Config) -> PluginsConfig {
     let cache_dir = config.plugins.cache_dir.clone().or_else(cache_dir);
-    PluginsConfig { resolve: resolve(), cache_dir, ..config.plugins.clone() }
+    PluginsConfig { resolve: resolve(), cache_dir, compile: compile(), ..config.plugins.clone() }
+}
+
+/// This very program, also when an update has replaced its file meanwhile.
+fn compile() -> Compile {
+    let program = PathBuf::from("/proc/self/exe");
+    let program = if program.exists() { Ok(program) } else { std::env::current_exe() };
+    match program {
+        Ok(program) => Compile::Child(ChildCompiler { program, arguments: vec![crate::compile::NAME.into()] }),
+        Err(error) => {
+            tracing::warn!("plugins are compiled without limits, since this program cannot find itself: {error}");
+            Compile::InProcess
+        }
+    }
+}
+
+/// Takes a component file apart, without compiling or running it.
+///
+/// # Errors
+/// When it is no component.
+pub(crate) fn anatomy(file: &Path) -> Result<Anatomy, LoadError> {
+    wasm::anatomy(file)
+}
+
+/// Lets a component be compiled again; true when it was not to be.
+///
+/// # Errors
+/// When there is no such plugin, or nothing can be noted.
+pub(crate) fn retry(name: &str, config: &Config) -> Result<bool, LoadError> {
+    wasm::retry(&settings(config), name)
 }
 
 fn resolve() -> Resolve {
@@ -53,6 +97,32 @@ pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadEr
 pub(crate) fn manifest_faults(config: &Config) -> Vec<String> {
     let faults = wasm::check_manifests(&config.plugins).unwrap_or_default();
     faults.iter().map(|fault| outbox::chain(fault)).collect()
+}
+
+/// Loads another directory, with the settings of this one.
+///
+/// # Errors
+/// When the directory cannot be used.
+pub(crate) async fn inspect_dir(dir: &Path, config: &Config) -> Result<Vec<PluginStatus>, LoadError> {
+    let settings = PluginsConfig { dir: dir.to_owned(), ..settings(config) };
+    wasm::inspect(settings, config.dispatcher.workers).await
+}
+
+/// Pins the plugins of a directory; the file, and what it pins.
+///
+/// # Errors
+/// When a file cannot be read, or the pins cannot be written.
+pub(crate) fn lock(dir: Option<PathBuf>, config: &Config) -> Result<(PathBuf, Vec<Locked>), LoadError> {
+    let settings = settings(config);
+    wasm::lock(&PluginsConfig { dir: dir.unwrap_or_else(|| settings.dir.clone()), ..settings })
+}
+
+/// Puts the version before back; its digest.
+///
+/// # Errors
+/// When there is none, or it cannot be written.
+pub(crate) fn rollback(name: &str, config: &Config) -> Result<String, LoadError> {
+    wasm::rollback(&settings(config), name)
 }
 
 /// Looks at one component file.

@@ -49,7 +49,7 @@ impl RunCommand {
             database = hide_password(&config.database.url),
             mode = config.mode.as_str(),
             workers = outbox.workers(),
-            plugins = many(PluginState::Serving),
+            plugins = many(PluginState::Serving) + many(PluginState::ServingOlder),
             loading = many(PluginState::Loading),
             failed = many(PluginState::Failed),
             routes = outbox.listeners().routes().len(),

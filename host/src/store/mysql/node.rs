@@ -13,11 +13,11 @@ use crate::store::settlement::delay_micros;
 use crate::store::{Node, NodeRecord, StoreError};
 use crate::time::Timestamp;
 
-/// Bound: owner, label, mode, version, the lease in microseconds twice.
+/// Bound: owner, label, mode, version, the lease in microseconds, plugins, and both again.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)
-ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins)
+VALUES (?, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, ?)
+ON DUPLICATE KEY UPDATE alive_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, plugins = COALESCE(?, plugins)";
 
 /// Bound: the mode.
 const LIVE: &str = "
@@ -33,7 +33,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, l
 
 /// Nobody may have beaten since a node was gone for too long.
 const NODES: &str = "
-SELECT owner, label, mode, version, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
+SELECT owner, label, mode, version, plugins, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
        (SELECT COUNT(*) FROM outbox_event_partition AS held
         WHERE held.owner = node.owner AND held.lease_end > UTC_TIMESTAMP(6)) AS partitions
@@ -48,7 +48,9 @@ pub(super) async fn heartbeat(store: &MySqlStore, node: &Node, lease: Duration) 
         .bind(node.mode)
         .bind(node.version)
         .bind(delay_micros(lease))
+        .bind(node.plugins.as_deref())
         .bind(delay_micros(lease))
+        .bind(node.plugins.as_deref())
         .execute(&store.keeper)
         .await
         .map_err(failed)?;
@@ -97,5 +99,6 @@ fn node(row: &MySqlRow) -> Result<NodeRecord, sqlx::Error> {
         alive_until: Timestamp::from_micros(row.try_get("alive_until")?),
         alive: row.try_get::<i64, _>("alive")? != 0,
         partitions: column(row, "partitions")?,
+        plugins: row.try_get("plugins")?,
     })
 }

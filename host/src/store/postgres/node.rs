@@ -12,12 +12,12 @@ use crate::store::settlement::delay_micros;
 use crate::store::{Node, NodeRecord, StoreError};
 
 /// A statement does not see what it writes: this node is counted by itself. Nodes that another one is just forgetting are
-/// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds.
+/// stepped over. $1 to $4 owner, label, mode, version, $5 the lease in microseconds, $6 its plugins.
 const HEARTBEAT: &str = "
 WITH alive AS (
-  INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
-  VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond')
-  ON CONFLICT (owner) DO UPDATE SET alive_until = excluded.alive_until),
+  INSERT INTO outbox_event_node AS node (owner, label, mode, version, started_at, alive_until, plugins)
+  VALUES ($1::text, $2::text, $3::text, $4::text, now(), now() + $5::bigint * interval '1 microsecond', $6::text)
+  ON CONFLICT (owner) DO UPDATE SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, node.plugins)),
 forgotten AS (
   DELETE FROM outbox_event_node
   WHERE owner = ANY (ARRAY (SELECT owner FROM outbox_event_node
@@ -30,7 +30,7 @@ WITH freed AS (UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL 
 DELETE FROM outbox_event_node WHERE owner = $1::text";
 
 const NODES: &str = "
-SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive,
+SELECT owner, label, mode, version, started_at, alive_until, plugins, alive_until > now() AS alive,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > now()) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
 
@@ -42,7 +42,8 @@ pub(super) async fn heartbeat(store: &PostgresStore, node: &Node, lease: Duratio
         .bind(&node.label)
         .bind(node.mode)
         .bind(node.version)
-        .bind(delay_micros(lease));
+        .bind(delay_micros(lease))
+        .bind(node.plugins.as_deref());
     let row = store.one(action, statement).await?;
     let live = count(&row, "live").map_err(|error| store.failed(action, error))?;
     Ok(u32::try_from(live).unwrap_or(u32::MAX))
@@ -69,5 +70,6 @@ fn node(row: &PgRow) -> Result<NodeRecord, sqlx::Error> {
         alive_until: time(row, "alive_until")?,
         alive: row.try_get("alive")?,
         partitions: u16::try_from(count(row, "partitions")?).unwrap_or(u16::MAX),
+        plugins: row.try_get("plugins")?,
     })
 }

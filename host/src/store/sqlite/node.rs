@@ -10,10 +10,11 @@ use crate::event::OwnerId;
 use crate::store::{Node, NodeRecord, StoreError};
 use crate::time::Timestamp;
 
-/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive.
+/// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins.
 const HEARTBEAT: &str = "
-INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-ON CONFLICT (owner) DO UPDATE SET alive_until = excluded.alive_until";
+INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until, plugins)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT (owner) DO UPDATE SET alive_until = excluded.alive_until, plugins = coalesce(excluded.plugins, plugins)";
 
 /// ?1 the oldest time that is kept.
 const FORGET: &str = "DELETE FROM outbox_event_node WHERE alive_until < ?1";
@@ -27,7 +28,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, l
 
 /// Nobody may have beaten since a node was gone for too long. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
-SELECT owner, label, mode, version, started_at, alive_until,
+SELECT owner, label, mode, version, started_at, alive_until, plugins,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > ?1) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
 
@@ -45,6 +46,7 @@ pub(super) async fn heartbeat(store: &SqliteStore, node: &Node, lease: i64) -> R
         .bind(node.version)
         .bind(now)
         .bind(now.saturating_add(lease))
+        .bind(node.plugins.as_deref())
         .execute(&mut *transaction)
         .await
         .map_err(|error| failed(action, error))?;
@@ -96,6 +98,7 @@ pub(super) async fn nodes(store: &SqliteStore) -> Result<Vec<NodeRecord>, StoreE
                 alive_until: Timestamp::from_micros(alive_until),
                 alive: alive_until > now,
                 partitions: column(row, "partitions")?,
+                plugins: row.try_get("plugins")?,
             })
         })
         .collect::<Result<_, sqlx::Error>>()

@@ -1,13 +1,19 @@
 //! The sandbox's edges, tried with tiny components made from text.
 
+mod cache;
+mod compile;
 mod files;
+mod good;
 mod isolation;
 mod limits;
 mod moves;
 mod pages;
 mod pairs;
+mod pinned;
 mod reload;
+mod scans;
 mod start;
+mod trust;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

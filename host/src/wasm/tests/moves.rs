@@ -125,3 +125,28 @@ async fn plugins_that_are_gone_all_at_once_go_on_serving() {
     plugins.rescan().await;
     assert_eq!((answer(&listeners, PLACED).await, answer(&listeners, PAID).await), (Some(3_000), None));
 }
+
+#[tokio::test]
+async fn a_directory_that_goes_away_changes_nothing_and_is_followed_when_it_comes_back() {
+    let parent = tempfile::tempdir().unwrap();
+    let (dir, away) = (parent.path().join("plugins"), parent.path().join("away"));
+    std::fs::create_dir(&dir).unwrap();
+    answering(1_000).routes(&[PLACED]).write(&dir, "a");
+    let (plugins, listeners) = start(&dir).await;
+
+    std::fs::rename(&dir, &away).unwrap();
+    plugins.rescan().await;
+    let status = plugins.list().remove(0);
+    assert!(status.error.as_ref().is_some_and(|error| error.contains("does not exist")), "{status:?}");
+    assert_eq!((status.state, answer(&listeners, PLACED).await), (PluginState::Serving, Some(1_000)));
+    // What is mounted over it, before the volume is there again.
+    std::fs::create_dir(&dir).unwrap();
+    plugins.rescan().await;
+    assert_eq!(answer(&listeners, PLACED).await, Some(1_000), "an empty mount point");
+
+    std::fs::remove_dir(&dir).unwrap();
+    answering(2_000).routes(&[PLACED]).write(&away, "a");
+    std::fs::rename(&away, &dir).unwrap();
+    plugins.rescan().await;
+    assert_eq!((plugins.list().remove(0).error, answer(&listeners, PLACED).await), (None, Some(2_000)));
+}

@@ -23,7 +23,7 @@ async fn a_pair_with_a_digest_is_held_back_until_both_files_are_there() {
     put(dir.path(), "mailer.wasm", &second);
     plugins.rescan().await;
     let status = one(&plugins, "mailer");
-    assert_eq!((status.state, answer(&listeners).await), (PluginState::Serving, Some(1_000)), "the old pair goes on");
+    assert_eq!((status.state, answer(&listeners).await), (PluginState::ServingOlder, Some(1_000)), "the old pair goes on");
     assert!(status.error.is_some_and(|error| error.contains("mailer.toml") && error.contains("digest")));
     put(dir.path(), "mailer.toml", pinned(&second, "batch").as_bytes());
     plugins.rescan().await;

@@ -86,7 +86,7 @@ async fn a_broken_update_leaves_the_old_version_serving_and_says_why() {
     put(dir.path(), "mailer.wasm", b"(component)");
     plugins.rescan().await;
     let status = one(&plugins, "mailer");
-    assert_eq!(status.state, PluginState::Serving);
+    assert_eq!(status.state, PluginState::ServingOlder);
     assert!(status.error.unwrap().contains("it is text"));
     assert_eq!(answer(&listeners).await, Some(1_000));
     // A bad manifest beside a good file.

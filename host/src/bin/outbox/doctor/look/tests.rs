@@ -14,6 +14,7 @@ fn node(label: &str, mode: &str, alive: bool) -> NodeRecord {
         alive_until: NOW,
         alive,
         partitions: 0,
+        plugins: None,
     }
 }
 

@@ -66,6 +66,7 @@ fn node(owner: &str, alive: bool) -> NodeRecord {
         alive_until: if alive { soon(20) } else { ago(40) },
         alive,
         partitions: 0,
+        plugins: None,
     }
 }
 

@@ -1,0 +1,132 @@
+//! The host's side of the child process that compiles.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+use super::inside::{COMPILED, MISMATCH, REFUSED};
+use super::{ChildCompiler, CompileLimits, Trouble};
+use crate::wasm::text::keepable;
+
+/// The most that is read of what the child answers: several times what the largest component compiles to.
+const MAX_ANSWER: u64 = 512 << 20;
+/// The most that is read of what the child complains.
+const MAX_COMPLAINT: u64 = 16 << 10;
+/// The most threads of the compiler. Each has room of its own in the memory limit.
+const MAX_THREADS: usize = 4;
+
+impl ChildCompiler {
+    /// Compiles one component for the engine of this [compatibility](super::inside::compatibility). Dropped, it kills the
+    /// child.
+    pub(in crate::wasm) async fn compile(
+        &self,
+        component: &[u8],
+        compatibility: &str,
+        limits: &CompileLimits,
+    ) -> Result<Vec<u8>, Trouble> {
+        let mut child = self.command(compatibility, limits).spawn().map_err(|error| {
+            Trouble::Failed(io::Error::new(error.kind(), format!("{} cannot be started: {error}", self.program.display())))
+        })?;
+        match tokio::time::timeout(limits.wall, talk(&mut child, component)).await {
+            Ok(Ok((status, answer, complaint))) => concluded(status, answer, &complaint, limits),
+            Ok(Err(error)) => Err(Trouble::Failed(error)),
+            Err(_) => {
+                // Reaped here, so that the next one does not compete with it.
+                let _ = child.kill().await;
+                let wall = humantime::format_duration(limits.wall);
+                Err(Trouble::Stopped(format!("did not end within {wall} (plugins.compile_limits.wall)")))
+            }
+        }
+    }
+
+    fn command(&self, compatibility: &str, limits: &CompileLimits) -> Command {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .arg(compatibility)
+            .arg(limits.memory.0.to_string())
+            .arg(limits.cpu.as_secs().max(1).to_string())
+            // Nothing of the host's environment, which holds secrets. The allocator must not reserve the limit for itself.
+            .env_clear()
+            .env("MALLOC_ARENA_MAX", "2")
+            .env("RAYON_NUM_THREADS", threads.to_string())
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+}
+
+/// Hands the component over and reads until the child has ended.
+async fn talk(child: &mut Child, component: &[u8]) -> io::Result<(ExitStatus, Vec<u8>, String)> {
+    let (mut stdin, stdout, stderr) = match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
+        (Some(stdin), Some(stdout), Some(stderr)) => (stdin, stdout, stderr),
+        _ => return Err(io::Error::other("the compiler was started without pipes")),
+    };
+    let feed = async {
+        // A child that dies early does not read everything; how it died says more than the broken pipe.
+        let _ = stdin.write_all(component).await;
+        drop(stdin);
+    };
+    let ((), answer, complaint) = tokio::join!(feed, upto(stdout, MAX_ANSWER), upto(stderr, MAX_COMPLAINT));
+    let status = child.wait().await?;
+    Ok((status, answer?, String::from_utf8_lossy(&complaint?).into_owned()))
+}
+
+/// Everything, of which the first `max` bytes are kept.
+async fn upto(mut from: impl AsyncRead + Unpin, max: u64) -> io::Result<Vec<u8>> {
+    let mut kept = Vec::new();
+    (&mut from).take(max).read_to_end(&mut kept).await?;
+    tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
+    Ok(kept)
+}
+
+/// What became of a child that has ended.
+fn concluded(status: ExitStatus, mut answer: Vec<u8>, complaint: &str, limits: &CompileLimits) -> Result<Vec<u8>, Trouble> {
+    if let Some(how) = death(status, complaint, limits) {
+        return Err(Trouble::Stopped(how));
+    }
+    let text = |answer: &[u8]| String::from_utf8_lossy(answer.get(1..).unwrap_or_default()).into_owned();
+    match answer.first() {
+        Some(&COMPILED) => {
+            answer.remove(0);
+            Ok(answer)
+        }
+        Some(&REFUSED) => Err(Trouble::Refused(text(&answer))),
+        Some(&MISMATCH) => Err(Trouble::Failed(io::Error::other(keepable(&text(&answer), 1_024)))),
+        _ => Err(Trouble::Failed(io::Error::other(
+            "it ended without an answer; is it the program that this host was built with?",
+        ))),
+    }
+}
+
+/// How a child died; `None` for one that ended by itself and well.
+fn death(status: ExitStatus, complaint: &str, limits: &CompileLimits) -> Option<String> {
+    if status.success() {
+        return None;
+    }
+    let memory = || format!("needed more than {} of memory (plugins.compile_limits.memory)", limits.memory);
+    let last = complaint.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    let said = if last.is_empty() { String::new() } else { format!(": {}", keepable(last, 256)) };
+    Some(match status.signal() {
+        Some(libc::SIGXCPU) => {
+            let cpu = humantime::format_duration(limits.cpu);
+            format!("used more than {cpu} of processor time (plugins.compile_limits.cpu)")
+        }
+        Some(libc::SIGABRT) if complaint.contains("memory allocation of") => memory(),
+        Some(libc::SIGKILL) => "was killed, most likely by the kernel because the machine ran out of memory".to_owned(),
+        Some(signal) => format!("crashed (signal {signal}){said}"),
+        None => match status.code() {
+            // Threads that the memory limit forbids are a panic of the runtime's, not of the compiler.
+            _ if complaint.contains("Cannot allocate memory") => memory(),
+            code => format!("failed (exit code {}){said}", code.map_or_else(|| "-".to_owned(), |code| code.to_string())),
+        },
+    })
+}

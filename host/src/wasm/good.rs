@@ -1,0 +1,113 @@
+//! The last versions of each plugin that served, kept for a start at which the file in the directory does not load.
+//!
+//! Bytes and manifest are kept, and not only what was compiled of them: an update of the host compiles anew. Of a plugin whose file
+//! was removed nothing is remembered, so that it stays removed.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::private::Private;
+use crate::time::Timestamp;
+
+const POINTER: &str = ".good";
+const COMPONENT: &str = ".component";
+/// How many versions of a plugin are remembered.
+const VERSIONS: usize = 3;
+/// A component that nothing points to goes after so long: whoever has just written it may be about to.
+const GRACE: Duration = Duration::from_secs(24 * 3_600);
+
+/// A version that served.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Version {
+    /// SHA-256 of the component, in hex.
+    pub(super) digest: String,
+    /// The manifest beside the component; `None` when the host's own counted.
+    pub(super) manifest: Option<String>,
+    /// When it began to serve.
+    pub(super) since: Timestamp,
+}
+
+/// The versions that served from one plugins directory.
+pub(super) struct Good {
+    private: Arc<Private>,
+    /// Which directory: several hosts of one user share the private directory.
+    place: String,
+}
+
+impl Good {
+    pub(super) fn new(private: Arc<Private>, dir: &Path) -> Self {
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let digest = Sha256::digest(dir.as_os_str().as_encoded_bytes());
+        Self { private, place: data_encoding::HEXLOWER.encode(&digest[..8]) }
+    }
+
+    /// Keeps the bytes of a component, so that it may be noted once it serves. Blocks.
+    pub(super) fn keep(&self, digest: &str, bytes: &[u8]) {
+        let name = format!("{digest}{COMPONENT}");
+        if self.private.has(&name) {
+            self.private.touch(&name);
+        } else if let Err(error) = self.private.write(&name, bytes) {
+            tracing::warn!(
+                "a restart cannot fall back on {digest}: {} cannot be written: {error}",
+                self.private.path(&name).display()
+            );
+        }
+    }
+
+    /// Notes that a version serves now. Blocks.
+    pub(super) fn note(&self, plugin: &str, version: Version) {
+        let mut versions = self.versions(plugin);
+        if versions.first().is_some_and(|last| last.digest == version.digest && last.manifest == version.manifest) {
+            return;
+        }
+        versions.retain(|other| other.digest != version.digest || other.manifest != version.manifest);
+        versions.insert(0, version);
+        versions.truncate(VERSIONS);
+        let content = serde_json::to_vec(&versions).expect("versions are plain data");
+        if let Err(error) = self.private.write(&self.pointer(plugin), &content) {
+            tracing::warn!("a restart cannot fall back on the last good version of {plugin}: it cannot be noted: {error}");
+        }
+    }
+
+    /// The versions of a plugin that served, the last one first.
+    pub(super) fn versions(&self, plugin: &str) -> Vec<Version> {
+        let noted = self.private.read(&self.pointer(plugin));
+        noted.and_then(|content| serde_json::from_slice(&content).ok()).unwrap_or_default()
+    }
+
+    /// The bytes of a version, if they are what they were. Blocks.
+    pub(super) fn bytes(&self, digest: &str) -> Option<Vec<u8>> {
+        self.private.read(&format!("{digest}{COMPONENT}"))
+    }
+
+    /// Forgets a plugin that was removed. Blocks.
+    pub(super) fn forget(&self, plugin: &str) {
+        self.private.remove(&self.pointer(plugin));
+    }
+
+    /// Throws away the components that no version of any plugin of any directory points to. Returns the others' digests.
+    pub(super) fn shrink(&self, now: Timestamp) -> BTreeSet<String> {
+        let pointers = self.private.list(POINTER);
+        let versions = pointers
+            .iter()
+            .filter_map(|pointer| serde_json::from_slice::<Vec<Version>>(&self.private.read(&pointer.name)?).ok());
+        let wanted: BTreeSet<String> = versions.flatten().map(|version| version.digest).collect();
+        for file in self.private.list(COMPONENT) {
+            let digest = file.name.strip_suffix(COMPONENT).unwrap_or_default();
+            if !wanted.contains(digest) && now.since(file.used) > GRACE {
+                self.private.remove(&file.name);
+            }
+        }
+        wanted
+    }
+
+    /// A plugin's name has no character that a file name may not have.
+    fn pointer(&self, plugin: &str) -> String {
+        format!("{}-{plugin}{POINTER}", self.place)
+    }
+}

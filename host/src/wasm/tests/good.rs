@@ -1,0 +1,136 @@
+//! What serves after a restart at which the file does not load: the last version that did.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::reload::{answer, answering, config, one};
+use super::{logged, put};
+use crate::listener::Listeners;
+use crate::wasm::{PluginState, Plugins, PluginsConfig, ReadyWhen};
+
+async fn start(dir: &Path, cache: &Path) -> (Plugins, Arc<Listeners>) {
+    started(PluginsConfig { cache_dir: Some(cache.to_owned()), ..config(dir) }).await
+}
+
+async fn started(config: PluginsConfig) -> (Plugins, Arc<Listeners>) {
+    let listeners = Arc::new(Listeners::default());
+    (Plugins::start(config, 2, listeners.clone()).await.unwrap(), listeners)
+}
+
+/// Runs a host once, with what lies there now, so that it is noted as good.
+async fn serve_once(dir: &Path, cache: &Path, wanted: u128) {
+    let (plugins, listeners) = start(dir, cache).await;
+    assert_eq!(answer(&listeners).await, Some(wanted));
+    noted(cache, true).await;
+    plugins.stop().await;
+}
+
+/// Waits until a version has been noted, or forgotten.
+async fn noted(cache: &Path, wanted: bool) {
+    let is_noted =
+        || std::fs::read_dir(cache).unwrap().any(|entry| entry.unwrap().path().extension().is_some_and(|end| end == "good"));
+    let noting = async {
+        while is_noted() != wanted {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), noting).await.expect("it is noted within 30 s");
+}
+
+#[tokio::test]
+async fn after_a_broken_update_a_restart_serves_the_last_good_version_and_says_so() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = home.path().join("cache");
+    answering(1_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", b"isolation = \"batch\"\n");
+    serve_once(dir.path(), &cache, 1_000).await;
+
+    for (name, bytes) in [("mailer.wasm", &b"(component)"[..]), ("mailer.toml", b"isolation = \"thread\"\n")] {
+        answering(1_000).write(dir.path(), "mailer");
+        put(dir.path(), "mailer.toml", b"isolation = \"batch\"\n");
+        put(dir.path(), name, bytes);
+        let ((plugins, listeners), lines) = logged(start(dir.path(), &cache)).await;
+        assert_eq!(answer(&listeners).await, Some(1_000), "{name} is broken");
+        let status = one(&plugins, "mailer");
+        assert_eq!(status.state, PluginState::ServingOlder);
+        assert!(
+            status.error.is_some() && status.version.as_deref() == Some("1.0.0"),
+            "{status:?}",
+            status = one(&plugins, "mailer")
+        );
+        assert!(lines.iter().any(|line| line.contains("serves again, since the file does not load")), "{lines:?}");
+        plugins.stop().await;
+    }
+    // Mended.
+    answering(2_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", b"isolation = \"batch\"\n");
+    let (plugins, listeners) = start(dir.path(), &cache).await;
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Serving, Some(2_000)));
+}
+
+#[tokio::test]
+async fn a_mended_file_takes_over_from_the_last_good_version() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = home.path().join("cache");
+    answering(1_000).write(dir.path(), "mailer");
+    serve_once(dir.path(), &cache, 1_000).await;
+    put(dir.path(), "mailer.wasm", b"broken");
+    let (plugins, listeners) = start(dir.path(), &cache).await;
+    assert_eq!(answer(&listeners).await, Some(1_000));
+
+    answering(3_000).write(dir.path(), "mailer");
+    plugins.rescan().await;
+    assert_eq!((one(&plugins, "mailer").error, answer(&listeners).await), (None, Some(3_000)));
+}
+
+#[tokio::test]
+async fn what_must_be_compiled_after_a_restart_is_stood_in_for_by_the_last_good_version() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = home.path().join("cache");
+    answering(1_000).write(dir.path(), "mailer");
+    serve_once(dir.path(), &cache, 1_000).await;
+    answering(2_000).write(dir.path(), "mailer");
+
+    let config = PluginsConfig { cache_dir: Some(cache), ready_when: ReadyWhen::Cached, ..config(dir.path()) };
+    let (plugins, listeners) = started(config).await;
+
+    assert_eq!(answer(&listeners).await, Some(1_000), "ready at once");
+    plugins.rescan().await;
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Serving, Some(2_000)));
+}
+
+#[tokio::test]
+async fn a_plugin_that_was_removed_stays_removed() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = home.path().join("cache");
+    answering(1_000).write(dir.path(), "mailer");
+    serve_once(dir.path(), &cache, 1_000).await;
+    std::fs::remove_file(dir.path().join("mailer.wasm")).unwrap();
+    let (plugins, listeners) = start(dir.path(), &cache).await;
+    assert_eq!((plugins.list(), answer(&listeners).await), (Vec::new(), None), "though its host did not see it go");
+    plugins.stop().await;
+
+    // And where the host did see it, nothing of it is left for a broken file of that name.
+    answering(1_000).write(dir.path(), "mailer");
+    answering(5_000).routes(&[("Order", "OrderArchived")]).write(dir.path(), "another");
+    let (plugins, _) = start(dir.path(), &cache).await;
+    std::fs::remove_file(dir.path().join("another.wasm")).unwrap();
+    std::fs::remove_file(dir.path().join("mailer.wasm")).unwrap();
+    answering(6_000).routes(&[("Order", "OrderPaid")]).write(dir.path(), "third");
+    plugins.rescan().await;
+    plugins.stop().await;
+    put(dir.path(), "mailer.wasm", b"broken");
+    let (plugins, listeners) = start(dir.path(), &cache).await;
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Failed, None));
+}
+
+#[tokio::test]
+async fn the_last_good_version_of_another_directory_is_not_ours() {
+    let (dir, other, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = home.path().join("cache");
+    answering(1_000).write(other.path(), "mailer");
+    serve_once(other.path(), &cache, 1_000).await;
+    put(dir.path(), "mailer.wasm", b"broken");
+    let (plugins, listeners) = start(dir.path(), &cache).await;
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Failed, None));
+}
