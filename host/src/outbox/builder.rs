@@ -264,6 +264,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
         #[cfg(feature = "wasm")]
         let plugins = match self.plugins.take().filter(|_| self.mode != Mode::WriterOnly) {
             Some(config) => {
+                let config = crate::wasm::PluginsConfig { sinks: self.sinks.clone(), ..config };
                 let workers = self.dispatcher.workers;
                 let state: Arc<dyn crate::wasm::StateSource> = Arc::new(StoredState::new(store.clone()));
                 Some(crate::wasm::Plugins::start_watched(config, workers, listeners.clone(), Some(state), &health).await?)

@@ -146,6 +146,16 @@ pub enum LoadError {
         /// Which file, and what is wrong with it.
         reason: String,
     },
+    /// The manifest grants a sink that this host does not have.
+    #[error(
+        "publish.sinks of {plugin}.toml names the sink `{sink}`, and this host has none of that name; add a section [sinks.{sink}]"
+    )]
+    Sink {
+        /// The plugin.
+        plugin: String,
+        /// The sink.
+        sink: String,
+    },
     /// The component has looked at its settings, and cannot work with them.
     #[error("{file} does not accept its settings: {reason}")]
     Settings {

@@ -21,7 +21,11 @@ pub(super) fn granted(manifest: &Manifest) -> Vec<String> {
         allow => format!("http ({})", allow.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     });
     let (config, secrets) = (keys("config", manifest.config.len()), keys("secrets", manifest.secrets.len()));
-    [config, secrets, emit, manifest.state.map(state), http].into_iter().flatten().collect()
+    let publish = manifest.publish.as_ref().map(|publish| {
+        let names: Vec<&str> = publish.sinks.iter().map(String::as_str).collect();
+        format!("publish ({})", names.join(", "))
+    });
+    [config, secrets, emit, manifest.state.map(state), publish, http].into_iter().flatten().collect()
 }
 
 /// What the component imports and the manifest does not grant, each with the line to add.
@@ -35,8 +39,8 @@ pub(super) fn not_granted(name: &str, imports: &[String], manifest: &Manifest) -
     if asks("outbox:listener/state") && manifest.state.is_none() {
         missing.push(line("state", "state = true"));
     }
-    if asks("outbox:listener/publish") {
-        missing.push("publish: this host has no sinks yet".to_owned());
+    if asks("outbox:listener/publish") && manifest.publish.is_none() {
+        missing.push(line("publish", "publish.sinks = [\"NAME\"]"));
     }
     if (asks("outbox:listener/http") || asks("wasi:http/outgoing-handler")) && manifest.http.is_none() {
         missing.push(line("http", "http.allow = [\"https://…\"]"));

@@ -15,6 +15,7 @@ use super::cache::{Cache, from_child};
 use super::call_error::{CallError, explain};
 use super::capability::emit::EmitGrant;
 use super::capability::http::Network;
+use super::capability::publish::PublishGrant;
 use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity, State};
 use super::compile::{ChildCompiler, Compile, CompileLimits, Trouble, compatibility};
@@ -24,13 +25,14 @@ use super::engine::{Engine, MAX_TABLE_ELEMENTS, weight};
 use super::error::LoadError;
 use super::file::Bytes;
 use super::limits::INIT_FUEL;
-use super::manifest::{Limits, Manifest};
+use super::manifest::{Limits, Manifest, Publish};
 use super::plugin::{Linked, Plugin};
 use super::quarantine::{Quarantine, Record};
 use super::references::{Origin, References};
 use super::scan::scan;
 use super::text::keepable;
 use crate::event::{Route, StateQuota};
+use crate::sink::Sinks;
 use crate::time::system_clock;
 
 /// The interface of a component that looks at its settings.
@@ -58,6 +60,8 @@ pub(super) struct Loader {
     /// `None` where plugins can keep nothing.
     pub(super) state: Option<Arc<dyn StateSource>>,
     pub(super) network: Network,
+    /// `None` where nobody asks whether there is a sink of a name.
+    pub(super) sinks: Option<Sinks>,
     pub(super) compile: Compile,
     pub(super) compile_limits: CompileLimits,
     pub(super) quarantine: Arc<Quarantine>,
@@ -80,6 +84,7 @@ impl Loader {
             references: References::default(),
             state: None,
             network: Network::new(None),
+            sinks: Some(Sinks::default()),
             compile: Compile::InProcess,
             compile_limits: CompileLimits::default(),
             quarantine: Arc::new(Quarantine::new(None, system_clock())),
@@ -181,8 +186,17 @@ impl Loader {
             secrets: resolved("secrets", &manifest.secrets)?,
             emit: manifest.emit.clone().map(|emit| Arc::new(EmitGrant::new(emit))),
             state: self.state.as_ref().and_then(grant),
+            publish: manifest.publish.as_ref().map(|publish| self.publishes(name, publish)).transpose()?,
             http: manifest.http.as_ref().map(|http| self.network.client(http)).transpose()?,
         })
+    }
+
+    fn publishes(&self, name: &str, publish: &Publish) -> Result<Arc<PublishGrant>, LoadError> {
+        let missing = |sink: &&String| self.sinks.as_ref().is_some_and(|sinks| sinks.get(sink).is_none());
+        if let Some(sink) = publish.sinks.iter().find(missing) {
+            return Err(LoadError::Sink { plugin: name.to_owned(), sink: keepable(sink, 100) });
+        }
+        Ok(Arc::new(PublishGrant { names: publish.sinks.clone(), sinks: self.sinks.clone().unwrap_or_default() }))
     }
 
     /// Compiles the component, unless the cache has it; true when it had.

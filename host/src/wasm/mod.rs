@@ -62,7 +62,7 @@ pub use capability::state::StateSource;
 pub use compile::{ChildCompiler, Compile, CompileLimits, run_compiler};
 pub use engine::{Engine, PagemapScan};
 pub use error::LoadError;
-pub use manifest::{Emit, Http, Isolation, Limits, Manifest, Network, Origin, Retry, RetryKind, State};
+pub use manifest::{Emit, Http, Isolation, Limits, Manifest, Network, Origin, Publish, Retry, RetryKind, State};
 pub use memory_state::MemoryState;
 pub use outside::{Disturbance, Outside, Trouble};
 pub use plugin_host::{Call, PluginHost};

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::capability::http::HttpStandIn;
 use super::capability::state::StateSource;
 use crate::event::{StateUsage, StateValue};
+use crate::sink::{Message, Sink, SinkError};
 
 /// A call of the host that waits for something outside the sandbox, and may fail for that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,8 +40,27 @@ pub enum Outside {
         #[serde(serialize_with = "lossy")]
         body: Bytes,
     },
+    /// Published a message to a sink that it is granted.
+    Message {
+        /// The sink.
+        sink: String,
+        /// What a receiver tells a repeat by: the event's id and the number of the message.
+        id: String,
+        /// Subject, topic, stream, routing key or path; empty for the sink's own.
+        subject: String,
+        /// What keeps messages in order; `None` for the aggregate's id.
+        key: Option<String>,
+        /// What the body's bytes are.
+        content_type: String,
+        /// Names and values.
+        headers: Vec<(String, String)>,
+        /// The body's bytes.
+        #[serde(serialize_with = "lossy")]
+        body: Bytes,
+    },
 }
 
+/// Shows bytes as text, as far as they are.
 fn lossy<S: serde::Serializer>(body: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&String::from_utf8_lossy(body))
 }
@@ -148,6 +168,26 @@ pub(super) struct EmptyAnswers;
 impl HttpStandIn for EmptyAnswers {
     async fn send(&self, _: http::Request<Bytes>) -> Result<http::Response<Bytes>, String> {
         Ok(http::Response::new(Bytes::new()))
+    }
+}
+
+/// A sink that confirms every message and sends none, behind the gate.
+pub(super) struct GatedSink {
+    pub(super) gate: Arc<Gate>,
+    pub(super) name: String,
+}
+
+#[async_trait]
+impl Sink for GatedSink {
+    async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+        let mut answers = Vec::with_capacity(messages.len());
+        for message in messages {
+            let Message { id, subject, key, content_type, headers, body, .. } = message.clone();
+            let call = Outside::Message { sink: self.name.clone(), id, subject, key, content_type, headers, body };
+            let passed = self.gate.pass(call).await;
+            answers.push(passed.map_err(|reason| SinkError::Unavailable { reason, retry_after: None }));
+        }
+        answers
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::call::PluginListener;
 use super::call_report::{CallReport, InstanceUse};
 use super::capability::http::HttpStandIn;
+use super::capability::publish::PublishGrant;
 use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity};
 use super::directory::{self, ManifestFile};
@@ -18,7 +19,7 @@ use super::limits::INIT_FUEL;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
 use super::memory_state::MemoryState;
-use super::outside::{Disturbance, EmptyAnswers, Gate, GatedHttp, GatedState};
+use super::outside::{Disturbance, EmptyAnswers, Gate, GatedHttp, GatedSink, GatedState};
 use super::place::{Place, parent};
 use super::plugin::{Instance, Linked, Plugin};
 use super::reload::PluginsConfig;
@@ -26,6 +27,7 @@ use super::single::{name_of, report};
 use super::status::PluginReport;
 use crate::event::{Effects, Event, Route};
 use crate::listener::{Cause, Failure, Outcome, Visit};
+use crate::sink::Sinks;
 
 /// One call at a time, and one instance kept.
 const WORKERS: usize = 2;
@@ -173,7 +175,9 @@ impl PluginHost {
         state: Arc<dyn StateSource>,
     ) -> Result<Self, LoadError> {
         let engine = Engine::new(WORKERS, PagemapScan::Off)?;
-        let loader: Loader = config.loader(engine, Some(state.clone()), config.private());
+        let loader = config.loader(engine, Some(state.clone()), config.private());
+        // Nothing goes to a sink from here, so that none need be there.
+        let loader = Loader { sinks: None, ..loader };
         let bytes = Arc::new(bytes);
         let loaded = loader.load(name, bytes.clone(), written).await?;
         let description = Arc::new(report(&bytes, &loaded));
@@ -185,15 +189,20 @@ impl PluginHost {
     fn of(plugin: &Plugin, granted: Grants, description: Arc<PluginReport>, stand_ins: StandIns) -> Self {
         // A gate of its own, since another host may call at the same time.
         let gate = Arc::new(Gate::default());
-        let Grants { config, secrets, emit, state: keeps, http } = granted;
+        let Grants { config, secrets, emit, state: keeps, publish, http } = granted;
         let source = Arc::new(GatedState { gate: gate.clone(), state: stand_ins.state.clone() });
         let keeps = keeps.map(|StateGrant { quota, .. }| StateGrant { source, quota });
         let http = http.map(|client| {
             let answers = GatedHttp { gate: gate.clone(), answers: stand_ins.http.clone() };
             Arc::new(client.answered_by(Arc::new(answers)))
         });
+        let publish = publish.map(|publish| {
+            let stand_in = |name: &str| Arc::new(GatedSink { gate: gate.clone(), name: name.to_owned() });
+            let with = |sinks: Sinks, name: &String| sinks.with(name, stand_in(name));
+            Arc::new(PublishGrant { names: publish.names.clone(), sinks: publish.names.iter().fold(Sinks::default(), with) })
+        });
         // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
-        let grants = Grants { config, secrets, emit, state: keeps, http };
+        let grants = Grants { config, secrets, emit, state: keeps, publish, http };
         let Plugin { linked, manifest, version, described_name, routes, on_events } = plugin;
         let Linked { engine, pre, identity, limits, weight } = linked;
         let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();

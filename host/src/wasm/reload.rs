@@ -27,6 +27,7 @@ use super::status::PluginStatus;
 use super::watch::{First, Watch, Why};
 use crate::health::Health;
 use crate::listener::Listeners;
+use crate::sink::Sinks;
 use crate::time::system_clock;
 use crate::units::{ByteSize, duration};
 
@@ -71,6 +72,9 @@ pub struct PluginsConfig {
     /// Manifests by plugin name, each in place of the `NAME.toml` beside the component. They may refer to whatever `resolve`
     /// finds; a manifest beside a component only to variables `OUTBOX_PLUGIN_…` and to the files of `files_dir`.
     pub manifests: BTreeMap<String, Manifest>,
+    /// What plugins may be granted to publish to. Default none; an outbox puts its own here.
+    #[serde(skip)]
+    pub sinks: Sinks,
     /// Finds what `${env:NAME}` and `${file:PATH}` in a `[config]` stand for. Default: refuses.
     #[serde(skip)]
     pub resolve: Resolve,
@@ -94,6 +98,7 @@ impl Default for PluginsConfig {
             files_dir: None,
             ca_file: None,
             manifests: BTreeMap::new(),
+            sinks: Sinks::default(),
             resolve: Resolve::default(),
         }
     }
@@ -134,6 +139,7 @@ impl PluginsConfig {
             references: References { resolve: self.resolve.clone(), files_dir: self.files_dir.clone() },
             state,
             network: Network::new(self.ca_file.clone()),
+            sinks: Some(self.sinks.clone()),
             compile: self.compile.clone(),
             compile_limits: self.compile_limits,
             quarantine: Arc::new(Quarantine::new(private, system_clock())),

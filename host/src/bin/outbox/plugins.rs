@@ -8,12 +8,13 @@ pub(crate) use outbox::wasm::{
 };
 
 use crate::config::{Config, cache_dir, reference};
+use crate::sinks;
 
 /// The key below which manifests lie in the library's configuration. People write `[plugins.NAME]`.
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// The settings of `[plugins]`; any other key there is a plugin's name.
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 13] = [
     "dir",
     "lock",
     "strict",
@@ -26,6 +27,7 @@ const SETTINGS: [&str; 12] = [
     "pagemap_scan",
     "ready_when",
     "files_dir",
+    "ca_file",
 ];
 
 /// Whether this key of `[plugins]` is a setting, and not a plugin's name.
@@ -46,7 +48,7 @@ pub(crate) fn faults(config: &PluginsConfig) -> Vec<String> {
 /// and the same sandbox, so that none compiles what another did.
 pub(crate) fn settings(config: &Config) -> PluginsConfig {
     let cache_dir = config.plugins.cache_dir.clone().or_else(cache_dir);
-    PluginsConfig { resolve: resolve(), cache_dir, compile: compile(), ..config.plugins.clone() }
+    PluginsConfig { resolve: resolve(), cache_dir, compile: compile(), sinks: sinks::connect(config), ..config.plugins.clone() }
 }
 
 /// This very program, also when an update has replaced its file meanwhile.

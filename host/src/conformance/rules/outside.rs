@@ -62,6 +62,7 @@ fn calls(ground: &Ground) -> Vec<(Answered, usize, Outside)> {
 
 fn named(at: usize, outside: &Outside) -> String {
     let what = match outside {
+        Outside::Message { sink, .. } => format!("a message to the sink {sink}"),
         Outside::HttpRequest { method, url, .. } => format!("the request {method} {url}"),
         Outside::StateRead { key } => format!("reading {key:?} of its state"),
         Outside::StateUsage => "asking how much it keeps".to_owned(),

@@ -5,7 +5,8 @@ mod call;
 pub(super) mod emit;
 pub(super) mod http;
 pub(super) mod log;
-mod publish;
+mod outgoing;
+pub(super) mod publish;
 mod secrets;
 mod settings;
 pub(super) mod state;
@@ -22,6 +23,7 @@ use wasmtime_wasi_http::WasiHttpCtx;
 use self::emit::EmitGrant;
 use self::http::{HttpClient, Requests};
 use self::log::{LogLines, SharedLines};
+use self::publish::PublishGrant;
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use super::call_report::{LogLine, Refused};
@@ -43,6 +45,8 @@ pub(super) struct Grants {
     pub(super) emit: Option<Arc<EmitGrant>>,
     /// `None` when it may keep nothing.
     pub(super) state: Option<StateGrant>,
+    /// `None` when it may publish nowhere.
+    pub(super) publish: Option<Arc<PublishGrant>>,
     /// `None` when it may make no requests.
     pub(super) http: Option<Arc<HttpClient>>,
 }
@@ -151,7 +155,7 @@ impl State {
 
     /// Begins a call that is cut off at `ends`: budgets are full again.
     pub(super) fn begin(&mut self, event: Option<Arc<Event>>, ends: Instant) {
-        self.requests.begin(event.clone());
+        self.requests.outgoing.begin(event.clone());
         (self.event, self.ends) = (event, ends);
         self.effects = None;
         self.seen = Seen::default();
@@ -165,7 +169,7 @@ impl State {
     /// Begins a call for several events.
     pub(super) fn begin_many(&mut self, events: Vec<Arc<Event>>, ends: Instant) {
         self.begin(None, ends);
-        self.requests.begin_many(events);
+        self.requests.outgoing.begin_many(events);
     }
 
     /// What is to be committed with the answer; `None` when there is nothing.

@@ -1,30 +1,136 @@
-//! The `publish` interface: refused at every call, since this host has no sinks yet.
+//! The `publish` interface: messages to the sinks that the operator granted. They are out when their sink has confirmed them,
+//! whatever the listener answers.
 
-use super::{State, not_granted};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::outgoing::Counter;
+use super::{State, event_of, not_granted, refusal};
+use crate::sink::{Message as Outgoing, Sink, SinkError, Sinks};
 use crate::wasm::bindings::outbox::listener::publish::{Host, Message};
-use crate::wasm::bindings::outbox::listener::types::Refusal;
+use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use crate::wasm::limits::pairs_bytes;
 use crate::wasm::text::keepable;
 
-impl State {
-    fn no_sink(&mut self, sink: &str, message: &Message) -> wasmtime::Result<Result<(), Refusal>> {
-        let texts = message.subject.len() + message.content_type.len() + message.key.as_ref().map_or(0, String::len);
-        let pairs = pairs_bytes(&message.headers) + pairs_bytes(&message.attributes);
-        self.meter.charge(sink.len() + texts + message.body.len() + pairs)?;
-        let sink = keepable(sink, 100);
-        let refusal = not_granted(format!("publishing to the sink `{sink}`: this host has no sinks"));
-        self.identity.refused(format!("a message to the sink `{sink}`"), "this host has no sinks");
-        Ok(Err(refusal))
-    }
+/// The most messages of one call of `send-all`.
+const MAX_MESSAGES: usize = 1_000;
+/// The most headers of a message, and the most bytes of them.
+const MAX_HEADERS: (usize, usize) = (100, 16 << 10);
+/// The longest subject, key and content type.
+const MAX_TEXT_BYTES: usize = 1_024;
+
+/// The sinks that a plugin may publish to.
+#[derive(Debug)]
+pub(in crate::wasm) struct PublishGrant {
+    pub(in crate::wasm) names: BTreeSet<String>,
+    pub(in crate::wasm) sinks: Sinks,
 }
 
 impl Host for State {
     async fn send(&mut self, sink: String, message: Message) -> wasmtime::Result<Result<(), Refusal>> {
-        self.no_sink(&sink, &message)
+        self.meter.charge(sink.len() + size(&message))?;
+        let found = match self.granted_sink(&sink) {
+            Ok(found) => found,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let message = match self.outgoing(message) {
+            Ok(message) => message,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        Ok(found.send(&[message]).await.pop().map_or(Ok(()), |sent| sent.map_err(|error| told(&sink, error))))
     }
 
     async fn send_all(&mut self, sink: String, messages: Vec<Message>) -> wasmtime::Result<Vec<Result<(), Refusal>>> {
         self.meter.charge(sink.len())?;
-        messages.iter().map(|message| self.no_sink(&sink, message)).collect()
+        for message in &messages {
+            self.meter.charge(size(message))?;
+        }
+        let count = messages.len();
+        let all = |refused: Refusal| vec![Err(refused); count];
+        let found = match self.granted_sink(&sink) {
+            Ok(found) => found,
+            Err(refused) => return Ok(all(refused)),
+        };
+        if count > MAX_MESSAGES {
+            let message = format!("one call may send at most {MAX_MESSAGES} messages; this one has {count}");
+            return Ok(all(refusal(RefusalKind::OverLimit, message)));
+        }
+        let checked: Vec<Result<Outgoing, Refusal>> = messages.into_iter().map(|message| self.outgoing(message)).collect();
+        let fine: Vec<Outgoing> = checked.iter().filter_map(|message| message.as_ref().ok().cloned()).collect();
+        let mut sent = found.send(&fine).await.into_iter();
+        let answers = checked.into_iter().map(|message| match message {
+            Ok(_) => sent.next().unwrap_or(Ok(())).map_err(|error| told(&sink, error)),
+            Err(refused) => Err(refused),
+        });
+        Ok(answers.collect())
     }
+}
+
+impl State {
+    fn granted_sink(&self, sink: &str) -> Result<Arc<dyn Sink>, Refusal> {
+        let name = &self.identity.name;
+        let grant = self.identity.grants.publish.as_ref().filter(|grant| grant.names.contains(sink));
+        if let Some(found) = grant.and_then(|grant| grant.sinks.get(sink)) {
+            return Ok(found);
+        }
+        let sink = keepable(sink, 100);
+        let advice = format!("add `\"{sink}\"` to publish.sinks in {name}.toml");
+        self.identity.refused(format!("a message to the sink `{sink}`"), &advice);
+        Err(not_granted(format!("publishing to the sink `{sink}` is not granted to the plugin {name}; {advice}")))
+    }
+
+    /// The message as it goes out: named after its event and its number, so that a repeat can be told.
+    fn outgoing(&mut self, message: Message) -> Result<Outgoing, Refusal> {
+        let invalid = |what: String| refusal(RefusalKind::Invalid, format!("the message is not valid: {what}"));
+        let Message { subject, key, content_type, body, headers, attributes } = message;
+        let named = event_of(attributes).map_err(|attribute| {
+            invalid(format!("it has the attribute `{}`, which this host does not know", keepable(&attribute, 100)))
+        })?;
+        for (what, text) in [("subject", Some(&subject)), ("key", key.as_ref()), ("content type", Some(&content_type))] {
+            let wrong = |text: &String| text.len() > MAX_TEXT_BYTES || text.chars().any(char::is_control);
+            if text.is_some_and(wrong) {
+                return Err(invalid(format!("its {what} must have at most {MAX_TEXT_BYTES} bytes and no control characters")));
+            }
+        }
+        let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let (most, most_bytes) = MAX_HEADERS;
+        if headers.len() > most || bytes > most_bytes {
+            return Err(invalid(format!(
+                "it has {} headers of {bytes} bytes; at most {most} of {most_bytes} bytes together are sent",
+                headers.len()
+            )));
+        }
+        if let Some((name, _)) = headers.iter().find(|(_, value)| value.chars().any(char::is_control)) {
+            return Err(invalid(format!("the header `{}` has a value with control characters", keepable(name, 100))));
+        }
+        let next = self.requests.outgoing.next_of(Counter::Messages, named.as_deref()).map_err(invalid)?;
+        let (event, number) = next.ok_or_else(|| {
+            invalid(
+                "in on-events it says in its attribute `event-id` for which event it is, and elsewhere none is sent".to_owned(),
+            )
+        })?;
+        Ok(Outgoing {
+            id: format!("{}.{number}", event.id()),
+            event_id: event.id(),
+            subject,
+            trusts_subject: false,
+            key,
+            content_type,
+            body: Bytes::from(body),
+            headers,
+            event: Some(event),
+        })
+    }
+}
+
+fn size(message: &Message) -> usize {
+    let texts = message.subject.len() + message.content_type.len() + message.key.as_ref().map_or(0, String::len);
+    texts + message.body.len() + pairs_bytes(&message.headers) + pairs_bytes(&message.attributes)
+}
+
+fn told(sink: &str, error: SinkError) -> Refusal {
+    let kind = if error.is_retryable() { RefusalKind::Unavailable } else { RefusalKind::Invalid };
+    refusal(kind, format!("the sink {sink}: {error}"))
 }

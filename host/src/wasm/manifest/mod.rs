@@ -3,7 +3,7 @@
 mod emit;
 mod http;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +38,9 @@ pub struct Manifest {
     /// Whether the guest may keep values in the outbox's database, and how much; `None` when it may not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<State>,
+    /// Where the guest may publish to; `None` for nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publish: Option<Publish>,
     /// Which HTTP requests the guest may make; `None` for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
@@ -46,6 +49,14 @@ pub struct Manifest {
     /// What the guest reads by `settings.secret`: as `config`, but blanked out in log lines and failures.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
+}
+
+/// Where a plugin may publish to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Publish {
+    /// Names of sinks of the host, such as `orders` for its `[sinks.orders]`.
+    pub sinks: BTreeSet<String>,
 }
 
 /// How much a plugin may keep. Written `state = true` for the defaults.
@@ -159,7 +170,7 @@ fn max_calls() -> u32 {
     1_000
 }
 
-/// The manifest as it is written. Keys of capabilities that this version does not have are read only to be refused by name.
+/// The manifest as it is written.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
@@ -173,7 +184,7 @@ struct RawManifest {
     emit: RawEmit,
     state: RawState,
     http: Option<Http>,
-    publish: Option<serde::de::IgnoredAny>,
+    publish: Option<Publish>,
 }
 
 /// `state = true`, `state = false`, or a table of bounds.
@@ -209,7 +220,7 @@ impl TryFrom<RawManifest> for Manifest {
 
     /// Checks everything and reports all faults together.
     fn try_from(written: RawManifest) -> Result<Self, String> {
-        let RawManifest { digest, isolation, limits, retry, config, secrets, http, .. } = written;
+        let RawManifest { digest, isolation, limits, retry, config, secrets, http, publish, .. } = written;
         let mut faults = Vec::new();
         let emit = match written.emit {
             RawEmit::Granted(granted) => granted.then(Emit::default),
@@ -222,9 +233,6 @@ impl TryFrom<RawManifest> for Manifest {
         };
         if state.is_some_and(|state| state.max_keys == 0 || state.max_bytes == ByteSize(0)) {
             faults.push("state.max_keys and state.max_bytes must be above zero (state = false grants nothing)".to_owned());
-        }
-        if written.publish.is_some() {
-            faults.push("`publish` is not supported by this version; remove it".to_owned());
         }
         faults.extend(http.iter().flat_map(Http::faults));
         let digest = digest.map(|digest| digest.to_ascii_lowercase());
@@ -254,7 +262,7 @@ impl TryFrom<RawManifest> for Manifest {
         if retry.is_some_and(|retry| retry.max_attempts == Some(0)) {
             faults.push("retry.max_attempts is 0; it must be at least 1".to_owned());
         }
-        let manifest = Self { digest, isolation, limits, retry, emit, state, http, config, secrets };
+        let manifest = Self { digest, isolation, limits, retry, emit, state, publish, http, config, secrets };
         if faults.is_empty() { Ok(manifest) } else { Err(faults.join("; ")) }
     }
 }
@@ -279,6 +287,8 @@ mod tests {
             [http]
             allow = ["https://api.example.com/"]
             allow_private = ["10.0.0.0/8"]
+            [publish]
+            sinks = ["orders"]
             [retry]
             policy = "jittered"
             base = "1s"
@@ -302,6 +312,7 @@ mod tests {
         assert_eq!(toml::from_str::<Manifest>("state = false").unwrap().state, None);
         let http = manifest.http.as_ref().unwrap();
         assert_eq!((http.allow[0].to_string(), http.concurrency), ("https://api.example.com".to_owned(), 128));
+        assert!(manifest.publish.as_ref().is_some_and(|publish| publish.sinks.contains("orders")));
         let retry = manifest.retry.unwrap();
         assert_eq!((retry.policy, retry.max, retry.max_attempts), (RetryKind::Jittered, Duration::from_secs(60), Some(3)));
         let written = toml::to_string(&manifest).unwrap();

@@ -19,56 +19,23 @@ pub use self::client::HttpStandIn;
 use self::client::SendError;
 use self::connector::ConnectError;
 pub(in crate::wasm) use self::network::Network;
+use super::outgoing::{Counter, Outgoing};
 use super::{Identity, RefusalKind};
-use crate::event::{Event, TRACEPARENT};
-use crate::wasm::text::keepable;
+use crate::event::TRACEPARENT;
 
 /// The header by which a receiver tells a repeated request.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The requests of one call.
+/// Makes the requests of a guest.
 pub(super) struct Requests {
     pub(super) identity: Arc<Identity>,
-    /// The event of the call, and how many requests were made for it; `None` in a call for several, and in `describe`.
-    event: Option<(Arc<Event>, u32)>,
-    /// The same for a call for several events.
-    events: Vec<(Arc<Event>, u32)>,
+    /// What the call has sent, messages as well.
+    pub(super) outgoing: Outgoing,
 }
 
 impl Requests {
     pub(super) fn new(identity: Arc<Identity>) -> Self {
-        Self { identity, event: None, events: Vec::new() }
-    }
-
-    /// Begins a call for one event, or for none.
-    pub(super) fn begin(&mut self, event: Option<Arc<Event>>) {
-        self.event = event.map(|event| (event, 0));
-        self.events.clear();
-    }
-
-    /// Begins a call for several events.
-    pub(super) fn begin_many(&mut self, events: Vec<Arc<Event>>) {
-        self.events = events.into_iter().map(|event| (event, 0)).collect();
-    }
-
-    /// The event that something is done for, and how often something was: that of the call, or the one of this id in a call for
-    /// several. `None` when a call for several does not say which.
-    ///
-    /// # Errors
-    /// When the call is not for an event of this id.
-    fn next_of(&mut self, id: Option<&str>) -> Result<Option<(Arc<Event>, u32)>, String> {
-        let mut all = self.event.iter_mut().chain(&mut self.events);
-        let named = match id {
-            Some(id) => {
-                let named = all.find(|(event, _)| event.id().as_str() == id);
-                Some(named.ok_or_else(|| format!("this call has no event with the id `{}`", keepable(id, 50)))?)
-            }
-            None => self.event.as_mut(),
-        };
-        Ok(named.map(|(event, count)| {
-            *count += 1;
-            (event.clone(), *count)
-        }))
+        Self { identity, outgoing: Outgoing::default() }
     }
 
     /// The client, for a URL that is granted.
@@ -84,7 +51,10 @@ impl Requests {
     /// Adds what the host says of itself and of the event, where the guest has not; counts the request. `id` is the event's in a
     /// call for several.
     fn complete(&mut self, headers: &mut http::HeaderMap, id: Option<&str>) -> Result<(), SendError> {
-        let event = self.next_of(id).map_err(|fault| SendError::Invalid(format!("the request is not valid: {fault}")))?;
+        let event = self
+            .outgoing
+            .next_of(Counter::Requests, id)
+            .map_err(|fault| SendError::Invalid(format!("the request is not valid: {fault}")))?;
         let mut add = |name: HeaderName, value: String| {
             if let Ok(value) = HeaderValue::try_from(value) {
                 headers.entry(name).or_insert(value);
