@@ -23,7 +23,8 @@ impl Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let last = *statuses.last().expect("a status");
-        let mut statuses = statuses.to_vec().into_iter();
+        let statuses = statuses.to_vec();
+        let mut statuses = statuses.into_iter();
         let (sender, requests) = mpsc::channel();
         // It ends with the test's process, or with the first request that nobody wants to see.
         std::thread::spawn(move || {
