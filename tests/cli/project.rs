@@ -1,4 +1,4 @@
-//! Projects of plugins as an author meets them: written, built and tried untouched, in every language.
+//! Projects of plugins as an author meets them: written, built, tried and served untouched, in every language.
 //!
 //! The toolchains are those that `cargo xtask languages` keeps; here a project gets them where its own setup command would put them.
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::sample_languages;
+use support::{Endpoint, sample_languages};
 
 use crate::program::{Ended, PATIENCE, Place, end, signal};
 
@@ -28,6 +28,9 @@ fn project(place: &Place, language: &str) -> PathBuf {
 fn outbox(place: &Place, arguments: &[&str]) -> Ended {
     let mut command = place.command(arguments);
     command.current_dir(place.path().join("greeter")).env("XDG_CACHE_HOME", place.path().join("cache"));
+    // What compilers keep for all runs; they too would look for it in XDG_CACHE_HOME.
+    let native = kept("native");
+    command.env("ZIG_GLOBAL_CACHE_DIR", native.join("zig")).env("GOCACHE", native.join("go"));
     // Compiled once for all runs; and everything that it needs is on this machine already.
     command.env("CARGO_TARGET_DIR", kept("plugins").join("../rust-project")).env("CARGO_NET_OFFLINE", "true");
     ended(command)
@@ -52,6 +55,34 @@ fn builds_and_passes(place: &Place) {
     assert!(tested.stdout.contains("is never delivered again"), "its cases were tried: {}", tested.stdout);
 }
 
+/// Drops the component into the plugins directory of a host, with a manifest that names an endpoint: the project's event is delivered, and
+/// arrives there.
+fn delivers(place: &Place) {
+    let endpoint = Endpoint::answering(&[204]);
+    let (plugins, project) = (place.path().join("plugins"), place.path().join("greeter"));
+    fs::create_dir(&plugins).expect("can be made");
+    let manifest = fs::read_to_string(project.join("greeter.toml")).expect("it was written");
+    let origin = endpoint.origin();
+    let granted = format!(
+        "{manifest}\n[http]\nallow = [\"{origin}\"]\nallow_private = [\"127.0.0.1\"]\n\n[config]\nendpoint = \"{origin}/in\"\n"
+    );
+    fs::write(plugins.join("greeter.toml"), granted).expect("can be written");
+    fs::copy(project.join("greeter.wasm"), plugins.join("greeter.wasm")).expect("it is built");
+    place.ok(&["migrate", "up"]);
+    place.ok(&["event", "emit", "--jsonl", "greeter/fixtures/event.json"]);
+
+    let cache = place.path().join("cache");
+    let host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
+
+    let request = endpoint.request();
+    assert!(request.starts_with("POST /in HTTP/1.1\r\n"), "{request}");
+    assert!(request.to_lowercase().contains("\r\nidempotency-key: "), "{request}");
+    assert!(request.to_lowercase().contains("\r\ncontent-type: application/json\r\n"), "{request}");
+    assert!(request.ends_with(r#"{"message": "hello"}"#), "{request}");
+    place.wait_for("done", 1);
+    drop(host);
+}
+
 /// Runs the project's unit tests.
 fn passes(project: &Path, program: impl AsRef<Path>, arguments: &[&str]) {
     let mut command = Command::new(program.as_ref());
@@ -63,20 +94,22 @@ fn passes(project: &Path, program: impl AsRef<Path>, arguments: &[&str]) {
 }
 
 #[test]
-fn a_new_project_in_rust_builds_and_passes_untouched() {
+fn a_new_project_in_rust_builds_passes_and_delivers_untouched() {
     let place = Place::empty();
     project(&place, "rust");
 
     builds_and_passes(&place);
+    delivers(&place);
 }
 
 #[test]
-fn a_new_project_in_c_builds_and_passes_untouched() {
+fn a_new_project_in_c_builds_passes_and_delivers_untouched() {
     let place = Place::empty();
     let project = project(&place, "c");
     symlink(kept("toolchains"), project.join(".venv")).expect("can be made");
 
     builds_and_passes(&place);
+    delivers(&place);
     let sources = ["plugin.c", "plugin_test.c", "outbox-sdk/outbox.c", "outbox-sdk/outbox_test.c"];
     let compile = ["-m", "ziglang", "cc", "-std=c11", "-g", "-Ioutbox-sdk", "-o", "plugin_test"];
     passes(&project, project.join(".venv/bin/python"), &[&compile[..], &sources[..]].concat());
@@ -84,22 +117,24 @@ fn a_new_project_in_c_builds_and_passes_untouched() {
 }
 
 #[test]
-fn a_new_project_in_go_builds_and_passes_untouched() {
+fn a_new_project_in_go_builds_passes_and_delivers_untouched() {
     let place = Place::empty();
     let project = project(&place, "go");
     symlink(kept("toolchains"), project.join(".venv")).expect("can be made");
 
     builds_and_passes(&place);
+    delivers(&place);
     passes(&project, project.join(".venv/bin/go"), &["test", "./..."]);
 }
 
 #[test]
-fn a_new_project_in_python_builds_and_passes_untouched() {
+fn a_new_project_in_python_builds_passes_and_delivers_untouched() {
     let place = Place::empty();
     let project = project(&place, "python");
     symlink(kept("python"), project.join(".venv")).expect("can be made");
 
     builds_and_passes(&place);
+    delivers(&place);
     passes(&project, project.join(".venv/bin/python"), &["-m", "unittest", "--quiet"]);
 }
 
@@ -107,22 +142,24 @@ fn a_new_project_in_python_builds_and_passes_untouched() {
 const PACKAGES: &str = "javascript/plugins/order-publisher-js/node_modules";
 
 #[test]
-fn a_new_project_in_javascript_builds_and_passes_untouched() {
+fn a_new_project_in_javascript_builds_passes_and_delivers_untouched() {
     let place = Place::empty();
     let project = project(&place, "js");
     symlink(kept(PACKAGES), project.join("node_modules")).expect("can be made");
 
     builds_and_passes(&place);
+    delivers(&place);
     passes(&project, "node", &["--test", "test/listener.test.js"]);
 }
 
 #[test]
-fn a_new_project_in_typescript_builds_and_passes_untouched() {
+fn a_new_project_in_typescript_builds_passes_and_delivers_untouched() {
     let place = Place::empty();
     let project = project(&place, "ts");
     symlink(kept(PACKAGES), project.join("node_modules")).expect("can be made");
 
     builds_and_passes(&place);
+    delivers(&place);
 }
 
 #[test]

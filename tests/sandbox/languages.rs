@@ -1,5 +1,6 @@
-//! The samples in other languages than Rust, in a real host: each does what its README says.
+//! The samples in other languages than Rust, and the webhook sender in Rust, in a real host: each does what its README says.
 
+use std::path::Path;
 use std::time::Duration;
 
 use outbox::poller::PollerConfig;
@@ -7,7 +8,7 @@ use outbox::store::Filter;
 use outbox::wasm::{PluginState, PluginsConfig};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use serde_json::{Value, json};
-use support::{Sqlite, eventually, sample_languages};
+use support::{Endpoint, Sqlite, eventually, sample_languages, sample_plugins};
 
 use crate::common::{Directory, commit, database};
 
@@ -21,9 +22,12 @@ struct Host {
 impl Host {
     /// A host with one sample, which is compiled once for all runs of the tests: an interpreter takes the compiler long.
     async fn with(sample: &str, manifest: &str) -> Self {
+        Self::with_file(sample, &sample_languages().join(format!("{sample}.wasm")), manifest).await
+    }
+
+    async fn with_file(sample: &str, file: &Path, manifest: &str) -> Self {
         let plugins = Directory::new();
-        let file = sample_languages().join(format!("{sample}.wasm"));
-        let component = std::fs::read(&file).unwrap_or_else(|error| panic!("{} is not there: {error}", file.display()));
+        let component = std::fs::read(file).unwrap_or_else(|error| panic!("{} is not there: {error}", file.display()));
         plugins.put(&format!("{sample}.toml"), format!("retry.max_attempts = 2\nretry.base = \"10ms\"\n{manifest}").as_bytes());
         plugins.put(&format!("{sample}.wasm"), &component);
         let (db, store) = database().await;
@@ -131,5 +135,50 @@ async fn the_sample_in_go_goes_on_with_the_next_step_of_the_saga() {
     let rows = host.store.list(&next, 10).await.expect("lists");
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].aggregate_type.as_str(), rows[0].aggregate_id.as_deref()), ("Payment", Some("7")));
+    host.outbox.shutdown().await;
+}
+
+/// The webhook sender, allowed to call this endpoint.
+async fn webhook(endpoint: &Endpoint, granted: &str) -> Host {
+    let manifest = format!(
+        "http.allow = ['{granted}']\nhttp.allow_private = ['127.0.0.1']\nsecrets.token = 't0ken'\n\
+         config = {{ endpoint = '{}/orders', retry_after_seconds = '0' }}",
+        endpoint.origin()
+    );
+    Host::with_file("order-webhook", &sample_plugins().join("order-webhook.wasm"), &manifest).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_webhook_sender_tells_its_endpoint_of_every_event_until_it_is_taken() {
+    let endpoint = Endpoint::answering(&[503, 204, 422]);
+    let host = webhook(&endpoint, &endpoint.origin()).await;
+    let shipped = host.write("OrderShipped", &json!({ "order_id": 7 })).await;
+
+    host.ends(shipped, Status::Done).await;
+
+    let (first, second) = (endpoint.request(), endpoint.request());
+    assert!(first.starts_with("POST /orders HTTP/1.1\r\n") && first.ends_with("\r\n\r\n{\"order_id\":7}"), "{first}");
+    for line in ["authorization: Bearer t0ken", &format!("webhook-id: {shipped}"), "webhook-event: OrderShipped"] {
+        assert!(first.contains(&format!("\r\n{line}\r\n")), "{line}: {first}");
+    }
+    let key =
+        |request: &str| request.lines().find(|line| line.to_lowercase().starts_with("idempotency-key: ")).map(str::to_owned);
+    assert!(key(&first).is_some());
+    assert_eq!(key(&first), key(&second), "the endpoint can tell that it is the same request");
+
+    let refused = host.write("OrderDelivered", &json!({ "order_id": 7 })).await;
+    assert_eq!(host.ends(refused, Status::Dead).await, "the endpoint answered 422");
+    host.outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_webhook_sender_says_which_origin_it_lacks() {
+    let endpoint = Endpoint::answering(&[204]);
+    let host = webhook(&endpoint, "https://hooks.example.com").await;
+    let shipped = host.write("OrderShipped", &json!({ "order_id": 7 })).await;
+
+    let error = host.ends(shipped, Status::Dead).await;
+
+    assert!(error.starts_with("[not-granted] ") && error.contains(&endpoint.origin()), "{error}");
     host.outbox.shutdown().await;
 }

@@ -3,6 +3,7 @@
 
 mod chance;
 mod database;
+mod endpoint;
 mod eventually;
 mod evidence;
 mod gate;
@@ -21,6 +22,7 @@ mod writers;
 
 pub use chance::Seed;
 pub use database::{Database, Harness};
+pub use endpoint::Endpoint;
 pub use eventually::{PATIENCE, eventually, in_time};
 pub use evidence::Evidence;
 pub use gate::{Gate, Moment};
