@@ -130,7 +130,7 @@ impl fmt::Debug for Server {
 }
 
 /// A port that nobody listens on.
-fn free_port() -> Result<u16, Fault> {
+pub(crate) fn free_port() -> Result<u16, Fault> {
     let start = random();
     let count = PORTS.end - PORTS.start;
     (0..count)
@@ -140,7 +140,7 @@ fn free_port() -> Result<u16, Fault> {
 }
 
 /// Another user of this machine shall not be the superuser of our server, who may run programs.
-fn password() -> String {
+pub(crate) fn password() -> String {
     format!("{:016x}{:016x}", random(), random())
 }
 

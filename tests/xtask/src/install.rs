@@ -1,10 +1,8 @@
-//! Installing a database server, so that no test is left out in silence.
+//! Installing a server, so that no test is left out in silence.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-
-use servers::Database;
 
 use crate::fault::Fault;
 use crate::workspace::run;
@@ -14,11 +12,10 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 const APT_GET: &str = "/usr/bin/apt-get";
 
 /// Installs the server's package unless its programs are there; says so before.
-pub(crate) fn ensure(database: Database) -> Result<(), Fault> {
-    if database.is_installed() {
+pub(crate) fn ensure(name: &str, package: &str, is_installed: impl Fn() -> bool) -> Result<(), Fault> {
+    if is_installed() {
         return Ok(());
     }
-    let (name, package) = (database.name(), database.package());
     if !Path::new(APT_GET).exists() {
         return Err(Fault::new(format!(
             "the tests need the programs of {name} on the PATH, and they are not there; install {name}"
@@ -36,7 +33,7 @@ pub(crate) fn ensure(database: Database) -> Result<(), Fault> {
         run(apt_get().arg("update"))?;
         run(&mut install(package))?;
     }
-    match database.is_installed() {
+    match is_installed() {
         true => Ok(()),
         false => Err(Fault::new(format!("{package} is installed now, but the programs of {name} are in no usual place"))),
     }

@@ -30,11 +30,12 @@ cargo xtask COMMAND [ARGUMENTS]
 
   dev [ARGUMENTS]      builds the host and the sample plugins, then runs `outbox dev ARGUMENTS`;
                        while it runs, a plugin whose source changes is rebuilt and reloaded
-  test [ARGUMENTS]     builds the sample plugins, starts a PostgreSQL and a MariaDB of its own, then runs every
-                       test: `cargo test --workspace ARGUMENTS`; where OUTBOX_TEST_POSTGRES_URL or
-                       OUTBOX_TEST_MYSQL_URL names a server, or OUTBOX_TEST_PYTHON a Python with drivers for
-                       both, that one is used
-  servers              starts the two servers, prints for a shell what tells the tests of them, and runs until Ctrl-C
+  test [ARGUMENTS]     builds the sample plugins, starts a PostgreSQL, a MariaDB, a NATS, a Redis and a RabbitMQ of
+                       its own, then runs every test: `cargo test --workspace ARGUMENTS`; where
+                       OUTBOX_TEST_POSTGRES_URL, OUTBOX_TEST_MYSQL_URL, OUTBOX_TEST_NATS_URL, OUTBOX_TEST_REDIS_URL
+                       or OUTBOX_TEST_AMQP_URL names a server, or OUTBOX_TEST_PYTHON a Python with drivers for
+                       both databases, that one is used
+  servers              starts the five servers, prints for a shell what tells the tests of them, and runs until Ctrl-C
   plugins              builds the sample plugins into target/plugins/NAME.wasm
   languages            tests the SDKs of other languages than Rust, and builds their sample plugins into
                        target/languages/plugins/NAME.wasm
@@ -43,7 +44,7 @@ cargo xtask COMMAND [ARGUMENTS]
                        `release`, which is what is shipped and takes many minutes to build, or with --fast the
                        profile `fast`, which is optimised too and is built again sooner after a change
 
-What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the database servers by apt-get, if you
+What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the servers by apt-get, if you
 are root; Python's drivers for them by pip, into target/python; what builds plugins in other languages, into
 target/languages.
 ";

@@ -1,8 +1,9 @@
-//! Database servers for tests: started when no URL names one already, installed when the machine has none.
+//! Servers for tests, databases and brokers: started when no URL names one already, installed when the machine has none.
 
 use std::process::{Command, ExitCode};
+use std::thread;
 
-use servers::{Database, Durability, Server};
+use servers::{Broker, BrokerServer, Database, Durability, Server};
 
 use crate::fault::Fault;
 use crate::install;
@@ -13,24 +14,62 @@ use crate::workspace::{Workspace, environment};
 const VARIABLES: [(Database, &str); 2] =
     [(Database::PostgreSql, "OUTBOX_TEST_POSTGRES_URL"), (Database::MariaDb, "OUTBOX_TEST_MYSQL_URL")];
 
+/// Where the tests look for each broker.
+const BROKERS: [(Broker, &str); 3] = [
+    (Broker::Nats, "OUTBOX_TEST_NATS_URL"),
+    (Broker::Redis, "OUTBOX_TEST_REDIS_URL"),
+    (Broker::RabbitMq, "OUTBOX_TEST_AMQP_URL"),
+];
+
 /// Servers that run, and how the tests find them. Stopped when dropped.
-pub(crate) struct Servers(Vec<(&'static str, Server)>);
+pub(crate) struct Servers(Vec<(&'static str, Running)>);
+
+enum Running {
+    Database(Server),
+    Broker(BrokerServer),
+}
+
+impl Running {
+    fn url(&self) -> String {
+        match self {
+            Self::Database(server) => server.url(),
+            Self::Broker(server) => server.url(),
+        }
+    }
+}
 
 impl Servers {
     /// One of each, but where the environment names one already: that is passed on to the tests as it is.
     pub(crate) fn start_missing() -> Result<Self, Fault> {
         // No test stops or breaks them: those that do start their own.
-        Self::start(VARIABLES.iter().filter(|(_, name)| environment(name).is_none()), Durability::Volatile)
+        Self::start(|name| environment(name).is_none(), Durability::Volatile)
     }
 
-    fn start<'a>(wanted: impl Iterator<Item = &'a (Database, &'static str)>, durability: Durability) -> Result<Self, Fault> {
-        let mut started = Vec::new();
-        for (database, variable) in wanted {
-            install::ensure(*database)?;
+    /// Side by side: RabbitMQ takes as long as all the others together.
+    fn start(is_wanted: impl Fn(&str) -> bool, durability: Durability) -> Result<Self, Fault> {
+        let databases: Vec<_> = VARIABLES.iter().filter(|(_, name)| is_wanted(name)).collect();
+        let brokers: Vec<_> = BROKERS.iter().filter(|(_, name)| is_wanted(name)).collect();
+        for (database, _) in &databases {
+            install::ensure(database.name(), database.package(), || database.is_installed())?;
+        }
+        for (broker, _) in &brokers {
+            install::ensure(broker.name(), broker.package(), || broker.is_installed())?;
+        }
+        let mut starting = Vec::new();
+        for (database, variable) in databases {
             eprintln!("xtask: starting a {} of our own", database.name());
-            let server = Server::start(*database, durability);
-            let server = server.map_err(|fault| Fault::new(format!("no {}: {fault}", database.name())))?;
-            started.push((*variable, server));
+            let start = move || Server::start(*database, durability).map(Running::Database);
+            starting.push((database.name(), *variable, thread::spawn(start)));
+        }
+        for (broker, variable) in brokers {
+            eprintln!("xtask: starting a {} of our own", broker.name());
+            let start = move || BrokerServer::start(*broker).map(Running::Broker);
+            starting.push((broker.name(), *variable, thread::spawn(start)));
+        }
+        let mut started = Vec::new();
+        for (name, variable, starting) in starting {
+            let server = starting.join().map_err(|_| Fault::new(format!("starting {name} broke")))?;
+            started.push((variable, server.map_err(|fault| Fault::new(format!("no {name}: {fault}")))?));
         }
         Ok(Self(started))
     }
@@ -45,7 +84,7 @@ impl Servers {
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, Fault> {
     let python = python::ensure(workspace)?;
     // Whoever measures on them wants to know what users will see.
-    let servers = Servers::start(VARIABLES.iter(), Durability::Durable)?;
+    let servers = Servers::start(|_| true, Durability::Durable)?;
     for (variable, server) in &servers.0 {
         println!("export {variable}='{}'", server.url());
     }

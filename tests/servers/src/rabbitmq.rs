@@ -1,0 +1,71 @@
+//! How a RabbitMQ is started: with a port mapper of its own, so that nothing is left behind.
+
+use std::path::Path;
+use std::process::Child;
+
+use crate::Fault;
+use crate::broker::{USER, answers};
+use crate::directory::Directory;
+use crate::process::{self, Signal};
+use crate::program::{self, Account};
+use crate::server::free_port;
+
+/// Not the one on the PATH, which runs as another user in another directory.
+const PROGRAM: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+const MAPPER: &str = "epmd";
+
+pub(crate) fn is_installed() -> bool {
+    Path::new(PROGRAM).is_file() && program::find(MAPPER).is_some()
+}
+
+/// A running RabbitMQ.
+pub(crate) struct RabbitMq {
+    server: Child,
+    /// Erlang's port mapper. A server that finds none starts one that outlives it.
+    mapper: Child,
+}
+
+impl RabbitMq {
+    pub(crate) fn start(directory: &Directory, port: u16, password: &str) -> Result<Self, Fault> {
+        let (path, log) = (directory.path(), directory.path().join("log"));
+        let (mapper_port, distribution_port) = (free_port()?, free_port()?);
+        let mut mapper = Account::ours().command(MAPPER, path)?;
+        mapper.env("ERL_EPMD_ADDRESS", "127.0.0.1").arg("-port").arg(mapper_port.to_string());
+        let mapper = process::start(mapper, &log, Signal::Kill)?;
+        let mut mapper = process::wait_until(|| answers(mapper_port), mapper, "Erlang's port mapper", &log)?;
+
+        let config = format!(
+            "listeners.tcp.1 = 127.0.0.1:{port}\ndefault_user = {USER}\ndefault_pass = {password}\n\
+             log.console = true\nlog.console.level = warning\nlog.file = false\n"
+        );
+        let config = directory.write("rabbitmq.conf", &config, Account::ours())?;
+        let mut command = Account::ours().command(PROGRAM, path)?;
+        command.env("RABBITMQ_NODENAME", format!("outbox-{port}@localhost"));
+        command.env("ERL_EPMD_PORT", mapper_port.to_string()).env("ERL_EPMD_ADDRESS", "127.0.0.1");
+        command.env("RABBITMQ_DIST_PORT", distribution_port.to_string()).env("RABBITMQ_CONFIG_FILE", config);
+        for (name, below) in [
+            ("RABBITMQ_MNESIA_BASE", "mnesia"),
+            ("RABBITMQ_LOG_BASE", "logs"),
+            ("RABBITMQ_ENABLED_PLUGINS_FILE", "plugins"),
+            ("RABBITMQ_PID_FILE", "pid"),
+        ] {
+            command.env(name, path.join(below));
+        }
+        // So the shell becomes the server, and a signal for the one is a signal for the other.
+        command.env("RUNNING_UNDER_SYSTEMD", "1");
+        let server = process::start(command, &log, Signal::Kill)
+            .and_then(|server| process::wait_until(|| answers(port), server, "RabbitMQ", &log));
+        match server {
+            Ok(server) => Ok(Self { server, mapper }),
+            Err(fault) => {
+                process::end(&mut mapper, Signal::Kill);
+                Err(fault)
+            }
+        }
+    }
+
+    pub(crate) fn end(&mut self, signal: Signal) {
+        process::end(&mut self.server, signal);
+        process::end(&mut self.mapper, Signal::Kill);
+    }
+}
