@@ -20,8 +20,12 @@ pub mod outbox;
 pub mod poller;
 pub mod purge;
 pub mod queue;
+#[cfg(feature = "sinks")]
+mod relay;
 mod routes;
 mod settler;
+#[cfg(feature = "sinks")]
+pub mod sink;
 pub mod store;
 pub mod time;
 pub mod units;
@@ -34,6 +38,8 @@ pub use chain::chain;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::{DispatchResult, Failure, Listener, Registration};
 pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
+#[cfg(feature = "sinks")]
+pub use relay::RelayConfig;
 #[cfg(feature = "mysql")]
 pub use store::MySqlStore;
 #[cfg(feature = "postgres")]

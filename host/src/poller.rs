@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::event::OwnerId;
+use crate::event::{OwnerId, Route};
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::order::{LOOK_AGAIN, Order, Partitions, Placing, Sweep};
@@ -85,6 +85,8 @@ pub(crate) struct Poller {
     pub(crate) unparking: bool,
     /// When parked events were looked for last.
     pub(crate) unparked_at: Instant,
+    /// The parked route that was looked at last for relays; `None` to begin with the first.
+    pub(crate) parked_after: Option<Route>,
 }
 
 /// What one turn came to.
@@ -98,6 +100,8 @@ pub(crate) enum Polled {
     NoRoom,
 }
 
+/// Most parked routes that one turn compares with the patterns of relays.
+const PARKED_ROUTES: usize = 16;
 /// Most parked events given back to time by one turn.
 const UNPARK_BATCH: usize = 1_000;
 /// An event that so many hosts held when they went may have stopped them; it is delivered alone from then on. One is not
@@ -193,7 +197,10 @@ impl Poller {
     /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can
     /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again.
     async fn unpark(&mut self) -> Result<(), StoreError> {
-        let routes = self.listeners.open_routes();
+        let mut routes = self.listeners.open_routes();
+        if self.listeners.has_patterns() {
+            routes.extend(self.parked_for_relays().await?);
+        }
         let limit = self.room().0.min(UNPARK_BATCH);
         self.unparking = !routes.is_empty();
         if self.unparking && limit > 0 {
@@ -202,6 +209,20 @@ impl Poller {
             self.unparking = self.store.unpark(&routes, limit).await? == u64::from(limit);
         }
         Ok(())
+    }
+
+    /// Parked routes that a relay's pattern covers. A few in each turn, from where the last one ended: nobody knows how many there
+    /// are.
+    async fn parked_for_relays(&mut self) -> Result<Vec<Route>, StoreError> {
+        let mut covered = Vec::new();
+        for _ in 0..PARKED_ROUTES {
+            self.parked_after = self.store.parked_route(self.parked_after.as_ref()).await?;
+            let Some(route) = &self.parked_after else { break };
+            if self.listeners.find(route).is_some() && self.listeners.paused(route).is_none() {
+                covered.push(route.clone());
+            }
+        }
+        Ok(covered)
     }
 
     /// Lets events go on whose blocker is out of the way.

@@ -8,7 +8,7 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 34] = [
+const ONCE: [(&[&str], &str); 36] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -28,6 +28,8 @@ const ONCE: [(&[&str], &str); 34] = [
     (&["plugin", "list"], "order-mailer"),
     (&["plugin", "check", "plugins/order-mailer.wasm"], "Order/OrderPaid"),
     (&["plugin", "componentize", "core.wasm", "--out", "made.wasm"], "made.wasm: "),
+    (&["sinks", "list", "--set", "sinks.console.kind=stdout"], "standard output"),
+    (&["sinks", "test", "console", "--set", "sinks.console.kind=stdout"], "\"type\":\"OutboxSinkTest\""),
     (&["route", "pause", "Order/OrderPlaced"], "Order/OrderPlaced"),
     (&["route", "list"], "Order/OrderPlaced"),
     (&["route", "resume", "Order/OrderPlaced"], "Order/OrderPlaced"),

@@ -15,6 +15,7 @@ mod plugins;
 mod program;
 mod route;
 mod schema;
+mod sinks;
 mod stuck;
 mod tls;
 mod total_order;

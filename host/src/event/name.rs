@@ -158,6 +158,29 @@ impl Route {
     pub fn new(aggregate_type: impl AsRef<str>, event_type: impl AsRef<str>) -> Result<Self, NameError> {
         Ok(Self { aggregate_type: AggregateType::new(aggregate_type)?, event_type: EventType::new(event_type)? })
     }
+
+    /// Stands for any name, where a route is a pattern.
+    pub const ANY: &'static str = "*";
+
+    /// Whether it is a pattern: one half or both are [`ANY`](Self::ANY).
+    #[must_use]
+    pub fn is_pattern(&self) -> bool {
+        self.aggregate_type.as_str() == Self::ANY || self.event_type.as_str() == Self::ANY
+    }
+
+    /// Whether this route, taken as a pattern, stands for another one.
+    #[must_use]
+    pub fn covers(&self, route: &Self) -> bool {
+        (self.aggregate_type.as_str() == Self::ANY || self.aggregate_type == route.aggregate_type)
+            && (self.event_type.as_str() == Self::ANY || self.event_type == route.event_type)
+    }
+
+    /// How exact a pattern is, the largest for a route that is none. The aggregate type counts more: `Order/*` is more exact than
+    /// `*/OrderPlaced`. Of the patterns that cover one route no two are equally exact.
+    #[must_use]
+    pub fn exactness(&self) -> u8 {
+        2 * u8::from(self.aggregate_type.as_str() != Self::ANY) + u8::from(self.event_type.as_str() != Self::ANY)
+    }
 }
 
 /// `Order/OrderPlaced`.
@@ -236,6 +259,17 @@ mod tests {
         assert_eq!(text(EventType::new("x".repeat(129))), "event_type has 129 characters; at most 128 are allowed");
         assert_eq!(text(EventType::new("a\nb")), "event_type holds the character '\\n'; control characters are not allowed");
         assert!(EventType::new("ü".repeat(128)).is_ok(), "characters count, not bytes");
+    }
+
+    #[test]
+    fn a_pattern_covers_what_its_halves_cover_and_the_aggregate_type_makes_it_more_exact() {
+        let route = |text: &str| text.split_once('/').and_then(|(a, e)| Route::new(a, e).ok()).expect("valid");
+        let placed = route("Order/OrderPlaced");
+        let covering = ["*/*", "*/OrderPlaced", "Order/*", "Order/OrderPlaced"].map(route);
+        assert!(covering.iter().all(|pattern| pattern.covers(&placed)));
+        assert_eq!(covering.each_ref().map(Route::exactness), [0, 1, 2, 3]);
+        assert_eq!(covering.each_ref().map(Route::is_pattern), [true, true, true, false]);
+        assert!(["order/*", "*/OrderPaid", "Order/Order*"].map(route).iter().all(|pattern| !pattern.covers(&placed)));
     }
 
     #[test]

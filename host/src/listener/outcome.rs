@@ -62,6 +62,8 @@ pub enum Cause {
     Output,
     /// Called the host too often.
     HostCalls,
+    /// A sink did not confirm the event.
+    Sink,
 }
 
 impl Cause {
@@ -79,6 +81,7 @@ impl Cause {
             Self::Trap => "trap",
             Self::Output => "output",
             Self::HostCalls => "host-calls",
+            Self::Sink => "sink",
         }
     }
 

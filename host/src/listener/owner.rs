@@ -12,6 +12,8 @@ pub enum Owner {
     Native,
     /// The plugin of this name.
     Plugin(Arc<str>),
+    /// A relay to the sink of this name.
+    Sink(Arc<str>),
 }
 
 impl From<&str> for Owner {
@@ -21,12 +23,13 @@ impl From<&str> for Owner {
     }
 }
 
-/// `native code`, which is no plugin's name because of its space, or the plugin's name.
+/// `native code` or `the sink NAME`, which are no plugin's names because of their spaces, or the plugin's name.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Native => "native code",
-            Self::Plugin(name) => name,
-        })
+        match self {
+            Self::Native => f.write_str("native code"),
+            Self::Plugin(name) => f.write_str(name),
+            Self::Sink(name) => write!(f, "the sink {name}"),
+        }
     }
 }

@@ -146,6 +146,8 @@ type Table = HashMap<Route, Arc<RegistryEntry>, foldhash::fast::RandomState>;
 #[derive(Debug)]
 pub struct Listeners {
     table: ArcSwap<Table>,
+    /// Who answers a route that is not in the table, by pattern: the most exact first.
+    relays: ArcSwap<Vec<Arc<RegistryEntry>>>,
     /// Serialises changes, and remembers every route that ever had a listener: events of such a route are parked, not killed.
     remembered: Mutex<BTreeSet<Route>>,
     version: watch::Sender<u64>,
@@ -161,6 +163,7 @@ impl Default for Listeners {
     fn default() -> Self {
         Self {
             table: ArcSwap::default(),
+            relays: ArcSwap::default(),
             remembered: Mutex::default(),
             version: watch::Sender::new(0),
             paused: ArcSwap::default(),
@@ -177,10 +180,42 @@ impl Listeners {
         Self { breaker, ..Self::default() }
     }
 
-    /// The listener of a route.
+    /// The listener of a route: the one that is registered for it, or else the relay with the most exact pattern.
     #[must_use]
     pub fn find(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
-        self.table.load().get(route).cloned()
+        let registered = self.table.load().get(route).cloned();
+        registered.or_else(|| self.relays.load().iter().find(|relay| relay.registration.route.covers(route)).cloned())
+    }
+
+    /// Makes these all relays: their routes are patterns, and a listener that is registered for a route goes before them.
+    ///
+    /// # Errors
+    /// When a pattern is given twice. Then nothing has changed.
+    pub fn set_relays(&self, relays: Vec<(Owner, Registration)>) -> Result<(), RouteConflict> {
+        let mut remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut entries: Vec<Arc<RegistryEntry>> = Vec::with_capacity(relays.len());
+        for (owner, registration) in relays {
+            let route = registration.route.clone();
+            if let Some(holder) = entries.iter().find(|entry| entry.registration.route == route) {
+                return Err(RouteConflict { route, holder: holder.owner.clone(), newcomer: owner });
+            }
+            entries.push(Arc::new(self.entry(owner, registration)));
+        }
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.registration.route.exactness()));
+        remembered.extend(entries.iter().map(|entry| entry.registration.route.clone()));
+        self.relays.store(Arc::new(entries));
+        drop(remembered);
+        self.version.send_modify(|version| *version += 1);
+        Ok(())
+    }
+
+    fn entry(&self, owner: Owner, registration: Registration) -> RegistryEntry {
+        RegistryEntry {
+            breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
+            call_limit: CallLimit::of(&registration, &owner),
+            registration,
+            owner,
+        }
     }
 
     /// Makes `registrations` everything that `owner` answers, in one step: what it answered before and no longer does is gone,
@@ -208,16 +243,11 @@ impl Listeners {
                 if let Some(holder) = table.get(&route) {
                     return Err(RouteConflict { route, holder: holder.owner.clone(), newcomer: owner });
                 }
-                let entry = RegistryEntry {
-                    breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
-                    call_limit: CallLimit::of(&registration, &owner),
-                    registration,
-                    owner: owner.clone(),
-                };
-                table.insert(route, Arc::new(entry));
+                table.insert(route, Arc::new(self.entry(owner.clone(), registration)));
             }
         }
-        remembered.extend(table.keys().cloned());
+        // The name of a plugin's route must not become a pattern, for which every host would park events.
+        remembered.extend(table.keys().filter(|route| !route.is_pattern()).cloned());
         self.table.store(Arc::new(table));
         drop(remembered);
         self.version.send_modify(|version| *version += 1);
@@ -246,10 +276,11 @@ impl Listeners {
         self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(routes);
     }
 
-    /// Whether the route ever had a listener.
+    /// Whether the route ever had a listener, or a relay whose pattern covers it.
     #[must_use]
     pub fn is_remembered(&self, route: &Route) -> bool {
-        self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner).contains(route)
+        let remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        remembered.contains(route) || remembered.iter().any(|known| known.is_pattern() && known.covers(route))
     }
 
     /// Says why routes may be missing: a plugin did not load, or is still being loaded, and nobody knows yet what it answers.
@@ -267,35 +298,47 @@ impl Listeners {
         if let Some(why) = &*self.incomplete.load() {
             return Some(why.to_string());
         }
-        self.table.load().is_empty().then(|| "this host has no listener at all".to_owned())
+        let is_empty = self.table.load().is_empty() && self.relays.load().is_empty();
+        is_empty.then(|| "this host has no listener at all".to_owned())
     }
 
     /// Whether events of any of these routes would be given up: nobody answers it, and there is no reason to wait.
     pub(crate) fn gives_up_any<'r>(&self, mut routes: impl Iterator<Item = &'r Route>) -> bool {
-        let table = self.table.load();
-        routes.any(|route| !table.contains_key(route) && self.awaited(route).is_none())
+        let (table, relays) = (self.table.load(), self.relays.load());
+        let is_answered =
+            |route: &Route| table.contains_key(route) || relays.iter().any(|relay| relay.registration.route.covers(route));
+        routes.any(|route| !is_answered(route) && self.awaited(route).is_none())
     }
 
     /// The longest deadline that a listener has of its own; `None` when none has any.
     pub(crate) fn longest_deadline(&self) -> Option<Duration> {
-        self.table.load().values().filter_map(|entry| entry.registration.deadline).max()
+        let (table, relays) = (self.table.load(), self.relays.load());
+        table.values().chain(relays.iter()).filter_map(|entry| entry.registration.deadline).max()
     }
 
-    /// The routes that are answered now, sorted.
+    /// The routes that are answered now, sorted; those of relays as the patterns that they are.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {
-        let mut routes: Vec<Route> = self.table.load().keys().cloned().collect();
+        let (table, relays) = (self.table.load(), self.relays.load());
+        let registered = table.keys().filter(|route| !route.is_pattern()).cloned();
+        let mut routes: Vec<Route> = registered.chain(relays.iter().map(|relay| relay.registration.route.clone())).collect();
         routes.sort();
+        routes.dedup();
         routes
     }
 
-    /// The routes that are answered now and not paused, sorted.
+    /// The routes that are answered now and not paused, sorted; without patterns.
     #[must_use]
     pub fn open_routes(&self) -> Vec<Route> {
-        let paused = self.paused.load();
         let mut routes = self.routes();
-        routes.retain(|route| !paused.contains_key(route));
+        routes.retain(|route| !route.is_pattern() && self.paused(route).is_none());
         routes
+    }
+
+    /// Whether any relay answers more than one route, so that nobody can list the routes that are answered.
+    #[must_use]
+    pub fn has_patterns(&self) -> bool {
+        self.relays.load().iter().any(|relay| relay.registration.route.is_pattern())
     }
 
     /// Pauses these routes and no others, each with what to say of it. True when that changed something.
@@ -308,12 +351,16 @@ impl Listeners {
         true
     }
 
-    /// Why a route is paused; `None` when it is not.
+    /// Why a route is paused, itself or by a pattern that covers it; `None` when it is not.
     #[must_use]
     pub fn paused(&self, route: &Route) -> Option<String> {
         let paused = self.paused.load();
         // Nearly always: nothing to hash.
-        if paused.is_empty() { None } else { paused.get(route).cloned() }
+        if paused.is_empty() {
+            return None;
+        }
+        let by_pattern = || paused.iter().find(|(known, _)| known.is_pattern() && known.covers(route)).map(|(_, why)| why);
+        paused.get(route).or_else(by_pattern).cloned()
     }
 
     /// Tells of every change: the number grows. What is there now has been told already.
@@ -442,6 +489,60 @@ mod tests {
         let both = ["a", "b"].map(|owner| (Owner::from(owner), vec![registration("Order", "OrderPlaced")]));
         listeners.replace_all(both).expect_err("two listeners for one route");
         assert_eq!((owner(&placed).as_deref(), owner(&paid).as_deref()), (Some("b"), Some("a")), "all or nothing");
+    }
+
+    #[test]
+    fn a_relay_answers_what_its_pattern_covers_and_nobody_else_does() {
+        let listeners = Listeners::default();
+        let relay = |sink: &str, pattern: (&str, &str)| (Owner::Sink(Arc::from(sink)), registration(pattern.0, pattern.1));
+        let owner = |aggregate_type: &str, event_type: &str| {
+            let route = Route::new(aggregate_type, event_type).expect("valid");
+            listeners.find(&route).map(|entry| entry.owner.to_string())
+        };
+        let relays = vec![relay("all", ("*", "*")), relay("orders", ("Order", "*")), relay("paid", ("Order", "OrderPaid"))];
+        listeners.set_relays(relays).expect("each its own pattern");
+        listeners.replace("mailer", vec![registration("Order", "OrderPaid")]).expect("a relay is no obstacle");
+        assert_eq!(owner("User", "UserCreated").as_deref(), Some("the sink all"));
+        assert_eq!(owner("Order", "OrderPlaced").as_deref(), Some("the sink orders"));
+        assert_eq!(owner("Order", "OrderPaid").as_deref(), Some("mailer"));
+        listeners.remove("mailer");
+        assert_eq!(owner("Order", "OrderPaid").as_deref(), Some("the sink paid"));
+
+        let twice = vec![relay("a", ("Order", "*")), relay("b", ("Order", "*"))];
+        listeners.set_relays(twice).expect_err("one pattern, two sinks");
+        assert_eq!(owner("Order", "OrderPlaced").as_deref(), Some("the sink orders"), "nothing has changed");
+    }
+
+    #[test]
+    fn events_of_a_pattern_are_answered_here_and_waited_for_elsewhere() {
+        let placed = Route::new("Order", "OrderPlaced").expect("valid");
+        let listeners = Listeners::default();
+        listeners.set_relays(vec![(Owner::Sink("orders".into()), registration("Order", "*"))]).expect("one");
+        assert!(!listeners.gives_up_any([&placed].into_iter()));
+        assert!(listeners.gives_up_any([&Route::new("User", "UserCreated").expect("valid")].into_iter()));
+        assert!(listeners.has_patterns() && listeners.open_routes().is_empty());
+
+        let elsewhere = Listeners::default();
+        elsewhere.replace("a", vec![registration("User", "UserCreated")]).expect("free");
+        assert!(elsewhere.gives_up_any([&placed].into_iter()));
+        elsewhere.remember(listeners.routes());
+        assert!(!elsewhere.gives_up_any([&placed].into_iter()), "another host relays it");
+    }
+
+    #[test]
+    fn no_plugin_makes_hosts_wait_for_every_route() {
+        let listeners = Listeners::default();
+        listeners.replace("greedy", vec![registration("*", "*")]).expect("a name like any other");
+        assert_eq!(listeners.routes(), [], "nothing to remember");
+        assert!(listeners.gives_up_any([&Route::new("Order", "OrderPlaced").expect("valid")].into_iter()));
+    }
+
+    #[test]
+    fn a_pattern_pauses_what_it_covers() {
+        let listeners = Listeners::default();
+        listeners.set_paused([(Route::new("Order", "*").expect("valid"), "moving".to_owned())].into());
+        assert_eq!(listeners.paused(&Route::new("Order", "OrderPaid").expect("valid")).as_deref(), Some("moving"));
+        assert_eq!(listeners.paused(&Route::new("User", "UserCreated").expect("valid")), None);
     }
 
     #[test]

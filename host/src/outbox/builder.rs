@@ -59,6 +59,10 @@ pub struct OutboxBuilder<S> {
     hooks: Vec<Arc<dyn WriterHook>>,
     migrate: bool,
     label: String,
+    #[cfg(feature = "sinks")]
+    sinks: crate::sink::Sinks,
+    #[cfg(feature = "sinks")]
+    relays: Result<Vec<(Route, crate::RelayConfig)>, NameError>,
     #[cfg(feature = "wasm")]
     plugins: Option<crate::wasm::PluginsConfig>,
 }
@@ -79,6 +83,10 @@ impl<S: SharedStore> OutboxBuilder<S> {
             hooks: Vec::new(),
             migrate: false,
             label: "outbox".to_owned(),
+            #[cfg(feature = "sinks")]
+            sinks: crate::sink::Sinks::default(),
+            #[cfg(feature = "sinks")]
+            relays: Ok(Vec::new()),
             #[cfg(feature = "wasm")]
             plugins: None,
         }
@@ -107,6 +115,27 @@ impl<S: SharedStore> OutboxBuilder<S> {
         if let Ok(listeners) = &mut self.listeners {
             listeners.push(registration);
         }
+        self
+    }
+
+    /// Where relays send to, and what plugins may be granted to publish to.
+    #[cfg(feature = "sinks")]
+    pub fn sinks(mut self, sinks: crate::sink::Sinks) -> Self {
+        self.sinks = sinks;
+        self
+    }
+
+    /// Sends the events of a route to a sink, unless a listener or a plugin answers the route. `*` stands for any name in each half
+    /// of it, `("Order", "*")`; of several that cover a route the most exact counts.
+    #[cfg(feature = "sinks")]
+    pub fn relay<R>(mut self, route: R, config: crate::RelayConfig) -> Self
+    where
+        R: TryInto<Route, Error = NameError>,
+    {
+        self.relays = self.relays.and_then(|mut relays| {
+            relays.push((route.try_into()?, config));
+            Ok(relays)
+        });
         self
     }
 
@@ -208,6 +237,14 @@ impl<S: SharedStore> OutboxBuilder<S> {
         }
         faults.extend(self.purge.faults("purge"));
         faults.extend(self.mode.purge_fault(&self.purge, "purge"));
+        #[cfg(feature = "sinks")]
+        let relays = {
+            let relays = self.relays.map_err(StartError::Route)?;
+            crate::relay::registrations(&relays, &self.sinks, self.dispatcher.lease).unwrap_or_else(|found| {
+                faults.extend(found);
+                Vec::new()
+            })
+        };
         if !faults.is_empty() {
             return Err(StartError::Config(faults));
         }
@@ -218,6 +255,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
         store.check_schema().await?;
         let listeners = Arc::new(Listeners::with_breaker(self.breaker));
         listeners.replace(Owner::Native, self.listeners.map_err(StartError::Route)?)?;
+        #[cfg(feature = "sinks")]
+        listeners.set_relays(relays)?;
         if self.mode != Mode::WriterOnly {
             routes::learn(&*store, &listeners).await?;
         }

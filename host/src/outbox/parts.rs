@@ -117,6 +117,7 @@ impl Parts {
             sweep: Sweep::default(),
             unparking: false,
             unparked_at: Instant::now(),
+            parked_after: None,
         }
     }
 }

@@ -183,6 +183,13 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own.
     async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError>;
 
+    /// The first route behind `after`, in the database's own order of names, of which events are parked; the first of all for
+    /// `None`. `None` when there is none.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError>;
+
     /// Every route that ever had a listener or was paused, by name, without its counts.
     ///
     /// # Errors

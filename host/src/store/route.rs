@@ -29,6 +29,12 @@ pub struct RouteRecord {
     pub dead: u64,
 }
 
+/// The names of a route; empty ones, which come before all others, for none.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) fn names(route: Option<&Route>) -> (&str, &str) {
+    route.map_or(("", ""), |route| (route.aggregate_type.as_str(), route.event_type.as_str()))
+}
+
 /// An aggregate whose events wait behind one that is not resolved.
 #[derive(Clone, Debug, Serialize)]
 pub struct BlockedKey {

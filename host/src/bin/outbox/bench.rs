@@ -4,10 +4,12 @@ mod hot;
 mod stage;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
 
+use outbox::sink::Sink;
 use outbox::store::TableName;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::postgres::PostgresOptions;
@@ -47,6 +49,9 @@ pub(crate) struct BenchCommand {
     /// Measure native listeners only.
     #[arg(long)]
     native: bool,
+    /// Measure a relay to this sink of the configuration too; every event is a message there, of the route Bench/Noop
+    #[arg(long, value_name = "SINK")]
+    relay: Option<String>,
     #[command(flatten)]
     output: Output,
 }
@@ -61,9 +66,16 @@ impl BenchCommand {
                 Failure::new(Exit::NotFound, what).because(error)
             })?;
         }
+        let sink = match &self.relay {
+            Some(name) => {
+                let unknown = || Failure::new(Exit::NotFound, format!("there is no sink `{name}` in the configuration"));
+                Some(crate::sinks::connect(config).get(name).ok_or_else(unknown)?)
+            }
+            None => None,
+        };
         let url = config.database.url.clone();
         // On a worker's thread, like the host itself: the thread of `main` would be woken for every row.
-        let measured = tokio::spawn(async move { self.of(&url).await }).await;
+        let measured = tokio::spawn(async move { self.of(&url, sink).await }).await;
         let report = match measured {
             Ok(Ok(report)) => report,
             Ok(Err(error)) => return Err(Failure::new(Exit::Failed, format!("the benchmark stopped: {error}"))),
@@ -77,29 +89,29 @@ type Error = stage::Error;
 
 impl BenchCommand {
     /// Measures the database of this URL, in a table of its own.
-    async fn of(&self, url: &str) -> Result<Report, Error> {
+    async fn of(&self, url: &str, sink: Option<Arc<dyn Sink>>) -> Result<Report, Error> {
         let table = TableName::new("outbox_bench")?;
         match url.split_once(':').map_or("", |(scheme, _)| scheme) {
             "postgres" | "postgresql" => {
                 let options = PostgresOptions::from_url(url)?.table(table);
-                measure(self, PostgresStore::connect_with(options).await?).await
+                measure(self, PostgresStore::connect_with(options).await?, sink).await
             }
             "mysql" | "mariadb" => {
                 let options = MySqlOptions::from_url(url)?.table(table);
-                measure(self, MySqlStore::connect_with(options).await?).await
+                measure(self, MySqlStore::connect_with(options).await?, sink).await
             }
-            _ => self.of_file(SqliteOptions::from_url(url)?.create(true).table(table)).await,
+            _ => self.of_file(SqliteOptions::from_url(url)?.create(true).table(table), sink).await,
         }
     }
 
     /// Measures a SQLite file: that of the configuration when it is there, else one of its own, deleted afterwards.
-    async fn of_file(&self, mut options: SqliteOptions) -> Result<Report, Error> {
+    async fn of_file(&self, mut options: SqliteOptions, sink: Option<Arc<dyn Sink>>) -> Result<Report, Error> {
         let own_file = !options.file.exists();
         if own_file {
             options.file.set_file_name(format!("outbox-bench-{}.db", std::process::id()));
         }
         let file = options.file.clone();
-        let report = measure(self, SqliteStore::open_with(options).await?).await;
+        let report = measure(self, SqliteStore::open_with(options).await?, sink).await;
         if own_file {
             for suffix in ["", "-wal", "-shm"] {
                 let mut name = file.clone().into_os_string();
@@ -130,6 +142,8 @@ struct Report {
     native_per_s: f64,
     /// The same, with the events of 1,000 aggregates each one after the other.
     ordered_per_s: f64,
+    /// With a relay to a sink, until the last message is confirmed and its outcome stored.
+    relay_per_s: Option<f64>,
     /// With the plugin, a fresh instance for each event.
     plugin_event_per_s: Option<f64>,
     /// With the plugin, a fresh instance for each claimed batch.
@@ -145,7 +159,11 @@ struct Report {
 }
 
 /// Measures everything.
-async fn measure<S: TransactionalStore + Clone>(args: &BenchCommand, store: S) -> Result<Report, Error> {
+async fn measure<S: TransactionalStore + Clone>(
+    args: &BenchCommand,
+    store: S,
+    sink: Option<Arc<dyn Sink>>,
+) -> Result<Report, Error> {
     let progress = |what: &str| eprintln!("measuring: {what}");
     let database = store.kind();
     let mut bench = stage::Bench::open(store, args.events, args.payload_bytes, usize::from(args.workers)).await?;
@@ -162,6 +180,12 @@ async fn measure<S: TransactionalStore + Clone>(args: &BenchCommand, store: S) -
     progress("native listener, ordered by aggregate");
     bench.fill_aggregates().await?;
     let ordered_per_s = bench.drain_in_order(stage::native()?).await?;
+    let mut relay_per_s = None;
+    if let Some(sink) = sink {
+        progress("relay to the sink");
+        bench.fill().await?;
+        relay_per_s = Some(bench.relay(sink).await?);
+    }
     let mut plugin = [None; 3];
     if let Some(file) = &args.plugin {
         for (rate, isolation) in plugin.iter_mut().zip(stage::Isolation::ALL) {
@@ -184,6 +208,7 @@ async fn measure<S: TransactionalStore + Clone>(args: &BenchCommand, store: S) -
         floor_per_s,
         native_per_s,
         ordered_per_s,
+        relay_per_s,
         plugin_event_per_s: plugin[0],
         plugin_batch_per_s: plugin[1],
         plugin_worker_per_s: plugin[2],
@@ -206,6 +231,7 @@ impl Report {
             rate("claim and settle alone (floor)", Some(self.floor_per_s)),
             rate("native listener", Some(self.native_per_s)),
             rate("native listener, ordered by aggregate", Some(self.ordered_per_s)),
+            rate("relay to a sink", self.relay_per_s),
             rate("plugin, fresh for each event", self.plugin_event_per_s),
             rate("plugin, fresh for each batch", self.plugin_batch_per_s),
             rate("plugin, kept by each worker", self.plugin_worker_per_s),

@@ -4,6 +4,7 @@
 
 pub(crate) mod layers;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,11 +16,13 @@ use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
 use outbox::store::TableName;
 use outbox::units::duration;
+use outbox::{RelayConfig, Route};
 use serde::{Deserialize, Serialize};
 
 use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::plugins::{self, PluginsConfig, ReadyWhen};
+use crate::sinks::{self, SinkConfigs};
 use layers::Layers;
 
 /// The file that is read when it is there and no other is named.
@@ -38,7 +41,22 @@ pub(crate) struct Config {
     pub(crate) breaker: BreakerConfig,
     pub(crate) purge: PurgeConfig,
     pub(crate) plugins: PluginsConfig,
+    /// As they are written: a kind decides what the other keys mean, so that none can be read alone.
+    pub(crate) sinks: BTreeMap<String, toml::Value>,
+    pub(crate) routes: BTreeMap<String, toml::Value>,
     pub(crate) log: LogConfig,
+}
+
+impl Config {
+    /// The sinks, which were checked when the configuration was read.
+    pub(crate) fn sinks(&self) -> SinkConfigs {
+        sinks::read(&self.sinks).unwrap_or_default()
+    }
+
+    /// The relays, which were checked when the configuration was read.
+    pub(crate) fn relays(&self) -> Vec<(Route, RelayConfig)> {
+        sinks::relays(&self.routes).unwrap_or_default()
+    }
 }
 
 impl Default for Config {
@@ -55,6 +73,8 @@ impl Default for Config {
             purge: PurgeConfig::default(),
             // A component may take half a minute to compile, and the others need not wait for it.
             plugins: PluginsConfig { ready_when: ReadyWhen::Cached, ..PluginsConfig::default() },
+            sinks: BTreeMap::new(),
+            routes: BTreeMap::new(),
             log: LogConfig::default(),
         }
     }
@@ -276,6 +296,7 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.purge.faults("purge"));
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
+    faults.extend(sinks::faults(config));
     faults.extend(database::faults(&config.database, is_set));
     if config.mode == Mode::Ordered {
         let one = [

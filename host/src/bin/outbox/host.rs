@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::config::{Config, Policy, host_name};
 use crate::failure::{Exit, Failure};
 use crate::plugins;
+use crate::sinks;
 
 /// How soon after a signal the same one may come again by another way.
 const ECHO: Duration = Duration::from_millis(100);
@@ -25,13 +26,24 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         .order(config.order)
         .breaker(config.breaker)
         .purge(config.purge.clone())
-        .plugins_config(plugins::settings(config));
+        .sinks(sinks::connect(config));
+    let builder = if wants_plugins(config) { builder.plugins_config(plugins::settings(config)) } else { builder };
+    let builder = config
+        .relays()
+        .into_iter()
+        .fold(builder, |builder, (route, relay)| builder.relay((route.aggregate_type, route.event_type), relay));
     let retry = &config.retry;
     match retry.policy {
         Policy::Exponential => builder.retry(Exponential { base: retry.base, max: retry.max }),
         Policy::Fixed => builder.retry(Fixed(retry.base)),
         Policy::Jittered => builder.retry(Jittered(Fixed(retry.base))),
     }
+}
+
+/// Whoever only relays need not make an empty directory. One that was named must be there: it may be a volume that is not mounted.
+pub(crate) fn wants_plugins(config: &Config) -> bool {
+    let dir = &config.plugins.dir;
+    config.routes.is_empty() || *dir != Config::default().plugins.dir || dir.exists()
 }
 
 /// The two signals that mean: please stop.

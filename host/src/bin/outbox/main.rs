@@ -25,6 +25,7 @@ mod replay;
 mod route;
 mod run;
 mod settings;
+mod sinks;
 mod stats;
 mod why;
 mod wit;
@@ -127,6 +128,9 @@ enum Command {
     /// Look at plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
+    /// Look at sinks, the brokers and endpoints that events go to without a plugin, and try them
+    #[command(subcommand)]
+    Sinks(sinks::SinksCommand),
     /// Look at the hosts that work on the table
     #[command(subcommand)]
     Node(node::NodeCommand),
@@ -206,6 +210,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Replay(command) => command.run(config).await,
         Command::Route(command) => command.run(config).await,
         Command::Plugin(command) => command.run(config).await,
+        Command::Sinks(command) => command.run(config).await,
         Command::Node(command) => command.run(config).await,
         Command::Audit(command) => command.run(config).await,
         Command::Stats(command) => command.run(config).await,

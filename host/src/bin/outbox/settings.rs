@@ -8,6 +8,7 @@ use crate::config::{Settings, hide_password};
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::plugins;
+use crate::sinks;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
@@ -67,10 +68,18 @@ impl ConfigCommand {
 }
 
 /// A value as it may be shown: nothing that came from a secret, no password.
-fn safe(leaf: &Leaf) -> toml::Value {
-    match &leaf.written {
+fn safe(key: &[String], leaf: &Leaf) -> toml::Value {
+    if sinks::is_secret(key) {
+        return toml::Value::String("***".to_owned());
+    }
+    without_secrets(&leaf.written)
+}
+
+fn without_secrets(value: &toml::Value) -> toml::Value {
+    match value {
         toml::Value::String(text) if text.contains("${") => toml::Value::String("***".to_owned()),
         toml::Value::String(text) => toml::Value::String(hide_password(text)),
+        toml::Value::Array(values) => toml::Value::Array(values.iter().map(without_secrets).collect()),
         other => other.clone(),
     }
 }
@@ -87,7 +96,7 @@ fn as_toml(settings: &Settings, origin: bool) -> String {
             text.push_str(&format!("\n[{}]\n", name.join(".")));
             section = parents;
         }
-        let line = format!("{} = {}", quoted(last), safe(leaf));
+        let line = format!("{} = {}", quoted(last), safe(key, leaf));
         if origin {
             text.push_str(&format!("{line:<44} # {}\n", leaf.origin));
         } else {
@@ -113,7 +122,7 @@ fn as_json(settings: &Settings, origin: bool) -> Value {
             let next = place.entry(part.clone()).or_insert_with(|| json!({}));
             place = next.as_object_mut().expect("a section holds only sections and values");
         }
-        let value = serde_json::to_value(safe(leaf)).unwrap_or(Value::Null);
+        let value = serde_json::to_value(safe(key, leaf)).unwrap_or(Value::Null);
         let shown = if origin { json!({ "value": value, "origin": leaf.origin.to_string() }) } else { value };
         place.insert(last.clone(), shown);
     }

@@ -24,6 +24,17 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_parked)
   AND outbox_event.aggregate_type = route.aggregate_type AND outbox_event.event_type = route.event_type
 LIMIT ?";
 
+/// One step in the index on parked routes, which is in the order of the names' checksums, however many events are parked.
+const FIRST_PARKED: &str = "
+SELECT aggregate_type, event_type FROM outbox_event FORCE INDEX (outbox_parked)
+WHERE parked_route IS NOT NULL ORDER BY parked_route LIMIT 1";
+
+/// Of two routes with one checksum the second is found when nothing of the first is parked any more. Bound: aggregate type, event
+/// type.
+const NEXT_PARKED: &str = "
+SELECT aggregate_type, event_type FROM outbox_event FORCE INDEX (outbox_parked)
+WHERE parked_route > CRC32(CONCAT(?, '/', ?)) ORDER BY parked_route LIMIT 1";
+
 /// Bound: a JSON list of seq.
 const UNPARK: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
@@ -89,6 +100,17 @@ pub(super) async fn unpark(store: &MySqlStore, routes: &[Route], limit: u32) -> 
         .map_err(failed)?;
     let chosen = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
     lock::change_free(store, "unpark events", UNPARK, &chosen).await
+}
+
+pub(super) async fn parked(store: &MySqlStore, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
+    let statement = match after {
+        None => sqlx::query_as::<_, (String, String)>(store.table.sql(FIRST_PARKED)),
+        Some(route) => {
+            sqlx::query_as(store.table.sql(NEXT_PARKED)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str())
+        }
+    };
+    let row = statement.fetch_optional(&store.pool).await.map_err(|error| store.failed("look for parked routes", error))?;
+    Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
 }
 
 pub(super) async fn remember(store: &MySqlStore, routes: &[Route]) -> Result<(), StoreError> {

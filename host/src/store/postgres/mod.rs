@@ -176,6 +176,10 @@ impl Store for PostgresStore {
         route::unpark(self, routes, limit).await
     }
 
+    async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
+        route::parked(self, after).await
+    }
+
     async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
         route::list(self).await
     }

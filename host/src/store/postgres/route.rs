@@ -9,6 +9,7 @@ use super::audit::noted;
 use super::row::{count as number, optional_time};
 use super::run::Statement;
 use crate::event::Route;
+use crate::store::route::names as names_of;
 use crate::store::{Audit, RouteRecord, StoreError};
 
 /// Route by route, each from the index on parked routes; what another node is just unparking is stepped over.
@@ -23,6 +24,12 @@ WHERE ctid = ANY (ARRAY (
       AND parked IS NOT NULL
     ORDER BY outbox_event.aggregate_type, outbox_event.event_type, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS waiting
   LIMIT $3::bigint))";
+
+/// $1 aggregate type, $2 event type; no name is empty. One step in the index on parked routes, however many events are parked.
+const NEXT_PARKED: &str = "
+SELECT aggregate_type, event_type FROM outbox_event
+WHERE parked IS NOT NULL AND (aggregate_type, event_type) > ($1::text, $2::text)
+ORDER BY aggregate_type, event_type LIMIT 1";
 
 /// $1 aggregate types, $2 event types.
 const REMEMBER: &str = "
@@ -81,6 +88,14 @@ pub(super) async fn unpark(store: &PostgresStore, routes: &[Route], limit: u32) 
         return Ok(0);
     }
     store.execute("unpark events", names(store.statement(UNPARK), routes).bind(i64::from(limit))).await
+}
+
+pub(super) async fn parked(store: &PostgresStore, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
+    let (aggregate_type, event_type) = names_of(after);
+    let statement = store.statement(NEXT_PARKED).bind(aggregate_type).bind(event_type);
+    let rows = store.all("look for parked routes", statement).await?;
+    let name = |row: &PgRow| Some((row.try_get::<String, _>(0).ok()?, row.try_get::<String, _>(1).ok()?));
+    Ok(rows.first().and_then(name).and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
 }
 
 pub(super) async fn remember(store: &PostgresStore, routes: &[Route]) -> Result<(), StoreError> {

@@ -9,6 +9,7 @@ use super::dead::noted;
 use super::error::failed;
 use super::inspect::{column, optional};
 use crate::event::Route;
+use crate::store::route::names;
 use crate::store::{Audit, RouteRecord, StoreError};
 use crate::time::Timestamp;
 
@@ -20,6 +21,12 @@ WHERE seq IN (
   WHERE outbox_event.aggregate_type = route.value ->> 0 AND outbox_event.event_type = route.value ->> 1
     AND outbox_event.parked IS NOT NULL
   LIMIT ?2)";
+
+/// ?1 aggregate type, ?2 event type; no name is empty. One step in the index on parked routes, however many events are parked.
+const NEXT_PARKED: &str = "
+SELECT aggregate_type, event_type FROM outbox_event
+WHERE parked IS NOT NULL AND (aggregate_type, event_type) > (?1, ?2)
+ORDER BY aggregate_type, event_type LIMIT 1";
 
 const REMEMBER: &str = "
 INSERT INTO outbox_event_route (aggregate_type, event_type, first_seen_at)
@@ -69,6 +76,17 @@ pub(super) async fn unpark(store: &SqliteStore, routes: &[Route], limit: u32) ->
         .await
         .map_err(|error| failed("unpark events", error))?;
     Ok(result.rows_affected())
+}
+
+pub(super) async fn parked(store: &SqliteStore, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
+    let (aggregate_type, event_type) = names(after);
+    let row = sqlx::query_as::<_, (String, String)>(store.table.sql(NEXT_PARKED))
+        .bind(aggregate_type)
+        .bind(event_type)
+        .fetch_optional(&store.readers)
+        .await
+        .map_err(|error| failed("look for parked routes", error))?;
+    Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
 }
 
 pub(super) async fn remember(store: &SqliteStore, routes: &[Route]) -> Result<(), StoreError> {

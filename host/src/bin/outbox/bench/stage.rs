@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use outbox::event::{Envelope, OwnerId, Route};
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
+use outbox::sink::{Message, Sink, Sinks};
 use outbox::store::{ClaimRequest, Claimed, Settled, Settlement};
 use outbox::wasm;
-use outbox::{DispatchResult, Event, Failure, Mode, Outbox, Registration, TransactionalStore};
+use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, Registration, RelayConfig, TransactionalStore};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
@@ -49,6 +50,8 @@ impl Isolation {
 const AHEAD: usize = 2;
 /// Settlings side by side, as in a host.
 const SETTLERS: usize = 2;
+/// Fewest events that are with a relay at once.
+const RELAYING: usize = 256;
 /// Aggregates that ordered events are spread over.
 const AGGREGATES: u32 = 1_000;
 
@@ -189,15 +192,35 @@ impl<S: TransactionalStore + Clone> Bench<S> {
         self.run(Mode::SingleNode, registrations).await
     }
 
+    /// As [`drain`](Self::drain), through a relay to a sink. A call waits for the sink, so there are many at once.
+    pub(super) async fn relay(&self, sink: Arc<dyn Sink>) -> Result<f64, Error> {
+        let event = Arc::new(Event::of(self.envelope()?).build());
+        // Told now: the events of a sink that is down wait for ever.
+        for answer in sink.send(&[Message::of_event(&event)]).await {
+            answer?;
+        }
+        let sinks = Sinks::default().with("relayed", sink);
+        let builder = self.builder(Mode::SingleNode).workers(self.workers.max(RELAYING)).sinks(sinks);
+        self.emptied_by(builder.relay(("Bench", "Noop"), RelayConfig::to("relayed"))).await
+    }
+
     async fn run(&self, mode: Mode, registrations: Vec<Registration>) -> Result<f64, Error> {
-        let mut builder = Outbox::single_node(self.store.clone())
-            .mode(mode)
-            .workers(self.workers)
-            .poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
-            .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() });
+        let mut builder = self.builder(mode);
         for registration in registrations {
             builder = builder.registration(registration);
         }
+        self.emptied_by(builder).await
+    }
+
+    fn builder(&self, mode: Mode) -> OutboxBuilder<S> {
+        Outbox::single_node(self.store.clone())
+            .mode(mode)
+            .workers(self.workers)
+            .poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
+            .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() })
+    }
+
+    async fn emptied_by(&self, builder: OutboxBuilder<S>) -> Result<f64, Error> {
         let started = Instant::now();
         let outbox = builder.start().await?;
         while outbox.metrics().dispatch_success.get() < u64::from(self.events) || outbox.in_flight() > 0 {

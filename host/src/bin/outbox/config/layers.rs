@@ -70,7 +70,8 @@ impl Layers {
         let table = Table::try_from(defaults).expect("the default configuration is plain data");
         let mut leaves = BTreeMap::new();
         flatten(&mut Vec::new(), &Value::Table(table), &mut |key, value| {
-            if key != ["plugins", MANIFESTS] {
+            // What people name themselves has no default.
+            if key != ["plugins", MANIFESTS] && key != ["sinks"] && key != ["routes"] {
                 leaves.insert(key.to_vec(), Leaf { written: value.clone(), origin: Origin::Default });
             }
         });
@@ -134,7 +135,11 @@ impl Layers {
     fn set(&mut self, key: Key, written: Value, origin: Origin) {
         let name = key.join(".");
         let of_plugin = key.len() > 1 && key[0] == "plugins" && !is_setting(&key[1]) && (key.len() > 2 || written.is_table());
-        if !of_plugin && !self.known.contains(&name) {
+        let is_named = of_plugin || is_of_sinks(&key) && (key.len() > 2 || written.is_table());
+        if is_of_sinks(&key) && key.len() == 1 && written.as_table().is_some_and(Table::is_empty) {
+            return; // `[sinks]` with nothing in it.
+        }
+        if !is_named && !self.known.contains(&name) {
             let section = format!("{name}.");
             let fault = if self.known.iter().any(|known| known.starts_with(&section)) {
                 if written.as_table().is_some_and(Table::is_empty) {
@@ -164,10 +169,20 @@ impl Layers {
     /// A fault with the place of the first key that it names.
     pub(crate) fn placed(&self, fault: String) -> String {
         let word = fault.split([' ', ':']).next().unwrap_or_default();
-        match self.origin(word) {
+        let origin = self.origin(word).or_else(|| self.origin_below(&fault));
+        match origin {
             Some(Origin::Default) | None => fault,
             Some(origin) => format!("{origin}: {fault}"),
         }
+    }
+
+    /// What set the longest key of a sink or relay with which a fault begins, or the first key below it.
+    fn origin_below(&self, fault: &str) -> Option<&Origin> {
+        let begins = |key: &Key| (2..=key.len()).rev().find(|parts| fault.starts_with(&shown(&key[..*parts])));
+        let keys = self.leaves.iter().filter(|(key, _)| is_of_sinks(key));
+        let found = keys.filter_map(|(key, leaf)| Some((begins(key)?, key, leaf)));
+        // Of several below it the first, which for a file is the one nearest to the name of its section.
+        found.max_by_key(|(parts, key, _)| (*parts, std::cmp::Reverse(*key))).map(|(_, _, leaf)| &leaf.origin)
     }
 
     /// The configuration, or everything that is wrong with the values. Each is tried alone first: so every fault is found, and
@@ -183,7 +198,7 @@ impl Layers {
             match found {
                 Ok(value) => {
                     // Shown with the type that it turned out to have; a reference stays as it was written.
-                    if !leaf.written.as_str().is_some_and(|text| text.contains("${")) {
+                    if !has_reference(&leaf.written) {
                         leaf.written = value.clone();
                     }
                     insert(&mut whole, key, value);
@@ -202,6 +217,9 @@ impl Layers {
 
 /// What a written value may mean, the likeliest first. Text of the environment and of flags has no type of its own.
 fn resolved(key: &Key, leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Vec<Value>, String> {
+    if is_of_sinks(key) {
+        return Ok(vec![of_sink(leaf, reference)?]);
+    }
     let Value::String(text) = &leaf.written else { return Ok(vec![leaf.written.clone()]) };
     // A plugin's references are resolved by the room that loads it, at every load; here they are only tried.
     let of_plugin = key[0] == "plugins" && key.len() > 2;
@@ -215,6 +233,48 @@ fn resolved(key: &Key, leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<Str
         values.push(value);
     }
     Ok(values)
+}
+
+/// Whether a value, or one in it, refers to something else.
+fn has_reference(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains("${"),
+        Value::Array(values) => values.iter().any(has_reference),
+        Value::Table(table) => table.values().any(has_reference),
+        _ => false,
+    }
+}
+
+/// Whether a key belongs to a sink or a relay, which people name themselves.
+fn is_of_sinks(key: &[String]) -> bool {
+    matches!(key.first().map(String::as_str), Some("sinks" | "routes"))
+}
+
+/// The value of a sink's setting, references replaced, in lists too. All settings of a sink are read together later, so that text of
+/// the environment and of flags gets its type here: that of a number, a truth value or a list, if it reads like one.
+fn of_sink(leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Value, String> {
+    let Value::String(text) = &leaf.written else { return expand_all(&leaf.written, reference) };
+    let found = expand(text, reference)?;
+    if matches!(leaf.origin, Origin::File(..)) || text.contains("${") {
+        return Ok(Value::String(found));
+    }
+    let typed = toml::from_str::<Table>(&format!("value = {found}")).ok().and_then(|mut table| table.remove("value"));
+    Ok(typed.filter(|value| value.is_integer() || value.is_bool() || value.is_array()).unwrap_or(Value::String(found)))
+}
+
+/// A value with the references in all its texts replaced.
+fn expand_all(value: &Value, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Value, String> {
+    Ok(match value {
+        Value::String(text) => Value::String(expand(text, reference)?),
+        Value::Array(values) => {
+            Value::Array(values.iter().map(|value| expand_all(value, reference)).collect::<Result<_, _>>()?)
+        }
+        Value::Table(table) => {
+            let entry = |(key, value): (&String, &Value)| Ok((key.clone(), expand_all(value, reference)?));
+            Value::Table(table.iter().map(entry).collect::<Result<_, String>>()?)
+        }
+        other => other.clone(),
+    })
 }
 
 fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> Result<Value, String> {
@@ -293,6 +353,16 @@ fn one_line(error: &toml::de::Error) -> String {
     let text = error.message().replace('\n', "; ");
     // A person who writes a file need not know our types.
     ["usize", "u64", "u32"].iter().fold(text, |text, kind| text.replace(&format!("expected {kind}"), "expected a whole number"))
+}
+
+/// A key as the faults of sinks and relays name it.
+fn shown(key: &[String]) -> String {
+    match key {
+        [routes, route, rest @ ..] if routes == "routes" => {
+            std::iter::once(format!("routes.{route:?}")).chain(rest.iter().cloned()).collect::<Vec<_>>().join(".")
+        }
+        key => key.join("."),
+    }
 }
 
 /// The known key that was probably meant.

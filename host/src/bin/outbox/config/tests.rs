@@ -201,3 +201,52 @@ fn what_the_ordered_mode_does_not_have_is_refused() {
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(faults[0].starts_with("outbox.toml:3: dispatcher.workers is set, but the mode is ordered"), "{faults:?}");
 }
+
+#[test]
+fn sinks_and_relays_are_read_with_their_references_and_none_of_their_secrets_is_shown() {
+    let file = "[sinks.hooks]\nkind = \"http\"\nurl = \"https://hooks.example.com\"\nsecrets = [\"whsec_${env:KEY}\"]\n\
+                headers = { authorization = \"Bearer s3cret\" }\n[routes.\"Order/*\"]\nsink = \"hooks\"\nsubject = \"a.{event_type}\"\n";
+    let environment = [("OUTBOX_SINKS__HOOKS__MAX_IN_FLIGHT", "3")];
+    let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter();
+    let key = |source: &str, name: &str| match (source, name) {
+        ("env", "KEY") => Ok("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()),
+        _ => Err("not there".to_owned()),
+    };
+    let (config, layers) = compose(Some(("outbox.toml", file)), environment, &[], &key).unwrap();
+    let outbox::sink::SinkConfig::Http(hooks) = &config.sinks()["hooks"] else { panic!("another kind") };
+    assert_eq!((hooks.max_in_flight, hooks.secrets.len()), (3, 1));
+    assert_eq!(hooks.secrets[0].reveal(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+    let relays = config.relays();
+    assert_eq!((relays[0].0.to_string().as_str(), relays[0].1.sink.as_str()), ("Order/*", "hooks"));
+    assert!(!format!("{:?}", layers.leaves).contains("MfKQ9r8"), "what is shown is what was written");
+}
+
+#[test]
+fn every_fault_of_a_sink_and_of_a_relay_is_told_with_its_line() {
+    let file = "[sinks.a]\nkind = \"nats\"\nurl = \"https://s3cret@a\"\ntimeout = \"1m\"\n[sinks.B]\nkind = \"stdout\"\n";
+    let faults = composed(file, &[], &[]).unwrap_err().join("\n");
+    for part in ["outbox.toml:3: sinks.a.url begins with `https://`", "sinks.\"B\" is no name of a sink"] {
+        assert!(faults.contains(part), "{part}\n---\n{faults}");
+    }
+    assert!(!faults.contains("s3cret"), "{faults}");
+
+    let file = "[sinks.a]\nkind = \"stdout\"\n[sinks.slow]\nkind = \"nats\"\nurl = \"nats://a\"\ntimeout = \"1m\"\n\
+                [routes.\"Order/*\"]\nsink = \"b\"\n[routes.\"*/*\"]\nsink = \"slow\"\n";
+    let faults = composed(file, &[], &[]).unwrap_err().join("\n");
+    for part in [
+        "outbox.toml:6: sinks.slow.timeout is 60s; twice as long and a second must be below dispatcher.lease",
+        "outbox.toml:8: routes.\"Order/*\".sink is `b`, and there are a, slow",
+    ] {
+        assert!(faults.contains(part), "{part}\n---\n{faults}");
+    }
+
+    let file = "[sinks.a]\nkind = \"pigeon\"\n[sinks.c]\nkind = \"stdout\"\ncolour = 1\n[routes.Order]\nsink = \"a\"\n";
+    let faults = composed(file, &[], &[]).unwrap_err().join("\n");
+    for part in [
+        "outbox.toml:2: sinks.a: unknown variant `pigeon`",
+        "sinks.c: unknown field `colour`",
+        "outbox.toml:7: routes.\"Order\" is no route",
+    ] {
+        assert!(faults.contains(part), "{part}\n---\n{faults}");
+    }
+}

@@ -1,0 +1,198 @@
+//! `outbox sinks`: where events go without a plugin; and the one file that knows how `[sinks.*]` and `[routes.*]` are read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Subcommand;
+use outbox::event::Event;
+use outbox::sink::{Message, SinkConfig, SinkError, Sinks};
+use outbox::{Envelope, RelayConfig, Route};
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Output, shown};
+
+/// The sinks by name.
+pub(crate) type SinkConfigs = BTreeMap<String, SinkConfig>;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum SinksCommand {
+    /// Show every sink: its kind, where it leads to, and which routes are relayed to it
+    #[command(after_help = "Example:\n  outbox sinks list --output json")]
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Send one message to a sink and wait until it is confirmed; exit code 5 when it cannot be reached, 1 when it refuses
+    ///
+    /// The message is real: whoever reads from the sink sees it. Its event type is OutboxSinkTest, its aggregate type is OutboxTest.
+    #[command(after_help = "Example:\n  outbox sinks test orders --subject orders.test")]
+    Test {
+        /// The name of the sink
+        name: String,
+        /// The subject, stream, topic, routing key or path; default the sink's own
+        #[arg(long)]
+        subject: Option<String>,
+    },
+}
+
+/// One sink, as `outbox sinks list` shows it.
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    kind: &'static str,
+    /// Where it leads to, without credentials.
+    target: String,
+    /// What is relayed to it.
+    routes: Vec<String>,
+}
+
+impl SinksCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        match self {
+            Self::List { output } => list(config, output),
+            Self::Test { name, subject } => test(config, &name, subject).await,
+        }
+    }
+}
+
+fn list(config: &Config, output: Output) -> Result<(), Failure> {
+    let relays = config.relays();
+    let to = |name: &str| relays.iter().filter(|(_, relay)| relay.sink == name).map(|(route, _)| route.to_string()).collect();
+    let listed =
+        |(name, sink): (String, SinkConfig)| Listed { routes: to(&name), kind: sink.kind(), target: sink.target(), name };
+    let sinks: Vec<Listed> = config.sinks().into_iter().map(listed).collect();
+    output::many(&sinks, output.output, |sinks| {
+        if sinks.is_empty() {
+            return String::new();
+        }
+        let rows = sinks.iter().map(|sink| {
+            let routes = if sink.routes.is_empty() { "-".to_owned() } else { shown(&sink.routes.join(", ")).into_owned() };
+            [sink.name.clone(), sink.kind.to_owned(), shown(&sink.target).into_owned(), routes]
+        });
+        output::table(&["name", "kind", "target", "routes"], rows)
+    })?;
+    if sinks.is_empty() {
+        eprintln!("there are no sinks; add a section [sinks.NAME] to outbox.toml");
+    }
+    Ok(())
+}
+
+async fn test(config: &Config, name: &str, subject: Option<String>) -> Result<(), Failure> {
+    let mut configs = config.sinks();
+    let Some(of) = configs.remove(name) else {
+        let known: Vec<String> = configs.into_keys().collect();
+        let known = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+        return Err(Failure::new(Exit::NotFound, format!("there is no sink `{}`; {known}", shown(name))));
+    };
+    let (kind, target) = (of.kind(), of.target());
+    let sinks = Sinks::connect(&[(name.to_owned(), of)].into());
+    let sinks = sinks.map_err(|error| Failure::new(Exit::Config, format!("the sink {name} cannot be made")).because(error))?;
+    let sink = sinks.get(name).expect("it was made just now");
+    let envelope = Envelope::new("OutboxSinkTest").aggregate("OutboxTest", "test").json(&serde_json::json!({ "test": true }));
+    let event = Arc::new(Event::of(envelope.expect("a message of ours")).build());
+    let trusts_subject = subject.is_some();
+    let message = Message { subject: subject.unwrap_or_default(), trusts_subject, ..Message::of_event(&event) };
+    let started = Instant::now();
+    let answer = sink.send(std::slice::from_ref(&message)).await.into_iter().next();
+    match answer {
+        Some(Ok(())) => {
+            let took = started.elapsed().as_millis();
+            eprintln!("{name} ({kind}, {target}) confirmed the message {} after {took} ms", message.id);
+            Ok(())
+        }
+        Some(Err(error @ SinkError::Rejected { .. })) => {
+            Err(Failure::new(Exit::Failed, format!("{name} ({kind}, {target}) refused the message")).because(error))
+        }
+        Some(Err(error)) => {
+            let what = format!("{name} ({kind}, {target}) did not confirm the message");
+            Err(Failure::new(Exit::Unreachable, what).because(error))
+        }
+        None => Err(Failure::new(Exit::Failed, format!("{name} ({kind}, {target}) gave no answer"))),
+    }
+}
+
+/// Makes the sinks of a configuration, which was checked when it was read.
+pub(crate) fn connect(config: &Config) -> Sinks {
+    Sinks::connect(&config.sinks()).unwrap_or_else(|error| {
+        // A file that it names may have gone since.
+        tracing::error!(%error, "the sinks cannot be made; their relays fail");
+        Sinks::default()
+    })
+}
+
+/// The sinks as they are written, or everything that is wrong with them.
+pub(crate) fn read(written: &BTreeMap<String, toml::Value>) -> Result<SinkConfigs, Vec<String>> {
+    let mut faults = Vec::new();
+    let mut configs = SinkConfigs::new();
+    for (name, value) in written {
+        match value.clone().try_into::<SinkConfig>() {
+            Ok(config) => {
+                configs.insert(name.clone(), config);
+            }
+            Err(error) => faults.push(format!("sinks.{name}: {}", one_line(&error))),
+        }
+    }
+    faults.extend(Sinks::faults(&configs));
+    if faults.is_empty() { Ok(configs) } else { Err(faults) }
+}
+
+/// The relays as they are written, or everything that is wrong with them.
+pub(crate) fn relays(written: &BTreeMap<String, toml::Value>) -> Result<Vec<(Route, RelayConfig)>, Vec<String>> {
+    let mut faults = Vec::new();
+    let mut relays = Vec::new();
+    for (pattern, value) in written {
+        let route = match pattern.split_once('/') {
+            None => Err("write it like \"Order/OrderPlaced\", \"Order/*\" or \"*/*\"".to_owned()),
+            Some((aggregate_type, event_type)) => Route::new(aggregate_type, event_type).map_err(|error| error.to_string()),
+        };
+        match (route, value.clone().try_into::<RelayConfig>()) {
+            (Ok(route), Ok(config)) => relays.push((route, config)),
+            (Err(why), _) => faults.push(format!("routes.{pattern:?} is no route: {why}")),
+            (_, Err(error)) => faults.push(format!("routes.{pattern:?}: {}", one_line(&error))),
+        }
+    }
+    if faults.is_empty() { Ok(relays) } else { Err(faults) }
+}
+
+/// Everything that is wrong with the sinks and the relays of a configuration.
+pub(crate) fn faults(config: &Config) -> Vec<String> {
+    let (sinks, relays) = (read(&config.sinks), relays(&config.routes));
+    let mut faults = Vec::new();
+    if let (Ok(sinks), Ok(relays)) = (&sinks, &relays) {
+        for (route, relay) in relays.iter().filter(|(_, relay)| !sinks.contains_key(&relay.sink)) {
+            let known: Vec<&str> = sinks.keys().map(String::as_str).collect();
+            let known =
+                if known.is_empty() { "there are no sinks".to_owned() } else { format!("there are {}", known.join(", ")) };
+            faults.push(format!("routes.{:?}.sink is `{}`, and {known}", route.to_string(), relay.sink));
+        }
+        for (name, sink) in sinks {
+            let (timeout, lease) = (sink.common().timeout, config.dispatcher.lease);
+            if relays.iter().any(|(_, relay)| relay.sink == *name)
+                && timeout.saturating_mul(2).saturating_add(Duration::from_secs(1)) >= lease
+            {
+                faults.push(format!(
+                    "sinks.{name}.timeout is {timeout:?}; twice as long and a second must be below dispatcher.lease ({lease:?}), \
+                     or a call could outlive its claim"
+                ));
+            }
+        }
+    }
+    let found = sinks.err().into_iter().chain(relays.err()).flatten();
+    found.chain(faults).collect()
+}
+
+/// Whether this key of a sink holds what nobody may see.
+pub(crate) fn is_secret(key: &[String]) -> bool {
+    const SECRETS: [&str; 5] = ["password", "token", "credentials", "nkey", "secrets"];
+    match key {
+        [sinks, _, setting, ..] if sinks == "sinks" => setting == "headers" || SECRETS.contains(&setting.as_str()),
+        _ => false,
+    }
+}
+
+fn one_line(error: &toml::de::Error) -> String {
+    error.message().replace('\n', "; ")
+}

@@ -1,0 +1,200 @@
+//! Sends the events of a route to a sink, without any plugin.
+//!
+//! A relay is a listener like any other: an event is done when its sink has confirmed it. The sink groups the events that are with
+//! its relays at the same time, so a relay is as fast as there are workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, Route};
+use crate::listener::{Cause, Failure, FailureKind, Listener, Outcome, Owner, Registration, Reply, Visit};
+use crate::sink::{Message, Sink, SinkError, Sinks, Template};
+
+/// What a call has beyond what the sink may take: it is the sink that says why it did not work.
+const LONGER: Duration = Duration::from_secs(1);
+
+/// The longest that a call of a relay may take: a message may wait for its turn, and then for its confirmation.
+fn longest_call(timeout: Duration) -> Duration {
+    timeout.saturating_mul(2).saturating_add(LONGER)
+}
+
+/// Where the events of a route go.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelayConfig {
+    /// The name of the sink. Required.
+    pub sink: String,
+    /// The subject, stream, topic, routing key or path; `None` for the sink's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Template>,
+    /// What keeps messages in order where the sink has partitions; `None` for the aggregate's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Template>,
+}
+
+impl RelayConfig {
+    /// To this sink, with the sink's own subject and the aggregate's id as key.
+    #[must_use]
+    pub fn to(sink: impl Into<String>) -> Self {
+        Self { sink: sink.into(), subject: None, key: None }
+    }
+}
+
+/// The registrations of these relays, or everything that is wrong with them.
+pub(crate) fn registrations(
+    relays: &[(Route, RelayConfig)],
+    sinks: &Sinks,
+    lease: Duration,
+) -> Result<Vec<(Owner, Registration)>, Vec<String>> {
+    let mut faults = Vec::new();
+    let mut registrations: Vec<(Owner, Registration)> = Vec::with_capacity(relays.len());
+    for (number, (route, config)) in relays.iter().enumerate() {
+        let key = format!("routes.{:?}", route.to_string());
+        if relays[..number].iter().any(|(other, _)| other == route) {
+            faults.push(format!("{key} is given twice; one sink each"));
+        }
+        let Some(sink) = sinks.get(&config.sink) else {
+            faults.push(format!("{key}.sink is `{}`; {}", config.sink, known(sinks)));
+            continue;
+        };
+        let timeout = sinks.timeout(&config.sink);
+        let deadline = longest_call(timeout);
+        if deadline >= lease {
+            faults.push(format!(
+                "sinks.{}.timeout is {timeout:?}; twice as long and a second must be below dispatcher.lease ({lease:?}), or a call could outlive its claim",
+                config.sink
+            ));
+        }
+        let relay = Relay { sink, config: config.clone() };
+        registrations
+            .push((Owner::Sink(Arc::from(config.sink.as_str())), Registration::new(route.clone(), relay).deadline(deadline)));
+    }
+    if faults.is_empty() { Ok(registrations) } else { Err(faults) }
+}
+
+fn known(sinks: &Sinks) -> String {
+    match sinks.names().collect::<Vec<_>>().join(", ") {
+        names if names.is_empty() => "there are no sinks; add a section [sinks.NAME]".to_owned(),
+        names => format!("there are only {names}"),
+    }
+}
+
+struct Relay {
+    sink: Arc<dyn Sink>,
+    config: RelayConfig,
+}
+
+impl Relay {
+    fn message(&self, event: &Arc<Event>) -> Message {
+        let mut message = Message::of_event(event);
+        // What an event says is cleaned here for every kind of sink: whoever writes events chooses no part of a subject's shape.
+        let subject = self.config.subject.as_ref().map(|subject| subject.render(&message, one_word));
+        let key = self.config.key.as_ref().map(|key| key.render(&message, str::to_owned));
+        message.subject = subject.unwrap_or_default();
+        message.trusts_subject = true;
+        message.key = key;
+        message
+    }
+}
+
+/// What an event says, as one word of a subject of any kind of sink.
+fn one_word(value: &str) -> String {
+    let may_stand = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '~' | ':' | '@');
+    value.chars().map(|c| if may_stand(c) { c } else { '_' }).collect()
+}
+
+impl Listener for Relay {
+    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
+        Box::pin(async move {
+            let answers = self.sink.send(&[self.message(visit.event)]).await;
+            let none = || Err(SinkError::Unavailable { reason: "the sink gave no answer".to_owned(), retry_after: None });
+            let answer = answers.into_iter().next().unwrap_or_else(none);
+            outcome(&self.config.sink, answer).into()
+        })
+    }
+}
+
+/// What a sink's answer means for the event. A sink that is down costs no attempt, and one that asks for later is a listener that
+/// asks for later. A message that is refused is counted and tried again: nearly always a configuration is wrong, and an operator
+/// who mends it finds the event still waiting.
+fn outcome(sink: &str, answer: Result<(), SinkError>) -> Outcome {
+    match answer {
+        Ok(()) => Outcome::Done,
+        Err(SinkError::Down { retry_after, .. }) => Outcome::Busy { after: retry_after },
+        Err(SinkError::Unavailable { retry_after: Some(rest), .. }) => Outcome::RetryAfter(rest),
+        Err(error @ SinkError::Unavailable { .. }) => Outcome::Failed(Failure::broken(Cause::Sink, format!("{sink}: {error}"))),
+        Err(error @ SinkError::Rejected { .. }) => Outcome::Failed(Failure {
+            message: format!("the sink {sink} refused the event: {error}"),
+            kind: FailureKind::Retryable,
+            cause: Cause::Listener,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Envelope;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_sink_that_is_down_or_asks_for_later_costs_no_attempt_and_all_else_does() {
+        let reason = || "no".to_owned();
+        let of = |error: SinkError| outcome("orders", Err(error));
+        assert_eq!(outcome("orders", Ok(())), Outcome::Done);
+        assert_eq!(of(SinkError::Down { reason: reason(), retry_after: SECOND }), Outcome::Busy { after: SECOND });
+        let later = SinkError::Unavailable { reason: reason(), retry_after: Some(SECOND) };
+        assert_eq!(of(later), Outcome::RetryAfter(SECOND));
+        let failed = |error: SinkError| match of(error) {
+            Outcome::Failed(failure) => (failure.kind, failure.cause.is_breakage(), failure.to_string()),
+            other => panic!("{other:?}"),
+        };
+        let unavailable = failed(SinkError::Unavailable { reason: reason(), retry_after: None });
+        assert_eq!(unavailable, (FailureKind::Retryable, true, "sink: orders: no".to_owned()), "the breaker counts it");
+        let refused = failed(SinkError::Rejected { reason: reason() });
+        assert_eq!(refused, (FailureKind::Retryable, false, "the sink orders refused the event: no".to_owned()));
+    }
+
+    #[test]
+    fn an_event_chooses_no_part_of_its_subjects_shape() {
+        let envelope = Envelope::new("OrderPlaced").aggregate("Order", "a.>/../*# b").json(&1).expect("valid");
+        let config = RelayConfig {
+            subject: Some("shop.{aggregate_id}".parse().expect("valid")),
+            key: Some("{aggregate_type}/{aggregate_id}".parse().expect("valid")),
+            ..RelayConfig::to("orders")
+        };
+        let relay = Relay { sink: Arc::new(Nowhere), config };
+        let message = relay.message(&Arc::new(Event::of(envelope).build()));
+        assert_eq!(message.subject, "shop.a_________b");
+        assert_eq!(message.key.as_deref(), Some("Order/a.>/../*# b"), "a key is any text");
+    }
+
+    struct Nowhere;
+
+    #[async_trait::async_trait]
+    impl Sink for Nowhere {
+        async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+            vec![Ok(()); messages.len()]
+        }
+    }
+
+    #[test]
+    fn faults_are_told_together() {
+        let route = |event_type: &str| Route::new("Order", event_type).expect("valid");
+        let sinks = Sinks::default().with("orders", Arc::new(Nowhere));
+        let to = |sink: &str, event_type: &str| (route(event_type), RelayConfig::to(sink));
+        let relays = [to("orders", "*"), to("orders", "*"), to("order", "OrderPaid")];
+        let Err(faults) = registrations(&relays, &sinks, SECOND) else { panic!("faults") };
+        assert_eq!(faults.len(), 4, "{faults:#?}");
+        assert!(faults.iter().any(|fault| fault == "routes.\"Order/*\" is given twice; one sink each"), "{faults:#?}");
+        assert!(
+            faults.iter().any(|fault| fault == "routes.\"Order/OrderPaid\".sink is `order`; there are only orders"),
+            "{faults:#?}"
+        );
+        assert!(registrations(&relays[..1], &sinks, 30 * SECOND).is_ok());
+    }
+}

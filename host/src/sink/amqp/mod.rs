@@ -1,0 +1,280 @@
+//! AMQP 0-9-1, as RabbitMQ speaks it: persistent messages with publisher confirms.
+//!
+//! A message is confirmed when the broker has taken it into every queue that it was routed to. One that is routed to none comes
+//! back, since it is published as `mandatory`, and counts as rejected. RabbitMQ does not remove duplicates: consumers do it by
+//! `message_id`.
+
+mod transport;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_rs::{Runtime, Tokio};
+use async_trait::async_trait;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
+use lapin::uri::{AMQPScheme, AMQPUri};
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, PublisherConfirm};
+use rustls::ClientConfig;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex as AsyncMutex;
+
+use super::batching::{Limits, Link};
+use super::config::{TIMEOUT, any_subject};
+use super::error::quoted;
+use super::headers::{carried, own};
+use super::{Message, Secret, SinkError, Template, target, tls};
+use crate::units::duration;
+
+pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
+
+/// The most bytes of a short string of AMQP: a routing key, the name of a header.
+const SHORT: usize = 255;
+/// `delivery_mode` of a message that survives the broker's restart.
+const PERSISTENT: u8 = 2;
+
+/// A connection to RabbitMQ whose messages go to an exchange.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AmqpConfig {
+    /// Where the broker is: `amqp://host:5672/vhost`, or `amqps://` with TLS. Required.
+    pub url: String,
+    /// The user; `None` for the one in the address, or `guest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The user's password; `None` for the one in the address, or `guest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// Certificates in PEM to trust instead of the system's; `None` for the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// The exchange. Default empty: then the routing key is the name of a queue.
+    pub exchange: String,
+    /// The routing key of a message that has no subject. Default `{aggregate_type}.{event_type}`. In what an event says, spaces,
+    /// `.`, `*` and `#` become `_`.
+    pub routing_key: Template,
+    /// Which routing keys a message may choose for itself, as patterns. Default any, where there is an exchange that decides what
+    /// becomes of them.
+    pub subjects: Vec<String>,
+    /// The time within which the broker must have confirmed. Default 10 s; above zero.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+}
+
+impl Default for AmqpConfig {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            user: None,
+            password: None,
+            ca_file: None,
+            exchange: String::new(),
+            routing_key: "{aggregate_type}.{event_type}".parse().expect("a template of ours"),
+            subjects: any_subject(),
+            timeout: TIMEOUT,
+        }
+    }
+}
+
+impl AmqpConfig {
+    pub(super) fn target(&self) -> String {
+        target::shown(&self.url)
+    }
+
+    pub(super) fn faults(&self, prefix: &str) -> Vec<String> {
+        let url = target::fault(&format!("{prefix}.url"), &self.url, &["amqp", "amqps"]);
+        // What the parser says of an address may repeat it.
+        let uri =
+            || self.uri().is_err().then(|| format!("{prefix}.url is no address of AMQP; write it like amqp://host:5672/vhost"));
+        let mut faults: Vec<_> = url.or_else(uri).into_iter().collect();
+        faults.extend(tls::fault(&format!("{prefix}.ca_file"), self.ca_file.as_deref()));
+        if self.exchange.len() > SHORT {
+            faults.push(format!("{prefix}.exchange has {} bytes; at most {SHORT} are allowed", self.exchange.len()));
+        }
+        faults
+    }
+
+    fn uri(&self) -> Result<AMQPUri, String> {
+        let mut uri: AMQPUri = self.url.trim().parse()?;
+        let userinfo = &mut uri.authority.userinfo;
+        if let Some(user) = &self.user {
+            userinfo.username.clone_from(user);
+        }
+        if let Some(password) = &self.password {
+            password.reveal().clone_into(&mut userinfo.password);
+        }
+        Ok(uri)
+    }
+}
+
+/// What an event says, as one word of a routing key.
+fn clean(value: &str) -> String {
+    value.chars().map(|c| if c.is_whitespace() || c.is_control() || matches!(c, '.' | '*' | '#') { '_' } else { c }).collect()
+}
+
+/// A connection to RabbitMQ.
+pub(super) struct Amqp {
+    name: String,
+    config: AmqpConfig,
+    /// The exchange, in the form that is sent.
+    exchange: ShortString,
+    uri: AMQPUri,
+    /// `None` without TLS.
+    tls: Option<Arc<ClientConfig>>,
+    /// Held while one batch connects: the others wait for it, since they need the same.
+    connecting: AsyncMutex<()>,
+    connected: Mutex<Option<Arc<Connected>>>,
+}
+
+struct Connected {
+    channel: Channel,
+    /// The connection ends with this value.
+    connection: Connection,
+}
+
+impl Amqp {
+    pub(super) fn new(name: &str, config: AmqpConfig) -> Result<Self, String> {
+        let uri = config.uri().map_err(|_| "url is no address of AMQP".to_owned())?;
+        let tls = match uri.scheme {
+            AMQPScheme::AMQP => None,
+            AMQPScheme::AMQPS => Some(Arc::new(tls::client(config.ca_file.as_deref())?)),
+        };
+        let exchange = ShortString::try_new(config.exchange.clone()).map_err(|_| "exchange is too long".to_owned())?;
+        let (connecting, connected) = Default::default();
+        Ok(Self { name: name.to_owned(), config, exchange, uri, tls, connecting, connected })
+    }
+
+    fn current(&self) -> Option<Arc<Connected>> {
+        let connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        connected.filter(|connected| connected.connection.status().connected() && connected.channel.status().connected())
+    }
+
+    async fn connected(&self) -> Result<Arc<Connected>, SinkError> {
+        if let Some(connected) = self.current() {
+            return Ok(connected);
+        }
+        let _one = self.connecting.lock().await;
+        if let Some(connected) = self.current() {
+            return Ok(connected);
+        }
+        let opening = self.open().await;
+        let connected = opening.map_err(|error| {
+            SinkError::down(format!("RabbitMQ at {} cannot be connected to: {}", self.config.target(), text(&error)))
+        })?;
+        let connected = Arc::new(connected);
+        *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = Some(connected.clone());
+        Ok(connected)
+    }
+
+    async fn open(&self) -> lapin::Result<Connected> {
+        let tls = self.tls.clone();
+        let connect = async move |uri: AMQPUri, _: Runtime<transport::Kit>| {
+            let stream = transport::connect(&uri.authority.host, uri.authority.port, tls.clone()).await;
+            stream.map_err(lapin::Error::from)
+        };
+        let properties = ConnectionProperties::default().with_connection_name(format!("outbox {}", self.name).into());
+        let runtime = Runtime::new(transport::Kit(Tokio::current()));
+        let connection = Connection::connector(self.uri.clone(), runtime, connect, properties).await?;
+        let channel = connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        Ok(Connected { channel, connection })
+    }
+
+    /// Hands a message to the channel; the broker's word comes later.
+    async fn publish(&self, channel: &Channel, message: &Message) -> Result<PublisherConfirm, SinkError> {
+        let key = message.subject_or(&self.config.routing_key, clean);
+        let key = ShortString::try_new(key.into_owned())
+            .map_err(|_| SinkError::rejected(format!("the routing key has more than {SHORT} bytes")))?;
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let sent = channel.basic_publish(self.exchange.clone(), key, options, &message.body, properties(message)?).await;
+        sent.map_err(|error| self.lost(&error))
+    }
+
+    fn lost(&self, error: &lapin::Error) -> SinkError {
+        SinkError::down(format!("RabbitMQ at {}: {}", self.config.target(), text(error)))
+    }
+
+    fn silent(&self) -> SinkError {
+        SinkError::down(format!("RabbitMQ at {} does not answer", self.config.target()))
+    }
+
+    async fn confirmed(&self, sent: Result<PublisherConfirm, SinkError>, deadline: Instant) -> Result<(), SinkError> {
+        match tokio::time::timeout_at(deadline.into(), sent?).await {
+            Ok(Ok(Confirmation::Ack(None))) => Ok(()),
+            Ok(Ok(Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)))) => {
+                Err(SinkError::rejected(format!(
+                    "no queue takes the message ({} {}): the exchange is `{}`, the routing key `{}`",
+                    returned.reply_code,
+                    quoted(returned.reply_text.as_str()),
+                    quoted(returned.delivery.exchange.as_str()),
+                    quoted(returned.delivery.routing_key.as_str()),
+                )))
+            }
+            Ok(Ok(Confirmation::Nack(None))) => Err(SinkError::unavailable("RabbitMQ could not keep the message")),
+            Ok(Ok(Confirmation::NotRequested)) => Err(SinkError::unavailable("RabbitMQ did not confirm the message")),
+            Ok(Err(error)) => Err(self.lost(&error)),
+            Err(_) => Err(self.silent()),
+        }
+    }
+}
+
+#[async_trait]
+impl Link for Amqp {
+    async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
+        let connected = match tokio::time::timeout_at(deadline.into(), self.connected()).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => return vec![Err(error); messages.len()],
+            Err(_) => return vec![Err(self.silent()); messages.len()],
+        };
+        let mut sent = Vec::with_capacity(messages.len());
+        for message in messages {
+            let publishing = tokio::time::timeout_at(deadline.into(), self.publish(&connected.channel, message));
+            sent.push(publishing.await.unwrap_or_else(|_| Err(self.silent())));
+        }
+        let mut answers = Vec::with_capacity(messages.len());
+        for one in sent {
+            answers.push(self.confirmed(one, deadline).await);
+        }
+        if answers.iter().any(|answer| answer.as_ref().is_err_and(SinkError::is_down)) {
+            self.cut_off();
+        }
+        answers
+    }
+
+    fn cut_off(&self) {
+        *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+fn text(error: &lapin::Error) -> String {
+    quoted(&crate::chain(error))
+}
+
+/// Id, content type, headers. `CC` and `BCC` are orders to RabbitMQ to route the message elsewhere too, `x-…` to its plugins.
+fn properties(message: &Message) -> Result<BasicProperties, SinkError> {
+    let short = |what: &str, text: &str| {
+        ShortString::try_new(text).map_err(|_| SinkError::rejected(format!("the message's {what} has more than {SHORT} bytes")))
+    };
+    let mut headers = FieldTable::default();
+    let mut put = |name: ShortString, value: &str| {
+        headers.insert(name, AMQPValue::LongString(LongString::from(value)));
+    };
+    for (name, value) in carried(message, |name| matches!(name, "cc" | "bcc") || name.starts_with("x-")) {
+        put(short("header", name)?, value);
+    }
+    for (name, value) in own(message) {
+        put(short("header", name)?, &value);
+    }
+    if let Some(key) = message.key() {
+        put(short("header", "key")?, key);
+    }
+    let properties = BasicProperties::default()
+        .with_message_id(short("id", &message.id)?)
+        .with_delivery_mode(PERSISTENT)
+        .with_headers(headers);
+    if message.content_type.is_empty() {
+        return Ok(properties);
+    }
+    Ok(properties.with_content_type(short("content type", &message.content_type)?))
+}

@@ -1,0 +1,184 @@
+//! `[sinks.NAME]`: what kind of sink, where it is, and how long it may take.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::StdoutConfig;
+use crate::units::too_long;
+
+/// The time within which a message must be confirmed, unless a sink says otherwise: below the deadline of a call.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// One sink. In a file its kind stands beside its settings: `kind = "nats"`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum SinkConfig {
+    /// One JSON line for each message, for trying things out.
+    Stdout(StdoutConfig),
+    /// Webhooks.
+    #[cfg(feature = "sink-http")]
+    Http(super::HttpConfig),
+    /// NATS, JetStream.
+    #[cfg(feature = "sink-nats")]
+    Nats(super::NatsConfig),
+    /// Redis, streams.
+    #[cfg(feature = "sink-redis")]
+    Redis(super::RedisConfig),
+    /// RabbitMQ, with publisher confirms.
+    #[cfg(feature = "sink-amqp")]
+    Amqp(super::AmqpConfig),
+    /// Kafka, with an idempotent producer.
+    #[cfg(feature = "sink-kafka")]
+    Kafka(super::KafkaConfig),
+}
+
+/// What every kind of sink has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommonConfig {
+    /// The time within which a message must be confirmed. Default 10 s; above zero.
+    pub timeout: Duration,
+    /// Which subjects a message may choose for itself, as patterns in which `*` stands for any text. Default any. A subject of
+    /// the sink's own or of a relay's route is never asked for here.
+    pub subjects: Vec<String>,
+}
+
+impl CommonConfig {
+    /// Whether a message may have this subject.
+    pub(super) fn allows(&self, subject: &str) -> bool {
+        self.subjects.iter().any(|pattern| matches(pattern, subject))
+    }
+}
+
+/// The patterns of a sink that leaves the choice of subjects to its messages.
+pub(super) fn any_subject() -> Vec<String> {
+    vec!["*".to_owned()]
+}
+
+/// Whether a text is like a pattern in which each `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let Some(last) = pieces.next_back() else { return rest.is_empty() };
+    for piece in pieces {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.ends_with(last)
+}
+
+impl SinkConfig {
+    /// Its kind, as it is written: `nats`.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Stdout(_) => "stdout",
+            #[cfg(feature = "sink-http")]
+            Self::Http(_) => "http",
+            #[cfg(feature = "sink-nats")]
+            Self::Nats(_) => "nats",
+            #[cfg(feature = "sink-redis")]
+            Self::Redis(_) => "redis",
+            #[cfg(feature = "sink-amqp")]
+            Self::Amqp(_) => "amqp",
+            #[cfg(feature = "sink-kafka")]
+            Self::Kafka(_) => "kafka",
+        }
+    }
+
+    /// Where it leads to, without credentials.
+    #[must_use]
+    pub fn target(&self) -> String {
+        match self {
+            Self::Stdout(_) => "standard output".to_owned(),
+            #[cfg(feature = "sink-http")]
+            Self::Http(config) => config.target(),
+            #[cfg(feature = "sink-nats")]
+            Self::Nats(config) => config.target(),
+            #[cfg(feature = "sink-redis")]
+            Self::Redis(config) => config.target(),
+            #[cfg(feature = "sink-amqp")]
+            Self::Amqp(config) => config.target(),
+            #[cfg(feature = "sink-kafka")]
+            Self::Kafka(config) => config.target(),
+        }
+    }
+
+    /// What every kind of sink has.
+    #[must_use]
+    pub fn common(&self) -> CommonConfig {
+        let (timeout, subjects) = match self {
+            Self::Stdout(_) => (TIMEOUT, any_subject()),
+            #[cfg(feature = "sink-http")]
+            Self::Http(config) => (config.timeout, config.subjects.clone()),
+            #[cfg(feature = "sink-nats")]
+            Self::Nats(config) => (config.timeout, config.subjects.clone()),
+            #[cfg(feature = "sink-redis")]
+            Self::Redis(config) => (config.timeout, config.subjects.clone()),
+            #[cfg(feature = "sink-amqp")]
+            Self::Amqp(config) => (config.timeout, config.subjects.clone()),
+            #[cfg(feature = "sink-kafka")]
+            Self::Kafka(config) => (config.timeout, config.subjects.clone()),
+        };
+        CommonConfig { timeout, subjects }
+    }
+
+    /// Everything that is wrong with these values, one text each; names begin with `prefix`, such as `sinks.orders`. Nothing is
+    /// connected to; files that are named are looked at.
+    #[must_use]
+    pub fn faults(&self, prefix: &str) -> Vec<String> {
+        let CommonConfig { timeout, .. } = self.common();
+        let mut faults = Vec::new();
+        if timeout.is_zero() {
+            faults.push(format!("{prefix}.timeout is 0; it must be above zero"));
+        }
+        faults.extend(too_long(format_args!("{prefix}.timeout"), timeout));
+        match self {
+            Self::Stdout(config) => faults.extend(config.faults(prefix)),
+            #[cfg(feature = "sink-http")]
+            Self::Http(config) => faults.extend(config.faults(prefix)),
+            #[cfg(feature = "sink-nats")]
+            Self::Nats(config) => faults.extend(config.faults(prefix)),
+            #[cfg(feature = "sink-redis")]
+            Self::Redis(config) => faults.extend(config.faults(prefix)),
+            #[cfg(feature = "sink-amqp")]
+            Self::Amqp(config) => faults.extend(config.faults(prefix)),
+            #[cfg(feature = "sink-kafka")]
+            Self::Kafka(config) => faults.extend(config.faults(prefix)),
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text_and_all_else_for_itself() {
+        let cases = [
+            ("*", "anything", true),
+            ("orders.*", "orders.paid", true),
+            ("orders.*", "order.paid", false),
+            ("orders", "orders", true),
+            ("orders", "orders.paid", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "a1c2b", false),
+            ("ab*ba", "aba", false),
+            ("", "", true),
+            ("", "x", false),
+        ];
+        for (pattern, text, wanted) in cases {
+            assert_eq!(matches(pattern, text), wanted, "{pattern} and {text}");
+        }
+    }
+
+    #[test]
+    fn a_sink_of_an_unknown_kind_and_an_unknown_setting_are_told_by_name() {
+        let error = |text: &str| serde_json::from_str::<SinkConfig>(text).expect_err("no sink").to_string();
+        assert!(error(r#"{"kind": "pigeon"}"#).contains("unknown variant `pigeon`"), "{}", error(r#"{"kind": "pigeon"}"#));
+        assert!(error(r#"{"kind": "stdout", "colour": 1}"#).contains("unknown field `colour`"));
+    }
+}

@@ -1,0 +1,92 @@
+//! Why a message was not confirmed.
+
+use std::time::Duration;
+
+/// Why a message was not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The other side, or a check before, refuses this message; sent again as it is, it will be refused again unless somebody
+    /// changes a configuration.
+    #[error("{reason}")]
+    Rejected {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+    },
+    /// This message was not confirmed now, but it may be later. It may have arrived all the same.
+    #[error("{reason}")]
+    Unavailable {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+        /// When the other side wants to see it again; `None` when it did not say.
+        retry_after: Option<Duration>,
+    },
+    /// The whole sink is down: no message has a chance before `retry_after` is over. It may have arrived all the same.
+    #[error("{reason}")]
+    Down {
+        /// Why, for people. Nothing in it is secret.
+        reason: String,
+        /// When the sink is tried again.
+        retry_after: Duration,
+    },
+}
+
+impl SinkError {
+    /// A refusal.
+    pub(super) fn rejected(reason: impl Into<String>) -> Self {
+        Self::Rejected { reason: reason.into() }
+    }
+
+    /// Not now, for a reason that concerns this message alone.
+    pub(super) fn unavailable(reason: impl Into<String>) -> Self {
+        Self::Unavailable { reason: reason.into(), retry_after: None }
+    }
+
+    /// The sink as a whole does not work. The [gate](super::gate) says when it is tried again.
+    pub(super) fn down(reason: impl Into<String>) -> Self {
+        Self::Down { reason: reason.into(), retry_after: Duration::ZERO }
+    }
+
+    /// Whether the message may be confirmed when it is sent again as it is.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        !matches!(self, Self::Rejected { .. })
+    }
+
+    /// Whether the whole sink is down.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        matches!(self, Self::Down { .. })
+    }
+}
+
+/// An answer of the other side, as it may stand in an error: one line of bounded length without control characters.
+pub(super) fn quoted(text: &str) -> String {
+    const MAX_CHARS: usize = 300;
+    let mut safe = String::new();
+    for (number, c) in text.trim().chars().enumerate() {
+        if number == MAX_CHARS {
+            safe.push('…');
+            break;
+        }
+        if c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_other_side_says_is_cut_and_cannot_steer_a_terminal() {
+        assert_eq!(quoted("  no\r\n\u{1b}[31m such\u{202e} key "), "no\\r\\n\\u{1b}[31m such\\u{202e} key");
+        let long = quoted(&"x".repeat(10_000));
+        assert_eq!(long.chars().count(), 301);
+        assert!(long.ends_with('…'));
+    }
+}

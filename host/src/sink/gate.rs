@@ -1,0 +1,165 @@
+//! Keeps everybody away from a sink that is down, for growing rests, and lets one batch try after each.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rand::RngExt;
+
+use super::SinkError;
+
+/// The first rest; each further one is twice as long.
+const FIRST_REST: Duration = Duration::from_millis(200);
+const LONGEST_REST: Duration = Duration::from_secs(15);
+/// How long others wait at least while one batch tries.
+const TRYING: Duration = Duration::from_millis(100);
+
+/// Open while the sink works.
+#[derive(Debug)]
+pub(super) struct Gate {
+    sink: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Failures in a row.
+    failures: u32,
+    /// When it may be tried again; `None` while it works.
+    closed_until: Option<Instant>,
+    reason: String,
+    trying: bool,
+}
+
+impl Gate {
+    pub(super) fn new(sink: &str) -> Self {
+        Self { sink: sink.to_owned(), state: Mutex::default() }
+    }
+
+    /// Whether it is worth while to queue.
+    pub(super) fn look(&self, now: Instant) -> Result<(), SinkError> {
+        let state = self.lock();
+        match state.closed_until {
+            Some(until) if now < until || state.trying => Err(self.closed(&state, until, now)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a batch may be sent. What came of it is told to what this returns.
+    pub(super) fn admit(&self, now: Instant) -> Result<Pass<'_>, SinkError> {
+        let mut state = self.lock();
+        let is_trial = match state.closed_until {
+            None => false,
+            Some(until) if now < until || state.trying => return Err(self.closed(&state, until, now)),
+            Some(_) => true,
+        };
+        state.trying |= is_trial;
+        Ok(Pass { gate: self, is_trial })
+    }
+
+    fn closed(&self, state: &State, until: Instant, now: Instant) -> SinkError {
+        let retry_after = until.saturating_duration_since(now).max(TRYING);
+        SinkError::Down { reason: state.reason.clone(), retry_after }
+    }
+
+    fn record(&self, down: Option<&str>, is_trial: bool, now: Instant) -> Duration {
+        let mut state = self.lock();
+        // A batch that was sent before the sink went down says nothing about what comes after it.
+        if let (Some(until), false) = (state.closed_until, is_trial) {
+            return until.saturating_duration_since(now).max(TRYING);
+        }
+        state.trying = false;
+        let Some(reason) = down else {
+            if state.closed_until.take().is_some() {
+                tracing::info!(sink = self.sink, "the sink works again");
+            }
+            state.failures = 0;
+            return Duration::ZERO;
+        };
+        if state.closed_until.is_none() {
+            tracing::warn!(sink = self.sink, reason, "the sink is down; its events wait and lose no attempt");
+        }
+        let rest = FIRST_REST.saturating_mul(1 << state.failures.min(16)).min(LONGEST_REST);
+        // Varied, so that hosts that lost it together do not come back together.
+        let rest = rest.mul_f64(rand::rng().random_range(0.75..1.0));
+        state.failures = state.failures.saturating_add(1);
+        reason.clone_into(&mut state.reason);
+        state.closed_until = Some(now + rest);
+        rest
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that a batch may be sent. Dropped without a word of what came of it, another may try.
+#[derive(Debug)]
+#[must_use = "tell it what came of the batch"]
+pub(super) struct Pass<'g> {
+    gate: &'g Gate,
+    is_trial: bool,
+}
+
+impl Pass<'_> {
+    /// Takes note of a batch: `down` is why the sink as a whole did not work, if it did not. Returns the rest before the next.
+    pub(super) fn record(mut self, down: Option<&str>, now: Instant) -> Duration {
+        let is_trial = std::mem::take(&mut self.is_trial);
+        self.gate.record(down, is_trial, now)
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.is_trial {
+            self.gate.lock().trying = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fail(gate: &Gate, now: Instant) -> Duration {
+        gate.admit(now).expect("a batch may be sent").record(Some("refused"), now)
+    }
+
+    #[test]
+    fn rests_grow_to_the_longest_and_one_good_batch_ends_them() {
+        let gate = Gate::new("orders");
+        let mut now = Instant::now();
+        for failure in 0..20 {
+            let rest = fail(&gate, now);
+            let ideal = FIRST_REST.saturating_mul(1 << failure).min(LONGEST_REST);
+            assert!(rest >= ideal.mul_f64(0.74) && rest <= ideal, "failure {failure}: {rest:?} of {ideal:?}");
+            let error = gate.look(now).expect_err("closed");
+            assert_eq!(error, SinkError::Down { reason: "refused".to_owned(), retry_after: rest });
+            now += rest;
+        }
+        let _ = gate.admit(now).expect("a trial").record(None, now);
+        assert_eq!(gate.look(now), Ok(()));
+        assert!(fail(&gate, now) <= FIRST_REST, "and the next rest is a short one again");
+    }
+
+    #[test]
+    fn one_batch_tries_after_a_rest_and_a_trial_that_was_none_leaves_it_to_the_next() {
+        let gate = Gate::new("orders");
+        let now = Instant::now();
+        let later = now + fail(&gate, now);
+        let trial = gate.admit(later).expect("one batch may try");
+        assert!(gate.admit(later).is_err(), "and no other beside it");
+        drop(trial);
+        assert!(gate.admit(later).is_ok());
+    }
+
+    #[test]
+    fn a_batch_that_was_sent_before_the_sink_went_down_neither_opens_the_gate_nor_lengthens_the_rest() {
+        let gate = Gate::new("orders");
+        let now = Instant::now();
+        let [early, late] = [0, 1].map(|_| gate.admit(now).expect("open"));
+        let rest = fail(&gate, now);
+        assert_eq!(late.record(Some("refused"), now), rest);
+        let _ = early.record(None, now);
+        assert!(gate.look(now).is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! What an answer to a webhook means.
+
+use std::time::{Duration, Instant};
+
+use http::header::{LOCATION, RETRY_AFTER};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use crate::sink::SinkError;
+use crate::sink::error::quoted;
+use crate::time::Timestamp;
+
+/// How much of an answer is read: enough for a reason, and for a connection to be used again.
+const MAX_BODY: usize = 4 << 10;
+/// How long an answer's body may take: its status has said what counts.
+const BODY_TIME: Duration = Duration::from_millis(500);
+/// However long the other side wants to be left alone, it is asked again by then.
+const LONGEST_REST: Duration = Duration::from_secs(15 * 60);
+
+/// What an answer means. The body is read within bounds, whatever the other side does.
+pub(super) async fn meaning(answer: Response<Incoming>, url: &str, now: Timestamp) -> Result<(), SinkError> {
+    let (head, body) = answer.into_parts();
+    let text = read(body).await;
+    verdict(head.status, &head.headers, &text, url, now)
+}
+
+fn verdict(status: StatusCode, headers: &HeaderMap, text: &str, url: &str, now: Timestamp) -> Result<(), SinkError> {
+    if status.is_success() {
+        return Ok(());
+    }
+    let text = quoted(text);
+    let said = if text.is_empty() { String::new() } else { format!(": {text}") };
+    let reason = format!("{url} answered {}{said}", status.as_u16());
+    Err(match status.as_u16() {
+        300..=399 => {
+            let to = headers.get(LOCATION).map(|to| quoted(&String::from_utf8_lossy(to.as_bytes())));
+            let to = to.map_or_else(String::new, |to| format!(" to {to}"));
+            SinkError::rejected(format!(
+                "{url} answered {} with a redirect{to}, which is not followed; set url to where it leads",
+                status.as_u16()
+            ))
+        }
+        408 | 425 | 429 | 500..=599 => SinkError::Unavailable { reason, retry_after: retry_after(headers, now) },
+        _ => SinkError::rejected(reason),
+    })
+}
+
+/// `Retry-After`, in seconds or as a date, bounded. Source: RFC 9110, 10.2.3.
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let rest = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+            Timestamp::from_micros(at.as_microsecond()).since(now)
+        }
+    };
+    Some(rest.min(LONGEST_REST))
+}
+
+/// The beginning of a body, as text.
+async fn read(mut body: Incoming) -> String {
+    let mut read = Vec::new();
+    let until = Instant::now() + BODY_TIME;
+    while read.len() < MAX_BODY {
+        // Its end, an error, or the end of the patience.
+        let Ok(Some(Ok(frame))) = tokio::time::timeout_at(until.into(), body.frame()).await else { break };
+        if let Some(data) = frame.data_ref() {
+            read.extend_from_slice(&data[..data.len().min(MAX_BODY - read.len())]);
+        }
+    }
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict_of(status: u16, headers: &[(http::HeaderName, &str)]) -> Result<(), SinkError> {
+        let headers = headers.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
+        let now = Timestamp::from_micros(784_111_777_000_000); // Sun, 06 Nov 1994 08:49:37 GMT
+        verdict(StatusCode::from_u16(status).unwrap(), &headers, "no\r\n\u{1b}[2J", "https://a/b", now)
+    }
+
+    #[test]
+    fn the_status_decides() {
+        for status in [200, 201, 202, 204, 299] {
+            assert_eq!(verdict_of(status, &[]), Ok(()), "{status}");
+        }
+        for status in [408, 425, 429, 500, 502, 503, 504, 599] {
+            assert!(matches!(verdict_of(status, &[]), Err(SinkError::Unavailable { retry_after: None, .. })), "{status}");
+        }
+        for status in [400, 401, 403, 404, 405, 409, 410, 413, 422] {
+            let reason = "https://a/b answered STATUS: no\\r\\n\\u{1b}[2J".replace("STATUS", &status.to_string());
+            assert_eq!(verdict_of(status, &[]), Err(SinkError::rejected(reason)));
+        }
+        let moved = verdict_of(308, &[(LOCATION, "http://169.254.169.254/")]);
+        assert!(
+            matches!(&moved, Err(SinkError::Rejected { reason }) if reason.contains("redirect to http://169.254.169.254/, which is not followed"))
+        );
+    }
+
+    #[test]
+    fn the_other_side_says_when_within_a_bound() {
+        let rest = |text: &str| match verdict_of(429, &[(RETRY_AFTER, text)]) {
+            Err(SinkError::Unavailable { retry_after, .. }) => retry_after,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(rest("7"), Some(Duration::from_secs(7)));
+        assert_eq!(rest("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(rest("Sun, 06 Nov 1994 08:40:37 GMT"), Some(Duration::ZERO));
+        assert_eq!(rest("99999999999"), Some(LONGEST_REST));
+        assert_eq!(rest("soon"), None);
+    }
+}

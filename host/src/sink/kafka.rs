@@ -1,0 +1,237 @@
+//! Kafka: an idempotent producer that waits for all replicas.
+//!
+//! The broker removes the duplicates that the producer's own repeats make; a second delivery of an event makes a second message,
+//! and consumers remove it by the header `event-id`. librdkafka groups messages and repeats them by itself.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ::rdkafka::ClientConfig;
+use ::rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use ::rdkafka::message::{Header, OwnedHeaders};
+use ::rdkafka::producer::future_producer::DeliveryFuture;
+use ::rdkafka::producer::{FutureProducer, FutureRecord};
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::batching::{Limits, Link};
+use super::config::TIMEOUT;
+use super::error::quoted;
+use super::headers::{carried, own};
+use super::{Message, SinkError, Template};
+use crate::units::duration;
+
+pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 4 };
+
+/// The most characters of a topic's name.
+const MAX_TOPIC: usize = 249;
+/// By how much librdkafka gives up earlier than we do, so that it is it who says why.
+const EARLIER: Duration = Duration::from_millis(500);
+
+/// A connection to a Kafka cluster, without TLS.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KafkaConfig {
+    /// Where the cluster is: `host:9092`, several with commas. Required.
+    pub brokers: String,
+    /// The topic of a message that has no subject. Default `{aggregate_type}`. In what an event says, whatever a topic's name may
+    /// not hold becomes `_`.
+    pub topic: Template,
+    /// Which topics a message may choose for itself, as patterns. Default none: a cluster may make a topic of any name.
+    pub subjects: Vec<String>,
+    /// How batches are compressed: `none`, `snappy` or `lz4`. Default none.
+    pub compression: Compression,
+    /// The time within which all replicas must have the message. Default 10 s; at least 2 s.
+    #[serde(with = "duration")]
+    pub timeout: Duration,
+}
+
+/// How batches are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// By LZ4.
+    Lz4,
+    /// By Snappy.
+    Snappy,
+}
+
+impl Compression {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+            Self::Snappy => "snappy",
+        }
+    }
+}
+
+impl Default for KafkaConfig {
+    fn default() -> Self {
+        Self {
+            brokers: String::new(),
+            topic: "{aggregate_type}".parse().expect("a template of ours"),
+            subjects: Vec::new(),
+            compression: Compression::default(),
+            timeout: TIMEOUT,
+        }
+    }
+}
+
+impl KafkaConfig {
+    pub(super) fn target(&self) -> String {
+        quoted(&self.brokers)
+    }
+
+    pub(super) fn faults(&self, prefix: &str) -> Vec<String> {
+        let mut faults = Vec::new();
+        let is_broker = |broker: &str| {
+            let parts = broker.trim().rsplit_once(':');
+            parts.is_some_and(|(host, port)| !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok())
+        };
+        if !self.brokers.split(',').all(is_broker) {
+            faults.push(format!("{prefix}.brokers is not a list like host:9092,host:9092"));
+        }
+        if self.timeout < Duration::from_secs(2) {
+            faults.push(format!("{prefix}.timeout is {:?}; it must be at least 2s", self.timeout));
+        }
+        if self.topic.as_str().is_empty() || self.topic.literals().any(|text| !text.chars().all(may_name_a_topic)) {
+            faults.push(format!(
+                "{prefix}.topic is `{}`; letters, digits, `.`, `_` and `-` are allowed",
+                quoted(self.topic.as_str())
+            ));
+        }
+        faults
+    }
+}
+
+fn may_name_a_topic(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}
+
+fn clean(value: &str) -> String {
+    value.chars().map(|c| if may_name_a_topic(c) { c } else { '_' }).collect()
+}
+
+/// A connection to Kafka.
+pub(super) struct Kafka {
+    config: KafkaConfig,
+    client: ClientConfig,
+    producer: Mutex<FutureProducer>,
+}
+
+impl Kafka {
+    /// Makes the producer, which connects by itself.
+    pub(super) fn new(name: &str, config: &KafkaConfig) -> Result<Self, String> {
+        let patience = config.timeout.saturating_sub(EARLIER).as_millis().to_string();
+        let mut client = ClientConfig::new();
+        client
+            .set("bootstrap.servers", &config.brokers)
+            .set("client.id", format!("outbox-{name}"))
+            .set("enable.idempotence", "true")
+            .set("acks", "all")
+            // Whoever has waited so long hears that it did not work, and the event is delivered again.
+            .set("message.timeout.ms", &patience)
+            .set("request.timeout.ms", &patience)
+            .set("linger.ms", "2")
+            .set("compression.codec", config.compression.as_str())
+            .set("queue.buffering.max.kbytes", "65536")
+            .set("reconnect.backoff.max.ms", "5000")
+            // What it has to say it says with each message; by itself it would print to stderr.
+            .set("log_level", "0");
+        let producer = Mutex::new(client.create().map_err(|error: KafkaError| error.to_string())?);
+        Ok(Self { config: config.clone(), client, producer })
+    }
+
+    fn queue(&self, producer: &FutureProducer, message: &Message) -> Result<DeliveryFuture, SinkError> {
+        let topic = message.subject_or(&self.config.topic, clean);
+        if topic.is_empty() || topic.len() > MAX_TOPIC || !topic.chars().all(may_name_a_topic) || matches!(&*topic, "." | "..")
+        {
+            return Err(SinkError::rejected(format!("`{}` is no name of a topic", quoted(&topic))));
+        }
+        let mut headers = OwnedHeaders::new();
+        for (name, value) in carried(message, |_| false) {
+            headers = headers.insert(Header { key: name, value: Some(value) });
+        }
+        for (name, value) in own(message) {
+            headers = headers.insert(Header { key: name, value: Some(&value) });
+        }
+        headers = headers.insert(Header { key: "id", value: Some(&message.id) });
+        headers = headers.insert(Header { key: "content-type", value: Some(&message.content_type) });
+        let mut record = FutureRecord::to(&topic).payload(&message.body[..]).headers(headers);
+        if let Some(key) = message.key() {
+            record = record.key(key);
+        }
+        producer.send_result(record).map_err(|(error, _)| self.meaning(&error))
+    }
+
+    fn meaning(&self, error: &KafkaError) -> SinkError {
+        let reason = format!("Kafka at {}: {}", self.config.target(), quoted(&crate::chain(error)));
+        match error.rdkafka_error_code() {
+            Some(
+                Code::MessageSizeTooLarge
+                | Code::InvalidMessage
+                | Code::InvalidMessageSize
+                | Code::InvalidTopic
+                | Code::UnknownTopic
+                | Code::UnknownTopicOrPartition
+                | Code::TopicAuthorizationFailed
+                | Code::InvalidRecord
+                | Code::PolicyViolation,
+            ) => SinkError::rejected(reason),
+            Some(Code::QueueFull) => SinkError::unavailable(reason),
+            _ => SinkError::down(reason),
+        }
+    }
+
+    /// An idempotent producer that has lost count of its messages says so from then on; only another one sends again.
+    fn renew_after_a_fatal_error(&self, producer: &FutureProducer) {
+        use ::rdkafka::producer::Producer as _;
+        if producer.client().fatal_error().is_some()
+            && let Ok(another) = self.client.create()
+        {
+            *self.producer.lock().unwrap_or_else(PoisonError::into_inner) = another;
+        }
+    }
+}
+
+#[async_trait]
+impl Link for Kafka {
+    async fn send(&self, messages: &[Message], deadline: Instant) -> Vec<Result<(), SinkError>> {
+        let producer = self.producer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let queued: Vec<_> = messages.iter().map(|message| self.queue(&producer, message)).collect();
+        let mut answers = Vec::with_capacity(messages.len());
+        for one in queued {
+            answers.push(match one {
+                Err(error) => Err(error),
+                Ok(delivery) => match tokio::time::timeout_at(deadline.into(), delivery).await {
+                    Ok(Ok(Ok(_))) => Ok(()),
+                    Ok(Ok(Err((error, _)))) => Err(self.meaning(&error)),
+                    Ok(Err(_)) | Err(_) => Err(SinkError::down(format!("Kafka at {} does not answer", self.config.target()))),
+                },
+            });
+        }
+        if answers.iter().any(|answer| answer.as_ref().is_err_and(SinkError::is_down)) {
+            self.renew_after_a_fatal_error(&producer);
+        }
+        answers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_name_the_setting() {
+        let faults = |text: &str| serde_json::from_str::<KafkaConfig>(text).expect("readable").faults("sinks.log").join("\n");
+        assert!(faults("{}").contains("sinks.log.brokers is not a list"));
+        assert!(faults(r#"{"brokers": "a:9092,b"}"#).contains("sinks.log.brokers"));
+        assert!(faults(r#"{"brokers": "kafka://a:9092"}"#).contains("sinks.log.brokers"));
+        assert!(faults(r#"{"brokers": "a:9092", "topic": "a b"}"#).contains("sinks.log.topic"));
+        assert_eq!(faults(r#"{"brokers": "a:9092, b:9092", "topic": "shop.{aggregate_type}"}"#), "");
+    }
+}

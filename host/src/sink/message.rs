@@ -1,0 +1,73 @@
+//! One message on its way out.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Template;
+
+use crate::event::{Event, EventId};
+
+/// One message on its way out.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Names the message, the same on every delivery of its event: the event's id for a relay, `ID.N` for the Nth message of a
+    /// plugin's call. What a broker removes duplicates by. At most 200 bytes.
+    pub id: String,
+    /// The event that it tells of, or that caused it. Travels in every message as `event-id`.
+    pub event_id: EventId,
+    /// The subject, stream, topic, routing key or path; empty for the sink's own.
+    pub subject: String,
+    /// Whether the operator chose the subject, as a relay's route does. One that a plugin chose must be among the sink's
+    /// `subjects`, and cannot reach what a broker keeps for itself.
+    pub trusts_subject: bool,
+    /// What keeps messages in order where the sink has partitions; `None` for the aggregate's id.
+    pub key: Option<String>,
+    /// What the body's bytes are.
+    pub content_type: String,
+    /// The body.
+    pub body: Bytes,
+    /// What travels beside the body. Names that the sink gives itself, and names by which a broker or server is steered, are
+    /// left out.
+    pub headers: Vec<(String, String)>,
+    /// The event, for templates and CloudEvents; `None` where there is none, such as in a test.
+    pub event: Option<Arc<Event>>,
+}
+
+impl Message {
+    /// An event as it is, with its headers, for the sink's own subject.
+    #[must_use]
+    pub fn of_event(event: &Arc<Event>) -> Self {
+        Self {
+            id: event.id().to_string(),
+            event_id: event.id(),
+            subject: String::new(),
+            trusts_subject: false,
+            key: None,
+            content_type: event.content_type().to_owned(),
+            body: event.payload_bytes().clone(),
+            headers: event.headers().iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            event: Some(event.clone()),
+        }
+    }
+
+    /// The name of the subject, stream, topic, routing key or path for this message: its own, or that of the sink's template with
+    /// what the event says cleaned.
+    #[cfg_attr(not(feature = "sink-tls"), allow(dead_code))]
+    pub(super) fn subject_or<'m>(&'m self, own: &Template, clean: impl Fn(&str) -> String) -> Cow<'m, str> {
+        if self.subject.is_empty() { Cow::Owned(own.render(self, clean)) } else { Cow::Borrowed(&self.subject) }
+    }
+
+    /// Its own key, or that of its event's aggregate.
+    #[cfg_attr(not(any(feature = "sink-kafka", feature = "sink-redis", feature = "sink-amqp")), allow(dead_code))]
+    pub(super) fn key(&self) -> Option<&str> {
+        self.key.as_deref().or_else(|| self.event.as_ref()?.aggregate_id())
+    }
+
+    /// Roughly how much memory it takes, in bytes.
+    pub(super) fn size_bytes(&self) -> usize {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        size_of::<Self>() + self.id.len() + self.subject.len() + self.body.len() + headers
+    }
+}

@@ -1,0 +1,67 @@
+//! Sinks: named connections of the operator to brokers and endpoints, for messages on their way out.
+//!
+//! Two users: a relay, which sends the events of a route to a sink without any plugin, and the capability `publish` of plugins.
+//! A [`Sink`] answers each message once, and `Ok` means that the other side confirmed it. What all sinks share is here: a queue
+//! of bounded length whose messages are grouped without waiting for more ([`Batching`](batching::Batching)), and a [`gate`] that
+//! keeps everybody away from a sink that is down. A kind of sink is one file or folder, a [`Link`](batching::Link) each.
+//!
+//! This room knows events and time; it knows neither tables nor listeners nor plugins.
+
+#[cfg(feature = "sink-amqp")]
+mod amqp;
+mod batching;
+mod cloud_event;
+mod config;
+mod error;
+mod gate;
+mod headers;
+#[cfg(feature = "sink-http")]
+mod http;
+#[cfg(feature = "sink-kafka")]
+mod kafka;
+mod message;
+#[cfg(feature = "sink-nats")]
+mod nats;
+#[cfg(feature = "sink-redis")]
+mod redis;
+mod secret;
+mod set;
+mod stdout;
+mod target;
+mod template;
+#[cfg(feature = "sink-tls")]
+mod tls;
+
+use async_trait::async_trait;
+
+#[cfg(feature = "sink-amqp")]
+pub use amqp::AmqpConfig;
+pub use config::{CommonConfig, SinkConfig};
+pub use error::SinkError;
+#[cfg(feature = "sink-http")]
+pub use http::{Format, HttpConfig};
+#[cfg(feature = "sink-kafka")]
+pub use kafka::{Compression, KafkaConfig};
+pub use message::Message;
+#[cfg(feature = "sink-nats")]
+pub use nats::NatsConfig;
+#[cfg(feature = "sink-redis")]
+pub use redis::RedisConfig;
+pub use secret::Secret;
+pub use set::{Sinks, SinksError};
+pub use stdout::StdoutConfig;
+pub use template::{Template, TemplateError};
+
+/// Where messages go. One that is dropped ends what it has running.
+#[async_trait]
+pub trait Sink: Send + Sync + 'static {
+    /// Sends messages. One answer for each, in their order; `Ok` means that the other side confirmed the message. It answers
+    /// within twice the sink's own timeout: a message may wait that long for its turn, and then for its confirmation. Messages
+    /// may overtake each other: whoever needs an order waits for each answer. A caller that goes away takes back what was not
+    /// sent yet; what was sent may arrive.
+    ///
+    /// # Errors
+    /// Each message has its own; see [`SinkError`]. Sending one again is safe where the other side removes duplicates by
+    /// [`Message::id`], and elsewhere makes a second one with the same id.
+    async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>>;
+}

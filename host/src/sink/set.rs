@@ -1,0 +1,144 @@
+//! All sinks of a host, by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batching::Batching;
+use super::config::TIMEOUT;
+use super::stdout::{self, Stdout};
+use super::{Sink, SinkConfig};
+
+/// Why there are no sinks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinksError {
+    /// Values that make no sense, all of them.
+    #[error("the sinks have {} faults: {}", .0.len(), .0.join("; "))]
+    Config(Vec<String>),
+}
+
+/// All sinks of a host, by name. Cheap to clone; the connections end with the last clone.
+#[derive(Clone, Default)]
+pub struct Sinks(BTreeMap<Arc<str>, Entry>);
+
+#[derive(Clone)]
+struct Entry {
+    sink: Arc<dyn Sink>,
+    timeout: Duration,
+}
+
+/// The longest name of a sink, in characters.
+const MAX_NAME_CHARS: usize = 64;
+
+impl Sinks {
+    /// Checks all configurations together, then makes the sinks. Nothing is connected to before the first message: a broker that
+    /// is away is no reason not to start. Within a tokio runtime.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the names and values.
+    pub fn connect(configs: &BTreeMap<String, SinkConfig>) -> Result<Self, SinksError> {
+        let faults = Self::faults(configs);
+        if !faults.is_empty() {
+            return Err(SinksError::Config(faults));
+        }
+        let mut sinks = Self::default();
+        let mut faults = Vec::new();
+        for (name, config) in configs {
+            match start(name, config) {
+                Ok(sink) => {
+                    sinks.0.insert(Arc::from(name.as_str()), Entry { sink, timeout: config.common().timeout });
+                }
+                Err(fault) => faults.push(format!("sinks.{name}: {fault}")),
+            }
+        }
+        if faults.is_empty() { Ok(sinks) } else { Err(SinksError::Config(faults)) }
+    }
+
+    /// Everything that is wrong with the names and values, one text each; names begin with `sinks.`.
+    #[must_use]
+    pub fn faults(configs: &BTreeMap<String, SinkConfig>) -> Vec<String> {
+        let names = configs.keys().filter(|name| !is_name(name)).map(|name| {
+            format!("sinks.{name:?} is no name of a sink; use 1 to {MAX_NAME_CHARS} lower-case letters, digits, - and _")
+        });
+        names.chain(configs.iter().flat_map(|(name, config)| config.faults(&format!("sinks.{name}")))).collect()
+    }
+
+    /// With a sink of the application's own, which is given 10 s for a message; it replaces one of the same name.
+    #[must_use]
+    pub fn with(mut self, name: &str, sink: Arc<dyn Sink>) -> Self {
+        self.0.insert(Arc::from(name), Entry { sink, timeout: TIMEOUT });
+        self
+    }
+
+    /// The time within which a sink must have confirmed a message; that of the application's own for an unknown name.
+    #[must_use]
+    pub fn timeout(&self, name: &str) -> Duration {
+        self.0.get(name).map_or(TIMEOUT, |entry| entry.timeout)
+    }
+
+    /// The sink of this name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Sink>> {
+        self.0.get(name).map(|entry| entry.sink.clone())
+    }
+
+    /// All names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(AsRef::as_ref)
+    }
+}
+
+impl fmt::Debug for Sinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// As it may stand in a configuration's key, in a variable of the environment and in a log line.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+    (1..=MAX_NAME_CHARS).contains(&name.len()) && name.chars().all(plain)
+}
+
+/// Makes one sink of a configuration without faults.
+fn start(name: &str, config: &SinkConfig) -> Result<Arc<dyn Sink>, String> {
+    let common = config.common();
+    Ok(Arc::new(match config {
+        SinkConfig::Stdout(config) => Batching::start(name, Stdout(config.clone()), common, stdout::LIMITS),
+        #[cfg(feature = "sink-http")]
+        SinkConfig::Http(config) => Batching::start(name, super::http::Http::new(config.clone())?, common, config.limits()),
+        #[cfg(feature = "sink-nats")]
+        SinkConfig::Nats(config) => {
+            Batching::start(name, super::nats::Nats::new(name, config.clone())?, common, super::nats::LIMITS)
+        }
+        #[cfg(feature = "sink-redis")]
+        SinkConfig::Redis(config) => {
+            Batching::start(name, super::redis::Redis::new(config.clone())?, common, super::redis::LIMITS)
+        }
+        #[cfg(feature = "sink-amqp")]
+        SinkConfig::Amqp(config) => {
+            Batching::start(name, super::amqp::Amqp::new(name, config.clone())?, common, super::amqp::LIMITS)
+        }
+        #[cfg(feature = "sink-kafka")]
+        SinkConfig::Kafka(config) => {
+            Batching::start(name, super::kafka::Kafka::new(name, config)?, common, super::kafka::LIMITS)
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_faults_of_all_sinks_are_told_together() {
+        let stdout = |source: &str| SinkConfig::Stdout(crate::sink::StdoutConfig { source: source.to_owned() });
+        let configs = [("a.b", stdout("x")), ("orders", stdout(""))].map(|(name, config)| (name.to_owned(), config));
+        let SinksError::Config(faults) = Sinks::connect(&configs.into()).expect_err("two faults");
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        assert!(faults[0].starts_with("sinks.\"a.b\" is no name"));
+        assert!(faults[1].starts_with("sinks.orders.source is empty"));
+    }
+}

@@ -1,0 +1,99 @@
+//! One JSON line for each message, for trying things out.
+
+use std::io::Write;
+use std::time::Instant;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::batching::{Limits, Link};
+use super::cloud_event::CloudEvent;
+use super::{Message, SinkError};
+
+pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 1 };
+
+/// The `source` of CloudEvents unless a sink says otherwise.
+pub(super) const SOURCE: &str = "outbox";
+
+/// Prints each message as a CloudEvent in JSON, one a line; control characters are escaped, as JSON does it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StdoutConfig {
+    /// The `source` of the CloudEvents. Default `outbox`.
+    pub source: String,
+}
+
+impl Default for StdoutConfig {
+    fn default() -> Self {
+        Self { source: SOURCE.to_owned() }
+    }
+}
+
+impl StdoutConfig {
+    pub(super) fn faults(&self, prefix: &str) -> Option<String> {
+        self.source.is_empty().then(|| format!("{prefix}.source is empty; name the service that the events are of"))
+    }
+}
+
+pub(super) struct Stdout(pub(super) StdoutConfig);
+
+#[async_trait]
+impl Link for Stdout {
+    async fn send(&self, messages: &[Message], _: Instant) -> Vec<Result<(), SinkError>> {
+        let lines: Vec<Result<Vec<u8>, SinkError>> = messages
+            .iter()
+            .map(|message| {
+                let mut line = escaped(CloudEvent::structured(message, &self.0.source)?);
+                line.push(b'\n');
+                Ok(line)
+            })
+            .collect();
+        // Whoever reads may be slow, and must not hold up the threads that everybody works on.
+        let printing = tokio::task::spawn_blocking(move || {
+            let mut out = std::io::stdout().lock();
+            let print = |line: Result<Vec<u8>, SinkError>| {
+                out.write_all(&line?).map_err(|error| SinkError::down(format!("standard output cannot be written: {error}")))
+            };
+            let answers: Vec<_> = lines.into_iter().map(print).collect();
+            match out.flush() {
+                Ok(()) => answers,
+                Err(error) => vec![Err(SinkError::down(format!("standard output cannot be written: {error}"))); answers.len()],
+            }
+        });
+        // A panic leaves no answers, which the caller takes for none confirmed.
+        printing.await.unwrap_or_default()
+    }
+}
+
+/// JSON leaves some characters as they are by which a terminal can be steered: DEL, the C1 controls, marks of direction.
+fn escaped(json: Vec<u8>) -> Vec<u8> {
+    use std::fmt::Write as _;
+    let Ok(text) = String::from_utf8(json) else { return Vec::new() };
+    let steers = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.chars().any(steers) {
+        return text.into_bytes();
+    }
+    // They stand in JSON strings only: nowhere else does JSON allow them.
+    let safe = text.chars().fold(String::with_capacity(text.len() + 16), |mut safe, c| {
+        if steers(c) {
+            let _ = write!(safe, "\\u{:04x}", u32::from(c));
+        } else {
+            safe.push(c);
+        }
+        safe
+    });
+    safe.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_cannot_steer_a_terminal_and_is_still_the_same_json() {
+        let value = serde_json::json!({"data": "\u{1b}[2J\u{9b}31m\u{202e}\u{7f}x"});
+        let line = escaped(serde_json::to_vec(&value).expect("plain data"));
+        assert!(line.is_ascii() && !line.contains(&0x1b) && !line.contains(&0x7f));
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&line).expect("is JSON"), value);
+    }
+}

@@ -1,0 +1,55 @@
+//! Addresses of other sides: what is wrong with them, and how they are shown.
+
+use url::Url;
+
+/// An address as it may be shown: without user, password, query and fragment. Several stand behind one another with commas.
+pub(super) fn shown(addresses: &str) -> String {
+    let shown = addresses.split(',').map(|address| match address.trim().parse::<Url>() {
+        Ok(url) => {
+            let host = url.host_str().unwrap_or_default();
+            let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
+            format!("{}://{host}{port}{}", url.scheme(), url.path())
+        }
+        // What is no address may be anything, a password too.
+        Err(_) => "(no address)".to_owned(),
+    });
+    shown.collect::<Vec<_>>().join(",")
+}
+
+/// What is wrong with an address, if anything. Says nothing of what stands in it: that may be secret.
+#[cfg_attr(not(feature = "sink-tls"), allow(dead_code))]
+pub(super) fn fault(name: &str, address: &str, schemes: &[&str]) -> Option<String> {
+    let like = || format!("write it like {}://host:port", schemes[0]);
+    if address.is_empty() {
+        return Some(format!("{name} is missing; {}", like()));
+    }
+    match address.trim().parse::<Url>() {
+        Err(error) => Some(format!("{name} is no address ({error}); {}", like())),
+        Ok(url) if !schemes.contains(&url.scheme()) => {
+            Some(format!("{name} begins with `{}://`, which is none of {}://; {}", url.scheme(), schemes.join("://, "), like()))
+        }
+        Ok(url) if url.host_str().is_none_or(str::is_empty) => Some(format!("{name} names no host; {}", like())),
+        Ok(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_anything_secret() {
+        assert_eq!(shown("nats://app:s3cret@a:4222, tls://token@b"), "nats://a:4222,tls://b");
+        assert_eq!(shown("https://hooks.example.com/x?key=s3cret#f"), "https://hooks.example.com/x");
+        assert_eq!(shown("s3cret"), "(no address)");
+    }
+
+    #[test]
+    fn what_is_no_address_is_told_without_repeating_it() {
+        let fault = |text: &str| fault("sinks.a.url", text, &["nats", "tls"]).unwrap_or_default();
+        assert!(fault("").contains("is missing; write it like nats://host:port"));
+        assert!(fault("http://s3cret@a").contains("begins with `http://`, which is none of nats://, tls://"));
+        assert!(!fault("s3cret").contains("s3cret"), "{}", fault("s3cret"));
+        assert_eq!(fault("nats://a:4222"), "");
+    }
+}

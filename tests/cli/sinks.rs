@@ -1,0 +1,89 @@
+//! Sinks, as an operator meets them.
+
+use std::fs::{self, File};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::program::{PATIENCE, Place, end, signal};
+
+const NOWHERE: &str = "[sinks.orders]
+kind = \"nats\"
+url = \"nats://127.0.0.1:1\"
+user = \"app\"
+password = \"s3cret\"
+timeout = \"2s\"
+[routes.\"Order/*\"]
+sink = \"orders\"
+";
+
+fn place(configuration: &str) -> Place {
+    let place = Place::migrated();
+    fs::write(place.path().join("outbox.toml"), configuration).expect("written");
+    place
+}
+
+#[test]
+fn an_event_is_printed_by_the_relay_that_the_readme_shows() {
+    let place = place("[sinks.console]\nkind = \"stdout\"\n[routes.\"Order/*\"]\nsink = \"console\"\n");
+    let id = place.ok(&[
+        "event",
+        "emit",
+        "--aggregate-type",
+        "Order",
+        "--type",
+        "OrderPlaced",
+        "--aggregate-id",
+        "42",
+        "--payload",
+        "{\"total\": 99.5}",
+    ]);
+    let file = place.path().join("printed");
+    let mut command = place.command(&["run"]);
+    command.stdout(File::create(&file).expect("can be made")).stderr(Stdio::null());
+    let mut host = command.spawn().expect("the program can be started");
+    let started = Instant::now();
+    let printed = || fs::read_to_string(&file).expect("can be read");
+    while !printed().ends_with('\n') && started.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    place.wait_for("done", 1);
+    signal(&host, "TERM");
+    assert_eq!(end(&mut host, "the host ends").code(), Some(0));
+    let event: serde_json::Value = serde_json::from_str(printed().trim_end()).expect("one line of JSON");
+    assert_eq!((event["id"].as_str(), event["type"].as_str()), (Some(id.trim()), Some("OrderPlaced")));
+    assert_eq!((event["subject"].as_str(), event["data"]["total"].as_f64()), (Some("42"), Some(99.5)));
+}
+
+#[test]
+fn a_sink_that_cannot_be_reached_is_told_without_its_password() {
+    let place = place(NOWHERE);
+    let ended = place.run(&["sinks", "test", "orders"]);
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    assert!(ended.stderr.contains("orders (nats, nats://127.0.0.1:1) did not confirm the message"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("s3cret") && !ended.stderr.contains("app"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_is_configured_is_listed_and_shown_without_secrets() {
+    let place = place(NOWHERE);
+    let list = place.ok(&["sinks", "list"]);
+    assert!(list.contains("orders") && list.contains("nats://127.0.0.1:1") && list.contains("Order/*"), "{list}");
+    let shown = place.ok(&["config", "show"]);
+    assert!(shown.contains("[sinks.orders]") && shown.contains("password = \"***\"") && !shown.contains("s3cret"), "{shown}");
+    let json = place.json(&["sinks", "list", "--output", "json"]);
+    assert_eq!(json[0]["routes"][0], "Order/*");
+}
+
+#[test]
+fn a_sink_that_is_not_there_and_a_fault_are_told() {
+    let place = place(&NOWHERE.replace("sink = \"orders\"", "sink = \"order\""));
+    let ended = place.run(&["config", "check"]);
+    assert_eq!(ended.code, Some(4));
+    assert!(
+        ended.stderr.contains("outbox.toml:8: routes.\"Order/*\".sink is `order`, and there are orders"),
+        "{}",
+        ended.stderr
+    );
+    let unknown = Place::migrated().run(&["sinks", "test", "orders"]);
+    assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
+}

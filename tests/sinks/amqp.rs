@@ -1,0 +1,119 @@
+//! RabbitMQ.
+
+use std::collections::BTreeSet;
+
+use lapin::options::{BasicGetOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Channel, Connection, ConnectionProperties};
+use outbox::sink::SinkError;
+use serde_json::{Value, json};
+use servers::Broker;
+
+use crate::broker::{kill, own, resume, shared};
+use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
+
+/// A durable queue, by its name; the default exchange routes to it.
+struct Queue {
+    channel: Channel,
+    name: String,
+    _connection: Connection,
+}
+
+impl Queue {
+    async fn make(url: &str, name: &str) -> Self {
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.expect("connects");
+        let channel = connection.create_channel().await.expect("a channel");
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(name.into(), options, FieldTable::default()).await.expect("a queue");
+        Self { channel, name: name.to_owned(), _connection: connection }
+    }
+
+    /// Takes one message out.
+    async fn take(&self) -> Option<lapin::message::BasicGetMessage> {
+        let options = BasicGetOptions { no_ack: true };
+        self.channel.basic_get(self.name.as_str().into(), options).await.expect("answers")
+    }
+
+    async fn take_all(&self) -> Vec<String> {
+        let mut bodies = Vec::new();
+        while let Some(message) = self.take().await {
+            bodies.push(String::from_utf8(message.delivery.data.clone()).expect("text"));
+        }
+        bodies
+    }
+}
+
+fn config(url: &str, queue: &str) -> Value {
+    json!({"kind": "amqp", "url": url, "routing_key": queue, "timeout": "3s"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confirmed_message_is_in_the_queue_persistent_with_its_id_and_its_event() {
+    let (url, name) = (shared(Broker::RabbitMq), unique("orders-"));
+    let queue = Queue::make(&url, &name).await;
+    let elsewhere = Queue::make(&url, "elsewhere").await;
+    let message = order(7);
+    assert_eq!(send_one(&*sink(config(&url, &name)), message.clone()).await, Ok(()));
+    let got = queue.take().await.expect("it is there").delivery;
+    assert_eq!(got.data, b"7");
+    let properties = got.properties;
+    assert_eq!(properties.message_id().as_ref().map(|id| id.as_str()), Some(message.id.as_str()));
+    assert_eq!(*properties.delivery_mode(), Some(2));
+    let headers = properties.headers().clone().expect("headers");
+    let header = |name: &str| match headers.inner().get(name) {
+        Some(AMQPValue::LongString(text)) => Some(text.to_string()),
+        _ => None,
+    };
+    assert_eq!(header("event-id"), Some(message.event_id.to_string()));
+    assert!(header("traceparent").is_some() && header("CC").is_none(), "{headers:?}");
+    assert!(elsewhere.take().await.is_none(), "an event's header routes nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_no_queue_takes_is_rejected_and_the_others_are_not() {
+    let (url, name) = (shared(Broker::RabbitMq), unique("orders-"));
+    let queue = Queue::make(&url, &name).await;
+    let long = "x".repeat(300);
+    let answers = sink(config(&url, &name)).send(&[order(1), to("nowhere", order(2)), to(&long, order(3)), order(4)]).await;
+    assert_eq!((&answers[0], &answers[3]), (&Ok(()), &Ok(())));
+    assert!(matches!(&answers[1], Err(SinkError::Rejected { reason }) if reason.contains("no queue takes")), "{answers:?}");
+    assert!(matches!(&answers[2], Err(SinkError::Rejected { reason }) if reason.contains("255")), "{answers:?}");
+    let mut taken = queue.take_all().await;
+    taken.sort();
+    assert_eq!(taken, ["1", "4"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exchange_that_is_not_there_is_told_and_when_it_is_made_everything_arrives() {
+    let (url, name) = (shared(Broker::RabbitMq), unique("orders-"));
+    let queue = Queue::make(&url, &name).await;
+    let mut config = config(&url, &name);
+    config["exchange"] = json!(name);
+    let sink = sink(config);
+    let missing = send_one(&*sink, order(1)).await;
+    assert!(matches!(&missing, Err(SinkError::Down { reason, .. }) if reason.contains("NOT_FOUND")), "{missing:?}");
+    let channel = &queue.channel;
+    let name = || name.as_str().into();
+    let fanout = lapin::ExchangeKind::Fanout;
+    channel.exchange_declare(name(), fanout, Default::default(), FieldTable::default()).await.expect("made");
+    channel.queue_bind(name(), name(), "".into(), Default::default(), FieldTable::default()).await.expect("bound");
+    send_until_confirmed(&*sink, order(1)).await;
+    assert_eq!(queue.take_all().await, ["1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_thousand_messages_none_is_lost_when_the_server_is_killed_in_the_middle() {
+    let mut server = own(Broker::RabbitMq);
+    let url = server.url();
+    drop(Queue::make(&url, "orders").await);
+    let sink = sink(config(&url, "orders"));
+    send_all_while(sink.clone(), (0..1_000).map(order).collect(), async {
+        kill(&mut server);
+        let down = send_one(&*sink, order(0)).await;
+        assert!(matches!(down, Err(SinkError::Down { .. })), "{down:?}");
+        resume(&mut server);
+    })
+    .await;
+    let bodies: BTreeSet<String> = Queue::make(&url, "orders").await.take_all().await.into_iter().collect();
+    assert_eq!(bodies, (0..1_000).map(|number| number.to_string()).collect());
+}

@@ -1,0 +1,268 @@
+//! Webhooks, against an endpoint that answers as it is told.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hmac::{Hmac, KeyInit, Mac};
+use outbox::sink::SinkError;
+use serde_json::{Value, json};
+use support::eventually;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{order, send_one, sink};
+
+/// What came in one request.
+#[derive(Clone, Debug)]
+struct Request {
+    head: String,
+    body: Vec<u8>,
+    /// Which connection it came by, from 0.
+    connection: usize,
+}
+
+impl Request {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    fn path(&self) -> &str {
+        self.head.split_whitespace().nth(1).unwrap_or_default()
+    }
+}
+
+/// How an endpoint answers.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// With these bytes.
+    Says(&'static str),
+    /// With a head, and then one byte after the other for ever.
+    Endless(&'static str),
+    /// Not at all.
+    Silent,
+    /// By closing the connection.
+    Closes,
+}
+
+const OK: Answer = Answer::Says("HTTP/1.1 204 No Content\r\n\r\n");
+
+struct Endpoint {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<Request>>>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Endpoint {
+    async fn that(answer: Answer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        Self::on(listener, answer)
+    }
+
+    fn on(listener: TcpListener, answer: Answer) -> Self {
+        let address = listener.local_addr().expect("bound");
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
+        let accepting = tokio::spawn(async move {
+            for connection in 0.. {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                tokio::spawn(serve(stream, connection, answer, seen.clone()));
+            }
+        });
+        Self { address, requests, accepting }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/hooks", self.address)
+    }
+
+    fn requests(&self) -> Vec<Request> {
+        self.requests.lock().expect("nobody panicked").clone()
+    }
+}
+
+async fn serve(mut stream: TcpStream, connection: usize, answer: Answer, seen: Arc<Mutex<Vec<Request>>>) {
+    let mut read = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
+                return;
+            }
+        };
+        let mut request =
+            Request { head: String::from_utf8_lossy(&read[..end]).into_owned(), body: read.split_off(end), connection };
+        let length: usize = request.header("content-length").unwrap_or("0").parse().expect("a number");
+        while request.body.len() < length {
+            if stream.read_buf(&mut request.body).await.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        read = request.body.split_off(length);
+        seen.lock().expect("nobody panicked").push(request);
+        match answer {
+            Answer::Says(text) => {
+                if stream.write_all(text.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+            Answer::Endless(head) => {
+                let _ = stream.write_all(head.as_bytes()).await;
+                while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                return;
+            }
+            Answer::Silent => std::future::pending().await,
+            Answer::Closes => return,
+        }
+    }
+}
+
+fn config(url: &str) -> Value {
+    json!({"kind": "http", "url": url, "timeout": "2s"})
+}
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OLDER: &str = "whsec_YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXo=";
+
+/// The signature of a request, computed here from what arrived.
+fn signature(secret: &str, request: &Request) -> String {
+    let key = data_encoding::BASE64.decode(secret.trim_start_matches("whsec_").as_bytes()).expect("base64");
+    let mut code = Hmac::<sha2::Sha256>::new_from_slice(&key).expect("any length");
+    let (id, time) = (request.header("webhook-id").expect("an id"), request.header("webhook-timestamp").expect("a time"));
+    code.update(format!("{id}.{time}.").as_bytes());
+    code.update(&request.body);
+    format!("v1,{}", data_encoding::BASE64.encode(&code.finalize().into_bytes()))
+}
+
+#[tokio::test]
+async fn a_webhook_is_signed_by_every_key_over_what_arrived() {
+    let endpoint = Endpoint::that(OK).await;
+    let mut config = config(&endpoint.url());
+    config["secrets"] = json!([SECRET, OLDER]);
+    let message = order(7);
+    assert_eq!(send_one(&*sink(config), message.clone()).await, Ok(()));
+    let request = endpoint.requests().remove(0);
+    assert_eq!((request.body.as_slice(), request.path()), (&b"7"[..], "/hooks"));
+    let both = format!("{} {}", signature(SECRET, &request), signature(OLDER, &request));
+    assert_eq!(request.header("webhook-signature"), Some(both.as_str()));
+    assert_eq!(request.header("webhook-id"), Some(message.id.as_str()));
+    assert_eq!(request.header("idempotency-key"), Some(message.id.as_str()));
+    assert_eq!(request.header("event-id"), Some(message.event_id.to_string().as_str()));
+    let sent: i64 = request.header("webhook-timestamp").expect("a time").parse().expect("seconds");
+    assert!(sent > 1_700_000_000, "{sent}");
+}
+
+#[test]
+fn the_signature_of_this_test_is_that_of_the_published_vector() {
+    let head =
+        "POST / HTTP/1.1\r\nwebhook-id: msg_p5jXN8AQM9LWM0D4loKWxJek\r\nwebhook-timestamp: 1614265330\r\n\r\n".to_owned();
+    let request = Request { head, body: br#"{"test": 2432232314}"#.to_vec(), connection: 0 };
+    assert_eq!(signature(SECRET, &request), "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+}
+
+#[tokio::test]
+async fn a_structured_cloud_event_holds_the_body() {
+    let endpoint = Endpoint::that(OK).await;
+    let mut config = config(&endpoint.url());
+    config["format"] = json!("cloudevents-structured");
+    assert_eq!(send_one(&*sink(config), order(7)).await, Ok(()));
+    let request = endpoint.requests().remove(0);
+    let event: Value = serde_json::from_slice(&request.body).expect("JSON");
+    assert_eq!((&event["data"], &event["type"], &event["subject"]), (&json!(7), &json!("OrderPlaced"), &json!("7")));
+    assert_eq!(request.header("content-type"), Some("application/cloudevents+json; charset=utf-8"));
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again() {
+    let endpoint = Endpoint::that(Answer::Says("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).await;
+    let sink = sink(config(&endpoint.url()));
+    for number in 0..20 {
+        assert_eq!(send_one(&*sink, order(number)).await, Ok(()));
+    }
+    assert!(endpoint.requests().iter().all(|request| request.connection == 0));
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let target = Endpoint::that(OK).await;
+    let location = format!("HTTP/1.1 307 Temporary Redirect\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", target.url());
+    let endpoint = Endpoint::that(Answer::Says(Box::leak(location.into_boxed_str()))).await;
+    let moved = send_one(&*sink(config(&endpoint.url())), order(1)).await;
+    assert!(matches!(&moved, Err(SinkError::Rejected { reason }) if reason.contains(&target.url())), "{moved:?}");
+    assert_eq!(target.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn an_endpoint_that_asks_for_later_is_heeded_and_one_that_refuses_is_quoted() {
+    let busy = Endpoint::that(Answer::Says("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n")).await;
+    let later = send_one(&*sink(config(&busy.url())), order(1)).await;
+    let seven = Some(Duration::from_secs(7));
+    assert!(matches!(later, Err(SinkError::Unavailable { retry_after, .. }) if retry_after == seven), "{later:?}");
+    let text = "HTTP/1.1 422 No\r\ncontent-length: 13\r\n\r\nno \x1b[2Jbalance";
+    let refusing = Endpoint::that(Answer::Says(text)).await;
+    let refused = send_one(&*sink(config(&refusing.url())), order(1)).await;
+    let is_quoted = |reason: &str| reason.contains("answered 422: no \\u{1b}[2Jbala");
+    assert!(matches!(&refused, Err(SinkError::Rejected { reason }) if is_quoted(reason)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_body_without_end_holds_nobody_up() {
+    let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    let endless = Endpoint::that(Answer::Endless(head)).await;
+    assert_eq!(send_one(&*sink(config(&endless.url())), order(1)).await, Ok(()), "its status says that it was taken");
+    let head = "HTTP/1.1 500 No\r\ntransfer-encoding: chunked\r\n\r\n";
+    let failing = Endpoint::that(Answer::Endless(head)).await;
+    let failed = send_one(&*sink(config(&failing.url())), order(1)).await;
+    assert!(matches!(failed, Err(SinkError::Unavailable { .. })), "{failed:?}");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_says_nothing_fails_its_own_message_within_the_timeout() {
+    let silent = Endpoint::that(Answer::Silent).await;
+    let started = Instant::now();
+    let late = send_one(&*sink(config(&silent.url())), order(1)).await;
+    assert!(matches!(&late, Err(SinkError::Unavailable { reason, .. }) if reason.contains("within 2s")), "{late:?}");
+    assert!(started.elapsed() < support::PATIENCE);
+    let closing = Endpoint::that(Answer::Closes).await;
+    let cut = send_one(&*sink(config(&closing.url())), order(1)).await;
+    assert!(matches!(cut, Err(SinkError::Unavailable { .. })), "{cut:?}");
+}
+
+#[tokio::test]
+async fn an_endpoint_where_nobody_listens_is_down_and_works_again_when_somebody_does() {
+    let port = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = port.local_addr().expect("bound");
+    drop(port);
+    let sink = sink(config(&format!("http://{address}/hooks")));
+    let down = send_one(&*sink, order(1)).await;
+    assert!(matches!(down, Err(SinkError::Down { .. })), "{down:?}");
+    let endpoint = Endpoint::on(TcpListener::bind(address).await.expect("still free"), OK);
+    eventually("it is confirmed", async || send_one(&*sink, order(1)).await.is_ok()).await;
+    assert_eq!(endpoint.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn no_more_requests_are_on_their_way_than_allowed() {
+    let silent = Endpoint::that(Answer::Silent).await;
+    let mut config = config(&silent.url());
+    config["max_in_flight"] = json!(3);
+    let messages: Vec<_> = (0..20).map(order).collect();
+    let answers = sink(config).send(&messages).await;
+    assert!(answers.iter().all(Result::is_err));
+    let waited = |answer: &&Result<(), SinkError>| matches!(answer, Err(SinkError::Unavailable { retry_after: Some(_), .. }));
+    assert!(answers.iter().filter(waited).count() >= 14, "what had no turn comes again, and costs no attempt: {answers:?}");
+    assert!(silent.requests().len() <= 6, "three, and three more when those were given up: {}", silent.requests().len());
+}

@@ -1,0 +1,13 @@
+//! Sinks against real brokers and endpoints: confirmed means that it is there, and a sink that is down loses nothing.
+//!
+//! Brokers that a test stops or kills are its own. For Kafka there is no server: librdkafka's own mock cluster stands for it.
+
+mod amqp;
+mod broker;
+mod common;
+mod http;
+mod kafka;
+mod nats;
+mod redis;
+mod relay;
+mod stdout;

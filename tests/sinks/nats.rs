@@ -1,0 +1,171 @@
+//! NATS with JetStream.
+
+use std::collections::BTreeSet;
+
+use outbox::sink::SinkError;
+use serde_json::{Value, json};
+use servers::{Broker, BrokerServer};
+use support::eventually;
+
+use crate::broker::{certificate, kill, own, resume, shared};
+use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
+
+/// A stream, read by JetStream's own interface.
+pub(crate) struct Stream {
+    client: async_nats::Client,
+    pub(crate) name: String,
+}
+
+impl Stream {
+    /// A stream of its own, which takes every subject that begins with its name.
+    pub(crate) async fn make(url: &str, more: Value) -> Self {
+        // The client does not heed what stands before the `@`.
+        let (credentials, host) = url.trim_start_matches("nats://").rsplit_once('@').unwrap_or(("", url));
+        let (user, password) = credentials.split_once(':').unwrap_or_default();
+        let options = async_nats::ConnectOptions::new().user_and_password(user.to_owned(), password.to_owned());
+        let client = options.connect(host).await.expect("connects");
+        let name = unique("S");
+        let mut config = json!({"name": name, "subjects": [format!("{name}.>")], "storage": "file"});
+        config.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        let stream = Self { client, name };
+        let made = stream.ask("CREATE", &config).await;
+        assert!(made.get("error").is_none(), "{made}");
+        stream
+    }
+
+    async fn ask(&self, what: &str, question: &Value) -> Value {
+        let subject = format!("$JS.API.STREAM.{what}.{}", self.name);
+        let answer = self.client.request(subject, question.to_string().into()).await.expect("JetStream answers");
+        serde_json::from_slice(&answer.payload).expect("JSON")
+    }
+
+    pub(crate) async fn count(&self) -> u64 {
+        self.ask("INFO", &json!({})).await["state"]["messages"].as_u64().expect("a number")
+    }
+
+    /// Subject, headers and payload of a message.
+    pub(crate) async fn message(&self, number: u64) -> (String, String, String) {
+        let answer = self.ask("MSG.GET", &json!({"seq": number})).await;
+        let text = |name: &str| {
+            let base64 = answer["message"][name].as_str().unwrap_or_default();
+            String::from_utf8(data_encoding::BASE64.decode(base64.as_bytes()).expect("base64")).expect("text")
+        };
+        (answer["message"]["subject"].as_str().unwrap_or_default().to_owned(), text("hdrs"), text("data"))
+    }
+
+    /// All payloads.
+    pub(crate) async fn payloads(&self) -> Vec<String> {
+        let mut payloads = Vec::new();
+        for number in 1..=self.count().await {
+            payloads.push(self.message(number).await.2);
+        }
+        payloads
+    }
+}
+
+fn config(url: &str, stream: &Stream) -> Value {
+    json!({"kind": "nats", "url": url, "timeout": "2s", "subject": format!("{}.{{aggregate_type}}.{{event_type}}", stream.name)})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confirmed_message_is_in_the_stream_with_its_id_and_its_events_and_no_order_to_the_server() {
+    let url = shared(Broker::Nats);
+    let stream = Stream::make(&url, json!({})).await;
+    let message = order(7);
+    assert_eq!(send_one(&*sink(config(&url, &stream)), message.clone()).await, Ok(()));
+    let (subject, headers, payload) = stream.message(1).await;
+    assert_eq!((subject, payload.as_str()), (format!("{}.Order.OrderPlaced", stream.name), "7"));
+    let has = |name: &str, value: &str| headers.lines().any(|line| line.eq_ignore_ascii_case(&format!("{name}: {value}")));
+    assert!(has("event-id", &message.event_id.to_string()), "{headers}");
+    assert!(
+        has("Nats-Msg-Id", &message.id) && has("aggregate-id", "7") && has("content-type", "application/json"),
+        "{headers}"
+    );
+    assert!(headers.contains("traceparent: 00-") && !headers.contains("Nats-Rollup"), "{headers}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_message_twice_is_one_in_the_stream() {
+    let url = shared(Broker::Nats);
+    let stream = Stream::make(&url, json!({})).await;
+    let sink = sink(config(&url, &stream));
+    let message = order(7);
+    assert_eq!(sink.send(&[message.clone(), message.clone()]).await, [Ok(()), Ok(())]);
+    assert_eq!(send_one(&*sink, message).await, Ok(()));
+    assert_eq!(stream.count().await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_the_stream_or_the_server_does_not_take_is_rejected_and_the_others_are_not() {
+    let url = shared(Broker::Nats);
+    let stream = Stream::make(&url, json!({"max_msg_size": 1_000})).await;
+    let mut large = order(1);
+    large.body = vec![b'x'; 2_000].into();
+    let mut huge = order(2);
+    huge.body = vec![b'x'; 3 << 20].into();
+    let sink = sink(config(&url, &stream));
+    let answers = sink.send(&[large, order(3), huge, to("a..b", order(4)), order(5)]).await;
+    for refused in [0, 2, 3] {
+        assert!(matches!(answers[refused], Err(SinkError::Rejected { .. })), "{answers:?}");
+    }
+    assert_eq!((&answers[1], &answers[4]), (&Ok(()), &Ok(())));
+    let mut payloads = stream.payloads().await;
+    payloads.sort();
+    assert_eq!(payloads, ["3", "5"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_without_a_stream_is_not_confirmed_and_a_plugin_reaches_nothing_of_the_servers_own() {
+    let url = shared(Broker::Nats);
+    let stream = Stream::make(&url, json!({})).await;
+    let sink = sink(config(&url, &stream));
+    let nobody = send_one(&*sink, to("nobody.listens", order(1))).await;
+    assert!(matches!(&nobody, Err(SinkError::Unavailable { reason, .. }) if reason.contains("no stream")), "{nobody:?}");
+    let delete =
+        outbox::sink::Message { trusts_subject: false, ..to(&format!("$JS.API.STREAM.DELETE.{}", stream.name), order(2)) };
+    assert!(matches!(send_one(&*sink, delete).await, Err(SinkError::Rejected { .. })));
+    assert_eq!(stream.count().await, 0, "and it is still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_down_is_told_as_such_and_after_its_return_everything_arrives() {
+    let mut server = own(Broker::Nats);
+    let stream = Stream::make(&server.url(), json!({})).await;
+    let sink = sink(config(&server.url(), &stream));
+    kill(&mut server);
+    let down = send_one(&*sink, order(1)).await;
+    assert!(matches!(&down, Err(SinkError::Down { reason, .. }) if reason.contains("127.0.0.1")), "{down:?}");
+    assert!(!format!("{down:?}").contains("outbox:"), "no user, no password: {down:?}");
+    resume(&mut server);
+    send_until_confirmed(&*sink, order(1)).await;
+    eventually("JetStream is ready again", async || stream.count().await == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_thousand_messages_none_is_lost_when_the_server_is_killed_in_the_middle() {
+    let mut server = own(Broker::Nats);
+    let stream = Stream::make(&server.url(), json!({"sync_interval": 1})).await;
+    let sink = sink(config(&server.url(), &stream));
+    send_all_while(sink, (0..1_000).map(order).collect(), async {
+        kill(&mut server);
+        resume(&mut server);
+    })
+    .await;
+    let payloads: BTreeSet<String> = stream.payloads().await.into_iter().collect();
+    assert_eq!(payloads, (0..1_000).map(|number| number.to_string()).collect());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_is_spoken_with_a_server_whose_authority_is_known_and_with_no_other() {
+    let pem = certificate();
+    let server = tokio::task::block_in_place(|| {
+        BrokerServer::start_with_tls(Broker::Nats, &pem.certificate, &pem.key).expect("it starts")
+    });
+    let of =
+        |ca_file: Value| json!({"kind": "nats", "url": server.url(), "subject": "a.b", "ca_file": ca_file, "timeout": "2s"});
+    let trusted = send_one(&*sink(of(pem.authority.to_str().into())), order(1)).await;
+    // The server was reached, and has no stream.
+    assert!(matches!(&trusted, Err(SinkError::Unavailable { reason, .. }) if reason.contains("no stream")), "{trusted:?}");
+    let unknown = send_one(&*sink(of(Value::Null)), order(1)).await;
+    assert!(matches!(&unknown, Err(SinkError::Down { .. })), "{unknown:?}");
+}
