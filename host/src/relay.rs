@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn an_event_chooses_no_part_of_its_subjects_shape() {
-        let envelope = Envelope::new("OrderPlaced").aggregate("Order", "a.>/../*#\r\nb").json(&1).expect("valid");
+        let envelope = Envelope::new("OrderPlaced").aggregate("Order", "a.>/../*# b").json(&1).expect("valid");
         let config = RelayConfig {
             subject: Some("shop.{aggregate_id}".parse().expect("valid")),
             key: Some("{aggregate_type}/{aggregate_id}".parse().expect("valid")),
@@ -169,8 +169,8 @@ mod tests {
         };
         let relay = Relay { sink: Arc::new(Nowhere), config };
         let message = relay.message(&Arc::new(Event::of(envelope).build()));
-        assert_eq!(message.subject, "shop.a__________b");
-        assert_eq!(message.key.as_deref(), Some("Order/a.>/../*#\r\nb"), "a key is any text");
+        assert_eq!(message.subject, "shop.a_________b");
+        assert_eq!(message.key.as_deref(), Some("Order/a.>/../*# b"), "a key is any text");
     }
 
     struct Nowhere;

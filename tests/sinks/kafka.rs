@@ -82,7 +82,8 @@ async fn of_a_thousand_messages_none_is_lost_when_the_broker_goes_away_in_the_mi
     send_all_while(sink.clone(), (0..1_000).map(order).collect(), async {
         cluster.broker_down(1).expect("down");
         let down = send_one(&*sink, order(0)).await;
-        assert!(matches!(down, Err(SinkError::Down { .. })), "{down:?}");
+        // Down, or without a turn, since the messages before it wait for the broker.
+        assert!(matches!(&down, Err(error) if error.is_retryable()), "{down:?}");
         cluster.broker_up(1).expect("up");
     })
     .await;

@@ -242,6 +242,6 @@ async fn a_host_without_the_relay_leaves_its_events_to_the_host_that_has_it() {
 async fn a_relay_to_a_sink_that_is_not_there_is_a_fault_of_the_configuration() {
     let (_db, store) = Sqlite::on_system_clock().await;
     let started = outbox(store).relay(("Order", "*"), RelayConfig::to("orders")).start().await;
-    let error = started.err().expect("refused").to_string();
+    let error = started.expect_err("refused").to_string();
     assert!(error.contains("routes.\"Order/*\".sink is `orders`; there are no sinks"), "{error}");
 }

@@ -26,8 +26,8 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         .order(config.order)
         .breaker(config.breaker)
         .purge(config.purge.clone())
-        .plugins_config(plugins::settings(config))
         .sinks(sinks::connect(config));
+    let builder = if wants_plugins(config) { builder.plugins_config(plugins::settings(config)) } else { builder };
     let builder = config
         .relays()
         .into_iter()
@@ -38,6 +38,12 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         Policy::Fixed => builder.retry(Fixed(retry.base)),
         Policy::Jittered => builder.retry(Jittered(Fixed(retry.base))),
     }
+}
+
+/// Whoever only relays need not make an empty directory. One that was named must be there: it may be a volume that is not mounted.
+pub(crate) fn wants_plugins(config: &Config) -> bool {
+    let dir = &config.plugins.dir;
+    config.routes.is_empty() || *dir != Config::default().plugins.dir || dir.exists()
 }
 
 /// The two signals that mean: please stop.

@@ -48,7 +48,12 @@ pub(crate) fn faults(config: &PluginsConfig) -> Vec<String> {
 /// and the same sandbox, so that none compiles what another did.
 pub(crate) fn settings(config: &Config) -> PluginsConfig {
     let cache_dir = config.plugins.cache_dir.clone().or_else(cache_dir);
-    PluginsConfig { resolve: resolve(), cache_dir, compile: compile(), sinks: sinks::connect(config), ..config.plugins.clone() }
+    PluginsConfig { resolve: resolve(), cache_dir, compile: compile(), ..config.plugins.clone() }
+}
+
+/// The settings for looking at plugins without a host, whose sinks they may be granted.
+fn alone(config: &Config) -> PluginsConfig {
+    PluginsConfig { sinks: sinks::connect(config), ..settings(config) }
 }
 
 /// This very program, also when an update has replaced its file meanwhile.
@@ -92,7 +97,7 @@ fn resolve() -> Resolve {
 /// # Errors
 /// When the directory cannot be used.
 pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadError> {
-    wasm::inspect(settings(config), config.dispatcher.workers).await
+    wasm::inspect(alone(config), config.dispatcher.workers).await
 }
 
 /// Everything that is wrong with the manifests beside the components; nothing when there is no such directory.
@@ -106,7 +111,7 @@ pub(crate) fn manifest_faults(config: &Config) -> Vec<String> {
 /// # Errors
 /// When the directory cannot be used.
 pub(crate) async fn inspect_dir(dir: &Path, config: &Config) -> Result<Vec<PluginStatus>, LoadError> {
-    let settings = PluginsConfig { dir: dir.to_owned(), ..settings(config) };
+    let settings = PluginsConfig { dir: dir.to_owned(), ..alone(config) };
     wasm::inspect(settings, config.dispatcher.workers).await
 }
 
@@ -132,7 +137,7 @@ pub(crate) fn rollback(name: &str, config: &Config) -> Result<String, LoadError>
 /// # Errors
 /// Why it cannot be loaded.
 pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, LoadError> {
-    wasm::check(file, settings(config), config.dispatcher.workers).await
+    wasm::check(file, alone(config), config.dispatcher.workers).await
 }
 
 /// Which plugin answers a route.

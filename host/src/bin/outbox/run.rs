@@ -33,7 +33,7 @@ pub(crate) struct RunCommand {
 impl RunCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let dir = &config.plugins.dir;
-        if config.mode != Mode::WriterOnly && !dir.is_dir() {
+        if host::wants_plugins(config) && config.mode != Mode::WriterOnly && !dir.is_dir() {
             let what =
                 format!("the plugins directory {} does not exist; make it, or name another with --plugins DIR", dir.display());
             return Err(Failure::new(Exit::Config, what));
