@@ -5,6 +5,7 @@ mod common;
 mod conformance;
 mod effects;
 mod hostile;
+mod http;
 mod languages;
 mod names;
 mod plugin_host;

@@ -96,7 +96,7 @@ impl PluginListener {
     /// Keeps an instance after a clean end, unless it has grown large or there is no room.
     fn keep(&self, visit: &Visit<'_>, instance: Instance, calls: u32, place: Option<KeptPlace>) {
         let may_stay = match self.plugin.isolation() {
-            Isolation::Event => return,
+            Isolation::Event | Isolation::Strict => return,
             Isolation::Batch => true,
             Isolation::Worker { max_calls } => calls < max_calls,
         };

@@ -1,8 +1,8 @@
 //! wasmtime, set up once per process: compiler, pool of instances, linker, ticker.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use wasmtime::{Config, Enabled, InstanceAllocationStrategy, OperatorCost, Poolin
 
 use super::bindings::Listener;
 use super::capability::State;
+use super::compile::compatibility;
 use super::error::LoadError;
 use super::machine::Machine;
 use super::manifest::MAX_MEMORY;
@@ -63,6 +64,8 @@ pub struct Engine {
     pub(super) scans_pages: bool,
     kept: Arc<AtomicUsize>,
     max_kept: usize,
+    /// Without a pool; made when the first plugin asks for it.
+    strict: OnceLock<Arc<Engine>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -91,20 +94,38 @@ impl Engine {
         let scanning = if may_scan { scanning(slots).map_err(LoadError::Engine)? } else { None };
         let scans_pages = scanning.is_some();
         let wasm = scanning.map_or_else(|| allocate(slots, Reset::ByHand).map(|(wasm, _)| wasm), Ok);
-        let wasm = wasm.map_err(LoadError::Engine)?;
+        Self::over(wasm.map_err(LoadError::Engine)?, machine, workers, scans_pages, max_kept)
+    }
+
+    fn over(
+        wasm: wasmtime::Engine,
+        machine: Machine,
+        workers: usize,
+        scans_pages: bool,
+        max_kept: usize,
+    ) -> Result<Arc<Self>, LoadError> {
         let linker = link(&wasm).map_err(LoadError::Engine)?;
         tick(&wasm).map_err(|source| LoadError::Engine(source.into()))?;
-        let kept = Arc::default();
-        Ok(Arc::new(Self {
-            wasm,
-            linker,
-            compiling: tokio::sync::Mutex::new(()),
-            workers,
-            machine,
-            scans_pages,
-            kept,
-            max_kept,
-        }))
+        let (compiling, kept, strict) = (tokio::sync::Mutex::new(()), Arc::default(), OnceLock::new());
+        Ok(Arc::new(Self { wasm, linker, compiling, workers, machine, scans_pages, kept, max_kept, strict }))
+    }
+
+    /// The same sandbox without a pool: memory that one guest had goes back to the kernel, and never to another guest. It runs
+    /// what this one has compiled, and keeps no instance.
+    ///
+    /// # Errors
+    /// When this machine cannot run WebAssembly in this way.
+    pub(super) fn strict(&self) -> Result<Arc<Self>, LoadError> {
+        if let Some(strict) = self.strict.get() {
+            return Ok(strict.clone());
+        }
+        let wanted = compatibility(&self.wasm);
+        let engines = compilers().map_err(LoadError::Engine)?;
+        let alike = engines.into_iter().find(|engine| compatibility(engine) == wanted);
+        let alike = alike
+            .ok_or_else(|| LoadError::Engine(wasmtime::format_err!("no sandbox without a pool runs what the pool's runs")))?;
+        let made = Self::over(alike, self.machine.clone(), self.workers, false, 0)?;
+        Ok(self.strict.get_or_init(|| made).clone())
     }
 
     /// Why pages can no longer be cleaned with the kernel's help, though they are.

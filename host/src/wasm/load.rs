@@ -11,7 +11,7 @@ use wasmtime::component::Component;
 use super::batch_call;
 use super::bindings::ListenerPre;
 use super::bindings::exports::outbox::listener::handler::Description;
-use super::cache::{Cache, from_child};
+use super::cache::{Cache, copied, from_child};
 use super::call_error::{CallError, explain};
 use super::capability::emit::EmitGrant;
 use super::capability::http::Network;
@@ -25,8 +25,8 @@ use super::engine::{Engine, MAX_TABLE_ELEMENTS, weight};
 use super::error::LoadError;
 use super::file::Bytes;
 use super::limits::INIT_FUEL;
-use super::manifest::{Limits, Manifest, Publish};
-use super::plugin::{Linked, Plugin};
+use super::manifest::{Isolation, Limits, Manifest, Publish};
+use super::plugin::{Linked, Plugin, engine_for};
 use super::quarantine::{Quarantine, Record};
 use super::references::{Origin, References};
 use super::scan::scan;
@@ -113,8 +113,12 @@ impl Loader {
             return Err(LoadError::WrongWorld { file: file.to_owned(), differences });
         }
         check_needs(file, name, &component, &manifest.limits)?;
-        let pre = self
-            .engine
+        let engine = engine_for(&self.engine, manifest.isolation)?;
+        let component = match manifest.isolation {
+            Isolation::Strict => copied(&component, &engine.wasm).map_err(LoadError::Engine)?,
+            Isolation::Event | Isolation::Batch | Isolation::Worker { .. } => component,
+        };
+        let pre = engine
             .linker
             .instantiate_pre(&component)
             .and_then(ListenerPre::new)
@@ -123,13 +127,7 @@ impl Loader {
         let limits = manifest.limits;
         let identity = |grants| Arc::new(Identity::new(name.to_owned(), digest.clone(), grants));
         // Described without configuration: what it says of itself must not depend on what it was granted.
-        let bare = Linked {
-            engine: self.engine.clone(),
-            pre,
-            identity: identity(Grants::default()),
-            limits,
-            weight: weight(&component),
-        };
+        let bare = Linked { engine, pre, identity: identity(Grants::default()), limits, weight: weight(&component) };
         let description = describe(file, &bare).await?;
         let routes = routes(file, &description)?;
         let linked = Linked { identity: identity(grants), ..bare };

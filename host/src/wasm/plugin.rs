@@ -13,6 +13,7 @@ use super::call::PluginListener;
 use super::call_error::{CallError, explain};
 use super::capability::{Identity, State};
 use super::engine::Engine;
+use super::error::LoadError;
 use super::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
 use super::manifest::{Isolation, Limits, Manifest};
 use crate::event::Route;
@@ -60,6 +61,14 @@ impl Linked {
     }
 }
 
+/// The engine in which a plugin of this isolation runs.
+pub(super) fn engine_for(engine: &Arc<Engine>, isolation: Isolation) -> Result<Arc<Engine>, LoadError> {
+    match isolation {
+        Isolation::Strict => engine.strict(),
+        Isolation::Event | Isolation::Batch | Isolation::Worker { .. } => Ok(engine.clone()),
+    }
+}
+
 /// Comes by every 10 ms while the guest computes: collects what its calls of the host cost, and lets others run.
 fn tick(mut store: wasmtime::StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> {
     let meter = &mut store.data_mut().meter;
@@ -100,6 +109,7 @@ impl Plugin {
 
     /// The same plugin in another sandbox; instances that this one keeps stay behind.
     pub(super) fn moved_to(&self, engine: &Arc<Engine>) -> wasmtime::Result<Arc<Self>> {
+        let engine = &engine_for(engine, self.isolation()).map_err(|error| wasmtime::format_err!("{error}"))?;
         let component = copied(self.linked.pre.instance_pre().component(), &engine.wasm)?;
         let pre = engine.linker.instantiate_pre(&component).and_then(ListenerPre::new)?;
         let Linked { identity, limits, weight, .. } = &self.linked;

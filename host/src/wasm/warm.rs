@@ -38,14 +38,14 @@ impl WarmInstances {
 
     /// The latest instance that may meet this event.
     pub(super) fn take(&self, visit: &Visit<'_>) -> Option<WarmInstance> {
-        if self.isolation == Isolation::Event {
+        if matches!(self.isolation, Isolation::Event | Isolation::Strict) {
             return None;
         }
         let mut kept = self.lock();
         let fits = |kept: &WarmInstance| {
             kept.tenant.as_deref() == visit.event.tenant_id()
                 && match self.isolation {
-                    Isolation::Event => false,
+                    Isolation::Event | Isolation::Strict => false,
                     Isolation::Batch => kept.batch == visit.batch,
                     Isolation::Worker { max_calls } => kept.calls < max_calls,
                 }

@@ -82,7 +82,7 @@ pub enum Isolation {
     /// One event: nothing of an earlier event can be seen. The default.
     #[default]
     Event,
-    /// The events of one claim.
+    /// The events of one claim; or one call for events that are there together, where the component exports `on-events`.
     Batch,
     /// Any number of events of one tenant, until something goes wrong or nobody needs it for a while.
     Worker {
@@ -90,6 +90,8 @@ pub enum Isolation {
         #[serde(default = "max_calls")]
         max_calls: u32,
     },
+    /// One event, in memory that no guest had before and none has afterwards. A small guest costs twice as much.
+    Strict,
 }
 
 /// What one call may use.
@@ -318,6 +320,7 @@ mod tests {
         let written = toml::to_string(&manifest).unwrap();
         assert_eq!(toml::from_str::<Manifest>(&written).unwrap(), manifest, "and written back");
         assert_eq!(toml::from_str::<Manifest>("isolation = \"batch\"").unwrap().isolation, Isolation::Batch);
+        assert_eq!(toml::from_str::<Manifest>("isolation = \"strict\"").unwrap().isolation, Isolation::Strict);
         assert_eq!(toml::from_str::<Manifest>("").unwrap(), Manifest::default());
     }
 

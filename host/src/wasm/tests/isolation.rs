@@ -8,11 +8,24 @@ use super::{COUNT, Engine, Guest, PagemapScan, event, of_route};
 use crate::listener::{Cause, Outcome};
 
 #[tokio::test]
-async fn by_default_no_event_sees_an_earlier_one() {
-    let guest = Guest::new(COUNT).load("").await;
-    for _ in 0..3 {
-        assert_eq!(guest.count(&event(None), 0, 1).await, 1);
+async fn by_default_and_in_strict_isolation_no_event_sees_an_earlier_one() {
+    for manifest in ["", "isolation = \"strict\""] {
+        let guest = Guest::new(COUNT).load(manifest).await;
+        for _ in 0..3 {
+            assert_eq!(guest.count(&event(None), 0, 1).await, 1, "{manifest}");
+        }
     }
+}
+
+#[tokio::test]
+async fn a_strict_guest_runs_without_a_pool_and_within_its_limits() {
+    let engine = Engine::new(2, PagemapScan::Off).unwrap();
+    let strict = engine.strict().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&strict, &engine.strict().unwrap()), "one for all plugins");
+    assert!(!wasmtime::Engine::same(&strict.wasm, &engine.wasm) && strict.keep(1).is_none());
+    let guest = Guest::new("(loop (br 0)) (unreachable)").load("isolation = \"strict\"\nlimits.fuel = 1_000_000").await;
+    let outcome = guest.call(&event(None), 0, 1).await;
+    assert!(matches!(&outcome, Outcome::Failed(failure) if failure.cause == Cause::Fuel), "{outcome:?}");
 }
 
 #[tokio::test]
