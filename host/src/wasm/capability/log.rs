@@ -123,15 +123,15 @@ impl LogLines {
         if self.identity.is_reporting() {
             self.reported_dropped += std::mem::take(&mut self.dropped);
         }
-        if self.dropped > 0 {
+        if self.dropped > 0 && self.identity.may_log(0) {
             let (plugin, digest) = (self.identity.name.as_str(), self.identity.digest.as_str());
             let event = self.event.as_ref().map(EventId::as_str);
             tracing::warn!(
                 target: TARGET, plugin, digest, event.id = event,
                 "{} lines dropped: more than {MAX_LINES} lines or {} KiB in one call", self.dropped, MAX_BYTES >> 10
             );
-            self.dropped = 0;
         }
+        self.dropped = 0;
         (!self.tail.is_empty()).then(|| Vec::from(std::mem::take(&mut self.tail)).join(" | "))
     }
 
@@ -151,7 +151,7 @@ impl LogLines {
         let event = self.event.as_ref().map(EventId::as_str);
         macro_rules! emit {
             ($level:ident) => {
-                if tracing::enabled!(target: TARGET, tracing::Level::$level) {
+                if tracing::enabled!(target: TARGET, tracing::Level::$level) && self.identity.may_log(size) {
                     let grants = &self.identity.grants;
                     let (message, fields) = (grants.hide(message), listed(grants, fields));
                     let message = one_line(&message);

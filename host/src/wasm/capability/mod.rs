@@ -14,7 +14,7 @@ pub(super) mod wasi;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
@@ -26,6 +26,7 @@ use self::log::{LogLines, SharedLines};
 use self::publish::PublishGrant;
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
+use super::bucket::Bucket;
 use super::call_report::{LogLine, Refused};
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
@@ -51,6 +52,20 @@ pub(super) struct Grants {
     pub(super) http: Option<Arc<HttpClient>>,
 }
 
+/// The most that one plugin writes to the log, whatever number of calls it has; ten times as much at once after a rest.
+const LOG_BYTES_PER_SECOND: u32 = 1 << 20;
+/// What the shortest line counts for.
+const LEAST_LINE: usize = 128;
+/// How often dropped lines are told of.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// The lines of a plugin that were not logged.
+#[derive(Debug, Default)]
+struct Unlogged {
+    lines: u64,
+    told: Option<Instant>,
+}
+
 /// What is the same in all calls of one loaded component.
 #[derive(Debug)]
 pub(super) struct Identity {
@@ -60,13 +75,36 @@ pub(super) struct Identity {
     pub(super) digest: String,
     pub(super) grants: Grants,
     told: Mutex<BTreeSet<String>>,
+    /// How much it may still write to the log, all its calls together.
+    log: Bucket,
+    unlogged: Mutex<Unlogged>,
     /// What was refused since it was last asked, where it goes into reports and not into the log.
     refused: Option<Mutex<Vec<Refused>>>,
 }
 
 impl Identity {
     pub(super) fn new(name: String, digest: String, grants: Grants) -> Self {
-        Self { name, digest, grants, told: Mutex::default(), refused: None }
+        let (log, unlogged) = (Bucket::new(LOG_BYTES_PER_SECOND), Mutex::default());
+        Self { name, digest, grants, told: Mutex::default(), log, unlogged, refused: None }
+    }
+
+    /// Whether a line of so many bytes may go to the log. Lines that may not are counted, and told of now and then.
+    fn may_log(&self, bytes: usize) -> bool {
+        let now = Instant::now();
+        if self.log.take(u32::try_from(bytes.max(LEAST_LINE)).unwrap_or(u32::MAX), now) {
+            return true;
+        }
+        let mut unlogged = self.unlogged.lock().unwrap_or_else(PoisonError::into_inner);
+        unlogged.lines += 1;
+        if unlogged.told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
+            unlogged.told = Some(now);
+            let kib = LOG_BYTES_PER_SECOND >> 10;
+            tracing::warn!(
+                target: log::TARGET, plugin = self.name, digest = self.digest,
+                "{} lines dropped so far: the plugin writes more than {kib} KiB a second", unlogged.lines
+            );
+        }
+        false
     }
 
     /// Of a component whose log lines and refusals go into the reports of its calls, and not into the log.
@@ -240,4 +278,19 @@ fn refusal(kind: RefusalKind, message: String) -> Refusal {
 
 fn not_granted(message: String) -> Refusal {
     refusal(RefusalKind::NotGranted, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plugin_writes_to_the_log_is_bounded_over_all_its_calls() {
+        let identity = Identity::new("chatty".to_owned(), "0123456789ab".to_owned(), Grants::default());
+        let line = 8 << 10;
+        let logged = (0..10_000).filter(|_| identity.may_log(line)).count();
+        // Ten seconds' worth at once, and what comes in while the loop runs.
+        assert!((1_280..2_560).contains(&logged), "{logged}");
+        assert_eq!(identity.unlogged.lock().unwrap().lines, 10_000 - logged as u64);
+    }
 }
