@@ -117,14 +117,17 @@ impl Listener for Relay {
     }
 }
 
-/// What a sink's answer means for the event. A sink that is down costs no attempt, and one that asks for later is a listener that
-/// asks for later. A message that is refused is counted and tried again: nearly always a configuration is wrong, and an operator
+/// The shortest rest of an event whose receiver says when it wants to see it: some say at once, and mean it never.
+const LEAST_REST: Duration = Duration::from_secs(1);
+
+/// What a sink's answer means for the event. Neither a sink that is down costs an attempt, nor one that asks for later: a
+/// maintenance must not use up the number of times that a listener may put an event off. A message that is refused is counted and tried again: nearly always a configuration is wrong, and an operator
 /// who mends it finds the event still waiting.
 fn outcome(sink: &str, answer: Result<(), SinkError>) -> Outcome {
     match answer {
         Ok(()) => Outcome::Done,
         Err(SinkError::Down { retry_after, .. }) => Outcome::Busy { after: retry_after },
-        Err(SinkError::Unavailable { retry_after: Some(rest), .. }) => Outcome::RetryAfter(rest),
+        Err(SinkError::Unavailable { retry_after: Some(rest), .. }) => Outcome::Busy { after: rest.max(LEAST_REST) },
         Err(error @ SinkError::Unavailable { .. }) => Outcome::Failed(Failure::broken(Cause::Sink, format!("{sink}: {error}"))),
         Err(error @ SinkError::Rejected { .. }) => Outcome::Failed(Failure {
             message: format!("the sink {sink} refused the event: {error}"),
@@ -148,7 +151,9 @@ mod tests {
         assert_eq!(outcome("orders", Ok(())), Outcome::Done);
         assert_eq!(of(SinkError::Down { reason: reason(), retry_after: SECOND }), Outcome::Busy { after: SECOND });
         let later = SinkError::Unavailable { reason: reason(), retry_after: Some(SECOND) };
-        assert_eq!(of(later), Outcome::RetryAfter(SECOND));
+        assert_eq!(of(later), Outcome::Busy { after: SECOND });
+        let at_once = SinkError::Unavailable { reason: reason(), retry_after: Some(Duration::ZERO) };
+        assert_eq!(of(at_once), Outcome::Busy { after: SECOND }, "never in a tight loop");
         let failed = |error: SinkError| match of(error) {
             Outcome::Failed(failure) => (failure.kind, failure.cause.is_breakage(), failure.to_string()),
             other => panic!("{other:?}"),

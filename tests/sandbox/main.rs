@@ -9,6 +9,7 @@ mod http;
 mod languages;
 mod names;
 mod plugin_host;
+mod relays;
 mod sleeping;
 mod swap;
 mod trouble;

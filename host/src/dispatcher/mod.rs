@@ -37,6 +37,8 @@ use crate::wake::Wake;
 
 /// How long a stop has after its drain timeout to write the last outcomes.
 const LAST_OUTCOMES: Duration = Duration::from_secs(5);
+/// How often it is looked whether events lie there beside workers that sleep.
+const WAKE: Duration = Duration::from_millis(100);
 const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What workers share.
@@ -115,6 +117,13 @@ impl Dispatcher {
             let work = worker::work(worker, shared.clone(), settler.clone(), signals.cut_off.subscribe());
             workers.spawn(health.clone().watched("worker", work));
         }
+        // A worker that blocks its thread wakes nobody, though the runtime may have others: then this does.
+        let (queue, mut over) = (shared.queue.clone(), signals.stopped.subscribe());
+        health.spawn("waker", async move {
+            while tokio::time::timeout(WAKE, over.wait_for(|over| *over)).await.is_err() {
+                queue.wake_next();
+            }
+        });
         let (store, metrics) = (shared.store.clone(), shared.metrics.clone());
         let keeper = lease::keep(store, in_flight.clone(), shared.visits.clone(), shared.config.lease, metrics, stop);
         let lease_keeper = tokio::spawn(health.clone().watched("lease keeper", keeper));

@@ -180,11 +180,28 @@ impl Listeners {
         Self { breaker, ..Self::default() }
     }
 
-    /// The listener of a route: the one that is registered for it, or else the relay with the most exact pattern.
+    /// The listener of a route: the one that is registered for it, or else the relay with the most exact pattern. A pattern leaves
+    /// a route alone that had a listener of its own, here or in another host: its events wait for that. An operator who wants them
+    /// relayed for good names the route exactly.
     #[must_use]
     pub fn find(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
-        let registered = self.table.load().get(route).cloned();
-        registered.or_else(|| self.relays.load().iter().find(|relay| relay.registration.route.covers(route)).cloned())
+        self.registered(route).or_else(|| self.relay(route))
+    }
+
+    /// The listener that is registered for a route, whatever relays there are.
+    #[must_use]
+    pub fn registered(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
+        self.table.load().get(route).cloned()
+    }
+
+    fn relay(&self, route: &Route) -> Option<Arc<RegistryEntry>> {
+        let relays = self.relays.load();
+        let relay = relays.iter().find(|relay| relay.registration.route.covers(route))?;
+        let had_its_own = || {
+            let remembered = self.remembered.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            remembered.contains(route)
+        };
+        (!relay.registration.route.is_pattern() || !had_its_own()).then(|| relay.clone())
     }
 
     /// Makes these all relays: their routes are patterns, and a listener that is registered for a route goes before them.
@@ -304,10 +321,7 @@ impl Listeners {
 
     /// Whether events of any of these routes would be given up: nobody answers it, and there is no reason to wait.
     pub(crate) fn gives_up_any<'r>(&self, mut routes: impl Iterator<Item = &'r Route>) -> bool {
-        let (table, relays) = (self.table.load(), self.relays.load());
-        let is_answered =
-            |route: &Route| table.contains_key(route) || relays.iter().any(|relay| relay.registration.route.covers(route));
-        routes.any(|route| !is_answered(route) && self.awaited(route).is_none())
+        routes.any(|route| self.find(route).is_none() && self.awaited(route).is_none())
     }
 
     /// The longest deadline that a listener has of its own; `None` when none has any.
@@ -506,7 +520,10 @@ mod tests {
         assert_eq!(owner("Order", "OrderPlaced").as_deref(), Some("the sink orders"));
         assert_eq!(owner("Order", "OrderPaid").as_deref(), Some("mailer"));
         listeners.remove("mailer");
-        assert_eq!(owner("Order", "OrderPaid").as_deref(), Some("the sink paid"));
+        assert_eq!(owner("Order", "OrderPaid").as_deref(), Some("the sink paid"), "it is named exactly");
+        listeners.replace("mailer", vec![registration("Order", "OrderShipped")]).expect("a relay is no obstacle");
+        listeners.remove("mailer");
+        assert_eq!(owner("Order", "OrderShipped"), None, "its events wait for their listener");
 
         let twice = vec![relay("a", ("Order", "*")), relay("b", ("Order", "*"))];
         listeners.set_relays(twice).expect_err("one pattern, two sinks");

@@ -214,11 +214,18 @@ impl<L: Link> Shipping<L> {
         };
         // A link that forgets a message has not confirmed it.
         answers.resize_with(messages.len(), || Err(SinkError::unavailable(format!("the sink {} gave no answer", self.name))));
+        // One confirmed message is proof enough that the sink works: what became of the others is their own affair.
+        if answers.iter().any(Result::is_ok) {
+            for answer in &mut answers {
+                if let Err(SinkError::Down { reason, .. }) = answer {
+                    *answer = Err(SinkError::unavailable(std::mem::take(reason)));
+                }
+            }
+        }
         let down = answers.iter().find_map(|answer| match answer {
             Err(SinkError::Down { reason, .. }) => Some(reason.clone()),
             _ => None,
         });
-        // One confirmed message is proof enough that the sink works, unless it went away after it.
         let rest = pass.record(down.as_deref(), Instant::now());
         for answer in &mut answers {
             if let Err(SinkError::Down { retry_after, .. }) = answer {

@@ -14,6 +14,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "one for each sink, read at the start")]
 pub enum SinkConfig {
     /// One JSON line for each message, for trying things out.
     Stdout(StdoutConfig),
@@ -118,7 +119,7 @@ impl SinkConfig {
             #[cfg(feature = "sink-redis")]
             Self::Redis(config) => (config.timeout, config.subjects.clone()),
             #[cfg(feature = "sink-amqp")]
-            Self::Amqp(config) => (config.timeout, config.subjects.clone()),
+            Self::Amqp(config) => (config.timeout, config.subjects()),
             #[cfg(feature = "sink-kafka")]
             Self::Kafka(config) => (config.timeout, config.subjects.clone()),
         };

@@ -226,7 +226,7 @@ impl Nats {
         let answer = tokio::select! {
             answer = connected.client.send_request(subject.clone(), request) => answer,
             _ = lost.wait_for(|lost| *lost) => return Err(self.lost()),
-            () = tokio::time::sleep_until(deadline.into()) => return Err(self.silent()),
+            () = tokio::time::sleep_until(deadline.into()) => return Err(Self::unanswered(&subject)),
         };
         match answer {
             Ok(answer) => kept(&answer.payload, &subject),
@@ -240,7 +240,7 @@ impl Nats {
                 RequestErrorKind::MaxPayloadExceeded => {
                     SinkError::rejected(format!("the message is larger than the server takes ({} bytes)", message.body.len()))
                 }
-                RequestErrorKind::TimedOut => self.silent(),
+                RequestErrorKind::TimedOut => Self::unanswered(&subject),
                 RequestErrorKind::Other => self.lost(),
             }),
         }
@@ -264,6 +264,14 @@ impl Nats {
 
     fn lost(&self) -> SinkError {
         SinkError::down(format!("the connection to NATS at {} was lost", self.config.target()))
+    }
+
+    /// The connection is well, and nobody says anything of this message: others may fare better.
+    fn unanswered(subject: &str) -> SinkError {
+        SinkError::unavailable(format!(
+            "no stream of JetStream confirmed the subject {}: perhaps none takes it, or this user may not publish there",
+            quoted(subject)
+        ))
     }
 
     fn silent(&self) -> SinkError {

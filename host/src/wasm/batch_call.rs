@@ -29,6 +29,9 @@ const MAX_CALLS: usize = 2;
 /// The most events that are remembered as ones to be delivered alone.
 const MAX_SUSPECTS: usize = 10_000;
 
+/// The rest of an event whose call with others has used up its time.
+const PUT_OFF: Duration = Duration::from_secs(1);
+
 /// What a call of many gives and takes.
 type Answers = Vec<Result<wit::DispatchResult, wit::Failure>>;
 
@@ -166,10 +169,11 @@ impl Shared {
     fn put_off(&self, asked: &[Asked], senders: Vec<oneshot::Sender<Outcome>>) {
         let mut calls = self.lock();
         for (asked, sender) in asked.iter().zip(senders) {
+            // Without room to remember it, it goes on alone at once, in what is left of its time: the sender is dropped.
             if calls.suspects.len() < MAX_SUSPECTS {
                 calls.suspects.insert(asked.event.id());
+                let _ = sender.send(Outcome::Busy { after: PUT_OFF });
             }
-            let _ = sender.send(Outcome::Busy { after: Duration::ZERO });
         }
     }
 

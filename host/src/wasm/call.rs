@@ -82,6 +82,8 @@ impl PluginListener {
             },
         };
         match self.enter(&mut instance, visit, ends).await {
+            // It was refused memory for no fault of its own, and may have failed for that.
+            Ok(_) if instance.store.data().limiter.starved => Outcome::Busy { after: NO_SLOT }.into(),
             Ok(outcome) => {
                 let state = instance.store.data_mut();
                 state.end();
@@ -171,7 +173,7 @@ fn message<'f>(failure: &'f wit::Failure, identity: &Identity) -> Cow<'f, str> {
     if code.is_none() && failure.attributes.is_empty() {
         return hide(&failure.message);
     }
-    let mut message = code.map_or_else(String::new, |code| format!("[{code}] "));
+    let mut message = code.map_or_else(String::new, |code| format!("[{}] ", hide(code)));
     message.push_str(cut(&hide(&failure.message), MAX_MESSAGE_BYTES));
     for (index, (key, value)) in failure.attributes.iter().take(MAX_ATTRIBUTES).enumerate() {
         let gap = if index == 0 { " (" } else { ", " };

@@ -16,7 +16,7 @@ const MAX_ERROR_BYTES: usize = 1_024;
 
 /// Why a call did not answer.
 pub(super) enum CallError {
-    /// It never began: all slots of the pool are taken.
+    /// There was no room for it: all slots of the pool are taken, or all the memory that guests may have together.
     NoSlot,
     /// It broke off.
     Broken(Failure),
@@ -25,7 +25,7 @@ pub(super) enum CallError {
 /// Explains the error of an instantiation or a call, and ends the call's log lines.
 pub(super) fn explain(error: &wasmtime::Error, store: &mut Store<State>, limits: &Limits, name: &str) -> CallError {
     let stderr = store.data_mut().end();
-    if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
+    if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() || store.data().limiter.starved {
         return CallError::NoSlot;
     }
     let (cause, mut message) = classify(error, store.data().limiter.denied, limits, name);

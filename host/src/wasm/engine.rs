@@ -13,9 +13,11 @@ use super::bindings::Listener;
 use super::capability::State;
 use super::compile::compatibility;
 use super::error::LoadError;
+use super::limits::MemoryBudget;
 use super::machine::Machine;
 use super::manifest::MAX_MEMORY;
 use super::probe::slots_come_back_clean;
+use crate::units::ByteSize;
 
 /// Guests that compute are made to give way this often. Half of it costs an idle host half a percent of a core.
 const TICK: Duration = Duration::from_millis(10);
@@ -29,6 +31,8 @@ const SMALL_RESERVATION: u64 = 256 << 20;
 const MAX_KEPT: u32 = 64;
 /// The most slots of guests that are gone which stay warm: as many calls as can compute at once need one, and some more.
 const MAX_WARM_SLOTS: u32 = 32;
+/// What all guests may have together, unless the operator says otherwise.
+pub(super) const DEFAULT_MEMORY: ByteSize = ByteSize::mib(1_024);
 /// How many a usual component has, and the largest that is loaded.
 const MEMORIES: u32 = 2;
 const MAX_MEMORIES: u32 = 8;
@@ -64,6 +68,8 @@ pub struct Engine {
     pub(super) scans_pages: bool,
     kept: Arc<AtomicUsize>,
     max_kept: usize,
+    /// What all guests may have together, those without a pool as well.
+    pub(super) memory: Arc<MemoryBudget>,
     /// Without a pool; made when the first plugin asks for it.
     strict: OnceLock<Arc<Engine>>,
 }
@@ -94,7 +100,8 @@ impl Engine {
         let scanning = if may_scan { scanning(slots).map_err(LoadError::Engine)? } else { None };
         let scans_pages = scanning.is_some();
         let wasm = scanning.map_or_else(|| allocate(slots, Reset::ByHand).map(|(wasm, _)| wasm), Ok);
-        Self::over(wasm.map_err(LoadError::Engine)?, machine, workers, scans_pages, max_kept)
+        let memory = Arc::new(MemoryBudget::new(DEFAULT_MEMORY.as_usize()));
+        Self::over(wasm.map_err(LoadError::Engine)?, machine, workers, scans_pages, max_kept, memory)
     }
 
     fn over(
@@ -103,11 +110,12 @@ impl Engine {
         workers: usize,
         scans_pages: bool,
         max_kept: usize,
+        memory: Arc<MemoryBudget>,
     ) -> Result<Arc<Self>, LoadError> {
         let linker = link(&wasm).map_err(LoadError::Engine)?;
         tick(&wasm).map_err(|source| LoadError::Engine(source.into()))?;
         let (compiling, kept, strict) = (tokio::sync::Mutex::new(()), Arc::default(), OnceLock::new());
-        Ok(Arc::new(Self { wasm, linker, compiling, workers, machine, scans_pages, kept, max_kept, strict }))
+        Ok(Arc::new(Self { wasm, linker, compiling, workers, machine, scans_pages, kept, max_kept, memory, strict }))
     }
 
     /// The same sandbox without a pool: memory that one guest had goes back to the kernel, and never to another guest. It runs
@@ -124,7 +132,7 @@ impl Engine {
         let alike = engines.into_iter().find(|engine| compatibility(engine) == wanted);
         let alike = alike
             .ok_or_else(|| LoadError::Engine(wasmtime::format_err!("no sandbox without a pool runs what the pool's runs")))?;
-        let made = Self::over(alike, self.machine.clone(), self.workers, false, 0)?;
+        let made = Self::over(alike, self.machine.clone(), self.workers, false, 0, self.memory.clone())?;
         Ok(self.strict.get_or_init(|| made).clone())
     }
 
@@ -135,11 +143,17 @@ impl Engine {
 
     /// The same sandbox, empty, that cleans pages without the kernel's help.
     pub(super) fn without_scan(&self) -> Result<Arc<Self>, LoadError> {
-        Self::on(self.machine.clone(), self.workers, PagemapScan::Off)
+        let mut engine = Self::on(self.machine.clone(), self.workers, PagemapScan::Off)?;
+        // Guests of both are there for a while.
+        Arc::get_mut(&mut engine).expect("just made").memory = self.memory.clone();
+        Ok(engine)
     }
 
     /// Room to keep one more instance of this weight; `None` when so many are kept that new calls might find no slot.
     pub(super) fn keep(&self, weight: usize) -> Option<KeptPlace> {
+        if self.memory.is_short() {
+            return None;
+        }
         let room = |kept: usize| (kept + weight <= self.max_kept).then_some(kept + weight);
         let kept = self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
         kept.ok().map(|_| KeptPlace { kept: self.kept.clone(), weight })

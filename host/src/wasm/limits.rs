@@ -2,6 +2,8 @@
 //!
 //! Fuel is counted by wasmtime and the deadline by tokio; `call.rs` sets both.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use wasmtime::ResourceLimiter;
@@ -103,18 +105,49 @@ impl Meter {
     }
 }
 
-/// Bounds the sum over all memories and tables of a store.
+/// What all guests of one sandbox may have together, in bytes.
+#[derive(Debug)]
+pub(super) struct MemoryBudget {
+    max: AtomicUsize,
+    used: AtomicUsize,
+}
+
+impl MemoryBudget {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max: AtomicUsize::new(max), used: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// Whether more than half of it is used: then nothing is kept for later.
+    pub(super) fn is_short(&self) -> bool {
+        self.used.load(Ordering::Relaxed) > self.max.load(Ordering::Relaxed) / 2
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let max = self.max.load(Ordering::Relaxed);
+        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+}
+
+/// Bounds the sum over all memories and tables of a store, and of all stores together.
 #[derive(Debug)]
 pub(super) struct Limiter {
     max: usize,
     used: usize,
+    budget: Arc<MemoryBudget>,
+    /// Whether something was refused because all guests together have too much: no fault of this one.
+    pub(super) starved: bool,
     /// Whether something was refused in this call. A guest that is refused memory aborts, which looks like any other trap.
     pub(super) denied: bool,
 }
 
 impl Limiter {
-    pub(super) fn new(max: usize) -> Self {
-        Self { max, used: 0, denied: false }
+    pub(super) fn new(max: usize, budget: Arc<MemoryBudget>) -> Self {
+        Self { max, used: 0, budget, starved: false, denied: false }
     }
 
     /// Bytes in use now; memory never shrinks.
@@ -128,8 +161,18 @@ impl Limiter {
             self.denied = true;
             return false;
         }
+        if !self.budget.take(total - self.used) {
+            self.starved = true;
+            return false;
+        }
         self.used = total;
         true
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.used, Ordering::Relaxed);
     }
 }
 
@@ -169,7 +212,7 @@ mod tests {
 
     #[test]
     fn memories_and_tables_count_together_and_a_refusal_is_remembered() {
-        let mut limiter = Limiter::new(1_000);
+        let mut limiter = Limiter::new(1_000, Arc::new(MemoryBudget::new(1 << 20)));
         assert!(limiter.memory_growing(0, 600, None).unwrap());
         assert!(!limiter.memory_growing(0, 500, Some(400)).unwrap(), "its own maximum");
         assert!(!limiter.denied);
@@ -177,6 +220,19 @@ mod tests {
         assert!(!limiter.memory_growing(600, 601, None).unwrap());
         assert!(limiter.denied);
         assert_eq!(limiter.used(), 1_000);
+    }
+
+    #[test]
+    fn what_all_guests_have_together_is_bounded_and_given_back() {
+        let budget = Arc::new(MemoryBudget::new(1_000));
+        let (mut first, mut second) = (Limiter::new(800, budget.clone()), Limiter::new(800, budget.clone()));
+        assert!(first.memory_growing(0, 700, None).unwrap() && budget.is_short());
+        assert!(!second.memory_growing(0, 400, None).unwrap());
+        assert!(second.starved && !second.denied && second.used() == 0, "it may try again when others are gone");
+        drop(first);
+        assert!(!budget.is_short() && second.memory_growing(0, 400, None).unwrap());
+        drop(second);
+        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) struct Linked {
 impl Linked {
     /// An empty store with all limits set.
     pub(super) fn store(&self, fuel: u64) -> Store<State> {
-        let mut store = Store::new(&self.engine.wasm, State::new(&self.engine.wasm, &self.identity, &self.limits));
+        let mut store = Store::new(&self.engine.wasm, State::new(&self.engine, &self.identity, &self.limits));
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);
@@ -131,12 +131,18 @@ impl Plugin {
         let Limits { deadline, concurrency, .. } = self.manifest.limits;
         // Half of the workers stay free for others, whatever one plugin does.
         let calls = concurrency.unwrap_or((self.linked.engine.workers / 2).max(1));
+        // An event that waits for a call with others, which then breaks off, is called alone afterwards.
+        let longest = if self.on_events.is_some() && self.isolation() == Isolation::Batch {
+            deadline.saturating_mul(3)
+        } else {
+            deadline
+        };
         let register = |(route, listener): (&Route, &Arc<PluginListener>)| Registration {
             route: route.clone(),
             listener: listener.clone(),
             retry: self.manifest.retry.map(|retry| retry.policy()),
             max_attempts: self.manifest.retry.and_then(|retry| retry.max_attempts),
-            deadline: Some(deadline.saturating_add(DEADLINE_SLACK)),
+            deadline: Some(longest.saturating_add(DEADLINE_SLACK)),
             concurrency: Some(Concurrency::OfOwner(calls)),
             breaker: None,
         };

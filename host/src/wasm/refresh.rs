@@ -188,6 +188,10 @@ impl Room {
             Err(LoadError::Compile { file: entry.file.clone(), reason: format!("the load gave up ({panic})") })
         });
         entry.loading = false;
+        if job.which == Which::File && entry.wanted.as_ref() != Some(&job.key) {
+            // The file has changed since: what it was must not begin to serve.
+            return;
+        }
         match (loaded, job.which) {
             (Ok(loaded), Which::File) => {
                 entry.fault = None;

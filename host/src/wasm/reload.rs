@@ -12,7 +12,7 @@ use super::capability::http::Network;
 use super::capability::state::StateSource;
 use super::compile::{Compile, CompileLimits};
 use super::directory;
-use super::engine::{Engine, PagemapScan};
+use super::engine::{DEFAULT_MEMORY, Engine, PagemapScan};
 use super::error::LoadError;
 use super::load::Loader;
 use super::machine::Machine;
@@ -59,6 +59,8 @@ pub struct PluginsConfig {
     /// How long the directory must be quiet after a change. Default 250 ms.
     #[serde(with = "duration")]
     pub debounce: Duration,
+    /// What all guests may have together in one host: a call that would take more waits. Default 1 GiB; above zero.
+    pub memory: ByteSize,
     /// Whether memory is cleaned with the kernel's help. Default `auto`.
     pub pagemap_scan: PagemapScan,
     /// What must serve before [`Plugins::start`] returns. Default `all`.
@@ -93,6 +95,7 @@ impl Default for PluginsConfig {
             compile: Compile::default(),
             rescan_interval: Duration::from_secs(30),
             debounce: Duration::from_millis(250),
+            memory: DEFAULT_MEMORY,
             pagemap_scan: PagemapScan::default(),
             ready_when: ReadyWhen::default(),
             files_dir: None,
@@ -133,6 +136,7 @@ impl PluginsConfig {
         state: Option<Arc<dyn StateSource>>,
         private: Option<Arc<Private>>,
     ) -> Loader {
+        engine.memory.set_max(self.memory.as_usize());
         Loader {
             engine,
             cache: private.clone().map(|private| Arc::new(Cache::new(private, self.cache_max))),

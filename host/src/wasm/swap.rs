@@ -23,13 +23,17 @@ impl Room {
             // Whoever wants such a route waits too, and is not told of a conflict that passes.
             tracing::debug!("plugins that give up routes are swapped when nothing is being compiled");
         }
-        let ready = |entry: &Entry| entry.candidate.is_some() && (settled || !entry.gives_up_routes());
+        // One whose file is gone does not begin to serve, even where it is not yet unloaded.
+        let ready =
+            |name: &str, entry: &Entry| entry.candidate.is_some() && !is_missing(name) && (settled || !entry.gives_up_routes());
         let refused = self.refused(plugins, is_gone, ready);
         let (mut changes, mut new_listeners) = (Vec::new(), BTreeMap::new());
         for (name, entry) in &*plugins {
             if is_gone(name) {
                 changes.extend(entry.serving.as_ref().map(|_| (Owner::from(&**name), Vec::new())));
-            } else if let Some(candidate) = entry.candidate.as_ref().filter(|_| ready(entry) && !refused.contains_key(name)) {
+            } else if let Some(candidate) =
+                entry.candidate.as_ref().filter(|_| ready(name, entry) && !refused.contains_key(name))
+            {
                 let (listeners, registrations) = candidate.plugin.registrations();
                 changes.push((Owner::from(&**name), registrations));
                 new_listeners.insert(name.clone(), listeners);
@@ -66,15 +70,16 @@ impl Room {
         &self,
         plugins: &BTreeMap<String, Entry>,
         is_gone: impl Fn(&str) -> bool,
-        ready: impl Fn(&Entry) -> bool,
+        ready: impl Fn(&str, &Entry) -> bool,
     ) -> BTreeMap<String, RouteConflict> {
         let staying = plugins.iter().filter(|(name, _)| !is_gone(name));
         let claims = staying.map(|(name, entry)| {
-            let wanted = entry.candidate.as_ref().filter(|_| ready(entry)).map(|candidate| &*candidate.plugin.routes);
+            let wanted = entry.candidate.as_ref().filter(|_| ready(name, entry)).map(|candidate| &*candidate.plugin.routes);
             (name.as_str(), Claim { now: entry.routes(), wanted })
         });
         let is_ours = |owner: &Owner| matches!(owner, Owner::Plugin(name) if plugins.contains_key(&**name));
-        let foreign = |route: &_| self.listeners.find(route).map(|found| found.owner.clone()).filter(|owner| !is_ours(owner));
+        let foreign =
+            |route: &_| self.listeners.registered(route).map(|found| found.owner.clone()).filter(|owner| !is_ours(owner));
         claims::refused(&claims.collect(), foreign)
     }
 

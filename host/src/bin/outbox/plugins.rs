@@ -14,7 +14,7 @@ use crate::sinks;
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// The settings of `[plugins]`; any other key there is a plugin's name.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 14] = [
     "dir",
     "lock",
     "strict",
@@ -28,6 +28,7 @@ const SETTINGS: [&str; 13] = [
     "ready_when",
     "files_dir",
     "ca_file",
+    "memory",
 ];
 
 /// Whether this key of `[plugins]` is a setting, and not a plugin's name.
@@ -40,6 +41,9 @@ pub(crate) fn faults(config: &PluginsConfig) -> Vec<String> {
     let mut faults = config.compile_limits.faults("plugins.compile_limits");
     if config.rescan_interval.is_zero() {
         faults.push("plugins.rescan_interval is 0; it must be above zero".to_owned());
+    }
+    if config.memory.0 == 0 {
+        faults.push("plugins.memory is 0; it must be above zero".to_owned());
     }
     faults
 }

@@ -31,6 +31,8 @@ pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_fli
 
 /// The most bytes of a short string of AMQP: a routing key, the name of a header.
 const SHORT: usize = 255;
+/// The most bytes of headers. They travel in one frame, and a broker closes the connection over one that is too large.
+const MAX_HEADER_BYTES: usize = 64 << 10;
 /// `delivery_mode` of a message that survives the broker's restart.
 const PERSISTENT: u8 = 2;
 
@@ -54,9 +56,10 @@ pub struct AmqpConfig {
     /// The routing key of a message that has no subject. Default `{aggregate_type}.{event_type}`. In what an event says, spaces,
     /// `.`, `*` and `#` become `_`.
     pub routing_key: Template,
-    /// Which routing keys a message may choose for itself, as patterns. Default any, where there is an exchange that decides what
-    /// becomes of them.
-    pub subjects: Vec<String>,
+    /// Which routing keys a message may choose for itself, as patterns; `None` for any where there is an exchange that decides what
+    /// becomes of them, and for none where the key is the name of a queue. Default `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subjects: Option<Vec<String>>,
     /// The time within which the broker must have confirmed. Default 10 s; above zero.
     #[serde(with = "duration")]
     pub timeout: Duration,
@@ -71,7 +74,7 @@ impl Default for AmqpConfig {
             ca_file: None,
             exchange: String::new(),
             routing_key: "{aggregate_type}.{event_type}".parse().expect("a template of ours"),
-            subjects: any_subject(),
+            subjects: None,
             timeout: TIMEOUT,
         }
     }
@@ -93,6 +96,11 @@ impl AmqpConfig {
             faults.push(format!("{prefix}.exchange has {} bytes; at most {SHORT} are allowed", self.exchange.len()));
         }
         faults
+    }
+
+    pub(super) fn subjects(&self) -> Vec<String> {
+        let usual = || if self.exchange.is_empty() { Vec::new() } else { any_subject() };
+        self.subjects.clone().unwrap_or_else(usual)
     }
 
     fn uri(&self) -> Result<AMQPUri, String> {
@@ -253,6 +261,12 @@ fn text(error: &lapin::Error) -> String {
 
 /// Id, content type, headers. `CC` and `BCC` are orders to RabbitMQ to route the message elsewhere too, `x-…` to its plugins.
 fn properties(message: &Message) -> Result<BasicProperties, SinkError> {
+    let bytes: usize = message.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > MAX_HEADER_BYTES {
+        return Err(SinkError::rejected(format!(
+            "the message has {bytes} bytes of headers; at most {MAX_HEADER_BYTES} are sent"
+        )));
+    }
     let short = |what: &str, text: &str| {
         ShortString::try_new(text).map_err(|_| SinkError::rejected(format!("the message's {what} has more than {SHORT} bytes")))
     };

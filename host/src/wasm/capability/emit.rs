@@ -59,7 +59,7 @@ impl State {
         if self.effects().emitted.len() >= MOST {
             return Err(refusal(RefusalKind::OverLimit, format!("one call may emit at most {MOST} events")));
         }
-        let hops = hops(&event) + 1;
+        let hops = hops(&event).saturating_add(1);
         if hops > MAX_HOPS {
             let message = format!(
                 "the event {} ends a chain of {MAX_HOPS} events, each emitted for the one before; is it a loop?",

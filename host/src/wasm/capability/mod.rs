@@ -28,6 +28,7 @@ use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use super::bucket::Bucket;
 use super::call_report::{LogLine, Refused};
+use super::engine::Engine;
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
 use crate::event::{Effects, Event};
@@ -162,19 +163,19 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(engine: &wasmtime::Engine, identity: &Arc<Identity>, limits: &Limits) -> Self {
+    pub(super) fn new(engine: &Engine, identity: &Arc<Identity>, limits: &Limits) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(16 << 10);
         Self {
-            engine: engine.clone(),
+            engine: engine.wasm.clone(),
             identity: identity.clone(),
             event: None,
             ends: Instant::now(),
             effects: None,
             seen: Seen::default(),
-            limiter: Limiter::new(limits.memory.as_usize()),
+            limiter: Limiter::new(limits.memory.as_usize(), engine.memory.clone()),
             meter: Meter::new(limits.host_calls),
             lines: None,
             wasi: None,
@@ -198,7 +199,7 @@ impl State {
         self.effects = None;
         self.seen = Seen::default();
         self.meter.begin();
-        self.limiter.denied = false;
+        (self.limiter.denied, self.limiter.starved) = (false, false);
         if let Some(lines) = &self.lines {
             lines.lock().unwrap_or_else(PoisonError::into_inner).begin(self.event.as_ref().map(|event| event.id()));
         }

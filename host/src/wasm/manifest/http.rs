@@ -109,6 +109,11 @@ impl Origin {
         Ok(Self { https, host, port })
     }
 
+    /// The host and the port in the one way in which they are written: connections are kept by it.
+    pub(in crate::wasm) fn authority(&self) -> String {
+        if self.port == default_port(self.https) { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
+    }
+
     fn covers(&self, wanted: &Self) -> bool {
         let host = match self.host.strip_prefix('*') {
             Some(suffix) => wanted.host.len() > suffix.len() && wanted.host.ends_with(suffix),

@@ -21,6 +21,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         // Link-local, where clouds keep their metadata.
         (169, 254, _) => true,
         (172, 16..=31, _) | (192, 168, _) => true,
+        // What a cloud's own machinery answers to: Azure's platform.
+        (168, 63, 129) => true,
         // Protocol assignments, documentation, relays of 6to4, benchmarks.
         (192, 0, 0 | 2) | (192, 88, 99) | (198, 18..=19, _) | (198, 51, 100) | (203, 0, 113) => true,
         _ => false,
@@ -89,6 +91,7 @@ mod tests {
             "169.254.170.2",
             "172.16.0.1",
             "172.31.255.255",
+            "168.63.129.16",
             "192.0.0.192",
             "192.0.2.1",
             "192.88.99.1",

@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 use wasmtime_wasi_http::WasiBody;
 
-use super::connector::{ConnectError, Connector, Resolver};
+use super::connector::{ConnectError, Connector, InTime, Resolver};
 use crate::wasm::manifest::{Http, Origin};
 use crate::wasm::text::keepable;
 
@@ -30,6 +30,13 @@ const MAX_IDLE: usize = 64;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 /// The same for HTTP/2, which counts the fields.
 const MAX_FIELD_BYTES: u32 = 16 << 10;
+
+/// What HTTP/2 may send of one response before somebody reads it.
+const STREAM_WINDOW: u32 = 64 << 10;
+/// The longest that a connection may take, TLS included.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections beyond those that requests use: kept ones, and ones on their way out.
+const SPARE_CONNECTIONS: usize = 64;
 
 /// Why a request has no response.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +66,7 @@ pub(in crate::wasm) struct HttpClient {
 
 /// Who answers what is granted.
 enum Transport {
-    Network(Box<legacy::Client<HttpsConnector<Connector>, WasiBody>>),
+    Network(Box<legacy::Client<InTime<HttpsConnector<Connector>>, WasiBody>>),
     /// Nothing leaves this process.
     StandIn(Arc<dyn HttpStandIn>),
 }
@@ -83,11 +90,15 @@ impl std::fmt::Debug for HttpClient {
 impl HttpClient {
     pub(in crate::wasm) fn new(grant: Http, tls: &rustls::ClientConfig, resolver: Arc<dyn Resolver>) -> Self {
         let grant = Arc::new(grant);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls.clone())
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(Connector { grant: grant.clone(), resolver });
+        let connector =
+            HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http().enable_all_versions().wrap_connector(
+                Connector {
+                    grant: grant.clone(),
+                    resolver,
+                    sockets: Arc::new(Semaphore::new(grant.concurrency + SPARE_CONNECTIONS)),
+                },
+            );
+        let connector = InTime { connector, longest: HANDSHAKE };
         let client = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(MAX_IDLE.min(grant.concurrency))
@@ -95,6 +106,10 @@ impl HttpClient {
             .timer(TokioTimer::new())
             .http1_max_buf_size(MAX_HEAD_BYTES)
             .http2_max_header_list_size(MAX_FIELD_BYTES)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(16 * STREAM_WINDOW)
+            .http2_keep_alive_interval(IDLE)
+            .http2_keep_alive_timeout(HANDSHAKE)
             .build(connector);
         Self::over(grant, Transport::Network(Box::new(client)))
     }

@@ -8,8 +8,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use super::address::is_public;
@@ -17,6 +20,8 @@ use crate::wasm::manifest::Http;
 
 /// The longest that a connection may take, all addresses of its host together.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Look-ups of names at once.
+const MAX_LOOKUPS: usize = 16;
 /// The most addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 4;
 
@@ -38,11 +43,25 @@ pub(in crate::wasm) trait Resolver: Send + Sync + 'static {
 }
 
 /// The system's resolver.
-pub(in crate::wasm) struct SystemResolver;
+pub(in crate::wasm) struct SystemResolver {
+    turns: Arc<Semaphore>,
+}
+
+impl Default for SystemResolver {
+    fn default() -> Self {
+        Self { turns: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
+    }
+}
 
 impl Resolver for SystemResolver {
     fn resolve(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-        Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
+        let turns = self.turns.clone();
+        // The system's look-up goes on when nobody waits for it any more, on a thread that others need too.
+        let looking_up = tokio::spawn(async move {
+            let _turn = turns.acquire_owned().await.expect("never closed");
+            Ok(tokio::net::lookup_host((host, port)).await?.collect())
+        });
+        Box::pin(async move { looking_up.await.unwrap_or_else(|panic| Err(io::Error::other(panic))) })
     }
 }
 
@@ -51,10 +70,75 @@ impl Resolver for SystemResolver {
 pub(super) struct Connector {
     pub(super) grant: Arc<Http>,
     pub(super) resolver: Arc<dyn Resolver>,
+    /// One for each open connection.
+    pub(super) sockets: Arc<Semaphore>,
+}
+
+/// An open connection, counted as long as it is there.
+pub(super) struct Socket {
+    stream: TokioIo<TcpStream>,
+    _counted: OwnedSemaphorePermit,
+}
+
+impl Connection for Socket {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
+    }
+}
+
+impl Read for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl Write for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// A connector that is given up when it takes too long, TLS included: a client goes on connecting in the background after whoever
+/// wanted the connection has found another.
+#[derive(Clone)]
+pub(super) struct InTime<C> {
+    pub(super) connector: C,
+    pub(super) longest: Duration,
+}
+
+impl<C> Service<http::Uri> for InTime<C>
+where
+    C: Service<http::Uri, Error = Box<dyn std::error::Error + Send + Sync>>,
+    C::Future: Send + 'static,
+{
+    type Response = C::Response;
+    type Error = C::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.connector.poll_ready(context)
+    }
+
+    fn call(&mut self, url: http::Uri) -> Self::Future {
+        let host = url.host().unwrap_or_default().to_owned();
+        let connecting = tokio::time::timeout(self.longest, self.connector.call(url));
+        Box::pin(async move {
+            let late = || ConnectError::Connect { host, reason: "it took too long".to_owned() };
+            connecting.await.unwrap_or_else(|_| Err(Box::new(late())))
+        })
+    }
 }
 
 impl Service<http::Uri> for Connector {
-    type Response = TokioIo<TcpStream>;
+    type Response = Socket;
     type Error = ConnectError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
 
@@ -74,7 +158,9 @@ impl Service<http::Uri> for Connector {
 }
 
 impl Connector {
-    async fn connect(&self, host: &str, port: u16) -> Result<TokioIo<TcpStream>, ConnectError> {
+    async fn connect(&self, host: &str, port: u16) -> Result<Socket, ConnectError> {
+        // Within the time of the whole: connections that nobody uses are closed after a while.
+        let counted = self.sockets.clone().acquire_owned().await.expect("never closed");
         let mut addresses = self.addresses(host, port).await?;
         addresses.truncate(MAX_ADDRESSES);
         let each = CONNECT / u32::try_from(addresses.len().max(1)).unwrap_or(1);
@@ -84,7 +170,7 @@ impl Connector {
                 Ok(Ok(stream)) => {
                     // Requests are written whole; waiting for more only delays them. Without it they arrive all the same.
                     let _ = stream.set_nodelay(true);
-                    return Ok(TokioIo::new(stream));
+                    return Ok(Socket { stream: TokioIo::new(stream), _counted: counted });
                 }
                 Ok(Err(error)) => failed = error,
                 Err(_) => failed = io::ErrorKind::TimedOut.into(),

@@ -38,8 +38,18 @@ impl Requests {
         Self { identity, outgoing: Outgoing::default() }
     }
 
-    /// The client, for a URL that is granted.
-    fn granted(&self, url: &http::Uri) -> Result<Arc<HttpClient>, SendError> {
+    /// The client, for a URL that is granted; the URL is then written in the one way by which connections are found again.
+    fn granted(&self, url: &mut http::Uri) -> Result<Arc<HttpClient>, SendError> {
+        let client = self.client(url)?;
+        let origin = crate::wasm::manifest::Origin::of(url).map_err(SendError::Invalid)?;
+        let mut parts = std::mem::take(url).into_parts();
+        let wrong = |error: http::uri::InvalidUri| SendError::Invalid(error.to_string());
+        parts.authority = Some(origin.authority().parse().map_err(wrong)?);
+        *url = http::Uri::from_parts(parts).map_err(|error| SendError::Invalid(error.to_string()))?;
+        Ok(client)
+    }
+
+    fn client(&self, url: &http::Uri) -> Result<Arc<HttpClient>, SendError> {
         let Some(client) = &self.identity.grants.http else {
             let origin = crate::wasm::manifest::Origin::of(url).map_err(SendError::Invalid)?;
             return Err(SendError::NotAllowed(origin));

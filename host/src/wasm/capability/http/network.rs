@@ -22,7 +22,7 @@ pub(in crate::wasm) struct Network {
 
 impl Network {
     pub(in crate::wasm) fn new(ca_file: Option<PathBuf>) -> Self {
-        Self { resolver: Arc::new(SystemResolver), ca_file, tls: Arc::default() }
+        Self { resolver: Arc::new(SystemResolver::default()), ca_file, tls: Arc::default() }
     }
 
     /// A client for one plugin.

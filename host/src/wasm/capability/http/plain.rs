@@ -37,7 +37,7 @@ impl State {
     async fn exchange(&mut self, given: Request) -> Result<Response, SendError> {
         let timeout = given.timeout_ms.map(|timeout| Duration::from_millis(u64::from(timeout)));
         let (mut request, event) = request(given)?;
-        let client = self.requests.granted(request.uri())?;
+        let client = self.requests.granted(request.uri_mut())?;
         self.requests.complete(request.headers_mut(), event.as_deref())?;
         let (head, body) = client.send(request, timeout).await?.into_parts();
         let body = body.collect().await?.to_bytes();

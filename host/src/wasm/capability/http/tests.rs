@@ -124,7 +124,7 @@ fn guest(grant: &str, server: &Server, resolver: Option<Arc<Answers>>) -> State 
     let grants = Grants { http: Some(client), ..Grants::default() };
     let identity = Arc::new(Identity::new("mailer".to_owned(), "0123456789ab".to_owned(), grants));
     let engine = Engine::new(1, PagemapScan::Off).unwrap();
-    State::new(&engine.wasm, &identity, &Limits::default())
+    State::new(&engine, &identity, &Limits::default())
 }
 
 fn request(url: impl Into<String>) -> Request {
@@ -189,6 +189,38 @@ async fn a_request_arrives_with_what_the_host_adds_and_its_response_comes_back()
     guest.begin(Some(event.clone()), Instant::now() + Duration::from_secs(5));
     let again = String::from_utf8(sent(&mut guest, request(server.url("localhost"))).await.unwrap().body).unwrap();
     assert!(again.contains(&format!("idempotency-key: {}.1\r\n", event.id())), "the next delivery counts from one: {again}");
+}
+
+#[tokio::test]
+async fn one_origin_has_one_pool_of_connections_however_it_is_spelt() {
+    let server = Server::echoing().await;
+    let mut guest = guest(LOCAL, &server, None);
+    for zeros in ["", "0", "00", "000"] {
+        for host in ["localhost", "LOCALHOST", "LocalHost"] {
+            let port = format!("{zeros}{}", server.port);
+            // A port of more than five digits is no port for some, which is fine too.
+            if let Ok(response) = sent(&mut guest, request(format!("http://{host}:{port}/"))).await {
+                let asked = String::from_utf8(response.body).unwrap();
+                assert!(asked.contains(&format!("host: localhost:{}\r\n", server.port)), "{asked}");
+            }
+        }
+    }
+    assert_eq!(server.connections.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_plugin_has_no_more_connections_than_it_may_have_requests_and_some_spare_ones() {
+    let server = Server::answering("HTTP/1.1 204 No Content\r\n\r\n").await;
+    // Each name has connections of its own, which are kept for a while.
+    let granted = "allow = ['http://*.example.org:PORT']\nallow_private = ['127.0.0.1']\nconcurrency = 1\ntimeout = '300ms'";
+    let mut guest = guest(granted, &server, Some(resolver(&[&["127.0.0.1"]])));
+    let mut refusals = 0;
+    for number in 0..80 {
+        let url = format!("http://n{number}.example.org:{}/", server.port);
+        refusals += usize::from(sent(&mut guest, request(url)).await.is_err());
+    }
+    assert_eq!(server.connections.load(Ordering::Relaxed), 65);
+    assert_eq!(refusals, 15);
 }
 
 #[tokio::test]
@@ -445,7 +477,7 @@ async fn requests_beyond_the_bound_wait_for_one_to_end_and_a_call_that_is_cut_of
     .await;
     let mut slow = guest(&format!("{LOCAL}\nconcurrency = 1\ntimeout = '2s'"), &server, None);
     let engine = Engine::new(1, PagemapScan::Off).unwrap();
-    let mut beside = State::new(&engine.wasm, &slow.identity, &Limits::default());
+    let mut beside = State::new(&engine, &slow.identity, &Limits::default());
     let waiting = slow.send(request(server.url("localhost") + "?slow"));
     let hurried = Request { timeout_ms: Some(100), ..request(server.url("localhost")) };
     let (waited, (kind, message)) = tokio::join!(waiting, refused(&mut beside, hurried));

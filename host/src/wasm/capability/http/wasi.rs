@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtxView, WasiHttpHooks, WasiHttpView};
 
 use super::client::SendError;
 use super::connector::ConnectError;
 use super::{Requests, refused};
 use crate::wasm::capability::State;
+
+/// The largest body of a request.
+const MAX_REQUEST_BYTES: usize = 4 << 20;
 
 /// The background work of an exchange, which the client does by itself.
 type Io = Box<dyn Future<Output = Result<(), Error>> + Send>;
@@ -22,7 +25,7 @@ impl WasiHttpHooks for Requests {
         _: Io,
     ) -> Box<dyn Future<Output = Sent> + Send> {
         let identity = self.identity.clone();
-        let client = match self.granted(request.uri()) {
+        let client = match self.granted(request.uri_mut()) {
             Ok(client) => client,
             Err(error) => return Box::new(async move { Err(told(&identity, error)) }),
         };
@@ -30,6 +33,7 @@ impl WasiHttpHooks for Requests {
         request.headers_mut().remove(http::header::HOST);
         // A call for several events cannot say here for which of them it asks.
         self.complete(request.headers_mut(), None).expect("no event is named");
+        let request = request.map(bounded);
         Box::new(async move {
             let response = client.send(request, options.and_then(timeout)).await;
             let response = response.map_err(|error| told(&identity, error))?;
@@ -41,6 +45,15 @@ impl WasiHttpHooks for Requests {
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
         64 << 10
     }
+}
+
+/// A request's body of at most so many bytes, which no meter of the guest counts.
+fn bounded(body: WasiBody) -> WasiBody {
+    let too_large = |error: Box<dyn std::error::Error + Send + Sync>| match error.downcast::<Error>() {
+        Ok(error) => *error,
+        Err(_) => Error::HttpRequestBodySize(Some(MAX_REQUEST_BYTES as u64)),
+    };
+    Limited::new(body, MAX_REQUEST_BYTES).map_err(too_large).boxed_unsync()
 }
 
 /// The sum of the parts that the guest bounded; `None` when it bounded nothing.
