@@ -1,6 +1,8 @@
 //! One call of a listener for one event, within its deadline and its lease, and what surrounds it.
 
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -58,14 +60,21 @@ impl Attempt<'_> {
         // A closure may panic before it has made its future.
         let call = async { entry.registration.listener.call(visit).await };
         let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
+        let holds = || delivery.mark.lease_end().filter(|end| *end > Instant::now());
         loop {
-            // A timeout polls first: an event whose lease ended while it waited for an interceptor would be delivered.
-            let Some(lease_end) = delivery.mark.lease_end().filter(|end| *end > Instant::now()) else {
+            let Some(lease_end) = holds() else {
                 return lost(shared, delivery, "while its listener was at work");
             };
-            match tokio::time::timeout_at(deadline.min(lease_end).into(), &mut call).await {
-                Ok(Ok(reply)) => return Some(reply),
-                Ok(Err(panic)) => return Some(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic))).into()),
+            // Looked at before each step: a process that was stopped in the middle of a call wakes up with the call first and its
+            // timers later, and would go on with an event that somebody else holds by now.
+            let step =
+                poll_fn(|context| if holds().is_some() { call.as_mut().poll(context).map(Some) } else { Poll::Ready(None) });
+            match tokio::time::timeout_at(deadline.min(lease_end).into(), step).await {
+                Ok(None) => return lost(shared, delivery, "while its listener was at work"),
+                Ok(Some(Ok(reply))) => return Some(reply),
+                Ok(Some(Err(panic))) => {
+                    return Some(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic))).into());
+                }
                 Err(_) if Instant::now() >= deadline => {
                     let message = format!("the call took longer than {allowed:?} and was cut off");
                     return Some(Outcome::Failed(Failure::broken(Cause::Deadline, message)).into());
