@@ -39,9 +39,6 @@ fn write(place: &Place, takes: Duration) -> std::thread::JoinHandle<()> {
     writers.start(place.url(), place.path())
 }
 
-// With 256 calls under way, one in eight runs stops a thread within the guest's first step, which goes on when it wakes: the
-// checker has yet to tell that step from a call that begins. Issue 10, next session; `flow chaos` stops hosts as well.
-#[ignore = "the checker takes the rest of a stopped step for a call"]
 #[test]
 fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_on_postgres() {
     a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(
@@ -60,9 +57,6 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_in_order_o
     );
 }
 
-// With 256 calls under way, one in eight runs stops a thread within the guest's first step, which goes on when it wakes: the
-// checker has yet to tell that step from a call that begins. Issue 10, next session; `flow chaos` stops hosts as well.
-#[ignore = "the checker takes the rest of a stopped step for a call"]
 #[test]
 fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes_on_mysql() {
     a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes("MySQL", &Place::on(Home::on_mysql()), Mode::Any);

@@ -96,6 +96,7 @@ async fn host(store: SqliteStore, directory: &Directory, url: &str, ca_file: Opt
     Outbox::single_node(store).plugins_config(config).start().await.expect("starts")
 }
 
+#[expect(clippy::print_stdout, reason = "a figure for whoever runs the tests")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_that_waits_for_responses_keeps_neither_workers_nor_threads_from_others() {
     const EVENTS: usize = 2_000;

@@ -2,8 +2,8 @@
 //!
 //! Two users: a relay, which sends the events of a route to a sink without any plugin, and the capability `publish` of plugins.
 //! A [`Sink`] answers each message once, and `Ok` means that the other side confirmed it. What all sinks share is here: a queue
-//! of bounded length whose messages are grouped without waiting for more ([`Batching`](batching::Batching)), and a [`gate`] that
-//! keeps everybody away from a sink that is down. A kind of sink is one file or folder, a [`Link`](batching::Link) each.
+//! of bounded length whose messages are grouped without waiting for more (`batching::Batching`), and a `gate` that
+//! keeps everybody away from a sink that is down. A kind of sink is one file or folder, a `batching::Link` each.
 //!
 //! This room knows events and time; it knows neither tables nor listeners nor plugins.
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::directory::{self, ManifestFile};
 use super::error::LoadError;
 use super::file::Bytes;
-use super::good::Good;
+use super::last_good::Good;
 use super::load::accepted;
 use super::pins::{self, Pin, Pins};
 use super::place::Place;

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::batch_call::BatchCalls;
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
-use super::call_error::{CallError, explain};
+use super::call_error::{CallError, explain, late};
 use super::capability::{Identity, State};
 use super::engine::KeptPlace;
 use super::guest_event::GuestEvent;
@@ -117,10 +117,8 @@ impl PluginListener {
 
     /// The failure of a call that was cut off at its deadline.
     pub(super) fn late(&self) -> Failure {
-        let deadline = humantime::format_duration(self.plugin.manifest.limits.deadline);
-        let name = &self.plugin.linked.identity.name;
-        let message = format!("took longer than {deadline}; to allow more, set limits.deadline in {name}.toml");
-        Failure::broken(Cause::Deadline, message)
+        let linked = &self.plugin.linked;
+        Failure::broken(Cause::Deadline, late(&linked.limits, &linked.identity.name))
     }
 
     /// Calls `on-event`. Everything that goes in is borrowed from the event.

@@ -44,13 +44,12 @@ fn classify(error: &wasmtime::Error, denied: bool, limits: &Limits, name: &str) 
     let raise = |what: &str| format!("to allow more, set limits.{what} in {name}.toml");
     let memory = || (Cause::Memory, format!("asked for more than {} of memory; {}", limits.memory, raise("memory")));
     if let Some(exceeded) = error.downcast_ref::<Exceeded>() {
-        return (
-            Cause::HostCalls,
-            match exceeded {
-                Exceeded::HostCalls { .. } => format!("{exceeded} in one call; {}", raise("host_calls")),
-                Exceeded::HostBytes => format!("{exceeded} in one call, which is fixed; do less for each event"),
-            },
-        );
+        let fixed = || format!("{exceeded} in one call, which is fixed; do less for each event");
+        return match exceeded {
+            Exceeded::HostCalls { .. } => (Cause::HostCalls, format!("{exceeded} in one call; {}", raise("host_calls"))),
+            Exceeded::HostBytes => (Cause::HostCalls, fixed()),
+            Exceeded::Late => (Cause::Deadline, late(limits, name)),
+        };
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::OutOfFuel) => {
@@ -76,6 +75,12 @@ fn classify(error: &wasmtime::Error, denied: bool, limits: &Limits, name: &str) 
         return (Cause::Output, format!("handed the host more than {} KiB at once, which is fixed", HOSTCALL_BYTES >> 10));
     }
     (Cause::Trap, keepable(&root, MAX_ERROR_BYTES))
+}
+
+/// What is said of a call that was cut off at its deadline.
+pub(super) fn late(limits: &Limits, name: &str) -> String {
+    let deadline = humantime::format_duration(limits.deadline);
+    format!("took longer than {deadline}; to allow more, set limits.deadline in {name}.toml")
 }
 
 /// Where it happened, innermost first.

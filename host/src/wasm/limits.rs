@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmtime::ResourceLimiter;
 
@@ -45,6 +45,8 @@ pub(super) enum Exceeded {
     HostCalls { max: u32 },
     #[error("exchanged more than {MAX_HOST_BYTES} bytes with the host")]
     HostBytes,
+    #[error("called the host after its time")]
+    Late,
 }
 
 /// Counts the calls of the host during one call of the guest, because fuel does not: a guest once pushed 105 GB of log
@@ -55,16 +57,19 @@ pub(super) struct Meter {
     calls: u32,
     bytes: u64,
     burnt: u64,
+    /// When the call is over; `None` before the first. Timers may come late: a process that was stopped wakes up in the middle of a
+    /// step of the guest, whose event somebody else may have by then.
+    ends: Option<Instant>,
 }
 
 impl Meter {
     pub(super) fn new(max_calls: u32) -> Self {
-        Self { max_calls, calls: 0, bytes: 0, burnt: 0 }
+        Self { max_calls, calls: 0, bytes: 0, burnt: 0, ends: None }
     }
 
-    /// Begins a call: nothing is used yet.
-    pub(super) fn begin(&mut self) {
-        *self = Self::new(self.max_calls);
+    /// Begins a call that is over at `ends`: nothing is used yet.
+    pub(super) fn begin(&mut self, ends: Instant) {
+        *self = Self { ends: Some(ends), ..Self::new(self.max_calls) };
     }
 
     /// Takes note of bytes that go the other way, into the guest.
@@ -92,6 +97,9 @@ impl Meter {
         }
         if self.bytes > MAX_HOST_BYTES {
             return Err(Exceeded::HostBytes);
+        }
+        if self.ends.is_some_and(|ends| ends <= Instant::now()) {
+            return Err(Exceeded::Late);
         }
         Ok(())
     }
@@ -246,6 +254,15 @@ mod tests {
         let mut meter = Meter::new(1_000);
         assert!((0..1_000).all(|_| meter.charge(0).is_ok()));
         assert!(matches!(meter.charge(0), Err(Exceeded::HostCalls { max: 1_000 })));
+    }
+
+    #[test]
+    fn nothing_is_done_for_a_call_whose_time_is_over() {
+        let mut meter = Meter::new(1_000);
+        meter.begin(Instant::now() + Duration::from_secs(60));
+        meter.charge(0).unwrap();
+        meter.begin(Instant::now());
+        assert!(matches!(meter.charge(0), Err(Exceeded::Late)));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::engine::{Engine, MAX_TABLE_ELEMENTS, weight};
 use super::error::LoadError;
 use super::file::Bytes;
 use super::limits::INIT_FUEL;
-use super::manifest::{Isolation, Limits, Manifest, Publish};
+use super::manifest::{Limits, Manifest, Publish};
 use super::plugin::{Linked, Plugin, engine_for};
 use super::quarantine::{Quarantine, Record};
 use super::references::{Origin, References};
@@ -114,9 +114,11 @@ impl Loader {
         }
         check_needs(file, name, &component, &manifest.limits)?;
         let engine = engine_for(&self.engine, manifest.isolation)?;
-        let component = match manifest.isolation {
-            Isolation::Strict => copied(&component, &engine.wasm).map_err(LoadError::Engine)?,
-            Isolation::Event | Isolation::Batch | Isolation::Worker { .. } => component,
+        // What serves already may be of the other engine: its isolation was another.
+        let component = if wasmtime::Engine::same(component.engine(), &engine.wasm) {
+            component
+        } else {
+            copied(&component, &engine.wasm).map_err(LoadError::Engine)?
         };
         let pre = engine
             .linker

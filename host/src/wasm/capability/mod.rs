@@ -198,7 +198,7 @@ impl State {
         (self.event, self.ends) = (event, ends);
         self.effects = None;
         self.seen = Seen::default();
-        self.meter.begin();
+        self.meter.begin(ends);
         (self.limiter.denied, self.limiter.starved) = (false, false);
         if let Some(lines) = &self.lines {
             lines.lock().unwrap_or_else(PoisonError::into_inner).begin(self.event.as_ref().map(|event| event.id()));

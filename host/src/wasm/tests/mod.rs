@@ -3,8 +3,8 @@
 mod cache;
 mod compile;
 mod files;
-mod good;
 mod isolation;
+mod last_good;
 mod limits;
 mod moves;
 mod pages;

@@ -102,6 +102,21 @@ async fn a_broken_update_leaves_the_old_version_serving_and_says_why() {
 }
 
 #[tokio::test]
+async fn a_plugin_changes_to_strict_isolation_and_back_with_the_same_file() {
+    let dir = tempfile::tempdir().unwrap();
+    answering(1_000).write(dir.path(), "mailer");
+    let (plugins, listeners) = start(dir.path()).await;
+    for isolation in ["strict", "event", "strict", "batch"] {
+        put(dir.path(), "mailer.toml", format!("isolation = \"{isolation}\"").as_bytes());
+        plugins.rescan().await;
+        let status = one(&plugins, "mailer");
+        assert_eq!((status.state, status.error), (PluginState::Serving, None), "{isolation}");
+        assert_eq!(answer(&listeners).await, Some(1_000), "{isolation}");
+    }
+    plugins.stop().await;
+}
+
+#[tokio::test]
 async fn the_holder_of_a_route_keeps_it_and_the_newcomer_gets_it_when_the_holder_goes() {
     let dir = tempfile::tempdir().unwrap();
     answering(1_000).write(dir.path(), "a");
