@@ -119,11 +119,16 @@ impl Node {
 
     /// Waits until the log has so many lines with this message.
     pub(crate) fn wait_for(&mut self, message: &str, times: usize) {
+        self.wait_for_any(&[message], times);
+    }
+
+    /// Waits until the log has so many lines with any of these messages.
+    pub(crate) fn wait_for_any(&mut self, messages: &[&str], times: usize) {
         let started = Instant::now();
-        while self.said(message).len() < times {
+        while messages.iter().map(|message| self.said(message).len()).sum::<usize>() < times {
             assert!(
                 started.elapsed() < PATIENCE && self.runs(),
-                "expected within {PATIENCE:?}: {} says `{message}`: {}",
+                "expected within {PATIENCE:?}: {} says one of {messages:?}: {}",
                 self.name,
                 self.tail()
             );

@@ -53,10 +53,11 @@ impl Attempt<'_> {
         // A year is as good as for ever, and can be added to any time.
         let allowed = entry.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);
         // The clock starts here: no wait before the call counts against it.
-        let deadline = Instant::now() + allowed;
+        let began = Instant::now();
+        let deadline = began + allowed;
         watched.until(deadline + GRACE);
         let deferrals = delivery.deferrals;
-        let visit = Visit { event: &delivery.event, worker, batch: delivery.batch, deferrals, max_attempts };
+        let visit = Visit { event: &delivery.event, worker, batch: delivery.batch, deferrals, max_attempts, began };
         // A closure may panic before it has made its future.
         let call = async { entry.registration.listener.call(visit).await };
         let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());

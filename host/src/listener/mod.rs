@@ -10,6 +10,7 @@ mod retry;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 
@@ -35,6 +36,9 @@ pub struct Visit<'a> {
     pub deferrals: u32,
     /// Counted failures after which the event is dead.
     pub max_attempts: u32,
+    /// When the visit began; the claim was held then. Deadlines count from here, so that nothing comes between the look at the claim
+    /// and the clock: not even a process that is stopped for longer than its leases.
+    pub began: Instant,
 }
 
 /// Reacts to the events of its route.

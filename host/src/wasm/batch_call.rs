@@ -73,6 +73,7 @@ struct Asked {
     event: Arc<Event>,
     max_attempts: u32,
     deferrals: u32,
+    began: Instant,
 }
 
 impl BatchCalls {
@@ -88,8 +89,9 @@ impl BatchCalls {
             if calls.suspects.remove(&visit.event.id()) {
                 return None;
             }
-            let (event, deferrals, max_attempts) = (visit.event.clone(), visit.deferrals, visit.max_attempts);
-            calls.waiting.push_back(Waiting { asked: Asked { event, max_attempts, deferrals }, answer });
+            let Visit { deferrals, max_attempts, began, .. } = *visit;
+            let asked = Asked { event: visit.event.clone(), max_attempts, deferrals, began };
+            calls.waiting.push_back(Waiting { asked, answer });
             let begins = calls.under_way < MAX_CALLS;
             calls.under_way += usize::from(begins);
             begins
@@ -126,15 +128,16 @@ impl Shared {
 
     /// One call for these events, for as long as anybody waits for an answer.
     async fn call(&self, mut group: Vec<Waiting>) {
-        // Whoever was cut off meanwhile does not come along.
-        group.retain(|waiting| !waiting.answer.is_closed());
+        let deadline = self.plugin.manifest.limits.deadline;
+        let started = Instant::now();
+        // Whoever was cut off meanwhile does not come along; nor does one that has waited so long, whose claim may have ended with
+        // nobody awake to notice: it goes on alone, after a look at its claim.
+        group.retain(|waiting| !waiting.answer.is_closed() && started < waiting.asked.began + deadline);
         if group.is_empty() {
             return;
         }
         let (asked, mut senders): (Vec<Asked>, Vec<_>) =
             group.into_iter().map(|waiting| (waiting.asked, waiting.answer)).unzip();
-        let deadline = self.plugin.manifest.limits.deadline;
-        let started = Instant::now();
         let answered = tokio::select! {
             biased;
             answered = tokio::time::timeout(deadline, self.ask(&asked, started + deadline)) => answered,

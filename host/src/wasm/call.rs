@@ -54,12 +54,15 @@ impl Listener for PluginListener {
     fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             let deadline = self.plugin.manifest.limits.deadline;
-            if let Some(batches) = &self.batches
-                && let Some(outcome) = batches.answer(&visit).await
-            {
-                return outcome.into();
-            }
-            let ends = Instant::now() + deadline;
+            let ends = match &self.batches {
+                None => visit.began + deadline,
+                Some(batches) => {
+                    if let Some(outcome) = batches.answer(&visit).await {
+                        return outcome.into();
+                    }
+                    Instant::now() + deadline
+                }
+            };
             match tokio::time::timeout_at(ends.into(), self.visit(&visit, ends)).await {
                 Ok(reply) => reply,
                 Err(_) => Outcome::Failed(self.late()).into(),

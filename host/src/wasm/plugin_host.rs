@@ -303,6 +303,7 @@ impl PluginHost {
                 .max_attempts
                 .or(self.plugin.manifest.retry.and_then(|retry| retry.max_attempts))
                 .unwrap_or(MAX_ATTEMPTS),
+            began: started,
         };
         let answer = tokio::select! {
             biased;

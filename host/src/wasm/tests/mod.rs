@@ -19,6 +19,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -201,7 +202,7 @@ impl Loaded {
 }
 
 pub(super) fn visit(event: &Arc<Event>, worker: usize, batch: u64) -> Visit<'_> {
-    Visit { event, worker, batch, deferrals: 0, max_attempts: 10 }
+    Visit { event, worker, batch, deferrals: 0, max_attempts: 10, began: Instant::now() }
 }
 
 pub(super) fn event(tenant: Option<&str>) -> Arc<Event> {
