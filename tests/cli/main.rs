@@ -21,6 +21,7 @@ mod route;
 mod schema;
 mod sinks;
 mod stuck;
+mod swap;
 mod tls;
 mod total_order;
 mod why;

@@ -136,10 +136,33 @@ impl Node {
         }
     }
 
+    /// Waits until the log has a line like this.
+    pub(crate) fn wait_for_line(&mut self, what: &str, is_wanted: impl Fn(&Value) -> bool) {
+        let started = Instant::now();
+        while !self.lines().iter().any(&is_wanted) {
+            let name = &self.name;
+            assert!(
+                started.elapsed() < PATIENCE && self.runs(),
+                "expected within {PATIENCE:?}: {name}: {what}: {}",
+                self.tail()
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The digests of the plugins that calls ended in, in the order of the calls.
+    pub(crate) fn digests(&self) -> Vec<String> {
+        self.said(DELIVERY).iter().filter_map(|line| line["digest"].as_str().map(str::to_owned)).collect()
+    }
+
+    fn lines(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.log).expect("the log can be read");
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
     /// The lines of its log so far whose message begins like this.
     pub(crate) fn said(&self, message: &str) -> Vec<Value> {
-        let text = fs::read_to_string(&self.log).expect("the log can be read");
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let lines = self.lines().into_iter();
         lines.filter(|line| line["message"].as_str().is_some_and(|text| text.starts_with(message))).collect()
     }
 

@@ -191,8 +191,8 @@ async fn a_sink_that_fails_again_and_again_pauses_its_relay_and_burns_no_more_at
     commit(&outbox, (0..100).map(|_| of_type("OrderPaid")).collect()).await;
     eventually("all but ten were given back", async || outbox.metrics().counts().dispatch_released >= 90).await;
     assert_eq!(kept.messages.lock().expect("nobody panicked").len(), 10, "the tenth failure opened the breaker");
-    assert_eq!(db.number("SELECT sum(attempts) FROM outbox_event").await, 10);
     outbox.shutdown().await;
+    assert_eq!(db.number("SELECT sum(attempts) FROM outbox_event").await, 10, "what was stored in the end");
 }
 
 #[tokio::test]
