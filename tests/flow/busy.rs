@@ -77,6 +77,36 @@ async fn an_event_that_waits_for_a_place_keeps_no_worker_from_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_listeners_that_wait_with_half_of_the_workers_each_starve_no_third_one() {
+    let db = Sqlite::fresh().await;
+    let (first, second, third) = (Recorder::held(), Recorder::held(), Recorder::done());
+    let half = |name: &str, recorder: &Recorder| {
+        Registration::new(name.try_into().expect("good names"), recorder.listener()).concurrency(8)
+    };
+    let outbox = outbox(&db)
+        .dispatcher(DispatcherConfig { deadline: HOUR, lease: HOUR * 2, ..workers(16) })
+        .registration(half("First", &first))
+        .registration(half("Second", &second))
+        .registration(half("Other", &third))
+        .start()
+        .await
+        .expect("starts");
+    let events = |name: &str| (0..8).map(|number| Envelope::new(name).json(&number).expect("good")).collect::<Vec<_>>();
+
+    commit(&outbox, [events("First"), events("Second")].concat()).await;
+    eventually("the two have all workers that they get", async || first.count() + second.count() >= 14).await;
+    commit(&outbox, others(40)).await;
+
+    done(&db, 40).await;
+    assert_eq!(third.count(), 40);
+    assert_eq!(first.count() + second.count(), 14, "no call of the two has ended, and none was begun");
+    first.finish(8);
+    second.finish(8);
+    done(&db, 56).await;
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_events_that_wait_for_one_listener_delay_no_other_route() {
     let db = Sqlite::fresh().await;
     let (slow, quick) = (Recorder::held(), Recorder::done());
