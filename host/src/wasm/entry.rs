@@ -35,6 +35,8 @@ pub(super) struct Entry {
     pub(super) quarantined: bool,
     /// Whether the last version that served has been tried, since the file does not load.
     pub(super) fell_back: bool,
+    /// What the last version that served was granted and would not be now, which keeps it away.
+    pub(super) revoked: Option<String>,
 }
 
 /// A pair of files as they were read.
@@ -109,6 +111,7 @@ impl Entry {
             failed: None,
             quarantined: false,
             fell_back: false,
+            revoked: None,
         }
     }
 
@@ -137,7 +140,7 @@ impl Entry {
 
     /// The file is again what serves.
     pub(super) fn settle(&mut self) {
-        (self.fault, self.candidate, self.failed) = (None, None, None);
+        (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
         (self.loading, self.fell_back, self.quarantined) = (false, false, false);
     }
 

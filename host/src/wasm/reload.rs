@@ -46,7 +46,8 @@ pub struct PluginsConfig {
     /// A private directory for what the host notes for its next start: compiled components, the last versions that served, and
     /// components that must not be compiled again; `None` compiles at every start. Default `None`.
     pub cache_dir: Option<PathBuf>,
-    /// The most bytes of compiled components that the private directory keeps; those that serve stay in any case. Default 1 GiB.
+    /// The most bytes of compiled components that the private directory keeps, and as many of versions that served; what serves, and
+    /// the last good version of each plugin, stay in any case. Default 1 GiB.
     pub cache_max: ByteSize,
     /// What compiling one component may use, where it is compiled in a child process.
     pub compile_limits: CompileLimits,
