@@ -73,6 +73,10 @@ impl Room {
         if take == Take::Rest && entry.failed.as_ref() == Some(&key) {
             return Ok(());
         }
+        if take == Take::Due && entry.rests(&key, Instant::now()) {
+            self.fall_back(state, found, name, take).await;
+            return Ok(());
+        }
         let lifted = entry.quarantined && state.loader.quarantined(&key.digest).is_none();
         let entry = self::entry(state, name);
         if (entry.has_dealt_with(&key) && !lifted) || state.job.as_ref().is_some_and(|job| job.is_of(name, &key)) {
@@ -147,6 +151,8 @@ impl Room {
 
     /// Begins a load, and ends it if it is a quick one.
     async fn begin(&self, state: &mut State, name: &str, key: Key, mut known: Known, which: Which, is_quick: bool) {
+        #[cfg(test)]
+        self.loads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let entry = entry(state, name);
         entry.loading = true;
         known.component = entry.component(&key.digest);
@@ -204,7 +210,7 @@ impl Room {
             }
             (Ok(_), Which::LastGood) => {}
             (Err(error), Which::File) => {
-                entry.failed = Some(job.key.clone());
+                entry.failed(&job.key, error.may_pass(), self.interval, Instant::now());
                 entry.fail(&job.name, (!error.may_pass()).then(|| job.key.clone()), chain(&error));
                 entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
             }

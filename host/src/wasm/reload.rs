@@ -207,7 +207,11 @@ impl Plugins {
         let turning = room.clone();
         watch.run(first, room.progress.subscribe(), health, move |why| {
             let room = turning.clone();
-            let take = if why == Why::Progress { Take::Rest } else { Take::All };
+            let take = match why {
+                Why::Change => Take::All,
+                Why::Interval => Take::Due,
+                Why::Progress => Take::Rest,
+            };
             async move {
                 room.scan(take).await;
             }
@@ -224,6 +228,18 @@ impl Plugins {
     #[cfg(test)]
     pub(super) async fn engine(&self) -> Arc<Engine> {
         self.room.engine().await
+    }
+
+    /// Looks at the directory as after an interval in which nothing was seen to change.
+    #[cfg(test)]
+    pub(super) async fn look(&self) {
+        self.room.scan(Take::Due).await;
+    }
+
+    /// How many loads have begun.
+    #[cfg(test)]
+    pub(super) fn loads(&self) -> usize {
+        self.room.loads.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// How many pairs of files have been read.

@@ -44,6 +44,8 @@ pub(super) enum Take {
     Compiled,
     /// All.
     All,
+    /// All but those that have failed and rest: nothing has changed, so they may pass later rather than now.
+    Due,
     /// All but those whose load has just failed: the scan is there for those that waited for it.
     Rest,
 }
@@ -53,6 +55,8 @@ pub(super) struct Room {
     pub(super) dir: PathBuf,
     debounce: Duration,
     cache_max: ByteSize,
+    /// How often it is looked whether something changed unnoticed.
+    pub(super) interval: Duration,
     pub(super) trust: Trust,
     pub(super) rule: Rule,
     pub(super) manifests: BTreeMap<String, Manifest>,
@@ -64,6 +68,9 @@ pub(super) struct Room {
     /// How many pairs of files have been read.
     #[cfg(test)]
     pub(super) reads: std::sync::atomic::AtomicUsize,
+    /// How many loads have begun.
+    #[cfg(test)]
+    pub(super) loads: std::sync::atomic::AtomicUsize,
     /// Held during a scan: one at a time.
     state: tokio::sync::Mutex<State>,
     shown: Mutex<Vec<PluginStatus>>,
@@ -133,8 +140,11 @@ impl Room {
             rule: config.rule(),
             debounce: config.debounce,
             cache_max: config.cache_max,
+            interval: config.rescan_interval,
             #[cfg(test)]
             reads: std::sync::atomic::AtomicUsize::default(),
+            #[cfg(test)]
+            loads: std::sync::atomic::AtomicUsize::default(),
             dir: config.dir,
             manifests: config.manifests,
             listeners,
