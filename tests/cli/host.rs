@@ -1,8 +1,10 @@
 //! The host: what it does when it runs, is stopped, and is killed.
 
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 
-use crate::program::{Place, mails};
+use crate::program::{Place, end, mails, signal};
 
 /// Leases short enough that what a killed host held is due again soon, and so long that a busy machine alone does not end them.
 const QUICK: [(&str, &str); 3] =
@@ -47,6 +49,29 @@ fn events_written_by_another_process_are_delivered_and_end_done() {
     assert_eq!(status.code(), Some(0), "{said:#?}");
     let mails = mails(&said);
     assert!(ids.iter().all(|id| mails.get(id) == Some(&1)), "each once: {mails:?}");
+}
+
+/// More than a pipe holds, by what the plugin logs of each order.
+const FLOOD: usize = 600;
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_no_event_and_no_stop() {
+    let place = Place::migrated();
+    place.plugin("order-mailer");
+    emit(&place, FLOOD);
+    let mut command = place.command(&["run", "--plugins", "plugins", "--log", "info"]);
+    let mut child =
+        command.envs(QUICK).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program can be started");
+
+    place.wait_for("done", FLOOD as u64);
+    signal(&child, "TERM");
+    let status = end(&mut child, "a host whose log nobody reads ends");
+
+    let mut said = String::new();
+    child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("the program writes UTF-8");
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.len() >= 60 << 10, "the pipe was full: {} bytes", said.len());
+    assert!(said.lines().any(|line| line == "ready"), "what the host says is among them");
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! Listeners that have no free place, and aggregates that are slow: nobody else waits for them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::{NewRow, Ownership};
-use outbox::{DispatchResult, Envelope, Event, EventId, Outbox, Registration, SqliteStore, Status, Store};
+use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Outbox, Registration, SqliteStore, Status, Store};
 use support::{Harness, Recorder, Sqlite, eventually};
+use tokio::sync::Semaphore;
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, eager, order, orders, outbox, reaches, row};
 
@@ -73,6 +76,109 @@ async fn an_event_that_waits_for_a_place_keeps_no_worker_from_others() {
     slow.finish(2);
     done(&db, 42).await;
     assert_eq!(slow.count(), 2);
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_listeners_that_wait_with_half_of_the_workers_each_starve_no_third_one() {
+    let db = Sqlite::fresh().await;
+    let (first, second, third) = (Recorder::held(), Recorder::held(), Recorder::done());
+    let half = |name: &str, recorder: &Recorder| {
+        Registration::new(name.try_into().expect("good names"), recorder.listener()).concurrency(8)
+    };
+    let outbox = outbox(&db)
+        .dispatcher(DispatcherConfig { deadline: HOUR, lease: HOUR * 2, ..workers(16) })
+        .registration(half("First", &first))
+        .registration(half("Second", &second))
+        .registration(half("Other", &third))
+        .start()
+        .await
+        .expect("starts");
+    let events = |name: &str| (0..8).map(|number| Envelope::new(name).json(&number).expect("good")).collect::<Vec<_>>();
+
+    commit(&outbox, [events("First"), events("Second")].concat()).await;
+    eventually("the two have all workers that they get", async || first.count() + second.count() >= 14).await;
+    commit(&outbox, others(40)).await;
+
+    done(&db, 40).await;
+    assert_eq!(third.count(), 40);
+    assert_eq!(first.count() + second.count(), 14, "no call of the two has ended, and none was begun");
+    first.finish(8);
+    second.finish(8);
+    done(&db, 56).await;
+    outbox.shutdown().await;
+}
+
+/// Lets others run, as a plugin does when it computes for long: woken before it has returned.
+async fn give_way() {
+    let mut gave_way = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut gave_way, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Calls that wait at a gate, and then compute until they may end.
+struct Busy {
+    gate: Semaphore,
+    waiting: AtomicUsize,
+    computing: AtomicUsize,
+    /// The most that computed at once.
+    most: AtomicUsize,
+    may_end: AtomicBool,
+}
+
+impl Busy {
+    async fn call(self: Arc<Self>) -> Result<DispatchResult, Failure> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.gate.acquire().await.expect("never closed").forget();
+        self.most.fetch_max(self.computing.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        // It gives way to others, and waits for nothing.
+        while !self.may_end.load(Ordering::SeqCst) {
+            give_way().await;
+        }
+        self.computing.fetch_sub(1, Ordering::SeqCst);
+        Ok(DispatchResult::Done)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_waited_and_then_compute_are_no_more_at_once_than_there_are_threads() {
+    let db = Sqlite::fresh().await;
+    let busy = Arc::new(Busy {
+        gate: Semaphore::new(0),
+        waiting: AtomicUsize::new(0),
+        computing: AtomicUsize::new(0),
+        most: AtomicUsize::new(0),
+        may_end: AtomicBool::new(false),
+    });
+    let listener = {
+        let busy = busy.clone();
+        move |_: Arc<Event>| busy.clone().call()
+    };
+    let quick = Recorder::done();
+    let outbox = outbox(&db)
+        .dispatcher(DispatcherConfig { deadline: HOUR, lease: HOUR * 2, ..workers(16) })
+        .registration(Registration::new(ROUTE.try_into().expect("good names"), listener).concurrency(8))
+        .listener("Other", quick.listener())
+        .start()
+        .await
+        .expect("starts");
+
+    commit(&outbox, orders(8)).await;
+    eventually("all wait", async || busy.waiting.load(Ordering::SeqCst) == 8).await;
+    busy.gate.add_permits(8);
+    eventually("as many compute as may", async || busy.most.load(Ordering::SeqCst) >= 2).await;
+    commit(&outbox, others(40)).await;
+
+    done(&db, 40).await;
+    assert_eq!(busy.most.load(Ordering::SeqCst), 2, "the others wait until one of them has ended");
+    busy.may_end.store(true, Ordering::SeqCst);
+    done(&db, 48).await;
     outbox.shutdown().await;
 }
 

@@ -1,5 +1,7 @@
 //! `on-events`: events that are with a listener at the same time go into one call.
 
+use std::time::Instant;
+
 use outbox::store::{Filter, Record};
 use outbox::{Outbox, SqliteStore, Status, Store};
 use support::{Sqlite, eventually};
@@ -98,6 +100,34 @@ async fn a_call_that_breaks_or_answers_too_little_is_made_again_one_event_at_a_t
             assert_eq!((row.status, row.attempts), (Status::Done, 0), "{spoiler}: {}", reason(&row));
         }
     }
+    batches.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_break_off_again_and_again_open_the_breaker_though_each_event_is_done_alone() {
+    let batches = Batches::with(MANIFEST).await;
+    let route = ("Batches", "Do").try_into().expect("a good route");
+    let listener = batches.outbox.listeners().find(&route).expect("the plugin answers it");
+    for number in 1..=10 {
+        assert!(!listener.breaker.is_open(Instant::now()), "{} calls broke off", number - 1);
+        let rows = batches.ended(&["alone"]).await;
+        assert_eq!((rows[0].status, rows[0].attempts), (Status::Done, 0), "{}", reason(&rows[0]));
+    }
+    assert!(listener.breaker.is_open(Instant::now()), "ten of ten calls broke off");
+    batches.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_breaks_off_counts_once_however_many_events_it_took() {
+    let batches = Batches::with(MANIFEST).await;
+    let route = ("Batches", "Do").try_into().expect("a good route");
+    let listener = batches.outbox.listeners().find(&route).expect("the plugin answers it");
+    for _ in 0..3 {
+        let mut payloads = vec!["done"; 40];
+        payloads[0] = "alone";
+        assert!(batches.ended(&payloads).await.iter().all(|row| row.status == Status::Done));
+    }
+    assert!(!listener.breaker.is_open(Instant::now()));
     batches.stop().await;
 }
 

@@ -108,6 +108,7 @@ conformance! {
     settle::no_outcomes_are_no_work,
     park::only_the_named_routes_are_unparked,
     park::unparking_goes_in_batches,
+    park::parked_routes_are_found_one_after_the_other_each_once,
     park::routes_that_had_a_listener_are_remembered_once,
     inspect::statistics_count_every_state,
     inspect::an_empty_table_has_no_oldest_event,

@@ -47,6 +47,32 @@ pub(crate) async fn unparking_goes_in_batches(db: &dyn Harness) {
     assert_eq!(claim(db, 100).await.len(), 25);
 }
 
+pub(crate) async fn parked_routes_are_found_one_after_the_other_each_once(db: &dyn Harness) {
+    let store = db.store();
+    assert_eq!(store.parked_route(None).await.expect("reads"), None);
+    let mut events = plains(db, 3).await;
+    for (aggregate_type, event_type) in [("Order", "OrderPaid"), ("order", "OrderPlaced"), ("A", "Z"), ("Order", "é")] {
+        events.push(event(db, event_type).await.aggregate_type(aggregate_type).json(&1).expect("good"));
+    }
+    write(db, &events).await;
+    park_all(db).await;
+    // Due, not parked.
+    write(db, &[event(db, "Due").await.aggregate_type("Order").json(&1).expect("good")]).await;
+
+    let mut found = Vec::new();
+    while let Some(next) = store.parked_route(found.last()).await.expect("reads") {
+        assert!(found.len() < 10, "the walk ends: {found:?}");
+        found.push(next);
+    }
+
+    found.sort();
+    let wanted = [("A", "Z"), ("Order", "OrderPaid"), ("Order", "OrderPlaced"), ("Order", "é"), ("order", "OrderPlaced")]
+        .map(|(a, b)| route(a, b));
+    assert_eq!(found, wanted);
+    store.unpark(&wanted, 100).await.expect("unparks");
+    assert_eq!(store.parked_route(None).await.expect("reads"), None);
+}
+
 pub(crate) async fn routes_that_had_a_listener_are_remembered_once(db: &dyn Harness) {
     let (first, twin, second) = (route("Order", "OrderPlaced"), route("order", "OrderPlaced"), route("Order", "OrderPaid"));
     assert!(db.store().routes().await.expect("reads").is_empty());

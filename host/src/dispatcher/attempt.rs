@@ -34,11 +34,11 @@ impl Attempt<'_> {
             Err(after) => return Some(Outcome::Busy { after }.into()),
         };
         let reply = self.call(entry, max_attempts).await?;
-        // It had no room: that was no call.
-        if matches!(reply.outcome, Outcome::Busy { .. }) {
-            return Some(reply);
-        }
-        let broke = matches!(&reply.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
+        // One that had no room was no call.
+        let Some(broke) = reply.broke() else {
+            let Outcome::Busy { after } = reply.outcome else { return Some(reply) };
+            return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()) }.into());
+        };
         if admittance.record(broke, Instant::now()) {
             tracing::error!(
                 route = %entry.registration.route, listener = %entry.owner, pause_s = entry.breaker.pause().as_secs(),

@@ -12,7 +12,8 @@ use crate::units::{ByteSize, duration, too_long};
 #[serde(default, deny_unknown_fields)]
 pub struct DispatcherConfig {
     /// How many events are with their listeners at once. Default 256, of which most wait for something outside, such as a
-    /// response: of one listener with a bound, no more compute at once than there are threads. At least 1.
+    /// response: of one listener with a bound, no more compute at once than there are threads. From four workers on, an eighth is
+    /// left to listeners with a bound that have no call yet. At least 1.
     pub workers: usize,
     /// Most events that wait after their commit; as many more of each listener that has no free place. Default 1,000; at least
     /// 1.

@@ -6,8 +6,8 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Wake, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
@@ -43,20 +43,22 @@ impl Presence {
         Self { waker: Waker::from(bell.clone()), bell }
     }
 
-    /// Goes on a visit. While it waits, its place says so, and another worker is woken if there is an event for it.
+    /// Goes on a visit. While it waits, its place says so, and another worker is woken if there is an event for it. When the wait
+    /// has ended, the visit goes on once its listener may compute one call more.
     pub(super) async fn watch<T>(&self, queue: &Queue, place: &Held, visit: impl Future<Output = T>) -> T {
         let mut visit = pin!(visit);
         let mut waits = false;
         poll_fn(|context| {
             self.bell.worker.register(context.waker());
             self.bell.rung.store(false, Ordering::Release);
-            if std::mem::take(&mut waits) {
-                place.set_waits(false);
+            if waits && !place.may_compute(&self.waker) {
+                return Poll::Pending;
             }
+            waits = false;
             let polled = visit.as_mut().poll(&mut Context::from_waker(&self.waker));
             if polled.is_pending() && !self.bell.rung.load(Ordering::Acquire) {
                 waits = true;
-                place.set_waits(true);
+                place.waits();
                 queue.wake_next();
             }
             polled
@@ -74,13 +76,21 @@ impl Held {
     }
 
     pub(super) fn let_go(&self) {
-        let place = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let place = self.lock().take();
         drop(place);
     }
 
-    fn set_waits(&self, waits: bool) {
-        if let Some(place) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            place.set_waits(waits);
+    fn waits(&self) {
+        if let Some(place) = &mut *self.lock() {
+            place.waits();
         }
+    }
+
+    fn may_compute(&self, waker: &Waker) -> bool {
+        self.lock().as_mut().is_none_or(|place| place.may_compute(waker))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<CallPlace>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

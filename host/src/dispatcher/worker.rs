@@ -187,7 +187,7 @@ async fn visit(
         (Some(order), _) if order.is_one_for_all() => 1,
         (_, own) => own.unwrap_or(shared.config.max_attempts),
     };
-    let Reply { outcome, effects } = match (before, answer) {
+    let Reply { outcome, effects, .. } = match (before, answer) {
         (Err(failure), _) => Outcome::Failed(failure).into(),
         (Ok(()), Answer::Listener(entry)) => attempt.ask(entry, max_attempts).await?,
         (Ok(()), Answer::Paused(reason)) => {

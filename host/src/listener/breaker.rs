@@ -63,8 +63,10 @@ struct State {
     calls: u32,
     broken: u32,
     open_until: Option<Instant>,
-    /// Since when one call tries.
-    trying_since: Option<Instant>,
+    /// When the first call tried after the pause; kept until one was a call.
+    tried_since: Option<Instant>,
+    /// Whether one tries now.
+    trying: bool,
 }
 
 impl Breaker {
@@ -86,17 +88,22 @@ impl Breaker {
     /// The rest of the pause.
     pub fn admit(&self, now: Instant) -> Result<Admittance<'_>, Duration> {
         let mut state = self.lock();
-        let is_trial = match state.open_until {
-            None => false,
+        match state.open_until {
+            None => return Ok(Admittance { breaker: self, is_trial: false }),
             Some(until) if now < until => return Err(until - now),
-            Some(_) => match state.trying_since {
-                // A trial that lasts: were it always the same rest, the others would be claimed and given back again and again.
-                Some(since) => return Err(TRYING.max(now.saturating_duration_since(since)).min(self.config.pause.max(TRYING))),
-                None => true,
-            },
-        };
-        state.trying_since = is_trial.then_some(now);
-        Ok(Admittance { breaker: self, is_trial })
+            Some(_) if state.trying => return Err(self.rest(&state, now)),
+            Some(_) => {}
+        }
+        state.trying = true;
+        state.tried_since.get_or_insert(now);
+        Ok(Admittance { breaker: self, is_trial: true })
+    }
+
+    /// How long an event waits while it is tried whether the listener works again: as long again as that has taken. Were it always
+    /// the same rest, events would be claimed and given back again and again.
+    fn rest(&self, state: &State, now: Instant) -> Duration {
+        let tried = state.tried_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        tried.clamp(TRYING, self.config.pause.max(TRYING))
     }
 
     /// True when this call opened the breaker.
@@ -137,6 +144,12 @@ pub struct Admittance<'b> {
 }
 
 impl Admittance<'_> {
+    /// The call was none, since the listener could not take the event: how long that waits, at least `after`.
+    #[must_use]
+    pub fn no_call(self, after: Duration, now: Instant) -> Duration {
+        if self.is_trial { self.breaker.rest(&self.breaker.lock(), now).max(after) } else { after }
+    }
+
     /// Takes note of how the call ended; true when it opened the breaker.
     pub fn record(mut self, broke: bool, now: Instant) -> bool {
         if !std::mem::take(&mut self.is_trial) {
@@ -151,7 +164,7 @@ impl Admittance<'_> {
 impl Drop for Admittance<'_> {
     fn drop(&mut self) {
         if self.is_trial {
-            self.breaker.lock().trying_since = None;
+            self.breaker.lock().trying = false;
         }
     }
 }
@@ -220,6 +233,21 @@ mod tests {
         let _hangs = breaker.admit(later).expect("one call may try");
         let after = |seconds| breaker.admit(later + Duration::from_secs(seconds)).err();
         assert_eq!([after(0), after(8), after(80)], [Some(TRYING), Some(Duration::from_secs(8)), Some(PAUSE)]);
+    }
+
+    #[test]
+    fn events_wait_longer_and_longer_while_no_trial_is_a_call() {
+        let start = Instant::now();
+        let breaker = open(start);
+        let later = start + PAUSE;
+        let after = |seconds| {
+            let now = later + Duration::from_secs(seconds);
+            breaker.admit(now).expect("the one before it was no call").no_call(TRYING, now)
+        };
+        assert_eq!([after(0), after(8), after(80)], [TRYING, Duration::from_secs(8), PAUSE]);
+        assert!(!call(&breaker, false, later + PAUSE * 4));
+        let closed = breaker.admit(later + PAUSE * 5).expect("it works again");
+        assert_eq!(closed.no_call(TRYING, later + PAUSE * 5), TRYING);
     }
 
     #[test]

@@ -188,11 +188,40 @@ pub struct Reply {
     /// What the listener did beside. `None` when it did nothing, and for every outcome in which it did not succeed: follow-up
     /// events and state belong to an answer, not to an attempt.
     pub effects: Option<Box<Effects>>,
+    /// What the listener's breaker makes of it.
+    pub verdict: Verdict,
 }
 
 impl From<Outcome> for Reply {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, effects: None }
+        Self { outcome, effects: None, verdict: Verdict::ByOutcome }
+    }
+}
+
+/// What a listener's breaker makes of a visit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    /// What the outcome says. One that is [`Outcome::Busy`] was no call.
+    #[default]
+    ByOutcome,
+    /// The listener broke on the way, whatever came of the event then.
+    Broke,
+    /// The event was with others in a call that broke, and one of the others counts that: only if this visit broke as well, it
+    /// counts.
+    OnlyIfBroken,
+}
+
+impl Reply {
+    /// Whether the listener broke; `None` when its breaker counts nothing.
+    #[must_use]
+    pub fn broke(&self) -> Option<bool> {
+        let broken = matches!(&self.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
+        match self.verdict {
+            Verdict::Broke => Some(true),
+            _ if matches!(self.outcome, Outcome::Busy { .. }) => None,
+            Verdict::ByOutcome => Some(broken),
+            Verdict::OnlyIfBroken => broken.then_some(true),
+        }
     }
 }
 

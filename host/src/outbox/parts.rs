@@ -33,7 +33,7 @@ pub(super) struct Parts {
 impl Parts {
     pub(super) fn new(config: &DispatcherConfig, label: &str) -> Self {
         Self {
-            queue: Arc::new(Queue::new(config.queue_limits())),
+            queue: Arc::new(Queue::new(config.queue_limits()).for_workers(config.workers)),
             in_flight: Arc::default(),
             wake: Arc::default(),
             notifier: Arc::default(),

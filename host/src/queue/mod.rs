@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use calls::CallQueues;
+use calls::{Bounds, CallQueues};
 use tokio::sync::Notify;
 
 pub(crate) use at_work::{AtWork, Work};
@@ -62,8 +62,7 @@ pub struct Queue {
     sides: Mutex<Sides>,
     filled: Notify,
     taken: Notify,
-    /// How many workers can run at once.
-    threads: usize,
+    bounds: Bounds,
 }
 
 #[derive(Debug, Default)]
@@ -117,7 +116,15 @@ impl Queue {
     /// An empty queue for the workers of this runtime.
     #[must_use]
     pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken: Notify::new(), threads: threads() }
+        let bounds = Bounds { threads: threads(), shared: usize::MAX };
+        Self { limits, sides: Mutex::default(), filled: Notify::new(), taken: Notify::new(), bounds }
+    }
+
+    /// So many workers take events from it: listeners that wait for something outside leave some of them to others.
+    #[must_use]
+    pub fn for_workers(mut self, workers: usize) -> Self {
+        self.bounds = Bounds::of(self.bounds.threads, workers);
+        self
     }
 
     /// Puts events at the end of their side, in order. Those that find no room, or come after the closing, are given back.
@@ -139,7 +146,7 @@ impl Queue {
             }
         }
         // More could not run. One that has to wait with its event wakes the next.
-        let wake = pushed.min(sides.waiting).min(self.threads);
+        let wake = pushed.min(sides.waiting).min(self.bounds.threads);
         drop(sides);
         for _ in 0..wake {
             self.wake_worker();

@@ -68,7 +68,8 @@ async fn waiting(queue: &Queue, workers: usize) {
 
 #[tokio::test]
 async fn every_waiting_worker_is_woken_by_a_push_and_by_the_closing() {
-    let queue = Arc::new(Queue { threads: 4, ..Queue::new(QueueLimits::default()) });
+    let queue = Queue::new(QueueLimits::default());
+    let queue = Arc::new(Queue { bounds: Bounds { threads: 4, ..queue.bounds }, ..queue });
     // Whoever took an event goes on only when all have one: a worker that sleeps on cannot be stood in for by another.
     let all_have_one = Arc::new(tokio::sync::Barrier::new(5));
     let mut workers = tokio::task::JoinSet::new();

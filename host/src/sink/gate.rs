@@ -27,7 +27,18 @@ struct State {
     /// When it may be tried again; `None` while it works.
     closed_until: Option<Instant>,
     reason: String,
-    trying: bool,
+    /// Since when one batch tries.
+    trying_since: Option<Instant>,
+}
+
+impl State {
+    /// For the rest of the pause; or as long again as one batch has tried by now, since were it always the same rest, events would be
+    /// claimed and given back again and again while the sink answers nothing.
+    fn closed(&self, until: Instant, now: Instant) -> SinkError {
+        let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let retry_after = until.saturating_duration_since(now).max(tried).clamp(TRYING, LONGEST_REST);
+        SinkError::Down { reason: self.reason.clone(), retry_after }
+    }
 }
 
 impl Gate {
@@ -39,7 +50,7 @@ impl Gate {
     pub(super) fn look(&self, now: Instant) -> Result<(), SinkError> {
         let state = self.lock();
         match state.closed_until {
-            Some(until) if now < until || state.trying => Err(self.closed(&state, until, now)),
+            Some(until) if now < until || state.trying_since.is_some() => Err(state.closed(until, now)),
             _ => Ok(()),
         }
     }
@@ -49,16 +60,13 @@ impl Gate {
         let mut state = self.lock();
         let is_trial = match state.closed_until {
             None => false,
-            Some(until) if now < until || state.trying => return Err(self.closed(&state, until, now)),
+            Some(until) if now < until || state.trying_since.is_some() => return Err(state.closed(until, now)),
             Some(_) => true,
         };
-        state.trying |= is_trial;
+        if is_trial {
+            state.trying_since = Some(now);
+        }
         Ok(Pass { gate: self, is_trial })
-    }
-
-    fn closed(&self, state: &State, until: Instant, now: Instant) -> SinkError {
-        let retry_after = until.saturating_duration_since(now).max(TRYING);
-        SinkError::Down { reason: state.reason.clone(), retry_after }
     }
 
     fn record(&self, down: Option<&str>, is_trial: bool, now: Instant) -> Duration {
@@ -67,7 +75,7 @@ impl Gate {
         if let (Some(until), false) = (state.closed_until, is_trial) {
             return until.saturating_duration_since(now).max(TRYING);
         }
-        state.trying = false;
+        state.trying_since = None;
         let Some(reason) = down else {
             if state.closed_until.take().is_some() {
                 tracing::info!(sink = self.sink, "the sink works again");
@@ -111,7 +119,7 @@ impl Pass<'_> {
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if self.is_trial {
-            self.gate.lock().trying = false;
+            self.gate.lock().trying_since = None;
         }
     }
 }
@@ -150,6 +158,19 @@ mod tests {
         assert!(gate.admit(later).is_err(), "and no other beside it");
         drop(trial);
         assert!(gate.admit(later).is_ok());
+    }
+
+    #[test]
+    fn others_wait_as_long_again_as_a_trial_has_taken_and_no_longer_than_the_longest_rest() {
+        let gate = Gate::new("orders");
+        let now = Instant::now();
+        let later = now + fail(&gate, now);
+        let _hangs = gate.admit(later).expect("one batch may try");
+        let after = |seconds| match gate.look(later + Duration::from_secs(seconds)) {
+            Err(SinkError::Down { retry_after, .. }) => retry_after,
+            other => panic!("the trial lasts: {other:?}"),
+        };
+        assert_eq!([after(0), after(8), after(80)], [TRYING, Duration::from_secs(8), LONGEST_REST]);
     }
 
     #[test]

@@ -1,22 +1,26 @@
 //! `on-events`: events of one listener that are with it at the same time go into one call.
 //!
 //! Nobody waits for others to come: a call takes along whoever is there. When a call breaks off, its events are delivered again
-//! one by one, so that the one that broke it is found and only that one pays.
+//! one by one, so that the one that broke it is found and only that one pays. The listener's breaker counts such a call once, and
+//! none of the good calls that repeat it: a listener whose every call breaks off is paused like any other.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use wasmtime::Store;
 use wasmtime::component::{Component, ComponentExportIndex};
 
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::call::outcome;
+use super::call_error::CallError;
+use super::capability::State;
 use super::guest_event::{GuestEvent, GuestLists};
 use super::limits::INIT_FUEL;
 use super::plugin::Plugin;
 use crate::event::{Event, EventId};
-use crate::listener::{Outcome, Visit};
+use crate::listener::{Outcome, Reply, Verdict, Visit};
 
 /// The interface that a component exports when it takes events many at a time.
 const INTERFACE: &str = "outbox:listener/batch-handler@0.1.0";
@@ -65,7 +69,22 @@ struct Calls {
 /// One event that waits for its answer.
 struct Waiting {
     asked: Asked,
-    answer: oneshot::Sender<Outcome>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// What becomes of an event that asked to go with others.
+pub(super) enum Answer {
+    /// This came of it.
+    Reply(Reply),
+    /// It has to be delivered alone, and its visit counts like this.
+    Alone(Verdict),
+}
+
+/// Why a call broke off.
+struct Break {
+    why: String,
+    /// Whether the listener is to blame, rather than the host for having no room.
+    counts: bool,
 }
 
 /// One event, and what the guest is told with it.
@@ -81,13 +100,13 @@ impl BatchCalls {
         Self { shared: Arc::new(Shared { plugin, function, deadline_ms, state: Mutex::default() }) }
     }
 
-    /// The answer to an event, from a call with others; `None` when the event has to be delivered alone.
-    pub(super) async fn answer(&self, visit: &Visit<'_>) -> Option<Outcome> {
+    /// The answer to an event, from a call with others.
+    pub(super) async fn answer(&self, visit: &Visit<'_>) -> Answer {
         let (answer, answered) = oneshot::channel();
         let begins = {
             let mut calls = self.shared.lock();
             if calls.suspects.remove(&visit.event.id()) {
-                return None;
+                return Answer::Alone(Verdict::OnlyIfBroken);
             }
             let Visit { deferrals, max_attempts, began, .. } = *visit;
             let asked = Asked { event: visit.event.clone(), max_attempts, deferrals, began };
@@ -100,7 +119,7 @@ impl BatchCalls {
             // A task of its own: the event that began it may be cut off, and the others must not be.
             tokio::spawn(self.shared.clone().call_all());
         }
-        answered.await.ok()
+        answered.await.unwrap_or(Answer::Alone(Verdict::ByOutcome))
     }
 }
 
@@ -148,40 +167,49 @@ impl Shared {
             Ok(Ok(answers)) if answers.len() == asked.len() => {
                 for (sender, answer) in senders.into_iter().zip(answers) {
                     // One that was cut off meanwhile has nobody to tell.
-                    let _ = sender.send(outcome(answer, identity));
+                    let _ = sender.send(Answer::Reply(outcome(answer, identity).into()));
                 }
                 return;
             }
-            Ok(Ok(answers)) => format!("it gave {} answers for {} events", answers.len(), asked.len()),
-            Ok(Err(reason)) => reason,
-            Err(_) => format!("it took longer than {}", humantime::format_duration(deadline)),
+            Ok(Ok(answers)) => Break::of_listener(format!("it gave {} answers for {} events", answers.len(), asked.len())),
+            Ok(Err(broken)) => broken,
+            Err(_) => Break::of_listener(format!("it took longer than {}", humantime::format_duration(deadline))),
         };
         tracing::warn!(
             plugin = identity.name,
             digest = identity.digest,
             events = asked.len(),
-            "a call of on-events broke off, and its events are delivered again one by one: {broken}"
+            "a call of on-events broke off, and its events are delivered again one by one: {}",
+            broken.why
         );
-        if started.elapsed() >= deadline / 2 {
-            self.put_off(&asked, senders);
-        }
-    }
-
-    /// Has the events of a call that has used up their time delivered alone when they come again. Where there is time left, the
-    /// senders are dropped instead, and the events go on alone at once.
-    fn put_off(&self, asked: &[Asked], senders: Vec<oneshot::Sender<Outcome>>) {
-        let mut calls = self.lock();
+        // Where the call has used up their time, they are delivered alone when they come again; else at once.
+        let put_off = started.elapsed() >= deadline / 2;
+        // The first that is still there counts the call for all.
+        let mut verdict = if broken.counts { Verdict::Broke } else { Verdict::ByOutcome };
         for (asked, sender) in asked.iter().zip(senders) {
-            // Without room to remember it, it goes on alone at once, in what is left of its time: the sender is dropped.
-            if calls.suspects.len() < MAX_SUSPECTS {
-                calls.suspects.insert(asked.event.id());
-                let _ = sender.send(Outcome::Busy { after: PUT_OFF });
+            let told = sender.send(if put_off && self.suspect(asked) {
+                Answer::Reply(Reply { verdict, ..Outcome::Busy { after: PUT_OFF }.into() })
+            } else {
+                Answer::Alone(verdict)
+            });
+            if broken.counts && told.is_ok() {
+                verdict = Verdict::OnlyIfBroken;
             }
         }
     }
 
+    /// Remembers an event as one that is delivered alone the next time; false when there is no room for that.
+    fn suspect(&self, asked: &Asked) -> bool {
+        let mut calls = self.lock();
+        let has_room = calls.suspects.len() < MAX_SUSPECTS;
+        if has_room {
+            calls.suspects.insert(asked.event.id());
+        }
+        has_room
+    }
+
     /// One call in an instance of its own, with the fuel of all its events and the deadline of one.
-    async fn ask(&self, group: &[Asked], ends: Instant) -> Result<Answers, String> {
+    async fn ask(&self, group: &[Asked], ends: Instant) -> Result<Answers, Break> {
         let linked = &self.plugin.linked;
         let mut store = linked.store(INIT_FUEL);
         let events: Vec<GuestEvent<'_>> =
@@ -198,13 +226,23 @@ impl Shared {
             Ok(function.call_async(&mut store, (&params,)).await?.0)
         }
         .await;
-        answers.map_err(|error| self.plugin.why(&error, &mut store)).inspect(|_| {
+        let why = |error: wasmtime::Error, store: &mut Store<State>| match self.plugin.why(&error, store) {
+            CallError::Broken(failure) => Break::of_listener(failure.to_string()),
+            CallError::NoSlot => Break { why: "the host has no room for another instance now".to_owned(), counts: false },
+        };
+        answers.map_err(|error| why(error, &mut store)).inspect(|_| {
             store.data_mut().end();
         })
     }
 
     fn lock(&self) -> MutexGuard<'_, Calls> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Break {
+    fn of_listener(why: String) -> Self {
+        Self { why, counts: true }
     }
 }
 
@@ -232,7 +270,7 @@ impl Calls {
 }
 
 /// Returns once nobody waits for an answer any more.
-async fn all_closed(senders: &mut [oneshot::Sender<Outcome>]) {
+async fn all_closed(senders: &mut [oneshot::Sender<Answer>]) {
     for sender in senders {
         sender.closed().await;
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 
-use super::batch_call::BatchCalls;
+use super::batch_call::{Answer, BatchCalls};
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
 use super::call_error::{CallError, explain, late};
@@ -18,7 +18,7 @@ use super::manifest::Isolation;
 use super::plugin::{Instance, Linked, Plugin};
 use super::text::{cut, keepable};
 use super::warm::WarmInstances;
-use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Visit};
+use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Verdict, Visit};
 
 /// How long a call waits when all slots of the pool are taken.
 const NO_SLOT: Duration = Duration::from_millis(100);
@@ -54,18 +54,16 @@ impl Listener for PluginListener {
     fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             let deadline = self.plugin.manifest.limits.deadline;
-            let ends = match &self.batches {
-                None => visit.began + deadline,
-                Some(batches) => {
-                    if let Some(outcome) = batches.answer(&visit).await {
-                        return outcome.into();
-                    }
-                    Instant::now() + deadline
-                }
+            let (ends, verdict) = match &self.batches {
+                None => (visit.began + deadline, Verdict::ByOutcome),
+                Some(batches) => match batches.answer(&visit).await {
+                    Answer::Reply(reply) => return reply,
+                    Answer::Alone(verdict) => (Instant::now() + deadline, verdict),
+                },
             };
             match tokio::time::timeout_at(ends.into(), self.visit(&visit, ends)).await {
-                Ok(reply) => reply,
-                Err(_) => Outcome::Failed(self.late()).into(),
+                Ok(reply) => Reply { verdict, ..reply },
+                Err(_) => Reply { verdict, ..Outcome::Failed(self.late()).into() },
             }
         })
     }
@@ -92,7 +90,7 @@ impl PluginListener {
                 state.end();
                 let effects = state.take_effects().filter(|_| outcome.is_answer());
                 self.keep(visit, instance, calls + 1, place);
-                Reply { outcome, effects }
+                Reply { outcome, effects, verdict: Verdict::ByOutcome }
             }
             Err(error) => self.broken(&error, &mut instance.store).into(),
         }

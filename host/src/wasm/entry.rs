@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wasmtime::component::Component;
 
@@ -15,6 +15,9 @@ use super::references::Origin;
 use super::status::{PluginState, PluginStatus};
 use super::text::escape;
 use crate::event::Route;
+
+/// The longest that a load rests that may pass, unless scans are rarer.
+const LONGEST_REST: Duration = Duration::from_secs(3_600);
 
 /// What is known of one file name.
 pub(super) struct Entry {
@@ -31,10 +34,16 @@ pub(super) struct Entry {
     pub(super) wanted: Option<Key>,
     /// What was last loaded in vain, though it may load the next time.
     pub(super) failed: Option<Key>,
+    /// How often that was in a row.
+    failures: u32,
+    /// Until when it rests before it is tried again though nothing has changed.
+    rests_until: Option<Instant>,
     /// Whether the fault is one of the compiler, which is not tried again until somebody asks.
     pub(super) quarantined: bool,
     /// Whether the last version that served has been tried, since the file does not load.
     pub(super) fell_back: bool,
+    /// What the last version that served was granted and would not be now, which keeps it away.
+    pub(super) revoked: Option<String>,
 }
 
 /// A pair of files as they were read.
@@ -70,7 +79,7 @@ pub(super) struct Fault {
 }
 
 /// What a plugin was made from.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Key {
     pub(super) digest: String,
     /// Its text, where it stands beside the component.
@@ -107,8 +116,11 @@ impl Entry {
             seen: None,
             wanted: None,
             failed: None,
+            failures: 0,
+            rests_until: None,
             quarantined: false,
             fell_back: false,
+            revoked: None,
         }
     }
 
@@ -135,9 +147,23 @@ impl Entry {
             || self.fault.as_ref().is_some_and(|fault| fault.key.as_ref() == Some(key))
     }
 
+    /// Notes that a load was in vain. Where the fault may pass it is tried again after a rest: that of `interval` at first, then
+    /// longer and longer.
+    pub(super) fn failed(&mut self, key: &Key, may_pass: bool, interval: Duration, now: Instant) {
+        self.failures = if self.failed.as_ref() == Some(key) { self.failures.saturating_add(1) } else { 1 };
+        self.failed = Some(key.clone());
+        let rest = interval.saturating_mul(1 << (self.failures - 1).min(16)).min(LONGEST_REST.max(interval));
+        self.rests_until = may_pass.then(|| now.checked_add(rest)).flatten();
+    }
+
+    /// Whether this was loaded in vain, and rests before it is tried again.
+    pub(super) fn rests(&self, key: &Key, now: Instant) -> bool {
+        self.failed.as_ref() == Some(key) && self.rests_until.is_some_and(|until| now < until)
+    }
+
     /// The file is again what serves.
     pub(super) fn settle(&mut self) {
-        (self.fault, self.candidate, self.failed) = (None, None, None);
+        (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
         (self.loading, self.fell_back, self.quarantined) = (false, false, false);
     }
 

@@ -7,8 +7,8 @@ use crate::listener::RouteConflict;
 
 /// Why a component file did not become a listener, or the plugins directory cannot be used.
 ///
-/// Nothing has changed: a version that served before still serves. What [may pass](Self::may_pass) by itself is tried again
-/// with every scan; the others come back until the file or its manifest changes.
+/// Nothing has changed: a version that served before still serves. What [may pass](Self::may_pass) by itself is tried again when
+/// something changes, and after growing rests; the others come back until the file or its manifest changes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {

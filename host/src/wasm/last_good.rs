@@ -3,7 +3,7 @@
 //! Bytes and manifest are kept, and not only what was compiled of them: an update of the host compiles anew. Of a plugin whose file
 //! was removed nothing is remembered, so that it stays removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::private::Private;
+use super::private::{Listed, Private};
 use crate::time::Timestamp;
+use crate::units::ByteSize;
 
 const POINTER: &str = ".good";
 const COMPONENT: &str = ".component";
 /// How many versions of a plugin are remembered.
 const VERSIONS: usize = 3;
+/// What is remembered of a plugins directory that no host has looked at for so long is forgotten.
+const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// A component that nothing points to goes after so long: whoever has just written it may be about to.
 const GRACE: Duration = Duration::from_secs(24 * 3_600);
 
@@ -90,24 +93,60 @@ impl Good {
         self.private.remove(&self.pointer(plugin));
     }
 
-    /// Throws away the components that no version of any plugin of any directory points to. Returns the others' digests.
-    pub(super) fn shrink(&self, now: Timestamp) -> BTreeSet<String> {
-        let pointers = self.private.list(POINTER);
-        let versions = pointers
-            .iter()
-            .filter_map(|pointer| serde_json::from_slice::<Vec<Version>>(&self.private.read(&pointer.name)?).ok());
-        let wanted: BTreeSet<String> = versions.flatten().map(|version| version.digest).collect();
-        for file in self.private.list(COMPONENT) {
-            let digest = file.name.strip_suffix(COMPONENT).unwrap_or_default();
-            if !wanted.contains(digest) && now.since(file.used) > GRACE {
-                self.private.remove(&file.name);
+    /// Forgets the plugins of this directory that are not among these. Blocks.
+    pub(super) fn forget_others(&self, plugins: &BTreeSet<String>) {
+        let own = self.pointer("");
+        let own = own.strip_suffix(POINTER).unwrap_or_default();
+        for pointer in self.private.list(POINTER) {
+            let plugin = pointer.name.strip_prefix(own).and_then(|name| name.strip_suffix(POINTER));
+            if plugin.is_some_and(|plugin| !plugins.contains(plugin)) {
+                self.private.remove(&pointer.name);
             }
         }
-        wanted
+    }
+
+    /// Throws away what is remembered of directories that no host looks at any more, then the components that no version of any
+    /// plugin points to, and then, until at most `max` bytes are kept, earlier versions: those first that have not served for the
+    /// longest. The last version of each plugin stays. Returns the digests of those that are kept. Blocks.
+    pub(super) fn shrink(&self, max: ByteSize, now: Timestamp) -> BTreeSet<String> {
+        let mut versions: Vec<Vec<Version>> = Vec::new();
+        for pointer in self.private.list(POINTER) {
+            if pointer.name.starts_with(&self.place) {
+                self.private.touch(&pointer.name);
+            } else if now.since(pointer.used) > MAX_AGE {
+                self.private.remove(&pointer.name);
+                continue;
+            }
+            versions.extend(self.private.read(&pointer.name).and_then(|content| serde_json::from_slice(&content).ok()));
+        }
+        let digests = |versions: &[Version]| versions.iter().map(|version| version.digest.clone()).collect::<Vec<_>>();
+        let last: BTreeSet<String> = versions.iter().flat_map(|of_one| digests(&of_one[..of_one.len().min(1)])).collect();
+        let mut earlier: Vec<Version> = versions.into_iter().flat_map(|of_one| of_one.into_iter().skip(1)).collect();
+        earlier.sort_by_key(|version| std::cmp::Reverse(version.since));
+        let mut files: BTreeMap<String, Listed> = self.private.list(COMPONENT).into_iter().filter_map(by_digest).collect();
+        let mut bytes: u64 = last.iter().filter_map(|digest| files.remove(digest)).map(|file| file.bytes).sum();
+        let mut kept = last;
+        for version in earlier {
+            let Some(file) = files.remove(&version.digest) else { continue };
+            if bytes + file.bytes > max.0 {
+                self.private.remove(&file.name);
+            } else {
+                bytes += file.bytes;
+                kept.insert(version.digest);
+            }
+        }
+        for file in files.values().filter(|file| now.since(file.used) > GRACE) {
+            self.private.remove(&file.name);
+        }
+        kept
     }
 
     /// A plugin's name has no character that a file name may not have.
     fn pointer(&self, plugin: &str) -> String {
         format!("{}-{plugin}{POINTER}", self.place)
     }
+}
+
+fn by_digest(file: Listed) -> Option<(String, Listed)> {
+    Some((file.name.strip_suffix(COMPONENT)?.to_owned(), file))
 }

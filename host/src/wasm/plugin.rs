@@ -102,12 +102,9 @@ impl Plugin {
         self.manifest.isolation
     }
 
-    /// Why a call broke off, for a log line.
-    pub(super) fn why(&self, error: &wasmtime::Error, store: &mut Store<State>) -> String {
-        match explain(error, store, &self.linked.limits, &self.linked.identity.name) {
-            CallError::Broken(failure) => failure.to_string(),
-            CallError::NoSlot => "all slots of the pool are taken".to_owned(),
-        }
+    /// Why a call broke off.
+    pub(super) fn why(&self, error: &wasmtime::Error, store: &mut Store<State>) -> CallError {
+        explain(error, store, &self.linked.limits, &self.linked.identity.name)
     }
 
     /// The same plugin in another sandbox; instances that this one keeps stay behind.

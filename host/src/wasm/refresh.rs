@@ -11,6 +11,8 @@ use super::file::Bytes;
 use super::job::{Ends, Job, Which};
 use super::last_good::Version;
 use super::load::{Known, Loaded, accepted};
+use super::place::Place;
+use super::references::Origin;
 use super::room::{Found, Room, State, Take};
 use crate::chain::chain;
 use crate::time::system_clock;
@@ -69,6 +71,10 @@ impl Room {
             return Ok(());
         }
         if take == Take::Rest && entry.failed.as_ref() == Some(&key) {
+            return Ok(());
+        }
+        if take == Take::Due && entry.rests(&key, Instant::now()) {
+            self.fall_back(state, found, name, take).await;
             return Ok(());
         }
         let lifted = entry.quarantined && state.loader.quarantined(&key.digest).is_none();
@@ -145,6 +151,8 @@ impl Room {
 
     /// Begins a load, and ends it if it is a quick one.
     async fn begin(&self, state: &mut State, name: &str, key: Key, mut known: Known, which: Which, is_quick: bool) {
+        #[cfg(test)]
+        self.loads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let entry = entry(state, name);
         entry.loading = true;
         known.component = entry.component(&key.digest);
@@ -202,7 +210,7 @@ impl Room {
             }
             (Ok(_), Which::LastGood) => {}
             (Err(error), Which::File) => {
-                entry.failed = Some(job.key.clone());
+                entry.failed(&job.key, error.may_pass(), self.interval, Instant::now());
                 entry.fail(&job.name, (!error.may_pass()).then(|| job.key.clone()), chain(&error));
                 entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
             }
@@ -217,7 +225,9 @@ impl Room {
         }
     }
 
-    /// Loads the last version that served, once, if the file as it is does not and nothing else does.
+    /// Loads the last version that served, once, if the file as it is does not and nothing else does. One that had more rights than
+    /// the manifest gives that lies there now stays away: whoever took them back did so for every version. A manifest that cannot be
+    /// read takes nothing back, as it does not while a host runs.
     async fn fall_back(&self, state: &mut State, found: &Found, name: &str, take: Take) {
         let entry = entry(state, name);
         let Some(good) = self.good.clone().filter(|_| entry.serving.is_none() && entry.candidate.is_none() && !entry.fell_back)
@@ -226,13 +236,28 @@ impl Room {
         };
         let was_loading = entry.loading;
         let (given, of, file) = (self.manifests.get(name).cloned(), name.to_owned(), entry.file.clone());
+        let place = found.place.clone();
         let finding = tokio::task::spawn_blocking(move || {
             let version = good.versions(&of).into_iter().next()?;
             let bytes = good.bytes(&version.digest)?;
-            Some((Bytes::of(&file, bytes), last_manifest(&version, given)))
+            let written = last_manifest(&version, given);
+            let revoked = if written.origin == Origin::Beside { revoked(&place, &file, &written) } else { None };
+            Some((Bytes::of(&file, bytes), written, revoked))
         });
         // Nothing to fall back on is the usual case, and no fault.
-        let Ok(Some((bytes, written))) = finding.await else { return };
+        let Ok(Some((bytes, written, revoked))) = finding.await else { return };
+        let entry = self::entry(state, name);
+        if revoked.is_some() {
+            if entry.revoked != revoked {
+                tracing::error!(
+                    plugin = name,
+                    "the last good version of {name} does not stand in, since the manifest no longer grants it {}",
+                    revoked.as_deref().unwrap_or_default()
+                );
+            }
+            entry.revoked = revoked;
+            return;
+        }
         let is_allowed = found.pinned(name, &bytes.digest, &written).is_ok();
         let is_quick = state.loader.is_quick(&bytes.digest);
         if !is_allowed || (!is_quick && (take == Take::Compiled || state.job.is_some())) {
@@ -245,6 +270,12 @@ impl Room {
         self.begin(state, name, key, known, Which::LastGood, is_quick).await;
         self::entry(state, name).loading |= was_loading;
     }
+}
+
+/// What a version was granted that the manifest beside the component does not grant now.
+fn revoked(place: &Place, file: &Path, written: &ManifestFile) -> Option<String> {
+    let now = directory::manifest_beside(place, file).ok()?.manifest.ok()?;
+    written.manifest.as_ref().ok()?.revoked_by(&now)
 }
 
 fn last_manifest(version: &Version, given: Option<super::Manifest>) -> ManifestFile {

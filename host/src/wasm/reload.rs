@@ -46,7 +46,8 @@ pub struct PluginsConfig {
     /// A private directory for what the host notes for its next start: compiled components, the last versions that served, and
     /// components that must not be compiled again; `None` compiles at every start. Default `None`.
     pub cache_dir: Option<PathBuf>,
-    /// The most bytes of compiled components that the private directory keeps; those that serve stay in any case. Default 1 GiB.
+    /// The most bytes of compiled components that the private directory keeps, and as many of versions that served; what serves, and
+    /// the last good version of each plugin, stay in any case. Default 1 GiB.
     pub cache_max: ByteSize,
     /// What compiling one component may use, where it is compiled in a child process.
     pub compile_limits: CompileLimits,
@@ -206,7 +207,11 @@ impl Plugins {
         let turning = room.clone();
         watch.run(first, room.progress.subscribe(), health, move |why| {
             let room = turning.clone();
-            let take = if why == Why::Progress { Take::Rest } else { Take::All };
+            let take = match why {
+                Why::Change => Take::All,
+                Why::Interval => Take::Due,
+                Why::Progress => Take::Rest,
+            };
             async move {
                 room.scan(take).await;
             }
@@ -229,6 +234,18 @@ impl Plugins {
     #[cfg(test)]
     pub(super) async fn engine_of(&self, name: &str) -> Arc<Engine> {
         self.room.engine_of(name).await
+    }
+
+    /// Looks at the directory as after an interval in which nothing was seen to change.
+    #[cfg(test)]
+    pub(super) async fn look(&self) {
+        self.room.scan(Take::Due).await;
+    }
+
+    /// How many loads have begun.
+    #[cfg(test)]
+    pub(super) fn loads(&self) -> usize {
+        self.room.loads.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// How many pairs of files have been read.

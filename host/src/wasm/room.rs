@@ -30,6 +30,7 @@ use super::text::escape;
 use super::trust::Trust;
 use crate::listener::{Listeners, Owner};
 use crate::time::system_clock;
+use crate::units::ByteSize;
 
 /// A kept instance that nobody came for is dropped after so long.
 const IDLE: Duration = Duration::from_secs(600);
@@ -43,6 +44,8 @@ pub(super) enum Take {
     Compiled,
     /// All.
     All,
+    /// All but those that have failed and rest: nothing has changed, so they may pass later rather than now.
+    Due,
     /// All but those whose load has just failed: the scan is there for those that waited for it.
     Rest,
 }
@@ -51,6 +54,9 @@ pub(super) enum Take {
 pub(super) struct Room {
     pub(super) dir: PathBuf,
     debounce: Duration,
+    cache_max: ByteSize,
+    /// How often it is looked whether something changed unnoticed.
+    pub(super) interval: Duration,
     pub(super) trust: Trust,
     pub(super) rule: Rule,
     pub(super) manifests: BTreeMap<String, Manifest>,
@@ -62,6 +68,9 @@ pub(super) struct Room {
     /// How many pairs of files have been read.
     #[cfg(test)]
     pub(super) reads: std::sync::atomic::AtomicUsize,
+    /// How many loads have begun.
+    #[cfg(test)]
+    pub(super) loads: std::sync::atomic::AtomicUsize,
     /// Held during a scan: one at a time.
     state: tokio::sync::Mutex<State>,
     shown: Mutex<Vec<PluginStatus>>,
@@ -76,6 +85,8 @@ pub(super) struct State {
     away: Option<String>,
     /// When the cache was last made smaller.
     shrunk: Option<Instant>,
+    /// Whether it was noted which plugins were removed before this host came.
+    forgot: bool,
     /// Whether it was told that plugins could not be moved to an engine that does not leak.
     pub(super) stuck: bool,
 }
@@ -122,13 +133,18 @@ impl Room {
         let private = config.private();
         let good = private.clone().map(|private| Arc::new(Good::new(private, &config.dir)));
         let loader = config.loader(Engine::on(machine, workers, config.pagemap_scan)?, state, private);
-        let state = State { loader, plugins: BTreeMap::new(), job: None, away: None, shrunk: None, stuck: false };
+        let state =
+            State { loader, plugins: BTreeMap::new(), job: None, away: None, shrunk: None, forgot: false, stuck: false };
         Ok(Self {
             trust,
             rule: config.rule(),
             debounce: config.debounce,
+            cache_max: config.cache_max,
+            interval: config.rescan_interval,
             #[cfg(test)]
             reads: std::sync::atomic::AtomicUsize::default(),
+            #[cfg(test)]
+            loads: std::sync::atomic::AtomicUsize::default(),
             dir: config.dir,
             manifests: config.manifests,
             listeners,
@@ -189,6 +205,9 @@ impl Room {
                 let complete = self.load(state, &found, take).await;
                 let settled = complete && !state.plugins.values().any(|entry| entry.loading);
                 self.swap(&mut state.plugins, settled, |name| !found.files.contains_key(name));
+                if complete && !found.files.is_empty() && !std::mem::replace(&mut state.forgot, true) {
+                    self.forget_others(&found).await;
+                }
             }
             Err(reason) => {
                 if state.away.as_ref() != Some(&reason) {
@@ -214,10 +233,10 @@ impl Room {
         state.shrunk = Some(Instant::now());
         let serving = state.plugins.values().filter_map(|entry| entry.serving.as_ref());
         let mut wanted: BTreeSet<String> = serving.map(|serving| serving.key.digest.clone()).collect();
-        let good = self.good.clone();
+        let (good, max) = (self.good.clone(), self.cache_max);
         tokio::task::spawn_blocking(move || {
             let now = system_clock().now();
-            wanted.extend(good.into_iter().flat_map(|good| good.shrink(now)));
+            wanted.extend(good.into_iter().flat_map(|good| good.shrink(max, now)));
             cache.shrink(&wanted, now);
         });
     }
@@ -236,6 +255,15 @@ impl Room {
             Ok(Found { place: Arc::new(place), pins, files })
         });
         looking.await.unwrap_or_else(|panic| Err(format!("looking at the plugins directory gave up: {panic}")))
+    }
+
+    /// Forgets the plugins whose files went while no host was there to see it. Of an empty directory nobody knows whether it was
+    /// emptied: its volume may not be mounted yet.
+    async fn forget_others(&self, found: &Found) {
+        let Some(good) = self.good.clone() else { return };
+        let plugins: BTreeSet<String> = found.files.keys().cloned().collect();
+        // A panic there is in the log, and costs nothing but disk.
+        let _ = tokio::task::spawn_blocking(move || good.forget_others(&plugins)).await;
     }
 
     /// A directory that has lost every plugin at once was more likely unmounted, or is being replaced, than emptied.

@@ -29,8 +29,10 @@ pub(super) enum First {
 /// Why a scan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    /// Something changed, or may have changed unnoticed.
-    Look,
+    /// Something changed, or nobody has looked yet.
+    Change,
+    /// Something may have changed unnoticed.
+    Interval,
     /// A load has ended beside the scans.
     Progress,
 }
@@ -92,14 +94,16 @@ impl Watch {
             loop {
                 let reason = async {
                     if std::mem::take(&mut at_once) {
-                        return Why::Look;
+                        return Why::Change;
                     }
                     tokio::select! {
-                        () = changed.notified() => quiet(&changed, debounce).await,
-                        Ok(()) = progress.changed() => return Why::Progress,
-                        () = tokio::time::sleep(interval) => {}
+                        () = changed.notified() => {
+                            quiet(&changed, debounce).await;
+                            Why::Change
+                        }
+                        Ok(()) = progress.changed() => Why::Progress,
+                        () = tokio::time::sleep(interval) => Why::Interval,
                     }
-                    Why::Look
                 };
                 let why = tokio::select! {
                     () = stopped.notified() => return,

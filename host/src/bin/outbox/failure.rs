@@ -5,6 +5,8 @@ use std::error::Error;
 use outbox::purge::PurgeError;
 use outbox::{EnvelopeError, StartError, StoreError, WriteError};
 
+use crate::logging;
+
 /// The documented exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -93,10 +95,10 @@ impl Failure {
             return 0;
         }
         if !self.message.is_empty() {
-            eprintln!("error: {}", self.message);
+            logging::say(&format!("error: {}", self.message));
         }
         for detail in &self.details {
-            eprintln!("  {detail}");
+            logging::say(&format!("  {detail}"));
         }
         let mut last = self.message.clone();
         let mut source: Option<&dyn Error> = self.source.as_deref().map(|source| source as &dyn Error);
@@ -104,7 +106,7 @@ impl Failure {
             let text = error.to_string();
             // A wrapper that only repeats what it wraps says nothing new.
             if !last.contains(&text) {
-                eprintln!("  because: {text}");
+                logging::say(&format!("  because: {text}"));
             }
             last = text;
             source = error.source();

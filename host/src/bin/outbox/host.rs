@@ -1,6 +1,5 @@
 //! Starting a host from the configuration, and stopping it: what `run` and `dev` share.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Policy, host_name};
 use crate::failure::{Exit, Failure};
+use crate::logging;
 use crate::plugins;
 use crate::sinks;
 
@@ -106,7 +106,8 @@ pub(crate) async fn shutdown(outbox: Outbox<Arc<dyn Store>>, mut stop: Stop, dra
             );
         }
         () = stop.again() => {
-            let _ = std::io::stderr().write_all(b"stopped at once; what was claimed is delivered again after its lease\n");
+            logging::say("stopped at once; what was claimed is delivered again after its lease");
+            logging::finish();
             std::process::exit(i32::from(Exit::Interrupted as u8));
         }
     }

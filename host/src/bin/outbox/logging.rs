@@ -1,10 +1,21 @@
 //! Log lines on stderr.
 
-use std::io::IsTerminal;
+mod lines;
 
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use lines::Lines;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{LogFormat, Settings, no_color};
+
+/// How long the end of the program waits for whoever reads its last lines.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// The way of the host's lines; none for other commands, which have no workers to hold up.
+static LINES: OnceLock<Lines> = OnceLock::new();
 
 /// Begins logging. A host says what it does; other commands speak up only when something is wrong, unless a level was set.
 pub(crate) fn start(settings: &Settings, host: bool) {
@@ -19,10 +30,39 @@ pub(crate) fn start(settings: &Settings, host: bool) {
         level.to_owned()
     };
     let filter = EnvFilter::try_new(directives).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let writer = if host { lines() } else { Lines::Direct };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // Set once; a second time there is nothing to do.
     let _ = match log.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text => builder.with_target(false).with_ansi(std::io::stderr().is_terminal() && !no_color()).try_init(),
     };
+}
+
+/// Writes a line that is no log line to standard error, in its place between them; waits for nobody where a host runs.
+pub(crate) fn say(line: &str) {
+    match LINES.get() {
+        Some(lines) => lines.say(&format!("{line}\n")),
+        None => eprintln!("{line}"),
+    }
+}
+
+/// Waits until the last lines are written, for as long as a reader that has gone to sleep deserves.
+pub(crate) fn finish() {
+    if let Some(lines) = LINES.get() {
+        lines.flush(LAST_LINES);
+    }
+}
+
+/// Has the last lines written when it is dropped: at the end of the program, also by a panic.
+pub(crate) struct LastLines;
+
+impl Drop for LastLines {
+    fn drop(&mut self) {
+        finish();
+    }
+}
+
+fn lines() -> Lines {
+    LINES.get_or_init(Lines::to_stderr).clone()
 }

@@ -173,6 +173,7 @@ fn main() -> ExitCode {
             return ExitCode::from(Exit::Failed as u8);
         }
     };
+    let _last_lines = logging::LastLines;
     let ended = runtime.block_on(execute(cli));
     // Not waited for: a thread may still sit in a read from a terminal.
     runtime.shutdown_background();

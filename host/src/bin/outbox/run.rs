@@ -10,6 +10,7 @@ use crate::config::{Config, LogFormat, hide_password};
 use crate::database::{self, Kind, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
+use crate::logging;
 use crate::plugins::PluginState;
 
 /// How soon a server that is not there is asked again, at first and in the end.
@@ -58,8 +59,8 @@ impl RunCommand {
         );
         // Not a log line: scripts wait for it, whatever the level.
         match config.log.format {
-            LogFormat::Text => eprintln!("ready"),
-            LogFormat::Json => eprintln!("{{\"level\":\"INFO\",\"message\":\"ready\"}}"),
+            LogFormat::Text => logging::say("ready"),
+            LogFormat::Json => logging::say("{\"level\":\"INFO\",\"message\":\"ready\"}"),
         }
         let broken = tokio::select! {
             () = stop.wait() => None,

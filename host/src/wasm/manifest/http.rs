@@ -56,6 +56,12 @@ impl Http {
         self.allow_private.iter().any(|network| network.0.contains(&address))
     }
 
+    /// Whether `now` grants all of this.
+    pub(super) fn within(&self, now: &Self) -> bool {
+        let private = |network: &Network| now.allow_private.iter().any(|granted| granted.0.contains(&network.0));
+        self.allow.iter().all(|origin| now.allows(origin)) && self.allow_private.iter().all(private)
+    }
+
     /// Everything that is wrong with these values.
     pub(super) fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();

@@ -2,6 +2,7 @@
 
 mod emit;
 mod http;
+mod revoked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -6,6 +6,10 @@ use std::sync::Arc;
 use super::reload::{answer, answering, config, one};
 use super::{logged, put};
 use crate::listener::Listeners;
+use crate::time::{Timestamp, system_clock};
+use crate::units::ByteSize;
+use crate::wasm::last_good::{Good, Version};
+use crate::wasm::private::Private;
 use crate::wasm::{PluginState, Plugins, PluginsConfig, ReadyWhen};
 
 async fn start(dir: &Path, cache: &Path) -> (Plugins, Arc<Listeners>) {
@@ -122,6 +126,73 @@ async fn a_plugin_that_was_removed_stays_removed() {
     put(dir.path(), "mailer.wasm", b"broken");
     let (plugins, listeners) = start(dir.path(), &cache).await;
     assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Failed, None));
+}
+
+#[tokio::test]
+async fn a_plugin_that_was_removed_while_no_host_ran_leaves_nothing_for_a_broken_file_of_its_name() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = home.path().join("cache");
+    answering(1_000).write(dir.path(), "mailer");
+    serve_once(dir.path(), &cache, 1_000).await;
+    std::fs::remove_file(dir.path().join("mailer.wasm")).unwrap();
+    let (plugins, _) = start(dir.path(), &cache).await;
+    plugins.stop().await;
+    put(dir.path(), "mailer.wasm", b"broken");
+    let (plugins, listeners) = start(dir.path(), &cache).await;
+    assert_eq!(answer(&listeners).await, Some(1_000), "an empty directory may have been one whose volume was away");
+    plugins.stop().await;
+
+    std::fs::remove_file(dir.path().join("mailer.wasm")).unwrap();
+    answering(5_000).routes(&[("Order", "OrderArchived")]).write(dir.path(), "another");
+    let (plugins, _) = start(dir.path(), &cache).await;
+    plugins.stop().await;
+    put(dir.path(), "mailer.wasm", b"broken");
+    let (plugins, listeners) = start(dir.path(), &cache).await;
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Failed, None));
+}
+
+#[tokio::test]
+async fn a_version_that_had_rights_which_were_taken_back_does_not_come_back_with_a_restart() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = home.path().join("cache");
+    answering(1_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", b"emit = true\n");
+    serve_once(dir.path(), &cache, 1_000).await;
+    put(dir.path(), "mailer.wasm", b"broken");
+    put(dir.path(), "mailer.toml", b"isolation = \"batch\"\n");
+
+    let ((plugins, listeners), lines) = logged(start(dir.path(), &cache)).await;
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Failed, None));
+    let told = |line: &&String| line.contains("the manifest no longer grants it emit");
+    assert_eq!(lines.iter().filter(told).count(), 1, "{lines:?}");
+
+    put(dir.path(), "mailer.toml", b"emit = true\nisolation = \"batch\"\n");
+    plugins.rescan().await;
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::ServingOlder, Some(1_000)));
+}
+
+#[test]
+fn what_is_kept_of_versions_has_a_bound_and_an_end() {
+    let home = tempfile::tempdir().unwrap();
+    let private = Arc::new(Private::open(&home.path().join("cache")).unwrap());
+    let [ours, theirs] = ["/ours", "/theirs"].map(|dir| Good::new(private.clone(), Path::new(dir)));
+    let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+    for (good, plugin, digest, since) in
+        [(&ours, "a", "a1", 1), (&ours, "a", "a2", 4), (&ours, "b", "b1", 2), (&ours, "b", "b2", 3), (&theirs, "c", "c1", 5)]
+    {
+        good.keep(digest, &[0; 1_000]);
+        good.note(plugin, Version { digest: digest.to_owned(), manifest: None, since: at(since) });
+    }
+    let now = system_clock().now();
+    let kept = |max, now| ours.shrink(ByteSize(max), now).into_iter().collect::<Vec<_>>().join(" ");
+    assert_eq!(kept(100_000, now), "a1 a2 b1 b2 c1");
+    assert_eq!(kept(4_500, now), "a2 b1 b2 c1", "the earlier version that has not served for the longest goes");
+    assert!(ours.bytes("a1").is_none() && ours.bytes("b1").is_some());
+    assert_eq!(kept(0, now), "a2 b2 c1", "the last one of each stays");
+
+    let much_later = Timestamp::from_micros(now.as_micros() + 40 * 24 * 3_600 * 1_000_000);
+    assert_eq!(kept(100_000, much_later), "a2 b2", "nobody has looked at the other directory for long");
+    assert!(theirs.versions("c").is_empty() && ours.bytes("c1").is_none());
 }
 
 #[tokio::test]

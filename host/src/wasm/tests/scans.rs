@@ -4,12 +4,13 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::reload::{answering, config, one};
 use super::{Guest, event, put, visit};
 use crate::event::Route;
 use crate::listener::{Listeners, Outcome};
+use crate::wasm::entry::{Entry, Key};
 use crate::wasm::{PluginState, Plugins, PluginsConfig, Resolve};
 
 /// A guest that answers with its setting `token`.
@@ -162,4 +163,41 @@ async fn ten_thousand_swaps_are_measured() {
     let begun = Instant::now();
     let (early, late) = swapped(10_000).await;
     println!("10,000 swaps in {:?}: {early} KiB resident after 1,000, {late} KiB after all", begun.elapsed());
+}
+
+#[tokio::test]
+async fn what_failed_and_may_pass_rests_before_it_is_tried_again_unless_something_changes() {
+    let (dir, token) = (tempfile::tempdir().unwrap(), Arc::new(Mutex::new(None)));
+    answering(1_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", b"[secrets]\ntoken = \"${env:OUTBOX_PLUGIN_TOKEN}\"\n");
+    let found: Arc<Mutex<Option<String>>> = token.clone();
+    let resolve = Resolve::new(move |_, _| found.lock().unwrap().clone().ok_or_else(|| "it is not set".to_owned()));
+    let plugins = Plugins::start(PluginsConfig { resolve, ..config(dir.path()) }, 2, Arc::default()).await.unwrap();
+    assert_eq!((one(&plugins, "mailer").state, plugins.loads()), (PluginState::Failed, 1));
+
+    plugins.look().await;
+    plugins.look().await;
+    assert_eq!(plugins.loads(), 1, "nothing changed, and the next try is not due");
+    plugins.rescan().await;
+    assert_eq!(plugins.loads(), 2, "somebody asked");
+    *token.lock().unwrap() = Some("secret".to_owned());
+    plugins.look().await;
+    assert_eq!(plugins.loads(), 3, "what was missing is there");
+    plugins.rescan().await;
+    assert_eq!(one(&plugins, "mailer").state, PluginState::Serving);
+}
+
+#[test]
+fn rests_grow_with_each_failure_of_the_same_files() {
+    let (mut entry, now) = (Entry::new(Path::new("mailer.wasm")), Instant::now());
+    let second = Duration::from_secs(1);
+    let key = Key::default();
+    for rest in [1, 2, 4, 8] {
+        entry.failed(&key, true, second, now);
+        assert!(entry.rests(&key, now + second * rest - second / 2) && !entry.rests(&key, now + second * rest));
+    }
+    (0..40).for_each(|_| entry.failed(&key, true, second, now));
+    assert!(!entry.rests(&key, now + Duration::from_secs(3_600)), "at most an hour");
+    entry.failed(&key, false, second, now);
+    assert!(!entry.rests(&key, now), "what cannot pass is told apart by its key alone");
 }

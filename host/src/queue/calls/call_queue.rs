@@ -1,0 +1,186 @@
+//! The events that wait for one listener, or for those that share its places.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use super::{Bounds, CallPlace, Doing};
+use crate::queue::{Delivery, Queue, QueueLimits, Via};
+
+/// A call queue whose first event has waited for so long is a slow one: its events take no room from others any more.
+pub(super) const SLOW: Duration = Duration::from_secs(1);
+/// The longest that an event goes back to the table for, so that a listener that is quick again does not wait for its events.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The places that some listeners share, and the events that wait for one.
+#[derive(Debug)]
+pub(super) struct CallQueue {
+    pub(super) taken: usize,
+    /// How many of them are taken by calls that wait: for something outside, or to go on after that.
+    pub(super) waiting: usize,
+    /// Those that wait to go on, in the order in which their waits ended.
+    resuming: VecDeque<Arc<Resumption>>,
+    pub(super) calls: usize,
+    hot: CallSide,
+    cold: CallSide,
+    /// Counts the events given a place while both sides had some.
+    turn: u8,
+    /// How long a place is taken, on average of the latest.
+    pub(super) mean: Duration,
+    /// When a place was last left.
+    pub(super) left_at: Instant,
+    /// When the turn of the last event comes that went back to the table.
+    turns_end: Instant,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct CallSide {
+    pub(super) deliveries: VecDeque<(Instant, Delivery)>,
+    pub(super) bytes: usize,
+}
+
+/// One call's wait to go on.
+#[derive(Debug)]
+pub(super) struct Resumption {
+    granted: AtomicBool,
+    waker: Waker,
+}
+
+impl Resumption {
+    pub(super) fn is_granted(&self) -> bool {
+        self.granted.load(Ordering::Acquire)
+    }
+}
+
+impl CallQueue {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            taken: 0,
+            waiting: 0,
+            resuming: VecDeque::new(),
+            calls: 0,
+            hot: CallSide::default(),
+            cold: CallSide::default(),
+            turn: 0,
+            mean: Duration::ZERO,
+            left_at: now,
+            turns_end: now,
+        }
+    }
+
+    pub(super) fn side(&self, via: Via) -> &CallSide {
+        match via {
+            Via::Hot => &self.hot,
+            Via::Cold => &self.cold,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.hot.deliveries.is_empty() && self.cold.deliveries.is_empty()
+    }
+
+    pub(super) fn is_full(&self, via: Via, limits: QueueLimits) -> bool {
+        let side = self.side(via);
+        side.deliveries.len() >= limits.count(via) || side.bytes >= limits.bytes.as_usize()
+    }
+
+    pub(super) fn is_slow(&self, now: Instant) -> bool {
+        let first = |side: &CallSide| side.deliveries.front().map(|(since, _)| *since);
+        let since = first(&self.hot).into_iter().chain(first(&self.cold)).min();
+        since.is_some_and(|since| now.saturating_duration_since(since) >= SLOW)
+    }
+
+    pub(super) fn push(&mut self, now: Instant, delivery: Delivery) {
+        let side = match delivery.via {
+            Via::Hot => &mut self.hot,
+            Via::Cold => &mut self.cold,
+        };
+        side.bytes += delivery.event.size_bytes();
+        side.deliveries.push_back((now, delivery));
+    }
+
+    /// Whether one more call may begin, when all listeners have taken so many places: not more than may be under way, nor more that
+    /// compute than there are threads, nor one that belongs to those that have none.
+    pub(super) fn has_place(&self, taken_by_all: usize, bounds: Bounds) -> bool {
+        self.taken < self.calls
+            && self.taken - self.waiting < bounds.threads
+            && (self.taken == 0 || taken_by_all < bounds.shared)
+    }
+
+    pub(super) fn place(&mut self, queue: Weak<Queue>, name: &Arc<str>, now: Instant) -> CallPlace {
+        self.taken += 1;
+        CallPlace { queue, name: name.clone(), since: now, doing: Doing::Computes }
+    }
+
+    /// Whether one more of the calls that have begun may compute. Events that were given places and have no worker yet do not
+    /// count, or calls that keep all workers would wait for events that wait for a worker.
+    fn may_compute(&self, ready: &VecDeque<Delivery>, name: &Arc<str>, bounds: Bounds) -> bool {
+        let computing = self.taken - self.waiting;
+        let is_ours = |delivery: &&Delivery| delivery.place.as_ref().is_some_and(|place| place.name == *name);
+        computing < bounds.threads || computing - ready.iter().filter(is_ours).count() < bounds.threads
+    }
+
+    /// A call's wait has ended: `None` when it computes again, otherwise what tells when it may.
+    pub(super) fn resumes(
+        &mut self,
+        ready: &VecDeque<Delivery>,
+        name: &Arc<str>,
+        bounds: Bounds,
+        waker: &Waker,
+    ) -> Option<Arc<Resumption>> {
+        if self.resuming.is_empty() && self.may_compute(ready, name, bounds) {
+            self.waiting -= 1;
+            return None;
+        }
+        let resumption = Arc::new(Resumption { granted: AtomicBool::new(false), waker: waker.clone() });
+        self.resuming.push_back(resumption.clone());
+        Some(resumption)
+    }
+
+    /// Lets calls go on that wait for that, as many as may.
+    pub(super) fn resume(&mut self, ready: &VecDeque<Delivery>, name: &Arc<str>, bounds: Bounds) {
+        while !self.resuming.is_empty() && self.may_compute(ready, name, bounds) {
+            let Some(next) = self.resuming.pop_front() else { return };
+            self.waiting -= 1;
+            next.granted.store(true, Ordering::Release);
+            next.waker.wake_by_ref();
+        }
+    }
+
+    /// Forgets a call that has ended before it went on; true when it was still waiting for that.
+    pub(super) fn forget(&mut self, resumption: &Arc<Resumption>) -> bool {
+        self.resuming.retain(|other| !Arc::ptr_eq(other, resumption));
+        !resumption.is_granted()
+    }
+
+    /// Two hot ones for each cold one while both wait, as everywhere.
+    pub(super) fn pop(&mut self) -> Option<Delivery> {
+        if self.hot.deliveries.is_empty() || self.cold.deliveries.is_empty() {
+            return self.hot.pop().or_else(|| self.cold.pop());
+        }
+        let cold_turn = self.turn == 2;
+        self.turn = if cold_turn { 0 } else { self.turn + 1 };
+        if cold_turn { self.cold.pop() } else { self.hot.pop() }
+    }
+
+    /// How long the next event stays in the table: about until those before it have had their turns. Were it less, the same
+    /// events would be claimed and sent back again and again. Whole seconds, so that they come back many at a time.
+    pub(super) fn put_off(&mut self, now: Instant) -> Duration {
+        let calls = u32::try_from(self.calls).unwrap_or(u32::MAX).max(1);
+        let turn = (self.mean / calls).max(now.saturating_duration_since(self.left_at));
+        let waiting = u32::try_from(self.hot.deliveries.len() + self.cold.deliveries.len()).unwrap_or(u32::MAX);
+        let here = turn.saturating_mul(waiting).min(LONGEST);
+        self.turns_end = (self.turns_end.max(now + here) + turn.min(LONGEST)).min(now + LONGEST);
+        Duration::from_secs(self.turns_end.saturating_duration_since(now).as_secs() + 1)
+    }
+}
+
+impl CallSide {
+    fn pop(&mut self) -> Option<Delivery> {
+        let (_, delivery) = self.deliveries.pop_front()?;
+        self.bytes -= delivery.event.size_bytes();
+        Some(delivery)
+    }
+}

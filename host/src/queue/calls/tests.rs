@@ -1,0 +1,263 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::call_queue::SLOW;
+use super::*;
+use crate::event::{Envelope, Event, Fence};
+use crate::queue::InFlight;
+
+fn delivery(in_flight: &Arc<InFlight>, via: Via, sequence: u64) -> Delivery {
+    let envelope = Envelope::new("X").json(&1).expect("valid");
+    let fence = Some(Fence { sequence, claim: 1 });
+    let mark = in_flight.mark(envelope.id(), fence, Duration::from_secs(30)).expect("new");
+    Delivery::new(Arc::new(Event::of(envelope).sequence(sequence).build()), mark, via, 0)
+}
+
+struct Room {
+    queue: Arc<Queue>,
+    in_flight: Arc<InFlight>,
+    name: Arc<str>,
+}
+
+impl Room {
+    fn new() -> Self {
+        let in_flight = Arc::default();
+        Self { queue: Arc::new(Queue::new(QueueLimits::default())), in_flight, name: "slow".into() }
+    }
+
+    /// A cold event of a listener with so many calls.
+    fn admit_of(&self, calls: usize, sequence: u64) -> Option<Delivery> {
+        match self.queue.admit(&self.name, calls, delivery(&self.in_flight, Via::Cold, sequence)) {
+            Admitted::Starts(delivery) => Some(delivery),
+            Admitted::Waits => None,
+            Admitted::Full(..) => panic!("there is room"),
+        }
+    }
+
+    fn admit(&self, via: Via, sequence: u64) -> Option<Delivery> {
+        match self.queue.admit(&self.name, 1, delivery(&self.in_flight, via, sequence)) {
+            Admitted::Starts(delivery) => Some(delivery),
+            Admitted::Waits => None,
+            Admitted::Full(..) => panic!("there is room"),
+        }
+    }
+}
+
+fn with_threads(threads: usize) -> Arc<Queue> {
+    let queue = Queue::new(QueueLimits::default());
+    Arc::new(Queue { bounds: Bounds { threads, ..queue.bounds }, ..queue })
+}
+
+fn place(delivery: &mut Delivery) -> &mut CallPlace {
+    delivery.place.as_mut().expect("admitted")
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Rings(AtomicUsize);
+
+impl Rings {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl std::task::Wake for Rings {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn counting_waker() -> (Waker, Arc<Rings>) {
+    let rings = Arc::<Rings>::default();
+    (Waker::from(rings.clone()), rings)
+}
+
+fn sequence(delivery: Option<Delivery>) -> Option<u64> {
+    delivery.map(|delivery| delivery.event.sequence())
+}
+
+#[test]
+fn an_event_without_a_place_waits_for_the_one_that_is_left() {
+    let room = Room::new();
+    let first = room.admit(Via::Cold, 1).expect("the place is free");
+    assert!(room.admit(Via::Cold, 2).is_none());
+    assert!(room.queue.try_take().is_none(), "no worker meets it before");
+    assert_eq!(room.queue.depth(), (0, 1));
+    drop(first);
+    let second = room.queue.try_take().expect("it has the place now");
+    assert_eq!(second.event.sequence(), 2);
+    let again = room.queue.admit(&room.name, 1, second);
+    assert!(matches!(again, Admitted::Starts(_)), "and keeps it");
+}
+
+#[test]
+fn a_call_that_waits_lets_another_compute_and_one_that_computes_does_not() {
+    let queue = with_threads(2);
+    let room = Room { queue, ..Room::new() };
+    let admit = |sequence| match room.queue.admit(&room.name, 100, delivery(&room.in_flight, Via::Cold, sequence)) {
+        Admitted::Starts(delivery) => Some(delivery),
+        Admitted::Waits => None,
+        Admitted::Full(..) => panic!("there is room"),
+    };
+    let mut first = admit(1).expect("a thread is free");
+    let mut second = admit(2).expect("and another");
+    assert!(admit(3).is_none(), "both threads are taken");
+    assert!(room.queue.try_take().is_none());
+    place(&mut first).waits();
+    let third = room.queue.try_take().expect("the first waits for something outside");
+    assert_eq!(third.event.sequence(), 3);
+    drop(third);
+    assert!(place(&mut first).may_compute(Waker::noop()), "a thread is free again");
+    assert!(admit(4).is_none(), "two compute");
+    place(&mut second).waits();
+    drop(second);
+    assert_eq!(sequence(room.queue.try_take()), Some(4), "a call that ends while it waits is counted once");
+}
+
+#[test]
+fn calls_whose_waits_have_ended_compute_again_only_as_many_as_there_are_threads() {
+    let (waker, rings) = counting_waker();
+    let room = Room { queue: with_threads(2), ..Room::new() };
+    let mut calls: Vec<Delivery> = Vec::new();
+    for number in 0..5 {
+        let mut call = room.admit_of(100, number).expect("those before it wait");
+        place(&mut call).waits();
+        calls.push(call);
+    }
+    let mut may = |number: usize| place(&mut calls[number]).may_compute(&waker);
+    assert_eq!([0, 1, 2, 3].map(&mut may), [true, true, false, false], "two compute, and two wait for that");
+    assert_eq!([2, 3].map(&mut may), [false, false], "asked again, they wait still");
+    assert!(room.admit_of(100, 9).is_none(), "a new call comes after them");
+
+    drop(calls.remove(0));
+    assert_eq!(rings.count(), 1, "the first of them goes on");
+    assert!(place(&mut calls[1]).may_compute(&waker) && !place(&mut calls[2]).may_compute(&waker));
+    assert!(room.queue.try_take().is_none(), "and nobody beside it");
+
+    // The one that waits to go on is cut off: it takes no turn.
+    drop(calls.remove(2));
+    place(&mut calls[0]).waits();
+    assert_eq!(rings.count(), 1);
+    assert_eq!(sequence(room.queue.try_take()), Some(9));
+}
+
+#[test]
+fn calls_that_have_begun_do_not_wait_for_events_that_have_a_place_and_no_worker() {
+    let room = Room { queue: with_threads(1), ..Room::new() };
+    let mut first = room.admit_of(100, 1).expect("a thread is free");
+    assert!(room.admit_of(100, 2).is_none());
+    place(&mut first).waits();
+    assert_eq!(room.queue.depth(), (0, 1), "the second has a place, and no worker comes for it");
+    assert!(place(&mut first).may_compute(Waker::noop()));
+}
+
+#[test]
+fn a_listener_without_a_call_gets_a_place_when_others_have_taken_all_that_they_may() {
+    let queue = Arc::new(Queue::new(QueueLimits::default()).for_workers(16));
+    let (busy, late) = (Room { queue: queue.clone(), ..Room::new() }, Room { queue, name: "late".into(), ..Room::new() });
+    let mut calls: Vec<Delivery> = Vec::new();
+    while let Some(mut call) = busy.admit_of(100, calls.len() as u64) {
+        place(&mut call).waits();
+        calls.push(call);
+    }
+    assert_eq!(calls.len(), 14, "an eighth of sixteen is left");
+    let mut first = late.admit_of(100, 100).expect("it has none yet");
+    place(&mut first).waits();
+    assert!(late.admit_of(100, 101).is_none(), "that which is left is not for one listener alone");
+    assert!(busy.admit_of(100, 102).is_none());
+
+    drop(calls.pop());
+    assert!(busy.queue.try_take().is_none(), "fifteen are taken");
+    drop(calls.pop());
+    assert_eq!(sequence(busy.queue.try_take()), Some(101), "the listener with the fewest goes first");
+}
+
+#[test]
+fn few_workers_are_not_shared_out() {
+    let shared = |workers| Bounds::of(2, workers).shared;
+    assert_eq!([1, 2, 3, 4, 8, 9, 256, 1_000].map(shared), [1, 2, 3, 3, 7, 7, 224, 875]);
+}
+
+#[test]
+fn a_place_of_another_listener_goes_to_the_next_that_waits_there() {
+    let room = Room::new();
+    let first = room.admit(Via::Cold, 1).expect("the place is free");
+    assert!(room.admit(Via::Cold, 2).is_none());
+    // Its route was given to somebody else meanwhile.
+    let moved = room.queue.admit(&"other".into(), 1, first);
+    assert!(matches!(moved, Admitted::Starts(_)));
+    assert_eq!(sequence(room.queue.try_take()), Some(2));
+}
+
+#[test]
+fn events_that_waited_take_turns_with_the_others_and_hot_ones_go_before_cold_ones() {
+    let room = Room::new();
+    let mut at_work = room.admit(Via::Cold, 1);
+    for (via, sequence) in [(Via::Cold, 2), (Via::Cold, 3), (Via::Hot, 4), (Via::Hot, 5), (Via::Hot, 6)] {
+        assert!(room.admit(via, sequence).is_none());
+    }
+    let others = (100..110).map(|sequence| delivery(&room.in_flight, Via::Cold, sequence));
+    assert!(room.queue.push(Via::Cold, others).is_empty());
+    let mut taken = Vec::new();
+    for _ in 0..10 {
+        // The call ends, and its place is given on.
+        drop(at_work.take());
+        let next = room.queue.try_take().expect("there are more");
+        taken.push(next.event.sequence());
+        at_work = next.place.is_some().then_some(next);
+    }
+    assert_eq!(taken, [4, 100, 5, 101, 2, 102, 6, 103, 3, 104]);
+}
+
+#[test]
+fn a_queue_that_is_drained_gives_up_what_waits_for_places_too() {
+    let room = Room::new();
+    let at_work = room.admit(Via::Cold, 1);
+    (2..5).for_each(|sequence| assert!(room.admit(Via::Hot, sequence).is_none()));
+    assert_eq!(room.queue.drain().len(), 3);
+    drop(at_work);
+    assert!(room.queue.try_take().is_none());
+    assert!(room.admit(Via::Cold, 9).is_some(), "the place is free again");
+}
+
+#[test]
+fn events_that_wait_use_room_of_the_queue_only_beyond_their_own() {
+    let limits = QueueLimits { hot: 2, cold: 2, ..QueueLimits::default() };
+    let queue = Arc::new(Queue::new(limits));
+    let room = Room { queue, ..Room::new() };
+    let _at_work = room.admit(Via::Cold, 1);
+    let mut rooms = Vec::new();
+    for sequence in 2..6 {
+        assert!(room.admit(Via::Cold, sequence).is_none());
+        rooms.push(room.queue.cold_room().0);
+    }
+    assert_eq!((rooms, room.queue.hot_room()), (vec![2, 2, 1, 0], 2));
+}
+
+#[test]
+fn a_slow_line_takes_no_more_than_its_own_room_and_leaves_that_of_the_queue() {
+    let (limits, in_flight) = (QueueLimits { hot: 2, cold: 2, ..QueueLimits::default() }, Arc::default());
+    let start = Instant::now();
+    let mut call_queue = CallQueue::new(start);
+    (1..=3).for_each(|sequence| call_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
+    assert!(call_queue.is_full(Via::Cold, limits) && !call_queue.is_full(Via::Hot, limits));
+    assert!(!call_queue.is_slow(start + SLOW / 2), "nobody has waited for long");
+    assert!(call_queue.is_slow(start + SLOW));
+}
+
+#[test]
+fn events_that_go_back_come_again_when_their_turns_may_have_come() {
+    let in_flight = Arc::default();
+    let start = Instant::now();
+    let mut call_queue = CallQueue::new(start);
+    (1..=10).for_each(|sequence| call_queue.push(start, delivery(&in_flight, Via::Cold, sequence)));
+    (call_queue.calls, call_queue.mean) = (2, Duration::from_secs(4));
+    let seconds = |call_queue: &mut CallQueue| call_queue.put_off(start).as_secs();
+    assert_eq!(
+        [seconds(&mut call_queue), seconds(&mut call_queue), seconds(&mut call_queue)],
+        [23, 25, 27],
+        "ten turns of 2 s, and one more each"
+    );
+    (0..100).for_each(|_| assert!(seconds(&mut call_queue) <= 61));
+    assert_eq!(seconds(&mut call_queue), 61, "and never much later than in a minute");
+}
