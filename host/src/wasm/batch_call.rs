@@ -8,15 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use wasmtime::Store;
 use wasmtime::component::{Component, ComponentExportIndex};
 
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::call::outcome;
+use super::capability::State;
 use super::guest_event::{GuestEvent, GuestLists};
 use super::limits::INIT_FUEL;
-use super::plugin::Plugin;
-use crate::event::{Event, EventId};
-use crate::listener::{Outcome, Visit};
+use super::plugin::{Plugin, refuel, used};
+use crate::event::{Cost, Event, EventId};
+use crate::listener::{Outcome, Reply, Visit};
 
 /// The interface that a component exports when it takes events many at a time.
 const INTERFACE: &str = "outbox:listener/batch-handler@0.1.0";
@@ -65,7 +67,20 @@ struct Calls {
 /// One event that waits for its answer.
 struct Waiting {
     asked: Asked,
-    answer: oneshot::Sender<Outcome>,
+    answer: oneshot::Sender<Result<Reply, Alone>>,
+}
+
+/// An event has to be delivered alone.
+#[derive(Default)]
+pub(super) struct Alone {
+    /// Its share of the call that broke off; `None` when there was none.
+    pub(super) in_vain: Option<Box<Cost>>,
+}
+
+impl Alone {
+    fn after(share: Cost) -> Self {
+        Self { in_vain: Some(Box::new(share)) }
+    }
 }
 
 /// One event, and what the guest is told with it.
@@ -81,13 +96,13 @@ impl BatchCalls {
         Self { shared: Arc::new(Shared { plugin, function, deadline_ms, state: Mutex::default() }) }
     }
 
-    /// The answer to an event, from a call with others; `None` when the event has to be delivered alone.
-    pub(super) async fn answer(&self, visit: &Visit<'_>) -> Option<Outcome> {
+    /// The answer to an event, from a call with others.
+    pub(super) async fn answer(&self, visit: &Visit<'_>) -> Result<Reply, Alone> {
         let (answer, answered) = oneshot::channel();
         let begins = {
             let mut calls = self.shared.lock();
             if calls.suspects.remove(&visit.event.id()) {
-                return None;
+                return Err(Alone::default());
             }
             let Visit { deferrals, max_attempts, began, .. } = *visit;
             let asked = Asked { event: visit.event.clone(), max_attempts, deferrals, began };
@@ -100,7 +115,7 @@ impl BatchCalls {
             // A task of its own: the event that began it may be cut off, and the others must not be.
             tokio::spawn(self.shared.clone().call_all());
         }
-        answered.await.ok()
+        answered.await.unwrap_or_else(|_| Err(Alone::default()))
     }
 }
 
@@ -138,17 +153,22 @@ impl Shared {
         }
         let (asked, mut senders): (Vec<Asked>, Vec<_>) =
             group.into_iter().map(|waiting| (waiting.asked, waiting.answer)).unzip();
+        let mut store = self.plugin.linked.store(INIT_FUEL);
         let answered = tokio::select! {
             biased;
-            answered = tokio::time::timeout(deadline, self.ask(&asked, started + deadline)) => answered,
+            answered = tokio::time::timeout(deadline, self.ask(&mut store, &asked, started + deadline)) => answered,
             () = all_closed(&mut senders) => return,
         };
+        let cost = Cost { guest: Some(used(&store)), ..Cost::of_time(started.elapsed()) };
+        // Before the events go on alone, for which it makes room.
+        drop(store);
+        let events = u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let identity = &self.plugin.linked.identity;
         let broken = match answered {
             Ok(Ok(answers)) if answers.len() == asked.len() => {
-                for (sender, answer) in senders.into_iter().zip(answers) {
+                for (number, (sender, answer)) in (0..).zip(senders.into_iter().zip(answers)) {
                     // One that was cut off meanwhile has nobody to tell.
-                    let _ = sender.send(outcome(answer, identity));
+                    let _ = sender.send(Ok(Reply::at_a_cost(outcome(answer, identity), cost.share(number, events))));
                 }
                 return;
             }
@@ -162,43 +182,39 @@ impl Shared {
             events = asked.len(),
             "a call of on-events broke off, and its events are delivered again one by one: {broken}"
         );
-        if started.elapsed() >= deadline / 2 {
-            self.put_off(&asked, senders);
-        }
-    }
-
-    /// Has the events of a call that has used up their time delivered alone when they come again. Where there is time left, the
-    /// senders are dropped instead, and the events go on alone at once.
-    fn put_off(&self, asked: &[Asked], senders: Vec<oneshot::Sender<Outcome>>) {
+        // Events of a call that has used up their time are delivered alone when they come again, the others at once.
+        let is_late = started.elapsed() >= deadline / 2;
         let mut calls = self.lock();
-        for (asked, sender) in asked.iter().zip(senders) {
-            // Without room to remember it, it goes on alone at once, in what is left of its time: the sender is dropped.
-            if calls.suspects.len() < MAX_SUSPECTS {
+        for (number, (asked, sender)) in (0..).zip(asked.iter().zip(senders)) {
+            let share = cost.share(number, events);
+            // Without room to remember it, it goes on alone at once, in what is left of its time.
+            let _ = sender.send(if is_late && calls.suspects.len() < MAX_SUSPECTS {
                 calls.suspects.insert(asked.event.id());
-                let _ = sender.send(Outcome::Busy { after: PUT_OFF });
-            }
+                Ok(Reply::at_a_cost(Outcome::Busy { after: PUT_OFF }, share))
+            } else {
+                Err(Alone::after(share))
+            });
         }
     }
 
     /// One call in an instance of its own, with the fuel of all its events and the deadline of one.
-    async fn ask(&self, group: &[Asked], ends: Instant) -> Result<Answers, String> {
+    async fn ask(&self, store: &mut Store<State>, group: &[Asked], ends: Instant) -> Result<Answers, String> {
         let linked = &self.plugin.linked;
-        let mut store = linked.store(INIT_FUEL);
         let events: Vec<GuestEvent<'_>> =
             group.iter().map(|asked| GuestEvent::new(&asked.event, asked.max_attempts, asked.deferrals)).collect();
         let lists: Vec<GuestLists<'_>> = events.iter().map(|event| event.lists(&self.deadline_ms)).collect();
         let params: Vec<wit::Event<'_>> = events.iter().zip(&lists).map(|(event, lists)| event.param(lists)).collect();
         let fuel = linked.limits.fuel.saturating_mul(group.len() as u64);
         let answers: wasmtime::Result<Answers> = async {
-            let instance = linked.pre.instance_pre().instantiate_async(&mut store).await?;
-            let function = instance.get_typed_func::<(&[wit::Event<'_>],), (Answers,)>(&mut store, &self.function)?;
+            let instance = linked.pre.instance_pre().instantiate_async(&mut *store).await?;
+            let function = instance.get_typed_func::<(&[wit::Event<'_>],), (Answers,)>(&mut *store, &self.function)?;
             store.data_mut().begin_many(group.iter().map(|asked| asked.event.clone()).collect(), ends);
-            store.set_fuel(fuel)?;
+            refuel(store, fuel)?;
             store.set_epoch_deadline(1);
-            Ok(function.call_async(&mut store, (&params,)).await?.0)
+            Ok(function.call_async(&mut *store, (&params,)).await?.0)
         }
         .await;
-        answers.map_err(|error| self.plugin.why(&error, &mut store)).inspect(|_| {
+        answers.map_err(|error| self.plugin.why(&error, store)).inspect(|_| {
             store.data_mut().end();
         })
     }
@@ -232,7 +248,7 @@ impl Calls {
 }
 
 /// Returns once nobody waits for an answer any more.
-async fn all_closed(senders: &mut [oneshot::Sender<Outcome>]) {
+async fn all_closed(senders: &mut [oneshot::Sender<Result<Reply, Alone>>]) {
     for sender in senders {
         sender.closed().await;
     }

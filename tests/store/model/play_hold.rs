@@ -109,7 +109,7 @@ impl<D: Database> Player<'_, D> {
             // One claim has one outcome, though it may be sent twice.
             let known = settled.iter().find(|settled| settled.fence == fence).map(|settled| settled.settlement.clone());
             let settlement = known.unwrap_or_else(|| self.settlement(fence, outcome));
-            settled.push(Settled { fence, settlement });
+            settled.push(Settled::new(fence, settlement));
         }
         self.tick().await;
         let dropped = said("settle", self.store.settle(&settled).await)?;
