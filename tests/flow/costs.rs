@@ -7,7 +7,7 @@ use outbox::dispatcher::{DispatcherConfig, Recorded};
 use outbox::listener::Fixed;
 use outbox::store::{AttemptCost, AttemptEnd};
 use outbox::{DispatchResult, Event, Failure, Status};
-use support::{Database, Harness, Recorder, Sqlite, eventually};
+use support::{Database, Recorder, Sqlite, eventually};
 
 use crate::common::{HOUR, ROUTE, commit, commit_one, one_worker, order, orders, outbox, reaches, row};
 

@@ -114,7 +114,6 @@ const fn one() -> u32 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
 const fn is_one(events: &u32) -> bool {
     *events == 1
 }
