@@ -8,8 +8,8 @@ use crate::program::Place;
 const QUICK: (&str, &str) = ("OUTBOX_POLLER__INTERVAL", "100ms");
 const FUEL: u64 = 5_000_000;
 
-/// Runs a host until these events have ended; returns what it said.
-fn run(place: &Place, settings: &[(&str, &str)], events: &[(&str, &str)]) -> Vec<String> {
+/// Runs a host until these events have ended, so many of them dead and the others done; returns what it said.
+fn run(place: &Place, settings: &[(&str, &str)], events: &[(&str, &str)], dead: u64) -> Vec<String> {
     place.plugin("trouble");
     let manifest = format!("limits.fuel = {FUEL}\n[retry]\nmax_attempts = 1\n");
     fs::write(place.path().join("plugins/trouble.toml"), manifest).expect("written");
@@ -17,13 +17,14 @@ fn run(place: &Place, settings: &[(&str, &str)], events: &[(&str, &str)]) -> Vec
         place.ok(&["event", "emit", "--type", event_type, "--aggregate-type", "Trouble", "--payload", "1", "--id", id]);
     }
     let host = place.host(settings);
-    place.wait_for("new", 0);
+    place.wait_for("dead", dead);
+    place.wait_for("done", events.len() as u64 - dead);
     host.signal("TERM");
     host.end().1
 }
 
 fn tells_what_an_attempt_cost(place: &Place) {
-    let said = run(place, &[QUICK], &[("looped", "Loop"), ("dead", "Dead"), ("fine", "Done")]);
+    let said = run(place, &[QUICK], &[("looped", "Loop"), ("dead", "Dead"), ("fine", "Done")], 2);
 
     let page = place.json(&["event", "why", "looped", "--output", "json"]);
     let cost = &page["last_cost"];
@@ -68,10 +69,10 @@ fn a_failure_says_what_it_cost_and_a_success_does_not_on_mysql() {
 #[test]
 fn a_success_says_what_it_cost_when_the_file_or_the_environment_asks_for_it() {
     let by_environment = Place::migrated();
-    run(&by_environment, &[QUICK, ("OUTBOX_DISPATCHER__RECORD", "all")], &[("fine", "Done")]);
+    run(&by_environment, &[QUICK, ("OUTBOX_DISPATCHER__RECORD", "all")], &[("fine", "Done")], 0);
     let by_file = Place::migrated();
     fs::write(by_file.path().join("outbox.toml"), "[dispatcher]\nrecord = \"all\"\n").expect("written");
-    run(&by_file, &[QUICK], &[("fine", "Done")]);
+    run(&by_file, &[QUICK], &[("fine", "Done")], 0);
 
     for place in [by_environment, by_file] {
         let page = place.json(&["event", "why", "fine", "--output", "json"]);
@@ -84,7 +85,8 @@ fn a_success_says_what_it_cost_when_the_file_or_the_environment_asks_for_it() {
 
 #[test]
 fn a_word_that_names_no_attempts_is_refused_with_those_that_do() {
-    let mut command = Place::empty().command(&["config", "check"]);
+    let place = Place::empty();
+    let mut command = place.command(&["config", "check"]);
     command.env("OUTBOX_DISPATCHER__RECORD", "some");
 
     let ended = crate::program::Ended::of(command);

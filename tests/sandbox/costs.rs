@@ -7,7 +7,7 @@ use outbox::event::{Cost, GuestCost, ShortDigest};
 use outbox::metrics::CallCounts;
 use outbox::poller::PollerConfig;
 use outbox::store::{AttemptEnd, Record};
-use outbox::wasm::PluginsConfig;
+use outbox::wasm::{PluginState, PluginsConfig};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use support::{Harness, Sqlite, eventually};
 
@@ -50,8 +50,9 @@ impl Costs {
             .start()
             .await
             .expect("starts");
-        let digest = outbox.plugins().expect("it has plugins").list()[0].digest.clone().expect("it serves");
-        let digest = digest.parse().expect("it is hex");
+        let status = outbox.plugins().expect("it has plugins").list().remove(0);
+        assert_eq!(status.state, PluginState::Serving, "{status:?}");
+        let digest = status.digest.expect("it serves").parse().expect("it is hex");
         Self { db, store, _directory: directory, outbox, digest, plugin }
     }
 
@@ -108,7 +109,7 @@ async fn a_call_that_breaks_at_a_limit_has_used_about_so_much() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_success_has_its_cost_with_it_only_when_that_is_asked_for() {
     for (record, is_kept) in [(Recorded::Failures, false), (Recorded::All, true)] {
-        let costs = Costs::of("order-mailer", "", record).await;
+        let costs = Costs::of("order-mailer", "# as it is", record).await;
         let order = event("Order", "OrderPlaced", r#"{"order_id":1,"total":9.5}"#);
         let id = costs.commit(vec![order]).await[0];
 
