@@ -1,9 +1,10 @@
 //! What an attempt cost, as the program tells it, on every database.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use crate::home::Home;
-use crate::program::Place;
+use crate::program::{PATIENCE, Place};
 
 const QUICK: (&str, &str) = ("OUTBOX_POLLER__INTERVAL", "100ms");
 const FUEL: u64 = 5_000_000;
@@ -79,7 +80,23 @@ fn a_success_says_what_it_cost_when_the_file_or_the_environment_asks_for_it() {
         assert_eq!((page["status"].as_str(), page["last_cost"]["outcome"].as_str()), (Some("DONE"), Some("done")), "{page}");
         assert!(page["last_cost"]["fuel"].as_u64() > Some(0), "{page}");
         let text = place.ok(&["event", "why", "fine"]);
-        assert!(text.contains("\ncost        attempt 1, which was done: ") && text.contains("by trouble"), "{text}");
+        assert!(text.contains("\ncost        attempt 1, which was done: "), "{text}");
+    }
+}
+
+#[test]
+fn a_component_is_called_by_its_name_while_a_host_tells_of_it() {
+    let place = Place::migrated();
+    place.plugin("trouble");
+    place.ok(&["event", "emit", "--type", "Dead", "--aggregate-type", "Trouble", "--payload", "1", "--id", "dead"]);
+    let _host = place.host(&[QUICK]);
+    place.wait_for("dead", 1);
+
+    let started = Instant::now();
+    let page = || place.ok(&["event", "why", "dead"]);
+    while !page().contains(", by trouble 0.1.0 (") {
+        assert!(started.elapsed() < PATIENCE, "{}", page());
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
