@@ -78,7 +78,15 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(name: &str
     sleeper.wait_for_deliveries(20);
 
     let witness = Witness::of(place.url(), place.path());
-    let asleep = sleeper.trouble(&witness, FaultKind::Stalled, || sleeper.signal("STOP"));
+    // Until it is stopped with events in its hands.
+    let asleep = loop {
+        let asleep = sleeper.trouble(&witness, FaultKind::Stalled, || sleeper.signal("STOP"));
+        if asleep.held() > 0 {
+            break asleep;
+        }
+        witness.over(asleep);
+        sleeper.signal("CONT");
+    };
     let mut other = Node::start(place, 1, settings);
     wait_for_writers(writers, EVENTS);
     let taken_over = wait_until_all_is_delivered(place, EVENTS);

@@ -31,6 +31,17 @@ pub struct Trouble {
     process: Option<u32>,
 }
 
+impl Trouble {
+    /// How many events the host holds, as far as anybody could look.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        match &self.held {
+            Held::Claims(claims) => claims.len(),
+            Held::Unseen => 0,
+        }
+    }
+}
+
 impl Witness {
     /// Of the database of this address; its journal goes into the directory. Not for use inside of a tokio runtime.
     ///
@@ -69,10 +80,7 @@ impl Witness {
             claims.sort_unstable();
             claims.dedup();
         }
-        let held = match &trouble.held {
-            Held::Claims(claims) => claims.len(),
-            Held::Unseen => 0,
-        };
+        let held = trouble.held();
         let Trouble { host, kind, from, held: claims, .. } = trouble;
         self.journal.record(Step::Fault(Fault { host, kind, from, held: claims }));
         held

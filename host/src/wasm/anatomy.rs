@@ -84,6 +84,19 @@ pub fn anatomy(file: &Path) -> Result<Anatomy, LoadError> {
     })
 }
 
+/// The most elements that any table in a component may ever have; `None` when one has no bound, or the file is damaged.
+pub(super) fn most_table_elements(bytes: &[u8]) -> Option<u64> {
+    let mut most = 0;
+    for payload in Parser::new(0).parse_all(bytes) {
+        if let Payload::TableSection(tables) = payload.ok()? {
+            for table in tables {
+                most = most.max(table.ok()?.ty.maximum?);
+            }
+        }
+    }
+    Some(most)
+}
+
 #[derive(Default)]
 struct Found {
     /// What is being read, innermost last; the component itself is the first.

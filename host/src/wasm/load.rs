@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
+use super::anatomy::most_table_elements;
 use super::batch_call;
 use super::bindings::ListenerPre;
 use super::bindings::exports::outbox::listener::handler::Description;
@@ -21,7 +22,7 @@ use super::capability::{Grants, Identity, State};
 use super::compile::{ChildCompiler, Compile, CompileLimits, Trouble, compatibility};
 use super::contract;
 use super::directory::ManifestFile;
-use super::engine::{Engine, MAX_TABLE_ELEMENTS, weight};
+use super::engine::{Engine, MAX_TABLE_ELEMENTS, SMALL_TABLE_ELEMENTS, weight};
 use super::error::LoadError;
 use super::file::Bytes;
 use super::limits::INIT_FUEL;
@@ -113,8 +114,9 @@ impl Loader {
             return Err(LoadError::WrongWorld { file: file.to_owned(), differences });
         }
         check_needs(file, name, &component, &manifest.limits)?;
-        let engine = engine_for(&self.engine, manifest.isolation)?;
-        // What serves already may be of the other engine: its isolation was another.
+        let has_small_tables = has_small_tables(&component, &bytes.bytes);
+        let engine = engine_for(&self.engine, manifest.isolation, has_small_tables)?;
+        // Compiled for the engine that all begin with; what serves already may be of any, for its isolation may have been another.
         let component = if wasmtime::Engine::same(component.engine(), &engine.wasm) {
             component
         } else {
@@ -129,7 +131,8 @@ impl Loader {
         let limits = manifest.limits;
         let identity = |grants| Arc::new(Identity::new(name.to_owned(), digest.clone(), grants));
         // Described without configuration: what it says of itself must not depend on what it was granted.
-        let bare = Linked { engine, pre, identity: identity(Grants::default()), limits, weight: weight(&component) };
+        let bare =
+            Linked { engine, pre, identity: identity(Grants::default()), limits, weight: weight(&component), has_small_tables };
         let description = describe(file, &bare).await?;
         let routes = routes(file, &description)?;
         // It looks at its settings, and at nothing else: nothing may happen outside while a component is only tried.
@@ -334,6 +337,13 @@ fn check_needs(file: &Path, name: &str, component: &Component, limits: &Limits) 
         });
     }
     Ok(())
+}
+
+/// Whether no table in a component can grow beyond a small one.
+fn has_small_tables(component: &Component, bytes: &[u8]) -> bool {
+    let small = SMALL_TABLE_ELEMENTS as u64;
+    let begins_small = component.resources_required().is_some_and(|needed| needed.max_initial_table_size.unwrap_or(0) <= small);
+    begins_small && most_table_elements(bytes).is_some_and(|most| most <= small)
 }
 
 /// The dry run: some differences of types are found by nothing else.

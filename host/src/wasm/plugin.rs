@@ -37,6 +37,8 @@ pub(super) struct Linked {
     pub(super) limits: Limits,
     /// What an instance counts for while it is kept.
     pub(super) weight: usize,
+    /// Whether no table in it can grow beyond a small one.
+    pub(super) has_small_tables: bool,
 }
 
 impl Linked {
@@ -61,10 +63,11 @@ impl Linked {
     }
 }
 
-/// The engine in which a plugin of this isolation runs.
-pub(super) fn engine_for(engine: &Arc<Engine>, isolation: Isolation) -> Result<Arc<Engine>, LoadError> {
+/// The engine in which a plugin of this isolation and these tables runs.
+pub(super) fn engine_for(engine: &Arc<Engine>, isolation: Isolation, has_small_tables: bool) -> Result<Arc<Engine>, LoadError> {
     match isolation {
         Isolation::Strict => engine.strict(),
+        Isolation::Event | Isolation::Batch | Isolation::Worker { .. } if has_small_tables => Ok(engine.for_small_tables()),
         Isolation::Event | Isolation::Batch | Isolation::Worker { .. } => Ok(engine.clone()),
     }
 }
@@ -128,11 +131,13 @@ impl Plugin {
 
     /// The same plugin in another sandbox; instances that this one keeps stay behind.
     pub(super) fn moved_to(&self, engine: &Arc<Engine>) -> wasmtime::Result<Arc<Self>> {
-        let engine = &engine_for(engine, self.isolation()).map_err(|error| wasmtime::format_err!("{error}"))?;
+        let Linked { identity, limits, weight, has_small_tables, .. } = &self.linked;
+        let (limits, weight, has_small_tables) = (*limits, *weight, *has_small_tables);
+        let engine = engine_for(engine, self.isolation(), has_small_tables);
+        let engine = engine.map_err(|error| wasmtime::format_err!("{error}"))?;
         let component = copied(self.linked.pre.instance_pre().component(), &engine.wasm)?;
         let pre = engine.linker.instantiate_pre(&component).and_then(ListenerPre::new)?;
-        let Linked { identity, limits, weight, .. } = &self.linked;
-        let linked = Linked { engine: engine.clone(), pre, identity: identity.clone(), limits: *limits, weight: *weight };
+        let linked = Linked { engine, pre, identity: identity.clone(), limits, weight, has_small_tables };
         let Self { manifest, version, described_name, routes, .. } = self;
         let on_events = batch_call::export(&component);
         Ok(Arc::new(Self {

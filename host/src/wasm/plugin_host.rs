@@ -204,11 +204,18 @@ impl PluginHost {
         // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
         let grants = Grants { config, secrets, emit, state: keeps, publish, http };
         let Plugin { linked, manifest, version, described_name, routes, on_events } = plugin;
-        let Linked { engine, pre, identity, limits, weight } = linked;
+        let Linked { engine, pre, identity, limits, weight, has_small_tables } = linked;
         let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();
         let (engine, pre) = (engine.clone(), pre.clone());
         let plugin = Arc::new(Plugin {
-            linked: Linked { engine, pre, identity: Arc::new(identity), limits: *limits, weight: *weight },
+            linked: Linked {
+                engine,
+                pre,
+                identity: Arc::new(identity),
+                limits: *limits,
+                weight: *weight,
+                has_small_tables: *has_small_tables,
+            },
             manifest: manifest.clone(),
             version: version.clone(),
             described_name: described_name.clone(),

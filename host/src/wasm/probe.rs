@@ -38,7 +38,12 @@ const PATTERNS: [(&str, Dirties); 3] =
 /// # Errors
 /// What was found in a slot, or why it could not be tried.
 pub(super) fn slots_come_back_clean(engine: &Engine) -> Result<(), String> {
-    let module = Module::from_binary(engine, GUEST).map_err(|error| format!("the trial guest: {error:#}"))?;
+    slots_come_back_clean_from(engine, GUEST)
+}
+
+/// [`slots_come_back_clean`] with another guest, which has the same exports and the same data.
+pub(super) fn slots_come_back_clean_from(engine: &Engine, guest: &[u8]) -> Result<(), String> {
+    let module = Module::from_binary(engine, guest).map_err(|error| format!("the trial guest: {error:#}"))?;
     PATTERNS.iter().try_for_each(|(what, dirties)| comes_back_clean(engine, &module, what, dirties))
 }
 

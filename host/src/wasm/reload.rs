@@ -225,6 +225,12 @@ impl Plugins {
         self.room.engine().await
     }
 
+    /// The engine in which a plugin serves.
+    #[cfg(test)]
+    pub(super) async fn engine_of(&self, name: &str) -> Arc<Engine> {
+        self.room.engine_of(name).await
+    }
+
     /// How many pairs of files have been read.
     #[cfg(test)]
     pub(super) fn reads(&self) -> usize {

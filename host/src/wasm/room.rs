@@ -157,6 +157,12 @@ impl Room {
         self.state.lock().await.loader.engine.clone()
     }
 
+    #[cfg(test)]
+    pub(super) async fn engine_of(&self, name: &str) -> Arc<Engine> {
+        let state = self.state.lock().await;
+        state.plugins[name].serving.as_ref().expect("it serves").plugin.linked.engine.clone()
+    }
+
     /// Scans until nothing is left to be compiled.
     pub(super) async fn scan_to_the_end(&self) {
         let mut take = Take::All;

@@ -8,6 +8,11 @@ use outbox::time::micros;
 use super::journal::History;
 use super::step::{Delivery, Ended, Ending, Fault, FaultKind, Held, Step, UNSEEN};
 
+/// How soon after it wakes up a host that was stopped has written what its threads were at, in microseconds.
+const REST_OF_A_STEP: i64 = 250_000;
+/// How many of its threads may have been stopped between the look at the clock and the line that says that a call begins.
+const THREADS: usize = 4;
+
 /// One call of a listener.
 #[derive(Clone, Debug)]
 pub(super) struct Call<'a> {
@@ -54,6 +59,21 @@ impl Faults<'_> {
         self.any(call, |kind| kind == FaultKind::Stalled)
     }
 
+    /// A thread that was stopped while it wrote that a call begins writes it when it wakes up: the call began before. It goes no further:
+    /// a call that has an end after that is none of these.
+    fn move_lines_of_stopped_threads(&self, calls: &mut [Call<'_>]) {
+        for (fault, until) in self.0.iter().filter(|(fault, _)| fault.kind == FaultKind::Stalled) {
+            let late = calls.iter_mut().filter(|call| {
+                let delay = call.began - until;
+                call.host == fault.host && call.end.is_none() && held(fault, call) && (1..=REST_OF_A_STEP).contains(&delay)
+            });
+            for call in late.take(THREADS) {
+                call.began = fault.from;
+            }
+        }
+        calls.sort_by_key(|call| call.began);
+    }
+
     fn any(&self, call: &Call<'_>, kind: impl Fn(FaultKind) -> bool) -> bool {
         self.0.iter().any(|(fault, until)| fault.host == call.host && kind(fault.kind) && reaches(fault, *until, call))
     }
@@ -64,11 +84,14 @@ impl Faults<'_> {
 }
 
 fn reaches(fault: &Fault, until: i64, call: &Call<'_>) -> bool {
-    let held = match &fault.held {
+    held(fault, call) && call.began <= until
+}
+
+fn held(fault: &Fault, call: &Call<'_>) -> bool {
+    match &fault.held {
         Held::Claims(claims) => claims.contains(&(call.delivery.event_id, call.delivery.fence)),
         Held::Unseen => call.end.is_none_or(|(end, _)| end.saturating_add(micros(UNSEEN)) >= fault.from),
-    };
-    held && call.began <= until
+    }
 }
 
 impl History {
@@ -93,6 +116,7 @@ impl History {
                 _ => {}
             }
         }
+        faults.move_lines_of_stopped_threads(&mut calls);
         for call in calls.iter_mut().filter(|call| call.end.is_none()) {
             let killed = faults.of(call.host, FaultKind::Killed).filter(|(_, until)| call.began <= *until);
             call.killed = killed.map(|(fault, _)| fault.from.max(call.began)).min();

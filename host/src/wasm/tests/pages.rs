@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::reload::{answer, answering, config, one};
-use super::{event, put, visit};
+use super::{Guest, event, put, visit};
 use crate::event::Route;
 use crate::health::Health;
 use crate::listener::{Listeners, Outcome};
 use crate::wasm::machine::Machine;
-use crate::wasm::probe::slots_come_back_clean;
+use crate::wasm::probe::{slots_come_back_clean, slots_come_back_clean_from};
 use crate::wasm::{Engine, PagemapScan, Plugins};
 
 const NO_SWAP: &str = "Filename\tType\tSize\tUsed\tPriority\n";
@@ -18,7 +18,35 @@ fn every_pool_that_is_used_hands_out_clean_slots() {
     for pagemap_scan in [PagemapScan::Auto, PagemapScan::Off] {
         let engine = Engine::new(2, pagemap_scan).unwrap();
         assert_eq!(slots_come_back_clean(&engine.wasm), Ok(()), "{pagemap_scan:?}");
+        let guest = r#"(module (memory (export "m") 192) (table (export "t") 512 funcref) (func (export "f"))
+            (data (i32.const 65536) "outbox"))"#;
+        let small = engine.for_small_tables();
+        assert_eq!(small.scans_pages, engine.scans_pages);
+        assert_eq!(slots_come_back_clean_from(&small.wasm, &wat::parse_str(guest).unwrap()), Ok(()), "{pagemap_scan:?}");
     }
+}
+
+#[tokio::test]
+async fn a_guest_whose_tables_may_grow_large_has_room_for_that_and_moves_with_its_kind_when_it_is_loaded_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let listeners = Arc::new(Listeners::default());
+    let grows = |table: &str| {
+        let grown =
+            "(call $later (i64.mul (i64.const 1000) (i64.extend_i32_s (table.grow $t (ref.null func) (i32.const 9000)))))";
+        Guest::new(grown).outside(&format!("(table $t {table} funcref)"))
+    };
+    grows("10").write(dir.path(), "mailer");
+    let plugins = Plugins::start(config(dir.path()), 2, listeners.clone()).await.unwrap();
+    let (main, small) = (plugins.engine().await, plugins.engine().await.for_small_tables());
+    assert_eq!(answer(&listeners).await, Some(10_000), "so many elements it had before it grew");
+
+    for (table, pool) in [("10 512", &small), ("600 600", &main), ("10 9010", &main), ("0 100", &small)] {
+        grows(table).write(dir.path(), "mailer");
+        plugins.rescan().await;
+        assert_eq!(one(&plugins, "mailer").error, None, "{table}");
+        assert!(Arc::ptr_eq(pool, &plugins.engine_of("mailer").await), "{table}");
+    }
+    plugins.stop().await;
 }
 
 #[test]

@@ -196,6 +196,39 @@ fn a_call_ends_unless_its_host_was_killed_or_cut_off() {
 }
 
 #[test]
+fn what_a_stopped_thread_writes_when_it_wakes_up_began_before_but_not_what_goes_on_and_not_many() {
+    let begins = |fence| Step::Began(Delivery { event_id: id("a"), aggregate: None, sequence: 1, fence, attempt: 1 });
+    let ends = |fence| Step::Ended(Ended { event_id: id("a"), fence, ending: Ending::Done, after_ms: None });
+    let other = |at, fence| {
+        let step = |step| Line { at, node: "other".to_owned(), step };
+        [step(begins(fence)), step(ends(fence))]
+    };
+    let stopped = |held| {
+        let mut story = Story::default().committed("t1", &["a"]);
+        story = story.step(Step::Fault(Fault {
+            host: "n".to_owned(),
+            kind: FaultKind::Stalled,
+            from: 1,
+            held: Held::Claims(held),
+        }));
+        story.0.extend(other(2, 8));
+        story
+    };
+    let held = || stopped(vec![(id("a"), 7)]);
+
+    assert_eq!(held().step(begins(7)).report(), Report { duplicates: 1, ..Report::default() });
+    let twice = Report { fences: vec![(id("a"), 7)], ..Report::default() };
+    assert_eq!(held().step(begins(7)).step(ends(7)).report(), twice, "it went on");
+    let foreign = Report { fences: vec![(id("a"), 7)], unended: vec![(id("a"), 7)], ..Report::default() };
+    assert_eq!(stopped(vec![(id("a"), 6)]).step(begins(7)).report(), foreign, "it did not hold it");
+    let many = (0..6).fold(held(), |story, _| story.step(begins(7))).report();
+    assert_eq!(many.unended.len(), 2, "a host has so many threads");
+    let mut late = held();
+    late.0.extend([Line { at: 1_000_000, node: "n".to_owned(), step: begins(7) }]);
+    assert!(!late.report().fences.is_empty(), "long after it woke up");
+}
+
+#[test]
 fn a_listener_that_its_host_cut_off_has_failed() {
     let story = Story::default().committed("t1", &["a"]).begins("a", 1).ends("a", 2, Ending::Done);
 
