@@ -1,7 +1,11 @@
 //! What the host counts, by name. In memory only: a count over a large table on every look would slow the table down.
 
+mod calls;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use calls::{CallCounts, CallTotals, Calls};
 use serde::Serialize;
 
 /// One number that only grows.
@@ -30,7 +34,11 @@ macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// What one host has counted since it started. Source: specification 15.
         #[derive(Debug, Default)]
-        pub struct Metrics { $($(#[$doc])* pub $name: Counter),+ }
+        pub struct Metrics {
+            $($(#[$doc])* pub $name: Counter,)+
+            /// What the calls of each listener's owner cost.
+            pub calls: Arc<Calls>,
+        }
 
         /// The numbers at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

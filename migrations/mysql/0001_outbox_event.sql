@@ -38,6 +38,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   locked_at      DATETIME(6),
   lease_end      DATETIME(6),                                      -- until when it is held; then it may be claimed again
   last_error     TEXT,
+  last_cost      TEXT,                                             -- what the last attempt cost of which that is kept, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread.
   partition_id   SMALLINT     GENERATED ALWAYS AS (CRC32(COALESCE(NULLIF(aggregate_id, ''), event_id)) % 256) STORED,
@@ -137,7 +138,7 @@ CREATE TABLE IF NOT EXISTS outbox_event_state_usage (
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
-       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, headers, content_type,
+       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, last_cost, headers, content_type,
        CASE WHEN content_type LIKE 'application/json%' THEN CONVERT(payload USING utf8mb4) END AS payload,
        created_at, available_at, due_at, done_at, locked_by, lease_end
 FROM outbox_event;

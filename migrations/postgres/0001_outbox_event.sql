@@ -39,6 +39,7 @@ CREATE TABLE outbox_event (
   locked_at      timestamptz,
   lease_end      timestamptz,                           -- until when it is held; then it may be claimed again
   last_error     text,
+  last_cost      text,                                  -- what the last attempt cost of which that is kept, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the
   -- same partition, events without one are spread.
   partition_id   smallint    NOT NULL GENERATED ALWAYS AS
@@ -149,7 +150,7 @@ CREATE TABLE outbox_event_state_usage (
 CREATE VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
-       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, headers, content_type,
+       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, last_cost, headers, content_type,
        CASE WHEN content_type LIKE 'application/json%' THEN encode(payload, 'escape') END AS payload,
        created_at, available_at, due_at, done_at, locked_by, lease_end
 FROM outbox_event;

@@ -38,6 +38,7 @@ CREATE TABLE outbox_event (
   locked_at      INTEGER,
   lease_end      INTEGER,                            -- until when it is held; then it may be claimed again
   last_error     TEXT,
+  last_cost      TEXT,                               -- what the last attempt cost of which that is kept, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread. SQLite has no hash function: this one takes where names mostly differ, their ends.
   partition_id   INTEGER GENERATED ALWAYS AS (
@@ -143,7 +144,7 @@ CREATE TABLE outbox_event_state_usage (
 CREATE VIEW outbox_event_readable AS
 SELECT seq, event_id, aggregate_type, event_type, aggregate_id, tenant_id,
        CASE status WHEN 0 THEN 'NEW' WHEN 1 THEN 'DONE' WHEN 2 THEN 'RETRY' WHEN 3 THEN 'DEAD' END AS status,
-       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, headers, content_type,
+       attempts, deferrals, claims, starts, replays, parked, behind, blocks, last_error, last_cost, headers, content_type,
        CASE WHEN content_type LIKE 'application/json%' THEN CAST(payload AS TEXT) END AS payload,
        strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1e6, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', available_at / 1e6, 'unixepoch') AS available_at,

@@ -3,6 +3,7 @@
 
 mod commands;
 mod conformance;
+mod cost;
 mod crowd;
 mod dead;
 mod doctor;

@@ -140,7 +140,7 @@ impl Node {
     pub(crate) fn wait_for_line(&mut self, what: &str, is_wanted: impl Fn(&Value) -> bool) {
         let started = Instant::now();
         while !self.lines().iter().any(&is_wanted) {
-            let name = &self.name;
+            let name = self.name.clone();
             assert!(
                 started.elapsed() < PATIENCE && self.runs(),
                 "expected within {PATIENCE:?}: {name}: {what}: {}",

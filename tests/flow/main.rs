@@ -7,6 +7,7 @@ mod busy;
 mod chaos;
 mod claims;
 mod common;
+mod costs;
 mod dispatch;
 mod dropped;
 mod effects;
@@ -90,6 +91,8 @@ on_every_database! {
     order::events_of_a_paused_route_wait_until_it_is_resumed,
     order::a_done_event_leaves_no_row_when_that_is_asked_for,
     slow_commit::events_of_a_commit_that_outlasts_their_leases_are_delivered_once,
+    costs::a_failure_has_its_cost_with_it_and_a_success_has_none,
+    costs::every_attempt_has_its_cost_with_it_when_that_is_asked_for,
 }
 
 /// Facts about transactions that are open beside each other, which SQLite does not have.

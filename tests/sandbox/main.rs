@@ -3,6 +3,7 @@
 mod batches;
 mod common;
 mod conformance;
+mod costs;
 mod effects;
 mod hostile;
 mod http;

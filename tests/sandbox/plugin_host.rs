@@ -43,7 +43,10 @@ async fn what_a_call_does_beside_its_answer_is_told_and_not_done() {
     state.apply(report.effects.state.as_ref().expect("it counted"));
     assert_eq!(state.value("n").as_deref(), Some(&b"42"[..]), "until the caller does it");
     assert!(
-        report.fuel > 1_000 && report.memory_bytes > 65_536 && report.host_calls >= 4 && report.host_bytes > 0,
+        report.used.fuel > 1_000
+            && report.used.memory_bytes > 65_536
+            && report.used.host_calls >= 4
+            && report.used.host_bytes > 0,
         "{report:?}"
     );
     let failed = host.call(deed("Do", r#"{"emit":2,"count":"n","then":"fail"}"#)).await;

@@ -76,7 +76,7 @@ pub(crate) fn ids(claimed: &[Claimed]) -> Vec<EventId> {
 
 /// Writes one outcome; returns how many were dropped.
 pub(crate) async fn settle(db: &dyn Harness, fence: Fence, settlement: Settlement) -> u64 {
-    db.store().settle(&[Settled { fence, settlement }]).await.expect("the outcome is written")
+    db.store().settle(&[Settled::new(fence, settlement)]).await.expect("the outcome is written")
 }
 
 pub(crate) async fn row(db: &dyn Harness, id: EventId) -> Record {

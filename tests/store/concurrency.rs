@@ -27,8 +27,7 @@ pub(crate) async fn eight_tasks_finish_two_thousand_events_once_each(db: &dyn Ha
                     return delivered;
                 }
                 delivered.extend(ids(&claimed));
-                let settled: Vec<Settled> =
-                    claimed.iter().map(|one| Settled { fence: one.fence, settlement: Settlement::Done }).collect();
+                let settled: Vec<Settled> = claimed.iter().map(|one| Settled::new(one.fence, Settlement::Done)).collect();
                 assert_eq!(store.settle(&settled).await.expect("settles"), 0, "nobody else had them");
             }
         });
@@ -63,10 +62,7 @@ pub(crate) async fn writers_and_claimers_at_once_lose_nothing(db: &dyn Harness) 
         }
         let settled: Vec<Settled> = claimed
             .iter()
-            .map(|one| Settled {
-                fence: one.fence,
-                settlement: Settlement::Retry { after: Duration::from_secs(60), error: String::new() },
-            })
+            .map(|one| Settled::new(one.fence, Settlement::Retry { after: Duration::from_secs(60), error: String::new() }))
             .collect();
         assert_eq!(store.settle(&settled).await.expect("settles"), 0);
     }

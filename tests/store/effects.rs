@@ -28,8 +28,7 @@ fn emits(emitted: Vec<Envelope>) -> Effects {
 }
 
 async fn commit(db: &dyn Harness, items: &[(Fence, Settlement, Effects)]) -> Vec<Committed> {
-    let settled: Vec<Settled> =
-        items.iter().map(|(fence, settlement, _)| Settled { fence: *fence, settlement: settlement.clone() }).collect();
+    let settled: Vec<Settled> = items.iter().map(|(fence, settlement, _)| Settled::new(*fence, settlement.clone())).collect();
     let with: Vec<_> =
         settled.iter().zip(items).map(|(settled, (.., effects))| SettledWithEffects { settled, effects }).collect();
     db.store().settle_with_effects(&with).await.expect("they are written")

@@ -3,6 +3,7 @@
 mod claim;
 mod common;
 mod concurrency;
+mod costs;
 mod dead;
 mod effects;
 mod front;
@@ -106,6 +107,9 @@ conformance! {
     settle::an_error_is_cut_to_four_thousand_characters,
     settle::a_delay_beyond_all_time_does_not_break_the_table,
     settle::no_outcomes_are_no_work,
+    costs::a_failure_writes_its_cost_or_none_and_an_answer_leaves_what_is_there,
+    costs::an_answer_writes_its_cost_where_one_comes_with_it,
+    costs::a_cost_that_no_host_wrote_spoils_no_row,
     park::only_the_named_routes_are_unparked,
     park::unparking_goes_in_batches,
     park::parked_routes_are_found_one_after_the_other_each_once,

@@ -69,7 +69,7 @@ async fn claimers_settlers_and_renewers_at_once_never_see_a_deadlock() {
                             _ => Settlement::Done,
                         };
                         finished += u64::from(settlement != Settlement::Released { after: Duration::ZERO });
-                        Settled { fence: *fence, settlement }
+                        Settled::new(*fence, settlement)
                     })
                     .collect();
                 assert_eq!(store.settle(&settled).await.expect("settles"), 0, "nobody else had them");
@@ -180,7 +180,7 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     let mut transaction = store.begin().await.expect("on those of the application too");
     transaction.execute("SELECT 1").await.expect("works");
     MySqlStore::commit(transaction).await.expect("commits");
-    let done = Settled { fence, settlement: Settlement::Done };
+    let done = Settled::new(fence, Settlement::Done);
     assert_eq!(Store::settle(&store, &[done]).await.expect("works"), 0);
 }
 
@@ -277,7 +277,7 @@ async fn each_role_may_do_its_work_and_nothing_else() {
     denied(writer.routes().await.map(drop));
 
     let claimed = Store::claim(&dispatcher, &request(1)).await.expect("a dispatcher claims");
-    let done = Settled { fence: claimed[0].fence, settlement: Settlement::Done };
+    let done = Settled::new(claimed[0].fence, Settlement::Done);
     assert_eq!(Store::settle(&dispatcher, &[done]).await.expect("and settles"), 0);
     let findings = dispatcher.diagnose(&expectations()).await.expect("looks");
     assert!(findings.iter().all(|finding| finding.severity != Severity::Fault), "{findings:#?}");

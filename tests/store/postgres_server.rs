@@ -57,8 +57,7 @@ async fn a_claim_meets_no_plan_of_an_emptier_table() {
     // Prepared and planned many times while the table is empty.
     for _ in 0..10 {
         write_one(&db).await;
-        let settled: Vec<Settled> =
-            claim(&db, 10).await.iter().map(|one| Settled { fence: one.fence, settlement: Settlement::Done }).collect();
+        let settled: Vec<Settled> = claim(&db, 10).await.iter().map(|one| Settled::new(one.fence, Settlement::Done)).collect();
         db.store().settle(&settled).await.expect("settles");
     }
     db.execute(
@@ -181,10 +180,7 @@ async fn each_role_may_do_its_part_and_no_more() {
     let claimed = dispatcher.claim(&request(10)).await.expect("claims");
     let settled: Vec<Settled> = claimed
         .iter()
-        .map(|one| Settled {
-            fence: one.fence,
-            settlement: Settlement::Dead { error: "no".to_owned(), counted: true, blocks: false },
-        })
+        .map(|one| Settled::new(one.fence, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: false }))
         .collect();
     assert_eq!(dispatcher.settle(&settled).await.expect("settles"), 0);
     assert!(dispatcher.replay(ids(&claimed)[0], &by_hand()).await.expect("replays"));

@@ -139,8 +139,7 @@ pub(crate) async fn a_mixed_batch_writes_every_kind(db: &dyn Harness) {
     write(db, &plains(db, kinds.len()).await).await;
     let claimed = claim(db, 100).await;
     assert_eq!(claimed.len(), kinds.len());
-    let batch: Vec<Settled> =
-        claimed.iter().zip(kinds).map(|(one, settlement)| Settled { fence: one.fence, settlement }).collect();
+    let batch: Vec<Settled> = claimed.iter().zip(kinds).map(|(one, settlement)| Settled::new(one.fence, settlement)).collect();
 
     assert_eq!(db.store().settle(&batch).await.expect("written"), 0);
 
@@ -182,7 +181,7 @@ fn expected(settlement: &Settlement) -> Option<Written> {
 pub(crate) async fn thousands_of_outcomes_are_written_in_one_call(db: &dyn Harness) {
     write(db, &plains(db, 3_000).await).await;
     let mut batch: Vec<Settled> =
-        claim(db, 3_000).await.iter().map(|claimed| Settled { fence: claimed.fence, settlement: Settlement::Done }).collect();
+        claim(db, 3_000).await.iter().map(|claimed| Settled::new(claimed.fence, Settlement::Done)).collect();
     for settled in batch.iter_mut().step_by(3) {
         settled.settlement = retry(Duration::from_secs(1));
     }

@@ -75,7 +75,7 @@ async fn a_delay_counts_from_when_its_outcome_is_stored() {
     let id = write_one(&db).await;
     let fence = db.sqlite().claim(&request(1)).await.expect("claims")[0].fence;
     let settlement = outbox::store::Settlement::Deferred { after: LEASE };
-    let settled = [outbox::store::Settled { fence, settlement }];
+    let settled = [outbox::store::Settled::new(fence, settlement)];
 
     after_a_minute(&db, async move |store| store.settle(&settled).await.expect("stores")).await;
 

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 
 use super::Shared;
 use super::overdue::Watched;
-use crate::event::Event;
+use crate::event::{Cost, Event};
 use crate::listener::{Cause, Failure, Outcome, RegistryEntry, Reply, Visit, panic_text};
 use crate::queue::Delivery;
 
@@ -34,6 +34,9 @@ impl Attempt<'_> {
             Err(after) => return Some(Outcome::Busy { after }.into()),
         };
         let reply = self.call(entry, max_attempts).await?;
+        for cost in reply.cost.iter().chain(reply.in_vain.as_deref()) {
+            entry.totals.add(cost);
+        }
         // One that had no room was no call.
         let Some(broke) = reply.broke() else {
             let Outcome::Busy { after } = reply.outcome else { return Some(reply) };
@@ -48,6 +51,7 @@ impl Attempt<'_> {
         Some(reply)
     }
 
+    /// One call, with what it cost.
     async fn call(self, entry: &RegistryEntry, max_attempts: u32) -> Option<Reply> {
         let Self { shared, worker, delivery, watched } = self;
         // A year is as good as for ever, and can be added to any time.
@@ -61,6 +65,12 @@ impl Attempt<'_> {
         // A closure may panic before it has made its future.
         let call = async { entry.registration.listener.call(visit).await };
         let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
+        let measured = |reply: Reply| {
+            // A busy listener was not called, unless it says what it cost.
+            let was_called = !matches!(reply.outcome, Outcome::Busy { .. });
+            let cost = reply.cost.or_else(|| was_called.then(|| Cost::of_time(began.elapsed())));
+            Some(Reply { cost, ..reply })
+        };
         let holds = || delivery.mark.lease_end().filter(|end| *end > Instant::now());
         loop {
             let Some(lease_end) = holds() else {
@@ -72,13 +82,13 @@ impl Attempt<'_> {
                 poll_fn(|context| if holds().is_some() { call.as_mut().poll(context).map(Some) } else { Poll::Ready(None) });
             match tokio::time::timeout_at(deadline.min(lease_end).into(), step).await {
                 Ok(None) => return lost(shared, delivery, "while its listener was at work"),
-                Ok(Some(Ok(reply))) => return Some(reply),
+                Ok(Some(Ok(reply))) => return measured(reply),
                 Ok(Some(Err(panic))) => {
-                    return Some(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic))).into());
+                    return measured(Outcome::Failed(Failure::broken(Cause::Panic, panic_text(&*panic))).into());
                 }
                 Err(_) if Instant::now() >= deadline => {
                     let message = format!("the call took longer than {allowed:?} and was cut off");
-                    return Some(Outcome::Failed(Failure::broken(Cause::Deadline, message)).into());
+                    return measured(Outcome::Failed(Failure::broken(Cause::Deadline, message)).into());
                 }
                 // The lease may have been renewed meanwhile.
                 Err(_) if delivery.mark.lease_end().is_some_and(|end| end > Instant::now()) => {}

@@ -41,6 +41,8 @@ pub struct DispatcherConfig {
     pub drain_timeout: Duration,
     /// What becomes of an event whose route never had a listener. Default dead.
     pub unroutable: Unroutable,
+    /// Of which attempts it is kept with the event what they cost. Default failures.
+    pub record: Recorded,
     /// Most outcomes written by one statement. Default 500; at least 1.
     pub settle_batch: usize,
     /// Longest that an outcome waits for others to be written with. Default 2 ms.
@@ -59,6 +61,17 @@ pub enum Unroutable {
     Park,
 }
 
+/// Of which attempts it is kept with the event what they cost: time, and what a plugin used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Recorded {
+    /// Of those that failed.
+    #[default]
+    Failures,
+    /// Of those that ended well, too: every outcome then writes about 150 bytes more.
+    All,
+}
+
 impl Default for DispatcherConfig {
     fn default() -> Self {
         Self {
@@ -73,6 +86,7 @@ impl Default for DispatcherConfig {
             lease: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
             unroutable: Unroutable::Dead,
+            record: Recorded::Failures,
             settle_batch: 500,
             settle_delay: Duration::from_millis(2),
         }

@@ -12,7 +12,7 @@ use super::{Policy, Shared, Unroutable, settle};
 use crate::listener::{Outcome, RegistryEntry, Reply};
 use crate::queue::{Admitted, Delivery, Via};
 use crate::settler::{Conclusion, SettlerHandle};
-use crate::store::{EXPIRED, Settlement};
+use crate::store::{AttemptCost, EXPIRED, Settlement};
 
 /// Takes deliveries until the queue is closed and empty, or the listener is cut off.
 pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle, mut cut_off: watch::Receiver<bool>) {
@@ -187,7 +187,7 @@ async fn visit(
         (Some(order), _) if order.is_one_for_all() => 1,
         (_, own) => own.unwrap_or(shared.config.max_attempts),
     };
-    let Reply { outcome, effects, .. } = match (before, answer) {
+    let Reply { outcome, effects, cost, .. } = match (before, answer) {
         (Err(failure), _) => Outcome::Failed(failure).into(),
         (Ok(()), Answer::Listener(entry)) => attempt.ask(entry, max_attempts).await?,
         (Ok(()), Answer::Paused(reason)) => {
@@ -207,12 +207,18 @@ async fn visit(
         max_deferrals: shared.config.max_deferrals,
         park_unroutable: waits,
     };
-    let settled = |outcome| settle(outcome, delivery.attempts(), delivery.deferrals, &policy);
+    let concluded = |outcome| {
+        let settlement = settle(outcome, delivery.attempts(), delivery.deferrals, &policy);
+        // An answer with effects may yet become a failure, when they are not taken.
+        let is_kept = effects.is_some() || shared.keeps.records(&settlement);
+        let cost = cost.filter(|_| is_kept).and_then(|cost| AttemptCost::new(delivery.event.attempt(), &settlement, cost));
+        Conclusion { settlement, effects, cost: cost.map(Box::new) }
+    };
     if !asked || shared.interceptors.is_empty() {
-        return Some(Conclusion { settlement: settled(outcome), effects });
+        return Some(concluded(outcome));
     }
     // Said before they are told: a stop that cuts them off must not deliver the event a second time.
-    let conclusion = Conclusion { settlement: settled(outcome.clone()), effects };
+    let conclusion = concluded(outcome.clone());
     let conclusion = said.get_or_init(|| conclusion).clone();
     attempt.after(&outcome).await;
     Some(conclusion)

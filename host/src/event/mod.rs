@@ -4,6 +4,7 @@
 //! is checked here, once, so that no other room checks it again.
 
 mod builder;
+mod cost;
 mod delivered;
 mod effects;
 mod envelope;
@@ -15,6 +16,8 @@ mod name;
 mod status;
 
 pub use builder::{EnvelopeBuilder, EnvelopeError, MAX_PAYLOAD_BYTES};
+pub(crate) use cost::nanos;
+pub use cost::{Cost, GuestCost, ShortDigest};
 pub use delivered::{Event, EventBuilder};
 pub use effects::{Effects, StateChange, StateChanges, StateQuota, StateUsage, StateValue, StateWrite};
 pub use envelope::{Envelope, Keeping};

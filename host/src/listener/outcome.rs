@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::event::Effects;
+use crate::event::{Cost, Effects};
 
 /// How a listener ends an event, or puts it off. Source: specification 12.4.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -188,13 +188,18 @@ pub struct Reply {
     /// What the listener did beside. `None` when it did nothing, and for every outcome in which it did not succeed: follow-up
     /// events and state belong to an answer, not to an attempt.
     pub effects: Option<Box<Effects>>,
+    /// What the call cost; `None` when the listener does not know. Then the dispatcher says how long it took.
+    pub cost: Option<Cost>,
+    /// What a call for several events cost, this event's share of it, that broke off before the event was called alone. It counts
+    /// for the listener, and is not kept with the event. `None` for nearly all.
+    pub in_vain: Option<Box<Cost>>,
     /// What the listener's breaker makes of it.
     pub verdict: Verdict,
 }
 
 impl From<Outcome> for Reply {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, effects: None, verdict: Verdict::ByOutcome }
+        Self { outcome, effects: None, cost: None, in_vain: None, verdict: Verdict::ByOutcome }
     }
 }
 
@@ -212,6 +217,11 @@ pub enum Verdict {
 }
 
 impl Reply {
+    /// An outcome, and what the call cost.
+    pub(crate) fn at_a_cost(outcome: Outcome, cost: Cost) -> Self {
+        Self { cost: Some(cost), ..outcome.into() }
+    }
+
     /// Whether the listener broke; `None` when its breaker counts nothing.
     #[must_use]
     pub fn broke(&self) -> Option<bool> {

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::{Breaker, BreakerConfig, Listener, Owner, RetryPolicy};
 use crate::event::Route;
+use crate::metrics::{CallTotals, Calls};
 
 /// The most calls at once. At least 1; events beyond that wait, and keep no worker from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +99,8 @@ pub struct RegistryEntry {
     pub owner: Owner,
     /// How many calls at once it may have; `None` for any number.
     pub call_limit: Option<CallLimit>,
+    /// What the calls of all listeners of this owner cost.
+    pub totals: Arc<CallTotals>,
 }
 
 /// How many calls at once, and by which name they are counted: listeners with the same name share the limit, and so does what
@@ -157,6 +160,7 @@ pub struct Listeners {
     incomplete: ArcSwapOption<String>,
     /// For listeners without a rule of their own.
     breaker: BreakerConfig,
+    calls: Arc<Calls>,
 }
 
 impl Default for Listeners {
@@ -169,6 +173,7 @@ impl Default for Listeners {
             paused: ArcSwap::default(),
             incomplete: ArcSwapOption::empty(),
             breaker: BreakerConfig::default(),
+            calls: Arc::default(),
         }
     }
 }
@@ -178,6 +183,12 @@ impl Listeners {
     #[must_use]
     pub fn with_breaker(breaker: BreakerConfig) -> Self {
         Self { breaker, ..Self::default() }
+    }
+
+    /// The same, with what calls cost counted there.
+    #[must_use]
+    pub(crate) fn counting_in(self, calls: Arc<Calls>) -> Self {
+        Self { calls, ..self }
     }
 
     /// The listener of a route: the one that is registered for it, or else the relay with the most exact pattern. A pattern leaves
@@ -230,6 +241,7 @@ impl Listeners {
         RegistryEntry {
             breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
             call_limit: CallLimit::of(&registration, &owner),
+            totals: self.calls.of(&owner),
             registration,
             owner,
         }

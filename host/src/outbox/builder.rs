@@ -8,7 +8,7 @@ use super::parts::Parts;
 #[cfg(feature = "wasm")]
 use super::state::StoredState;
 use super::{Mode, Outbox, Running};
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Shared, Visits};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Recorded, Shared, Visits};
 use crate::event::{NameError, Route};
 use crate::health::Health;
 use crate::listener::{BreakerConfig, Exponential, Listener, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
@@ -253,7 +253,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
             store.migrate_up().await?;
         }
         store.check_schema().await?;
-        let listeners = Arc::new(Listeners::with_breaker(self.breaker));
+        let parts = Parts::new(&self.dispatcher, &self.label);
+        let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(parts.metrics.calls.clone()));
         listeners.replace(Owner::Native, self.listeners.map_err(StartError::Route)?)?;
         #[cfg(feature = "sinks")]
         listeners.set_relays(relays)?;
@@ -282,7 +283,6 @@ impl<S: SharedStore> OutboxBuilder<S> {
             }
             return Err(error.into());
         }
-        let parts = Parts::new(&self.dispatcher, &self.label);
         let (stopped, stop) = watch::channel(false);
         let dispatches = self.mode != Mode::WriterOnly;
         let hot = parts.hot_path(self.mode.is_hot());
@@ -307,6 +307,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 keeps: Keeps {
                     erase_done: self.purge.on_done == OnDone::Delete,
                     dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
+                    all_costs: self.dispatcher.record == Recorded::All,
                 },
                 order: order.clone(),
                 visits: Arc::new(Visits::new(self.dispatcher.workers)),

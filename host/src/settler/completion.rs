@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::event::{Effects, Event, Fence};
 use crate::queue::{Delivery, Mark, Turn};
-use crate::store::{Settled, Settlement};
+use crate::store::{AttemptCost, Settled, Settlement};
 
 /// What is to be written of one delivery: its settlement, and what its listener did beside.
 #[derive(Clone, Debug)]
@@ -15,11 +15,13 @@ pub(crate) struct Conclusion {
     pub(crate) settlement: Settlement,
     /// `None` for nearly all.
     pub(crate) effects: Option<Box<Effects>>,
+    /// What the attempt cost, where that may be kept.
+    pub(crate) cost: Option<Box<AttemptCost>>,
 }
 
 impl From<Settlement> for Conclusion {
     fn from(settlement: Settlement) -> Self {
-        Self { settlement, effects: None }
+        Self { settlement, effects: None, cost: None }
     }
 }
 
@@ -42,25 +44,27 @@ pub(super) struct Held {
     pub(super) turn: Option<Box<Turn>>,
     /// What its effects take up until they are stored.
     pub(super) room: Option<OwnedSemaphorePermit>,
+    /// What the attempt cost, of an outcome with which that is not kept: it may become one with which it is.
+    pub(super) cost: Option<Box<AttemptCost>>,
 }
 
 impl Completion {
     /// `None` for an event that was never stored: there is nothing to write.
     pub(super) fn of(delivery: Delivery, conclusion: impl Into<Conclusion>) -> Option<Self> {
         let Delivery { event, mark, turn, .. } = delivery;
-        let Conclusion { settlement, effects } = conclusion.into();
+        let Conclusion { settlement, effects, cost } = conclusion.into();
         let fence = mark.fence()?;
         let event = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }).then_some(event);
         Some(Self {
-            settled: Settled { fence, settlement },
+            settled: Settled { fence, settlement, cost },
             effects,
-            held: Held { _mark: Some(mark), event, turn, room: None },
+            held: Held { _mark: Some(mark), event, turn, room: None, cost: None },
         })
     }
 
     /// What became of a claim whose delivery is gone, or never was.
     pub(super) fn claim(fence: Fence, settlement: Settlement) -> Self {
-        Self { settled: Settled { fence, settlement }, effects: None, held: Held::default() }
+        Self { settled: Settled::new(fence, settlement), effects: None, held: Held::default() }
     }
 }
 

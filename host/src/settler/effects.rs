@@ -8,7 +8,7 @@ use super::completion::{Batch, Completion};
 use super::trying::Trying;
 use super::{Settler, fenced_off};
 use crate::event::{Effects, Envelope};
-use crate::store::{Committed, Settled, SettledWithEffects, Settlement, StoreError};
+use crate::store::{AttemptCost, AttemptEnd, Committed, Settled, SettledWithEffects, Settlement, StoreError};
 use crate::time::system_clock;
 
 /// The most outcomes with effects in one transaction: a plugin's state is locked as long as it goes on.
@@ -71,6 +71,7 @@ impl Settler {
                 // Others are at the same value: who comes back at once meets them again.
                 let after = Duration::from_micros(rand::rng().random_range(CONFLICT_MICROS));
                 completion.settled.settlement = Settlement::Released { after };
+                completion.settled.cost = None;
                 completions.push(completion);
                 return;
             }
@@ -144,6 +145,8 @@ fn not_taken(mut completion: Completion, error: &StoreError) -> Completion {
     tracing::error!(event.sequence = completion.settled.fence.sequence, error, "an answer was not taken");
     completion.effects = None;
     completion.settled.settlement = Settlement::Retry { after: NOT_TAKEN, error };
+    let cost = completion.settled.cost.take().or(completion.held.cost.take());
+    completion.settled.cost = cost.map(|cost| Box::new(AttemptCost { outcome: AttemptEnd::Retry, ..*cost }));
     completion
 }
 

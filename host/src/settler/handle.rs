@@ -10,7 +10,7 @@ use super::give_back::Unused;
 use crate::event::{Effects, Fence};
 use crate::metrics::Metrics;
 use crate::queue::{Delivery, Queue};
-use crate::store::Settlement;
+use crate::store::{AttemptEnd, Settlement};
 
 /// The most effects that may wait for the database, in KiB; one call's more when there is nothing else.
 pub(super) const EFFECTS_KIB: u32 = 64 << 10;
@@ -37,6 +37,8 @@ pub(crate) struct Keeps {
     pub(crate) erase_done: bool,
     /// A DEAD event blocks the later ones of its aggregate.
     pub(crate) dead_blocks: bool,
+    /// The row says what attempts cost that ended well, too, and not only those that failed.
+    pub(crate) all_costs: bool,
 }
 
 impl Keeps {
@@ -47,12 +49,18 @@ impl Keeps {
             other => other,
         }
     }
+
+    /// Whether the row says what an attempt cost that is settled like this.
+    pub(crate) fn records(self, settlement: &Settlement) -> bool {
+        let end = AttemptEnd::of(settlement);
+        end.is_some_and(|end| end.is_failure() || self.all_costs)
+    }
 }
 
 impl SettlerHandle {
     /// Hands over what became of a delivery; waits while too many others wait for the database.
     pub(crate) async fn send(&self, delivery: Delivery, conclusion: impl Into<Conclusion>) {
-        let Conclusion { settlement, effects } = conclusion.into();
+        let Conclusion { settlement, effects, cost } = conclusion.into();
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
         if delivery.fence().is_none() {
@@ -61,7 +69,10 @@ impl SettlerHandle {
             {
                 unsent.0.lost();
             }
-        } else if let Some(mut completion) = Completion::of(delivery, Conclusion { settlement, effects }) {
+        } else if let Some(mut completion) = Completion::of(delivery, Conclusion { settlement, effects, cost }) {
+            if !self.keeps.records(&completion.settled.settlement) {
+                completion.held.cost = completion.settled.cost.take();
+            }
             completion.held.room = self.room_for(completion.effects.as_deref()).await;
             // Fails only when the settler is gone; then the claim ends with its lease.
             let _ = self.completions.send(completion).await;

@@ -176,7 +176,7 @@ mod tests {
     const QUOTA: StateQuota = StateQuota { keys: 2, bytes: 20 };
 
     fn settled(sequence: u64) -> Settled {
-        Settled { fence: Fence { sequence, claim: 1 }, settlement: Settlement::Done }
+        Settled::new(Fence { sequence, claim: 1 }, Settlement::Done)
     }
 
     fn effects(changes: &[(&str, Option<u64>, Option<&'static str>)]) -> Effects {

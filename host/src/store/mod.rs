@@ -6,6 +6,7 @@
 
 mod audit;
 mod claim;
+mod cost;
 mod effects;
 mod error;
 mod finding;
@@ -30,6 +31,7 @@ pub mod sqlite;
 pub use audit::{Audit, AuditRecord};
 pub(crate) use claim::EXPIRED;
 pub use claim::{Blocker, ClaimOrder, ClaimRequest, Claimed, Due, Renewed, Unblocked, WaitsFor};
+pub use cost::{AttemptCost, AttemptEnd};
 pub use effects::{Committed, SettledWithEffects};
 pub use error::StoreError;
 pub use finding::{Expectations, Finding, Plan, Severity};

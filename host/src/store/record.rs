@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::AttemptCost;
 use crate::event::{EventId, Headers, Status};
 use crate::time::Timestamp;
 
@@ -71,6 +72,9 @@ pub struct Record {
     pub lease_end: Option<Timestamp>,
     /// What went wrong last.
     pub last_error: Option<String>,
+    /// What the attempt cost that wrote `last_error`, or a later one that ended well where that is kept too. `None` when no
+    /// listener was called for it.
+    pub last_cost: Option<AttemptCost>,
 }
 
 /// Which rows to list; `None` and empty mean any.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::AttemptCost;
 use crate::event::Fence;
 use crate::time::micros;
 
@@ -58,6 +59,17 @@ pub struct Settled {
     pub fence: Fence,
     /// What to write.
     pub settlement: Settlement,
+    /// What the attempt cost, to be kept beside that. `None` leaves what was kept before as it is, but for a failure, which then
+    /// has no cost.
+    pub cost: Option<Box<AttemptCost>>,
+}
+
+impl Settled {
+    /// A settlement without a cost.
+    #[must_use]
+    pub const fn new(fence: Fence, settlement: Settlement) -> Self {
+        Self { fence, settlement, cost: None }
+    }
 }
 
 /// The longest delay that is kept: a thousand years. A listener may ask for more than the columns can count, and a time that

@@ -18,8 +18,8 @@ use super::call_error::CallError;
 use super::capability::State;
 use super::guest_event::{GuestEvent, GuestLists};
 use super::limits::INIT_FUEL;
-use super::plugin::Plugin;
-use crate::event::{Event, EventId};
+use super::plugin::{Plugin, refuel, used};
+use crate::event::{Cost, Event, EventId};
 use crate::listener::{Outcome, Reply, Verdict, Visit};
 
 /// The interface that a component exports when it takes events many at a time.
@@ -69,15 +69,16 @@ struct Calls {
 /// One event that waits for its answer.
 struct Waiting {
     asked: Asked,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<Result<Reply, Alone>>,
 }
 
-/// What becomes of an event that asked to go with others.
-pub(super) enum Answer {
-    /// This came of it.
-    Reply(Reply),
-    /// It has to be delivered alone, and its visit counts like this.
-    Alone(Verdict),
+/// An event has to be delivered alone.
+#[derive(Default)]
+pub(super) struct Alone {
+    /// How its visit counts for the breaker.
+    pub(super) verdict: Verdict,
+    /// Its share of the call that broke off; `None` when there was none.
+    pub(super) in_vain: Option<Box<Cost>>,
 }
 
 /// Why a call broke off.
@@ -101,12 +102,12 @@ impl BatchCalls {
     }
 
     /// The answer to an event, from a call with others.
-    pub(super) async fn answer(&self, visit: &Visit<'_>) -> Answer {
+    pub(super) async fn answer(&self, visit: &Visit<'_>) -> Result<Reply, Alone> {
         let (answer, answered) = oneshot::channel();
         let begins = {
             let mut calls = self.shared.lock();
             if calls.suspects.remove(&visit.event.id()) {
-                return Answer::Alone(Verdict::OnlyIfBroken);
+                return Err(Alone { verdict: Verdict::OnlyIfBroken, in_vain: None });
             }
             let Visit { deferrals, max_attempts, began, .. } = *visit;
             let asked = Asked { event: visit.event.clone(), max_attempts, deferrals, began };
@@ -119,7 +120,7 @@ impl BatchCalls {
             // A task of its own: the event that began it may be cut off, and the others must not be.
             tokio::spawn(self.shared.clone().call_all());
         }
-        answered.await.unwrap_or(Answer::Alone(Verdict::ByOutcome))
+        answered.await.unwrap_or_else(|_| Err(Alone::default()))
     }
 }
 
@@ -157,17 +158,22 @@ impl Shared {
         }
         let (asked, mut senders): (Vec<Asked>, Vec<_>) =
             group.into_iter().map(|waiting| (waiting.asked, waiting.answer)).unzip();
+        let mut store = self.plugin.linked.store(INIT_FUEL);
         let answered = tokio::select! {
             biased;
-            answered = tokio::time::timeout(deadline, self.ask(&asked, started + deadline)) => answered,
+            answered = tokio::time::timeout(deadline, self.ask(&mut store, &asked, started + deadline)) => answered,
             () = all_closed(&mut senders) => return,
         };
+        let cost = Cost { guest: Some(used(&store)), ..Cost::of_time(started.elapsed()) };
+        // Before the events go on alone, for which it makes room.
+        drop(store);
+        let events = u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let identity = &self.plugin.linked.identity;
         let broken = match answered {
             Ok(Ok(answers)) if answers.len() == asked.len() => {
-                for (sender, answer) in senders.into_iter().zip(answers) {
+                for (number, (sender, answer)) in (0..).zip(senders.into_iter().zip(answers)) {
                     // One that was cut off meanwhile has nobody to tell.
-                    let _ = sender.send(Answer::Reply(outcome(answer, identity).into()));
+                    let _ = sender.send(Ok(Reply::at_a_cost(outcome(answer, identity), cost.share(number, events))));
                 }
                 return;
             }
@@ -186,11 +192,12 @@ impl Shared {
         let put_off = started.elapsed() >= deadline / 2;
         // The first that is still there counts the call for all.
         let mut verdict = if broken.counts { Verdict::Broke } else { Verdict::ByOutcome };
-        for (asked, sender) in asked.iter().zip(senders) {
+        for (number, (asked, sender)) in (0..).zip(asked.iter().zip(senders)) {
+            let share = cost.share(number, events);
             let told = sender.send(if put_off && self.suspect(asked) {
-                Answer::Reply(Reply { verdict, ..Outcome::Busy { after: PUT_OFF }.into() })
+                Ok(Reply { verdict, ..Reply::at_a_cost(Outcome::Busy { after: PUT_OFF }, share) })
             } else {
-                Answer::Alone(verdict)
+                Err(Alone { verdict, in_vain: Some(Box::new(share)) })
             });
             if broken.counts && told.is_ok() {
                 verdict = Verdict::OnlyIfBroken;
@@ -209,28 +216,27 @@ impl Shared {
     }
 
     /// One call in an instance of its own, with the fuel of all its events and the deadline of one.
-    async fn ask(&self, group: &[Asked], ends: Instant) -> Result<Answers, Break> {
+    async fn ask(&self, store: &mut Store<State>, group: &[Asked], ends: Instant) -> Result<Answers, Break> {
         let linked = &self.plugin.linked;
-        let mut store = linked.store(INIT_FUEL);
         let events: Vec<GuestEvent<'_>> =
             group.iter().map(|asked| GuestEvent::new(&asked.event, asked.max_attempts, asked.deferrals)).collect();
         let lists: Vec<GuestLists<'_>> = events.iter().map(|event| event.lists(&self.deadline_ms)).collect();
         let params: Vec<wit::Event<'_>> = events.iter().zip(&lists).map(|(event, lists)| event.param(lists)).collect();
         let fuel = linked.limits.fuel.saturating_mul(group.len() as u64);
         let answers: wasmtime::Result<Answers> = async {
-            let instance = linked.pre.instance_pre().instantiate_async(&mut store).await?;
-            let function = instance.get_typed_func::<(&[wit::Event<'_>],), (Answers,)>(&mut store, &self.function)?;
+            let instance = linked.pre.instance_pre().instantiate_async(&mut *store).await?;
+            let function = instance.get_typed_func::<(&[wit::Event<'_>],), (Answers,)>(&mut *store, &self.function)?;
             store.data_mut().begin_many(group.iter().map(|asked| asked.event.clone()).collect(), ends);
-            store.set_fuel(fuel)?;
+            refuel(store, fuel)?;
             store.set_epoch_deadline(1);
-            Ok(function.call_async(&mut store, (&params,)).await?.0)
+            Ok(function.call_async(&mut *store, (&params,)).await?.0)
         }
         .await;
         let why = |error: wasmtime::Error, store: &mut Store<State>| match self.plugin.why(&error, store) {
             CallError::Broken(failure) => Break::of_listener(failure.to_string()),
             CallError::NoSlot => Break { why: "the host has no room for another instance now".to_owned(), counts: false },
         };
-        answers.map_err(|error| why(error, &mut store)).inspect(|_| {
+        answers.map_err(|error| why(error, store)).inspect(|_| {
             store.data_mut().end();
         })
     }
@@ -270,7 +276,7 @@ impl Calls {
 }
 
 /// Returns once nobody waits for an answer any more.
-async fn all_closed(senders: &mut [oneshot::Sender<Answer>]) {
+async fn all_closed(senders: &mut [oneshot::Sender<Result<Reply, Alone>>]) {
     for sender in senders {
         sender.closed().await;
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 
-use super::batch_call::{Answer, BatchCalls};
+use super::batch_call::{Alone, BatchCalls};
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
 use super::call_error::{CallError, explain, late};
@@ -15,10 +15,11 @@ use super::engine::KeptPlace;
 use super::guest_event::GuestEvent;
 use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
 use super::manifest::Isolation;
-use super::plugin::{Instance, Linked, Plugin};
+use super::plugin::{Instance, Linked, Plugin, refuel, used};
 use super::text::{cut, keepable};
 use super::warm::WarmInstances;
-use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Verdict, Visit};
+use crate::event::{Cost, GuestCost};
+use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Visit};
 
 /// How long a call waits when all slots of the pool are taken.
 const NO_SLOT: Duration = Duration::from_millis(100);
@@ -53,46 +54,57 @@ impl PluginListener {
 impl Listener for PluginListener {
     fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
-            let deadline = self.plugin.manifest.limits.deadline;
-            let (ends, verdict) = match &self.batches {
-                None => (visit.began + deadline, Verdict::ByOutcome),
-                Some(batches) => match batches.answer(&visit).await {
-                    Answer::Reply(reply) => return reply,
-                    Answer::Alone(verdict) => (Instant::now() + deadline, verdict),
-                },
-            };
-            match tokio::time::timeout_at(ends.into(), self.visit(&visit, ends)).await {
-                Ok(reply) => Reply { verdict, ..reply },
-                Err(_) => Reply { verdict, ..Outcome::Failed(self.late()).into() },
+            let Some(batches) = &self.batches else { return self.visit(&visit, visit.began).await };
+            match batches.answer(&visit).await {
+                Ok(reply) => reply,
+                Err(Alone { verdict, in_vain }) => Reply { verdict, in_vain, ..self.visit(&visit, Instant::now()).await },
             }
         })
     }
 }
 
 impl PluginListener {
-    async fn visit(&self, visit: &Visit<'_>, ends: Instant) -> Reply {
+    /// One call for one event, whose time began at `began`.
+    async fn visit(&self, visit: &Visit<'_>, began: Instant) -> Reply {
         let linked = &self.plugin.linked;
+        let ends = began + self.plugin.manifest.limits.deadline;
+        let reply = |outcome, used| Reply::at_a_cost(outcome, Cost { guest: Some(used), ..Cost::of_time(began.elapsed()) });
         let (mut instance, calls, place) = match self.warm.take(visit) {
             Some(kept) => {
                 let (instance, calls, place) = kept.into_parts();
                 (instance, calls, Some(place))
             }
-            None => match linked.instantiate(linked.store(INIT_FUEL)).await {
-                Ok(instance) => (instance, 0, None),
-                Err((error, mut store)) => return self.broken(&error, &mut store).into(),
+            None => match tokio::time::timeout_at(ends.into(), linked.instantiate(linked.store(INIT_FUEL))).await {
+                Ok(Ok(instance)) => (instance, 0, None),
+                Ok(Err((error, mut store))) => {
+                    let used = used(&store);
+                    return match self.broken(&error, &mut store) {
+                        // Without a place there was no call.
+                        busy @ Outcome::Busy { .. } => busy.into(),
+                        outcome => reply(outcome, used),
+                    };
+                }
+                Err(_) => {
+                    let unknown = GuestCost { digest: linked.identity.short, ..GuestCost::default() };
+                    return reply(Outcome::Failed(self.late()), unknown);
+                }
             },
         };
-        match self.enter(&mut instance, visit, ends).await {
+        // The instance outlives a call that is cut off: it knows what that used.
+        let entered = tokio::time::timeout_at(ends.into(), self.enter(&mut instance, visit, ends)).await;
+        let used = used(&instance.store);
+        match entered {
             // It was refused memory for no fault of its own, and may have failed for that.
-            Ok(_) if instance.store.data().limiter.starved => Outcome::Busy { after: NO_SLOT }.into(),
-            Ok(outcome) => {
+            Ok(Ok(_)) if instance.store.data().limiter.starved => reply(Outcome::Busy { after: NO_SLOT }, used),
+            Ok(Ok(outcome)) => {
                 let state = instance.store.data_mut();
                 state.end();
                 let effects = state.take_effects().filter(|_| outcome.is_answer());
                 self.keep(visit, instance, calls + 1, place);
-                Reply { outcome, effects, verdict: Verdict::ByOutcome }
+                Reply { effects, ..reply(outcome, used) }
             }
-            Err(error) => self.broken(&error, &mut instance.store).into(),
+            Ok(Err(error)) => reply(self.broken(&error, &mut instance.store), used),
+            Err(_) => reply(Outcome::Failed(self.late()), used),
         }
     }
 
@@ -127,7 +139,7 @@ impl PluginListener {
         let Instance { store, guest } = instance;
         let event = visit.event;
         store.data_mut().begin(Some(event.clone()), ends);
-        store.set_fuel(self.plugin.linked.limits.fuel)?;
+        refuel(store, self.plugin.linked.limits.fuel)?;
         store.set_epoch_deadline(1);
         let event = GuestEvent::new(event, visit.max_attempts, visit.deferrals);
         let lists = event.lists(&self.deadline_ms);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bindings::outbox::listener::log::Level;
 use super::outside::Outside;
-use crate::event::Effects;
+use crate::event::{Effects, GuestCost};
 use crate::listener::Outcome;
 
 /// One call: its answer, what the guest asked for, and what it cost. Nothing in it has happened.
@@ -27,16 +27,10 @@ pub struct CallReport {
     pub outside: Vec<Outside>,
     /// Fuel that making the instance took; 0 for a kept one.
     pub init_fuel: u64,
-    /// Fuel that the call took. A lower bound when the call broke off.
-    pub fuel: u64,
     /// Time on the wall, instantiation included.
     pub took: Duration,
-    /// The sum of memories and tables when the call ended, in bytes. Memories never shrink, so it is the peak too.
-    pub memory_bytes: u64,
-    /// Calls of the host.
-    pub host_calls: u32,
-    /// Bytes that those calls carried, either way.
-    pub host_bytes: u64,
+    /// What the call used.
+    pub used: GuestCost,
     /// Whether the instance had answered before.
     pub instance: InstanceUse,
 }

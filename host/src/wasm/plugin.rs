@@ -16,7 +16,7 @@ use super::engine::Engine;
 use super::error::LoadError;
 use super::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
 use super::manifest::{Isolation, Limits, Manifest};
-use crate::event::Route;
+use crate::event::{GuestCost, Route};
 use crate::listener::{Concurrency, Registration};
 
 /// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
@@ -50,7 +50,7 @@ impl Linked {
         store.set_max_component_handles(MAX_HANDLES);
         store.epoch_deadline_callback(tick);
         store.set_epoch_deadline(1);
-        store.set_fuel(fuel).expect("the engine counts fuel");
+        refuel(&mut store, fuel).expect("the engine counts fuel");
         store
     }
 
@@ -69,6 +69,25 @@ pub(super) fn engine_for(engine: &Arc<Engine>, isolation: Isolation, has_small_t
         Isolation::Strict => engine.strict(),
         Isolation::Event | Isolation::Batch | Isolation::Worker { .. } if has_small_tables => Ok(engine.for_small_tables()),
         Isolation::Event | Isolation::Batch | Isolation::Worker { .. } => Ok(engine.clone()),
+    }
+}
+
+/// Gives a guest so much fuel, whatever it had.
+pub(super) fn refuel(store: &mut Store<State>, fuel: u64) -> wasmtime::Result<()> {
+    store.data_mut().fuel = fuel;
+    store.set_fuel(fuel)
+}
+
+/// What a guest has used since it was last given fuel.
+pub(super) fn used(store: &Store<State>) -> GuestCost {
+    let state = store.data();
+    let (host_calls, host_bytes) = state.meter.used();
+    GuestCost {
+        digest: state.identity.short,
+        fuel: state.fuel.saturating_sub(store.get_fuel().unwrap_or(0)),
+        memory_bytes: state.limiter.used() as u64,
+        host_calls,
+        host_bytes,
     }
 }
 

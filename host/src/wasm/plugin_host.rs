@@ -21,11 +21,11 @@ use super::manifest::Manifest;
 use super::memory_state::MemoryState;
 use super::outside::{Disturbance, EmptyAnswers, Gate, GatedHttp, GatedSink, GatedState};
 use super::place::{Place, parent};
-use super::plugin::{Instance, Linked, Plugin};
+use super::plugin::{Instance, Linked, Plugin, used};
 use super::reload::PluginsConfig;
 use super::single::{name_of, report};
 use super::status::PluginReport;
-use crate::event::{Effects, Event, Route};
+use crate::event::{Effects, Event, GuestCost, Route};
 use crate::listener::{Cause, Failure, Outcome, Visit};
 use crate::sink::Sinks;
 
@@ -55,7 +55,7 @@ const MAX_ATTEMPTS: u32 = 10;
 ///
 /// assert_eq!(report.outcome, Outcome::Done);
 /// assert!(report.lines[0].message.contains("thank you for your order 42"));
-/// assert!(report.fuel < host.manifest().limits.fuel / 100);
+/// assert!(report.used.fuel < host.manifest().limits.fuel / 100);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -345,7 +345,7 @@ impl PluginHost {
         let made = tokio::time::timeout_at(ends.into(), linked.instantiate(linked.store(INIT_FUEL))).await;
         match made {
             Ok(Ok(instance)) => {
-                tally.init_fuel = INIT_FUEL.saturating_sub(instance.store.get_fuel().unwrap_or(0));
+                tally.init_fuel = used(&instance.store).fuel;
                 Ok(instance)
             }
             Ok(Err((error, mut store))) => Err(self.listener.broken(&error, &mut store)),
@@ -363,22 +363,17 @@ impl PluginHost {
             refused: self.plugin.linked.identity.take_refused(),
             outside: self.gate.take(),
             init_fuel,
-            fuel: 0,
             took,
-            memory_bytes: 0,
-            host_calls: 0,
-            host_bytes: 0,
+            used: GuestCost { digest: self.plugin.linked.identity.short, ..GuestCost::default() },
             instance: instance_use,
         };
         let Some(instance) = instance else { return report };
-        report.fuel = self.plugin.linked.limits.fuel.saturating_sub(instance.store.get_fuel().unwrap_or(0));
+        report.used = used(&instance.store);
         let state = instance.store.data_mut();
         state.end();
         (report.lines, report.lines_dropped) = state.take_lines();
         let effects = state.take_effects().filter(|_| report.outcome.is_answer());
         report.effects = effects.map(|effects| *effects).unwrap_or_default();
-        report.memory_bytes = state.limiter.used() as u64;
-        (report.host_calls, report.host_bytes) = state.meter.used();
         report
     }
 }

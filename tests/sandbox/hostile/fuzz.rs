@@ -169,7 +169,7 @@ async fn tried(seed: u64, bytes: Vec<u8>) -> Option<bool> {
             .await
             .unwrap_or_else(|_| panic!("seed {seed}: a call took longer than {PATIENCE:?}"));
         broke |= matches!(&report.outcome, outbox::listener::Outcome::Failed(failure) if failure.cause.is_breakage());
-        assert!(report.memory_bytes <= 16 << 20, "seed {seed}: {report:?}");
+        assert!(report.used.memory_bytes <= 16 << 20, "seed {seed}: {report:?}");
     }
     Some(broke)
 }

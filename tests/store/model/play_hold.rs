@@ -1,7 +1,9 @@
 //! Steps that claim, renew, start and settle.
 
-use outbox::event::Fence;
-use outbox::store::{ClaimOrder, ClaimRequest, Claimed, Due, Record, Settled, Settlement};
+use std::time::Duration;
+
+use outbox::event::{Cost, Fence};
+use outbox::store::{AttemptCost, ClaimOrder, ClaimRequest, Claimed, Due, Record, Settled, Settlement};
 use outbox::{EventId, Store};
 use support::Database;
 
@@ -109,7 +111,7 @@ impl<D: Database> Player<'_, D> {
             // One claim has one outcome, though it may be sent twice.
             let known = settled.iter().find(|settled| settled.fence == fence).map(|settled| settled.settlement.clone());
             let settlement = known.unwrap_or_else(|| self.settlement(fence, outcome));
-            settled.push(Settled { fence, settlement });
+            settled.push(Settled { cost: cost(fence, &settlement).map(Box::new), ..Settled::new(fence, settlement) });
         }
         self.tick().await;
         let dropped = said("settle", self.store.settle(&settled).await)?;
@@ -178,4 +180,10 @@ fn agree_claimed(taken: &Taken, claimed: &Claimed, times: Times) -> Result<(), F
         && times.same(row.available_at, event.available_at())
         && times.same_option(row.expires_at, event.expires_at());
     if same_times { Ok(()) } else { Err(format!("times: expected {row:?}, the database said {event:?}")) }
+}
+
+/// What the attempt cost, for every second claim of an event.
+fn cost(fence: Fence, settlement: &Settlement) -> Option<AttemptCost> {
+    let took = Duration::from_micros(fence.sequence);
+    AttemptCost::new(1, settlement, Cost::of_time(took)).filter(|_| fence.claim.is_multiple_of(2))
 }

@@ -161,6 +161,7 @@ impl Table {
             locked_at: row.claimed.then_some(self.now),
             lease_end: row.claimed.then(|| self.now.plus(ownership.lease)),
             last_error: None,
+            last_cost: None,
         }
     }
 }

@@ -180,8 +180,12 @@ impl Table {
             Settlement::Parked { .. } => (0, row.starts),
             _ => (0, 0),
         };
+        let cost = settled.cost.as_deref().cloned();
         match &settled.settlement {
-            Settlement::Done => finish(row, Status::Done, now),
+            Settlement::Done => {
+                finish(row, Status::Done, now);
+                row.last_cost = cost.or(row.last_cost.take());
+            }
             Settlement::Erased => {
                 self.rows.remove(&settled.fence.sequence);
             }
@@ -189,17 +193,20 @@ impl Table {
                 row.status = Status::New;
                 row.deferrals += 1;
                 row.due_at = later(*after);
+                row.last_cost = cost.or(row.last_cost.take());
             }
             Settlement::Retry { after, error } => {
                 row.status = Status::Retry;
                 row.attempts += 1;
                 row.due_at = later(*after);
                 row.last_error = Some(kept(error));
+                row.last_cost = cost;
             }
             Settlement::Dead { error, counted, blocks } => {
                 finish(row, Status::Dead, now);
                 row.attempts += u32::from(*counted);
                 row.last_error = Some(kept(error));
+                row.last_cost = cost;
                 row.blocks = *blocks && row.aggregate_id.is_some();
             }
             Settlement::Parked { reason } => {

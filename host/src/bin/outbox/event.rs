@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::config::Config;
+use crate::cost::cost_text;
 use crate::database;
 use crate::dry_run::{self, Candidate};
 use crate::emit::Emit;
@@ -307,6 +308,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("locked_by", or_dash(row.locked_by.as_deref())),
             ("lease_end", time(row.lease_end)),
             ("last_error", or_dash(row.last_error.as_deref())),
+            ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| cost_text(cost, &[]))),
         ];
         let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
         pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));

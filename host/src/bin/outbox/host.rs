@@ -96,6 +96,18 @@ pub(crate) async fn shutdown(outbox: Outbox<Arc<dyn Store>>, mut stop: Stop, dra
     };
     tokio::select! {
         () = stopping => {
+            for (listener, calls) in counts.calls.counts() {
+                tracing::info!(
+                    listener,
+                    calls = calls.calls,
+                    call_seconds = calls.took.as_secs_f64(),
+                    fuel_used = calls.fuel_used,
+                    memory_peak_bytes = calls.memory_peak_bytes,
+                    host_calls = calls.host_calls,
+                    host_bytes = calls.host_bytes,
+                    "what the calls of a listener cost"
+                );
+            }
             let counts = counts.counts();
             tracing::info!(
                 delivered = counts.dispatch_success,

@@ -8,6 +8,7 @@ mod changes;
 mod compile;
 mod componentize;
 mod config;
+mod cost;
 mod database;
 mod dead;
 mod dev;

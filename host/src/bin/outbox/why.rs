@@ -4,12 +4,13 @@ mod history;
 mod reason;
 mod state;
 
-use outbox::store::{Filter, NodeRecord, Record, Store};
+use outbox::store::{AttemptCost, Filter, NodeRecord, Record, Store};
 use outbox::time::Timestamp;
 use outbox::{EventId, StoreError};
 use serde::Serialize;
 
 use crate::config::Config;
+use crate::cost::cost_text;
 use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Format, count, paint, shown};
@@ -37,6 +38,7 @@ struct Page<'a> {
     next: &'a str,
     commands: Vec<&'a str>,
     last_error: Option<&'a str>,
+    last_cost: Option<&'a AttemptCost>,
     /// Who holds it now; `None` when nobody does.
     holder: Option<Holder<'a>>,
     /// The first of the queue that it waits in.
@@ -130,6 +132,7 @@ fn page<'a>(known: &'a Known, reason: &'a Reason, steps: &'a [Step]) -> Page<'a>
         next: &reason.next,
         commands: reason.commands.iter().map(|(command, _)| command.as_str()).collect(),
         last_error: record.last_error.as_deref(),
+        last_cost: record.last_cost.as_ref(),
         holder: holder.map(|owner| {
             let node: Option<&NodeRecord> = known.nodes.iter().find(|node| node.owner == owner);
             Holder {
@@ -160,6 +163,9 @@ fn text(known: &Known, reason: &Reason, steps: &[Step]) -> String {
     text.push_str(&format!("{}\n\n", reason.next));
     if let Some(error) = &record.last_error {
         text.push_str(&format!("last error  {}\n", shown(error)));
+    }
+    if let Some(cost) = &record.last_cost {
+        text.push_str(&format!("cost        {}\n", cost_text(cost, &known.nodes)));
     }
     let mut counters = vec![
         count(record.attempts.into(), "failed attempt"),

@@ -14,13 +14,13 @@ const MEASUREMENTS: usize = 3;
 
 pub(super) async fn fuel(ground: &mut Ground) -> Checked {
     let limit = ground.host.manifest().limits.fuel;
-    judged(realistic(ground).iter().map(|one| (one, one.report.fuel)), limit, |fuel| fuel.to_string())
+    judged(realistic(ground).iter().map(|one| (one, one.report.used.fuel)), limit, |fuel| fuel.to_string())
 }
 
 pub(super) async fn memory(ground: &mut Ground) -> Checked {
     let limit = ground.host.manifest().limits.memory.0;
     let shown = |bytes: u64| ByteSize::kib(bytes.div_ceil(1 << 10)).to_string();
-    judged(realistic(ground).iter().map(|one| (one, one.report.memory_bytes)), limit, shown)
+    judged(realistic(ground).iter().map(|one| (one, one.report.used.memory_bytes)), limit, shown)
 }
 
 pub(super) async fn time(ground: &mut Ground) -> Checked {

@@ -33,7 +33,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, last_cost
 FROM outbox_event
 WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
   AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
@@ -53,7 +53,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, last_cost
 FROM outbox_event
 WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL OR aggregate_type = ?)
   AND (? IS NULL OR aggregate_id = ?) AND (? IS NULL OR tenant_id = ?)
@@ -73,7 +73,7 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at) AS expires_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) AS done_at, parked, behind, blocks, locked_by,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', locked_at) AS locked_at,
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, last_cost
 FROM outbox_event WHERE event_id = ?";
 
 pub(super) async fn stats(store: &MySqlStore) -> Result<Stats, StoreError> {

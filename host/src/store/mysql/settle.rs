@@ -24,6 +24,15 @@ SET status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. Rows of [seq, fence, cost].
+const DONE_AT_A_COST: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]',
+                                     cost TEXT CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
+SET status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, last_cost = settled.cost, claims = 0, starts = 0, parked = NULL,
+    locked_by = NULL, locked_at = NULL, lease_end = NULL
+WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
+
 /// Rows of [seq, fence].
 const ERASED: &str = "
 DELETE outbox_event
@@ -31,30 +40,33 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// Rows of [seq, fence, delay].
+/// Rows of [seq, fence, delay, cost].
 const DEFERRED: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]')) AS settled
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]',
+                                     cost TEXT CHARACTER SET utf8mb4 PATH '$[3]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
-SET status = 0, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, deferrals = deferrals + 1, claims = 0, starts = 0,
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET status = 0, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, deferrals = deferrals + 1,
+    last_cost = COALESCE(settled.cost, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// Rows of [seq, fence, delay, error].
+/// Rows of [seq, fence, delay, error, cost].
 const RETRY: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', delay BIGINT PATH '$[2]',
-                                     error TEXT CHARACTER SET utf8mb4 PATH '$[3]')) AS settled
+                                     error TEXT CHARACTER SET utf8mb4 PATH '$[3]',
+                                     cost TEXT CHARACTER SET utf8mb4 PATH '$[4]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET status = 2, due_at = UTC_TIMESTAMP(6) + INTERVAL settled.delay MICROSECOND, attempts = attempts + 1,
-    last_error = settled.error, claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
+    last_error = settled.error, last_cost = settled.cost, claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// Without an aggregate id there is nothing to block. Rows of [seq, fence, counted, error, blocks].
+/// Without an aggregate id there is nothing to block. Rows of [seq, fence, counted, error, blocks, cost].
 const DEAD: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]', counted INT PATH '$[2]',
-                                     error TEXT CHARACTER SET utf8mb4 PATH '$[3]', stops INT PATH '$[4]')) AS settled
+                                     error TEXT CHARACTER SET utf8mb4 PATH '$[3]', stops INT PATH '$[4]',
+                                     cost TEXT CHARACTER SET utf8mb4 PATH '$[5]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 SET status = 3, done_at = UTC_TIMESTAMP(6), due_at = NULL, attempts = attempts + settled.counted, last_error = settled.error,
-    blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE settled.stops END, claims = 0, starts = 0, parked = NULL,
+    last_cost = settled.cost, blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE settled.stops END, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
@@ -138,12 +150,12 @@ async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &SqlStr,
 
 /// The statements that have something to do, with their rows in the order in which everybody locks them.
 fn statements<'s>(store: &MySqlStore, settled: impl Iterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
-    const KINDS: [&str; 8] = [DONE, ERASED, DEFERRED, RETRY, DEAD, PARKED, BEHIND, RELEASED];
+    const KINDS: [&str; 9] = [DONE, ERASED, DEFERRED, RETRY, DEAD, PARKED, BEHIND, RELEASED, DONE_AT_A_COST];
     let mut sorted: Vec<&Settled> = settled.collect();
     sorted.sort_unstable_by_key(|settled| settled.fence.sequence);
     let mut rows: [Vec<Value>; KINDS.len()] = Default::default();
-    for Settled { fence, settlement } in sorted {
-        let (kind, row) = row(*fence, settlement);
+    for settled in sorted {
+        let (kind, row) = row(settled);
         rows[kind].push(row);
     }
     KINDS
@@ -155,14 +167,24 @@ fn statements<'s>(store: &MySqlStore, settled: impl Iterator<Item = &'s Settled>
 }
 
 /// Which statement an outcome belongs to, and what it reads of it.
-fn row(Fence { sequence, claim }: Fence, settlement: &Settlement) -> (usize, Value) {
+fn row(Settled { fence, settlement, cost }: &Settled) -> (usize, Value) {
+    let Fence { sequence, claim } = fence;
+    // An element that is not there is NULL in every version; a JSON null may become a text.
+    let with_cost = |row: Value| match (row, cost) {
+        (Value::Array(mut row), Some(cost)) => {
+            row.push(Value::String(cost.to_column()));
+            Value::Array(row)
+        }
+        (row, _) => row,
+    };
     match settlement {
+        Settlement::Done if cost.is_some() => (8, with_cost(json!([sequence, claim]))),
         Settlement::Done => (0, json!([sequence, claim])),
         Settlement::Erased => (1, json!([sequence, claim])),
-        Settlement::Deferred { after } => (2, json!([sequence, claim, delay_micros(*after)])),
-        Settlement::Retry { after, error } => (3, json!([sequence, claim, delay_micros(*after), cut(error)])),
+        Settlement::Deferred { after } => (2, with_cost(json!([sequence, claim, delay_micros(*after)]))),
+        Settlement::Retry { after, error } => (3, with_cost(json!([sequence, claim, delay_micros(*after), cut(error)]))),
         Settlement::Dead { error, counted, blocks } => {
-            (4, json!([sequence, claim, u8::from(*counted), cut(error), u8::from(*blocks)]))
+            (4, with_cost(json!([sequence, claim, u8::from(*counted), cut(error), u8::from(*blocks)])))
         }
         Settlement::Parked { reason } => (5, json!([sequence, claim, cut(reason)])),
         Settlement::Behind { sequence: earlier } => (6, json!([sequence, claim, earlier])),

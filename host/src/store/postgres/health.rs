@@ -37,7 +37,7 @@ WHERE to_regclass('outbox_event') IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM pg_attribute
                   WHERE attrelid = to_regclass('outbox_event') AND attname = wanted.name AND NOT attisdropped)";
 
-const COLUMNS: [&str; 30] = [
+const COLUMNS: [&str; 31] = [
     "seq",
     "event_id",
     "event_type",
@@ -67,6 +67,7 @@ const COLUMNS: [&str; 30] = [
     "locked_at",
     "lease_end",
     "last_error",
+    "last_cost",
     "partition_id",
 ];
 

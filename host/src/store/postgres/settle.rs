@@ -12,7 +12,7 @@ use super::transaction;
 use crate::event::Fence;
 use crate::store::number::signed;
 use crate::store::settlement::delay_micros;
-use crate::store::{Settled, Settlement, StoreError};
+use crate::store::{AttemptCost, Settled, Settlement, StoreError};
 
 /// $1 and $2 the fences.
 pub(super) const DONE: &str = "
@@ -21,36 +21,44 @@ SET status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked =
 FROM unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. $1 and $2 the fences, $3 costs.
+const DONE_AT_A_COST: &str = "
+UPDATE outbox_event
+SET status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL,
+    last_cost = cost
+FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS settled (sequence, fence, cost)
+WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
+
 /// $1 and $2 the fences.
 const ERASED: &str = "
 DELETE FROM outbox_event
 USING unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// $1 and $2 the fences, $3 delays in microseconds.
+/// $1 and $2 the fences, $3 delays in microseconds, $4 costs.
 const DEFERRED: &str = "
 UPDATE outbox_event
-SET status = 0, due_at = now() + delay * interval '1 microsecond', deferrals = deferrals + 1, claims = 0, starts = 0, locked_by = NULL,
-    locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS settled (sequence, fence, delay)
+SET status = 0, due_at = now() + delay * interval '1 microsecond', deferrals = deferrals + 1,
+    last_cost = coalesce(cost, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS settled (sequence, fence, delay, cost)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// $1 and $2 the fences, $3 delays in microseconds, $4 errors.
+/// $1 and $2 the fences, $3 delays in microseconds, $4 errors, $5 costs.
 const RETRY: &str = "
 UPDATE outbox_event
-SET status = 2, due_at = now() + delay * interval '1 microsecond', attempts = attempts + 1, last_error = error, claims = 0, starts = 0,
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS settled (sequence, fence, delay, error)
+SET status = 2, due_at = now() + delay * interval '1 microsecond', attempts = attempts + 1, last_error = error, last_cost = cost,
+    claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) AS settled (sequence, fence, delay, error, cost)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// $1 and $2 the fences, $3 how much each counts and whether it blocks (1 counted, 2 blocks, 3 both), $4 errors. Without an
-/// aggregate there is nobody to block.
+/// $1 and $2 the fences, $3 how much each counts and whether it blocks (1 counted, 2 blocks, 3 both), $4 errors, $5 costs.
+/// Without an aggregate there is nobody to block.
 const DEAD: &str = "
 UPDATE outbox_event
-SET status = 3, done_at = now(), due_at = NULL, attempts = attempts + (flags & 1)::integer, last_error = error, claims = 0, starts = 0,
-    blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE (flags >> 1) & 1 END, parked = NULL,
+SET status = 3, done_at = now(), due_at = NULL, attempts = attempts + (flags & 1)::integer, last_error = error, last_cost = cost,
+    claims = 0, starts = 0, blocks = CASE WHEN aggregate_id IS NULL THEN 0 ELSE (flags >> 1) & 1 END, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) AS settled (sequence, fence, flags, error)
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[]) AS settled (sequence, fence, flags, error, cost)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// $1 and $2 the fences, $3 reasons.
@@ -98,14 +106,16 @@ struct Columns {
     fences: Vec<i64>,
     numbers: Vec<i64>,
     texts: Vec<String>,
+    costs: Vec<Option<String>>,
 }
 
 impl Columns {
-    fn push(&mut self, fence: Fence, number: Option<i64>, text: Option<&str>) {
+    fn push(&mut self, fence: Fence, Written { number, text, cost, .. }: Written<'_>) {
         self.sequences.push(signed(fence.sequence));
         self.fences.push(signed(fence.claim));
         self.numbers.extend(number);
         self.texts.extend(text.map(cut));
+        self.costs.extend(cost.map(|cost| cost.map(AttemptCost::to_column)));
     }
 
     fn bind<'q>(self, statement: Statement<'q>) -> Statement<'q> {
@@ -115,6 +125,9 @@ impl Columns {
         }
         if !self.texts.is_empty() {
             statement = statement.bind(self.texts);
+        }
+        if !self.costs.is_empty() {
+            statement = statement.bind(self.costs);
         }
         statement
     }
@@ -171,29 +184,45 @@ pub(super) async fn locked(store: &PostgresStore, sequences: &[u64]) -> Result<V
 /// The statements that have something to do, with their columns.
 fn statements(sorted: &[&Settled]) -> Vec<(&'static str, Columns)> {
     let mut statements: Vec<(&'static str, Columns)> = Vec::with_capacity(1);
-    for Settled { fence, settlement } in sorted {
-        let (sql, number, text) = written(settlement);
-        let known = statements.iter().position(|(other, _)| *other == sql);
+    for settled in sorted {
+        let written = Written::of(settled);
+        let known = statements.iter().position(|(other, _)| *other == written.sql);
         let index = known.unwrap_or_else(|| {
-            statements.push((sql, Columns::default()));
+            statements.push((written.sql, Columns::default()));
             statements.len() - 1
         });
-        statements[index].1.push(*fence, number, text);
+        statements[index].1.push(settled.fence, written);
     }
     statements
 }
 
-/// The statement for an outcome, and what it writes beside the fence.
-fn written(settlement: &Settlement) -> (&'static str, Option<i64>, Option<&str>) {
-    match settlement {
-        Settlement::Done => (DONE, None, None),
-        Settlement::Erased => (ERASED, None, None),
-        Settlement::Deferred { after } => (DEFERRED, Some(delay_micros(*after)), None),
-        Settlement::Retry { after, error } => (RETRY, Some(delay_micros(*after)), Some(error)),
-        Settlement::Dead { error, counted, blocks } => (DEAD, Some(i64::from(*counted) | i64::from(*blocks) << 1), Some(error)),
-        Settlement::Parked { reason } => (PARKED, None, Some(reason)),
-        Settlement::Behind { sequence } => (BEHIND, Some(signed(*sequence)), None),
-        Settlement::Released { after } => (RELEASED, Some(delay_micros(*after)), None),
+/// The statement for an outcome, and what it writes beside the fence: `None` for a column that it does not have.
+struct Written<'s> {
+    sql: &'static str,
+    number: Option<i64>,
+    text: Option<&'s str>,
+    cost: Option<Option<&'s AttemptCost>>,
+}
+
+impl<'s> Written<'s> {
+    fn of(settled: &'s Settled) -> Self {
+        let only = |sql| Self { sql, number: None, text: None, cost: None };
+        let after = |sql, after| Self { number: Some(delay_micros(after)), ..only(sql) };
+        let cost = Some(settled.cost.as_deref());
+        match &settled.settlement {
+            Settlement::Done if settled.cost.is_some() => Self { cost, ..only(DONE_AT_A_COST) },
+            Settlement::Done => only(DONE),
+            Settlement::Erased => only(ERASED),
+            Settlement::Deferred { after: delay } => Self { cost, ..after(DEFERRED, *delay) },
+            Settlement::Retry { after: delay, error } => Self { text: Some(error), cost, ..after(RETRY, *delay) },
+            Settlement::Dead { error, counted, blocks } => {
+                let flags = i64::from(*counted) | i64::from(*blocks) << 1;
+                Self { sql: DEAD, number: Some(flags), text: Some(error), cost }
+            }
+            Settlement::Parked { reason } => Self { text: Some(reason), ..only(PARKED) },
+            Settlement::Behind { sequence } => Self { number: Some(signed(*sequence)), ..only(BEHIND) },
+            Settlement::Released { after: delay } => after(RELEASED, *delay),
+        }
     }
 }
 

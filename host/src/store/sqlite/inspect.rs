@@ -30,7 +30,7 @@ const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error
+       last_error, last_cost
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
@@ -44,7 +44,7 @@ const LIST_NEWEST_FIRST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error
+       last_error, last_cost
 FROM outbox_event
 WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS NULL OR aggregate_type = ?3)
   AND (?4 IS NULL OR aggregate_id = ?4) AND (?5 IS NULL OR tenant_id = ?5)
@@ -58,7 +58,7 @@ const GET: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
-       last_error
+       last_error, last_cost
 FROM outbox_event WHERE event_id = ?1";
 
 pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {

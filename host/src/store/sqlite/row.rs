@@ -4,7 +4,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row, Sqlite, Type};
 
 use crate::event::{Envelope, Event, Fence, Headers, Route, Status};
-use crate::store::{Claimed, Due, Record, StoreError};
+use crate::store::{AttemptCost, Claimed, Due, Record, StoreError};
 use crate::time::Timestamp;
 
 /// What `RETURNING` gives of a claimed row, after its `seq`.
@@ -153,6 +153,7 @@ fn read_record(row: &SqliteRow, seq: u64) -> Result<Record, String> {
         locked_at: time("locked_at")?,
         lease_end: time("lease_end")?,
         last_error: field(row, "last_error")?,
+        last_cost: AttemptCost::from_column(field::<Option<String>>(row, "last_cost")?.as_deref()),
     })
 }
 

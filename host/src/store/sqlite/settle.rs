@@ -13,7 +13,7 @@ use super::error::failed;
 use super::transaction;
 use crate::event::Fence;
 use crate::store::settlement::delay_micros;
-use crate::store::{Settled, Settlement, StoreError};
+use crate::store::{AttemptCost, Settled, Settlement, StoreError};
 
 /// ?1 an object of seq → fence, ?2 now.
 pub(super) const DONE: &str = "
@@ -22,33 +22,41 @@ SET status = 1, done_at = ?2, due_at = NULL, claims = 0, starts = 0, parked = NU
 FROM json_each(?1) AS settled
 WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq = settled.value AND locked_by IS NOT NULL AND status IN (0, 2)";
 
+/// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. ?1 rows of [seq, fence, cost], ?2 now.
+const DONE_AT_A_COST: &str = "
+UPDATE outbox_event
+SET status = 1, done_at = ?2, due_at = NULL, last_cost = settled.value ->> 2, claims = 0, starts = 0, parked = NULL,
+    locked_by = NULL, locked_at = NULL, lease_end = NULL
+FROM jsonb_each(?1) AS settled
+WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
+
 /// ?1 an object of seq → fence.
 const ERASED: &str = "
 DELETE FROM outbox_event
 WHERE locked_by IS NOT NULL AND status IN (0, 2)
   AND (seq, claim_seq) IN (SELECT CAST(settled.key AS INTEGER), settled.value FROM json_each(?1) AS settled)";
 
-/// ?1 rows of [seq, fence, delay], ?2 now.
+/// ?1 rows of [seq, fence, delay, cost], ?2 now.
 const DEFERRED: &str = "
 UPDATE outbox_event
-SET status = 0, due_at = ?2 + (settled.value ->> 2), deferrals = deferrals + 1, claims = 0, starts = 0,
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET status = 0, due_at = ?2 + (settled.value ->> 2), deferrals = deferrals + 1,
+    last_cost = coalesce(settled.value ->> 3, last_cost), claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// ?1 rows of [seq, fence, delay, error], ?2 now.
+/// ?1 rows of [seq, fence, delay, error, cost], ?2 now.
 const RETRY: &str = "
 UPDATE outbox_event
-SET status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, last_error = settled.value ->> 3, claims = 0, starts = 0,
-    locked_by = NULL, locked_at = NULL, lease_end = NULL
+SET status = 2, due_at = ?2 + (settled.value ->> 2), attempts = attempts + 1, last_error = settled.value ->> 3,
+    last_cost = settled.value ->> 4, claims = 0, starts = 0, locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// Without an aggregate id there is nothing to block. ?1 rows of [seq, fence, counted, error, blocks], ?2 now.
+/// Without an aggregate id there is nothing to block. ?1 rows of [seq, fence, counted, error, blocks, cost], ?2 now.
 const DEAD: &str = "
 UPDATE outbox_event
 SET status = 3, done_at = ?2, due_at = NULL, attempts = attempts + (settled.value ->> 2), last_error = settled.value ->> 3,
-    blocks = iif(aggregate_id IS NULL, 0, settled.value ->> 4), claims = 0, starts = 0, parked = NULL,
+    last_cost = settled.value ->> 5, blocks = iif(aggregate_id IS NULL, 0, settled.value ->> 4), claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
@@ -83,6 +91,7 @@ const MAX_ERROR_CHARS: usize = 4_000;
 #[derive(Default)]
 struct Sorted {
     done: Vec<Fence>,
+    done_at_a_cost: Vec<serde_json::Value>,
     erased: Vec<Fence>,
     deferred: Vec<serde_json::Value>,
     retry: Vec<serde_json::Value>,
@@ -137,17 +146,19 @@ async fn run(store: &SqliteStore, connection: &mut SqliteConnection, sql: SqlStr
 
 fn sort<'s>(settled: impl Iterator<Item = &'s Settled>) -> Sorted {
     let mut sorted = Sorted::default();
-    for Settled { fence, settlement } in settled {
+    for Settled { fence, settlement, cost } in settled {
         let Fence { sequence, claim } = *fence;
+        let cost = cost.as_deref().map(AttemptCost::to_column);
         match settlement {
+            Settlement::Done if cost.is_some() => sorted.done_at_a_cost.push(json!([sequence, claim, cost])),
             Settlement::Done => sorted.done.push(*fence),
             Settlement::Erased => sorted.erased.push(*fence),
-            Settlement::Deferred { after } => sorted.deferred.push(json!([sequence, claim, delay_micros(*after)])),
+            Settlement::Deferred { after } => sorted.deferred.push(json!([sequence, claim, delay_micros(*after), cost])),
             Settlement::Retry { after, error } => {
-                sorted.retry.push(json!([sequence, claim, delay_micros(*after), cut(error)]));
+                sorted.retry.push(json!([sequence, claim, delay_micros(*after), cut(error), cost]));
             }
             Settlement::Dead { error, counted, blocks } => {
-                sorted.dead.push(json!([sequence, claim, u8::from(*counted), cut(error), u8::from(*blocks)]));
+                sorted.dead.push(json!([sequence, claim, u8::from(*counted), cut(error), u8::from(*blocks), cost]));
             }
             Settlement::Behind { sequence: before } => sorted.behind.push(json!([sequence, claim, before])),
             Settlement::Parked { reason } => sorted.parked.push(json!([sequence, claim, cut(reason)])),
@@ -167,6 +178,7 @@ impl Sorted {
             }
         }
         let others = [
+            (DONE_AT_A_COST, self.done_at_a_cost),
             (DEFERRED, self.deferred),
             (RETRY, self.retry),
             (DEAD, self.dead),

@@ -31,7 +31,7 @@ use super::call_report::{LogLine, Refused};
 use super::engine::Engine;
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
-use crate::event::{Effects, Event};
+use crate::event::{Effects, Event, ShortDigest};
 
 /// The attribute that says for which event of a call for several something is done.
 const EVENT_ID: &str = "event-id";
@@ -74,6 +74,8 @@ pub(super) struct Identity {
     pub(super) name: String,
     /// The first 12 hex digits of its digest.
     pub(super) digest: String,
+    /// The same, as it stands in the cost of a call.
+    pub(super) short: ShortDigest,
     pub(super) grants: Grants,
     told: Mutex<BTreeSet<String>>,
     /// How much it may still write to the log, all its calls together.
@@ -86,7 +88,8 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn new(name: String, digest: String, grants: Grants) -> Self {
         let (log, unlogged) = (Bucket::new(LOG_BYTES_PER_SECOND), Mutex::default());
-        Self { name, digest, grants, told: Mutex::default(), log, unlogged, refused: None }
+        let short = digest.parse().unwrap_or_default();
+        Self { name, digest, short, grants, told: Mutex::default(), log, unlogged, refused: None }
     }
 
     /// Whether a line of so many bytes may go to the log. Lines that may not are counted, and told of now and then.
@@ -155,6 +158,8 @@ pub(super) struct State {
     seen: Seen,
     pub(super) limiter: Limiter,
     pub(super) meter: Meter,
+    /// What it was given last: what is missing from it was used.
+    pub(super) fuel: u64,
     lines: Option<SharedLines>,
     wasi: Option<Box<WasiCtx>>,
     table: ResourceTable,
@@ -177,6 +182,7 @@ impl State {
             seen: Seen::default(),
             limiter: Limiter::new(limits.memory.as_usize(), engine.memory.clone()),
             meter: Meter::new(limits.host_calls),
+            fuel: 0,
             lines: None,
             wasi: None,
             table,

@@ -245,8 +245,7 @@ async fn settle_all<S: TransactionalStore>(
     loop {
         let received = claimed.lock().await.recv().await;
         let Some(batch) = received else { return Ok(()) };
-        let settled: Vec<Settled> =
-            batch.iter().map(|claimed| Settled { fence: claimed.fence, settlement: settlement.clone() }).collect();
+        let settled: Vec<Settled> = batch.iter().map(|claimed| Settled::new(claimed.fence, settlement.clone())).collect();
         store.settle(&settled).await?;
     }
 }

@@ -81,7 +81,7 @@ impl Tried {
         let written =
             report.effects.state.iter().flat_map(|state| state.keys.values()).filter_map(|change| change.write.as_ref());
         let writes = written.filter(|write| matches!(write, StateWrite::Set(_) | StateWrite::Delete)).count();
-        Self { emits: report.effects.emitted.len(), writes, fuel: report.fuel, ..Self::new(row, route, then, says) }
+        Self { emits: report.effects.emitted.len(), writes, fuel: report.used.fuel, ..Self::new(row, route, then, says) }
     }
 
     fn new(row: &Record, route: String, then: Then, says: String) -> Self {

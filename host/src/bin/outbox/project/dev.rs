@@ -146,9 +146,9 @@ fn for_people(report: &CallReport) -> String {
         "cost",
         format!(
             "fuel {}, {took:?}, {} KiB of memory, {} calls of the host",
-            report.fuel,
-            report.memory_bytes / 1024,
-            report.host_calls
+            report.used.fuel,
+            report.used.memory_bytes / 1024,
+            report.used.host_calls
         ),
     );
     text

@@ -48,6 +48,7 @@ fn record(seq: u64) -> Record {
         locked_at: None,
         lease_end: None,
         last_error: None,
+        last_cost: None,
     }
 }
 
