@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
+use support::{Guest, breakers, honest};
 
 use crate::program::{Ended, Place};
 
@@ -52,6 +53,35 @@ fn a_good_plugin_ends_with_0_and_one_that_breaks_a_rule_with_8() {
     assert_eq!(wrong.code, Some(3), "{}", wrong.stderr);
     fs::write(place.path().join("text.wasm"), "no component").expect("can be written");
     assert_eq!(test(&place, &["text.wasm"]).code, Some(8));
+}
+
+#[test]
+fn a_plugin_that_breaks_one_rule_is_told_of_that_rule_and_of_no_other() {
+    let place = Place::empty();
+    let report = |guest: &Guest, manifest: &str| {
+        fs::write(place.path().join("guest.wasm"), guest.build()).expect("can be written");
+        fs::write(place.path().join("guest.toml"), manifest).expect("can be written");
+        let ended = test(&place, &["guest.wasm", "--output", "json"]);
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("no document: {}", ended.stderr));
+        let of = |verdict: &str| -> Vec<String> {
+            let rules = report["rules"].as_array().expect("a list").iter().filter(|rule| rule["verdict"] == verdict);
+            rules.map(|rule| rule["id"].as_str().expect("a name").to_owned()).collect()
+        };
+        (ended.code, of("passed"), of("failed"), ended.stdout)
+    };
+    let (code, mut all, failed, told) = report(&honest(), "state = true\nemit = true");
+    assert_eq!((code, failed), (Some(0), Vec::new()), "{told}");
+
+    let mut tried = Vec::new();
+    for (rule, guest, manifest) in breakers() {
+        let (code, _, failed, told) = report(&guest, manifest);
+        assert_eq!((code, failed), (Some(8), vec![rule.to_owned()]), "{told}");
+        tried.push(rule.to_owned());
+    }
+
+    all.sort_unstable();
+    tried.sort_unstable();
+    assert_eq!(tried, all, "every rule has its breaker");
 }
 
 #[test]
