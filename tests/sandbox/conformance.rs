@@ -251,6 +251,22 @@ async fn requests_and_messages_are_replied_to_as_a_case_says_and_compared_with_w
     }
 }
 
+#[tokio::test]
+async fn a_secret_that_lies_where_a_finding_is_cut_is_hidden_whole() {
+    let url = format!("https://api.example.com/{}s3cr3t-t0ken", "x".repeat(370));
+    let case = format!(
+        "[[case]]\nname = \"long\"\nsecrets = {{ token = \"s3cr3t-t0ken\" }}\nhttp = [{{ method = \"GET\", url = \"{url}\" }}]\n\
+         event = {{ aggregate_type = \"Effects\", event_type = \"Do\", payload = {{ ask = [[\"GET\", \"{url}\"]], then = \"done\" }} }}\n\
+         expect = {{ answer = \"done\", requests = [{{ url = \"https://api.example.com\" }}] }}"
+    );
+
+    let host = host(sample("effects"), GRANTS).await;
+    let report = conformance::check(&host, &Case::from_toml(&case).expect("a case")).await;
+
+    let found = &report.cases[0].findings[0].found;
+    assert!(found.ends_with("xxx***"), "{found}");
+}
+
 #[test]
 fn what_is_no_reply_is_refused_with_what_is_allowed() {
     for (right, wrong, told) in [

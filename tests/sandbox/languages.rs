@@ -129,13 +129,14 @@ async fn the_sample_in_c_takes_orders_many_at_a_time_and_answers_each_of_them() 
     let exports = anatomy(&sample_languages().join("order-validator.wasm")).expect("a component").exports;
     assert!(exports.iter().any(|export| export.contains("batch-handler")), "{exports:?}");
     let host = Host::with("order-validator", "isolation = 'batch'").await;
-    let order = |number: usize| json!({ "order_id": number, "total": if number % 3 == 0 { -1.0 } else { 9.5 } });
+    let is_bad = |number: usize| number.is_multiple_of(3);
+    let order = |number| json!({ "order_id": number, "total": if is_bad(number) { -1.0 } else { 9.5 } });
     let envelope = |number| Envelope::new("OrderPlaced").aggregate("Order", "7").json(&order(number)).expect("a good envelope");
 
     let ids = commit(&host.outbox, (0..90).map(envelope).collect()).await;
 
     for (number, id) in ids.into_iter().enumerate() {
-        let status = if number % 3 == 0 { Status::Dead } else { Status::Done };
+        let status = if is_bad(number) { Status::Dead } else { Status::Done };
         let reason = host.ends(id, status).await;
         assert_eq!(reason.contains("\"total\" is -1.0; it must be more than 0"), status == Status::Dead, "{reason}");
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::essence::{answer, emitted, text};
 use super::report::Finding;
-use super::sent::{self, Difference, Differences, compare_each, compare_messages, compare_requests};
+use super::sent::{self, Difference, Differences, Told, compare_each, compare_messages, compare_requests};
 use super::written::WrittenBytes;
 use crate::event::{Envelope, StateWrite};
 use crate::listener::{Failure, FailureKind, Outcome};
@@ -102,8 +102,7 @@ impl Expect {
     pub(super) fn compare(&self, report: &CallReport, before: &BTreeMap<String, Bytes>) -> Vec<Finding> {
         let mut findings: Vec<Finding> = self.answer(&report.outcome).into_iter().collect();
         if let Some(expected) = &self.emitted {
-            let (found, differences) = (&report.effects.emitted, Emitted::differences);
-            findings.extend(compare_each("emitted event", expected, found, (Emitted::line, emitted), differences));
+            findings.extend(compare_each("emitted event", expected, &report.effects.emitted, Emitted::differences));
         }
         if let Some(expected) = &self.requests {
             findings.extend(compare_requests(expected, &report.outside));
@@ -180,11 +179,19 @@ fn code(failure: &Failure) -> Option<&str> {
     failure.message.strip_prefix('[')?.split_once("] ").map(|(code, _)| code)
 }
 
-impl Emitted {
-    fn line(&self) -> String {
+impl Told for Emitted {
+    fn told(&self) -> String {
         self.event_type.clone()
     }
+}
 
+impl Told for Envelope {
+    fn told(&self) -> String {
+        emitted(self)
+    }
+}
+
+impl Emitted {
     fn differences(&self, got: &Envelope) -> Vec<Difference> {
         let mut differences = Differences::default();
         let mut compare = |what: &str, wanted: Option<&str>, got: Option<&str>| differences.compare(what, wanted, got);

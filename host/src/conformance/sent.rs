@@ -42,21 +42,25 @@ pub(super) struct Message {
 /// All requests among `sent`, in order, against all that are expected.
 pub(super) fn compare_requests(expected: &[Request], sent: &[Outside]) -> Vec<Finding> {
     let found: Vec<_> = sent.iter().filter(|sent| matches!(sent, Outside::HttpRequest { .. })).collect();
-    compare_each("request", expected, &found, (Request::line, |sent| line(sent)), |wanted, got| wanted.differences(got))
+    compare_each("request", expected, &found, |wanted, got| wanted.differences(got))
 }
 
 /// All messages among `sent`, in order, against all that are expected.
 pub(super) fn compare_messages(expected: &[Message], sent: &[Outside]) -> Vec<Finding> {
     let found: Vec<_> = sent.iter().filter(|sent| matches!(sent, Outside::Message { .. })).collect();
-    compare_each("message", expected, &found, (Message::line, |sent| line(sent)), |wanted, got| wanted.differences(got))
+    compare_each("message", expected, &found, |wanted, got| wanted.differences(got))
 }
 
-/// Each thing that was found against the one that is expected in its place; `lines` tells of one of either in a line.
-pub(super) fn compare_each<E, F>(
+/// What is expected or was found, in a line.
+pub(super) trait Told {
+    fn told(&self) -> String;
+}
+
+/// Each thing that was found against the one that is expected in its place.
+pub(super) fn compare_each<E: Told, F: Told>(
     what: &str,
     expected: &[E],
     found: &[F],
-    lines: (fn(&E) -> String, fn(&F) -> String),
     differences: impl Fn(&E, &F) -> Vec<Difference>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -68,29 +72,32 @@ pub(super) fn compare_each<E, F>(
                     .into_iter()
                     .map(|(what, wanted, got)| Finding::new(format!("{at}, {what}"), got).instead_of(wanted)),
             ),
-            (Some(wanted), None) => findings.push(Finding::new(at, "none").instead_of((lines.0)(wanted))),
-            (None, Some(got)) => findings.push(Finding::new(at, (lines.1)(got)).instead_of("none")),
+            (Some(wanted), None) => findings.push(Finding::new(at, "none").instead_of(wanted.told())),
+            (None, Some(got)) => findings.push(Finding::new(at, got.told()).instead_of("none")),
             (None, None) => {}
         }
     }
     findings
 }
 
-/// A request or message in a line.
-fn line(sent: &Outside) -> String {
-    match sent {
-        Outside::HttpRequest { method, url, body, .. } => format!("{method} {url} {}", text(body)),
-        Outside::Message { sink, subject, body, .. } => format!("to {sink}: {subject} {}", text(body)),
-        Outside::StateRead { .. } | Outside::StateUsage => String::new(),
+impl Told for &Outside {
+    fn told(&self) -> String {
+        match self {
+            Outside::HttpRequest { method, url, body, .. } => format!("{method} {url} {}", text(body)),
+            Outside::Message { sink, subject, body, .. } => format!("to {sink}: {subject} {}", text(body)),
+            Outside::StateRead { .. } | Outside::StateUsage => String::new(),
+        }
+    }
+}
+
+impl Told for Request {
+    fn told(&self) -> String {
+        let url = self.url.as_ref().map_or("any URL", Url::as_str);
+        format!("{} {url}", self.method.as_deref().unwrap_or("any method"))
     }
 }
 
 impl Request {
-    fn line(&self) -> String {
-        let url = self.url.as_ref().map_or("any URL", Url::as_str);
-        format!("{} {url}", self.method.as_deref().unwrap_or("any method"))
-    }
-
     fn differences(&self, sent: &Outside) -> Vec<Difference> {
         let Outside::HttpRequest { method, url, headers, body } = sent else { return Vec::new() };
         let mut differences = Differences::default();
@@ -102,12 +109,14 @@ impl Request {
     }
 }
 
-impl Message {
-    fn line(&self) -> String {
+impl Told for Message {
+    fn told(&self) -> String {
         let subject = self.subject.as_deref().unwrap_or("any subject");
         format!("to {}: {subject}", self.sink.as_deref().unwrap_or("any sink"))
     }
+}
 
+impl Message {
     fn differences(&self, sent: &Outside) -> Vec<Difference> {
         let Outside::Message { sink, id, subject, key, content_type, headers, body } = sent else { return Vec::new() };
         let mut differences = Differences::default();
