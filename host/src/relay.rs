@@ -110,8 +110,7 @@ impl Listener for Relay {
     fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
         Box::pin(async move {
             let answers = self.sink.send(&[self.message(visit.event)]).await;
-            let none = || Err(SinkError::Unavailable { reason: "the sink gave no answer".to_owned(), retry_after: None });
-            let answer = answers.into_iter().next().unwrap_or_else(none);
+            let answer = answers.into_iter().next().unwrap_or_else(SinkError::unanswered);
             outcome(&self.config.sink, answer).into()
         })
     }

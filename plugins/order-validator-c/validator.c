@@ -13,6 +13,17 @@ static outbox_answer on_order_placed(const outbox_event *event)
     return outbox_done();
 }
 
+/* Where the operator has many orders delivered in one call, each is looked at as if it came alone. */
+static void on_orders_placed(const outbox_event *events, size_t count, outbox_answer *answers)
+{
+    for (size_t i = 0; i < count; i++)
+        answers[i] = on_order_placed(&events[i]);
+}
+
 OUTBOX_PLUGIN("order-validator", "0.1.0",
     { "Order", "OrderPlaced", on_order_placed },
+);
+
+OUTBOX_BATCHES(
+    { "Order", "OrderPlaced", on_orders_placed },
 );

@@ -28,6 +28,20 @@ static void an_order_passes(void)
     IS_DONE("{\"order_id\": 1, \"total\": 10, \"inner\": {\"total\": -1, \"order_id\": null}, \"yes\": true, \"no\": false}");
 }
 
+static void orders_that_come_together_are_looked_at_one_by_one(void)
+{
+    const outbox_event events[] = {
+        outbox_test_event("Order", "OrderPlaced", "{\"order_id\": 1, \"total\": 1}"),
+        outbox_test_event("Order", "OrderPlaced", "{}"),
+        outbox_test_event("Order", "OrderPlaced", "{\"order_id\": 3, \"total\": 3}"),
+    };
+    outbox_answer answers[3];
+    outbox_test_deliver_all(events, 3, answers);
+    OUTBOX_CHECK(answers[0].kind == OUTBOX_DONE && answers[2].kind == OUTBOX_DONE);
+    OUTBOX_CHECK(answers[1].kind == OUTBOX_DEAD);
+    OUTBOX_CHECK_TEXT(answers[1].message, "the order has no \"order_id\"");
+}
+
 static void a_fault_is_named(void)
 {
     IS_DEAD("", "the payload is empty");
@@ -74,6 +88,7 @@ static void deep_nesting_is_refused_before_the_stack_is_used_up(void)
 int main(void)
 {
     an_order_passes();
+    orders_that_come_together_are_looked_at_one_by_one();
     a_fault_is_named();
     what_is_not_json_is_named_by_its_place();
     deep_nesting_is_refused_before_the_stack_is_used_up();

@@ -514,10 +514,9 @@ static bool give_answer(const outbox_answer *answer, exports_outbox_listener_han
     return false;
 }
 
-bool exports_outbox_listener_handler_on_event(exports_outbox_listener_handler_event_t *given,
-    exports_outbox_listener_handler_dispatch_result_t *result, exports_outbox_listener_handler_failure_t *failure)
+static outbox_event see_event(const exports_outbox_listener_handler_event_t *given)
 {
-    outbox_event event = {
+    return (outbox_event){
         .id = see(given->id),
         .delivery_id = see(given->delivery_id),
         .aggregate_type = see(given->route.aggregate_type),
@@ -532,12 +531,81 @@ bool exports_outbox_listener_handler_on_event(exports_outbox_listener_handler_ev
         .headers = see_pairs(given->headers),
         .attributes = see_pairs(given->attributes),
     };
+}
+
+bool exports_outbox_listener_handler_on_event(exports_outbox_listener_handler_event_t *given,
+    exports_outbox_listener_handler_dispatch_result_t *result, exports_outbox_listener_handler_failure_t *failure)
+{
+    outbox_event event = see_event(given);
     outbox_answer answer = answer_to(&event);
     bool ok = give_answer(&answer, result, failure);
 
     exports_outbox_listener_handler_event_free(given);
     end_call();
     return ok;
+}
+
+static bool same_text(outbox_text one, outbox_text other)
+{
+    return one.length == other.length && memcmp(one.bytes, other.bytes, one.length) == 0;
+}
+
+/* Only neighbours of one route go together: events of one aggregate may have different routes, and keep their order. */
+static void answer_all(const outbox_batches *batches, const outbox_event *events, size_t count, outbox_answer *answers)
+{
+    for (size_t at = 0; at < count;) {
+        const outbox_event *first = &events[at];
+        size_t end = at + 1;
+        while (end < count && same_text(events[end].aggregate_type, first->aggregate_type)
+            && same_text(events[end].event_type, first->event_type))
+            end++;
+
+        const outbox_batch *batch = NULL;
+        for (size_t i = 0; i < batches->count && !batch; i++)
+            if (outbox_text_is(first->aggregate_type, batches->items[i].aggregate_type)
+                && outbox_text_is(first->event_type, batches->items[i].event_type))
+                batch = &batches->items[i];
+        for (size_t i = at; i < end; i++)
+            answers[i] = batch ? outbox_done() : answer_to(&events[i]);
+        if (batch)
+            batch->listener(first, end - at, answers + at);
+        at = end;
+    }
+}
+
+/* The batches of the plugin, set where a call for many events begins: here, and by the stand-in for the host. */
+const outbox_batches *outbox_batches_of_call;
+
+#ifdef __wasm__
+uint8_t *outbox_answer_events(const outbox_batches *batches, uint8_t *events, size_t count)
+{
+    outbox_batches_of_call = batches;
+    return __wasm_export_exports_outbox_listener_batch_handler_on_events(events, count);
+}
+
+void outbox_free_answers(uint8_t *answers)
+{
+    __wasm_export_exports_outbox_listener_batch_handler_on_events_post_return(answers);
+}
+#endif
+
+void exports_outbox_listener_batch_handler_on_events(exports_outbox_listener_batch_handler_list_event_t *given,
+    exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_t *results)
+{
+    const size_t count = given->len;
+    outbox_event *events = outbox_alloc(count * sizeof *events);
+    outbox_answer *answers = outbox_alloc(count * sizeof *answers);
+    for (size_t i = 0; i < count; i++)
+        events[i] = see_event(&given->ptr[i]);
+    answer_all(outbox_batches_of_call, events, count, answers);
+
+    results->len = count;
+    results->ptr = cabi_realloc(NULL, 0, sizeof(void *), count * sizeof *results->ptr);
+    for (size_t i = 0; i < count; i++)
+        results->ptr[i].is_err = !give_answer(&answers[i], &results->ptr[i].val.ok, &results->ptr[i].val.err);
+
+    exports_outbox_listener_batch_handler_list_event_free(given);
+    end_call();
 }
 
 /* ---- What the author asks of the host ---------------------------------------------------------------------------------------- */
@@ -643,6 +711,13 @@ static outbox_listener_publish_message_t lend_message(const outbox_message *mess
         .headers = lend_pairs(message->headers),
         .attributes = lend_pairs(message->attributes),
     };
+}
+
+outbox_pairs outbox_for_event(const outbox_event *event)
+{
+    outbox_pair *pair = outbox_alloc(sizeof *pair);
+    *pair = (outbox_pair){ outbox_text_of("event-id"), event->id };
+    return (outbox_pairs){ pair, 1 };
 }
 
 bool outbox_publish(const char *sink, const outbox_message *message)

@@ -224,6 +224,75 @@ extern const outbox_plugin outbox_this_plugin;
         sizeof outbox_these_routes / sizeof outbox_these_routes[0],             \
     }
 
+/*
+ * Answers many events of one route: the answer to `events[i]` goes to `answers[i]`. All of them are outbox_done() at first.
+ */
+typedef void outbox_batch_listener(const outbox_event *events, size_t count, outbox_answer *answers);
+
+typedef struct outbox_batch {
+    const char *aggregate_type;
+    const char *event_type;
+    outbox_batch_listener *listener;
+} outbox_batch;
+
+typedef struct outbox_batches {
+    const outbox_batch *items;
+    size_t count;
+} outbox_batches;
+
+/* Defined by OUTBOX_BATCHES. */
+extern const outbox_batches outbox_these_batches;
+
+/*
+ * Lists what the plugin answers many at a time, where the operator sets `isolation = "batch"`: one `{ aggregate type, event type,
+ * function }` for each route, which OUTBOX_PLUGIN lists as well. Once per plugin, at file scope, with a semicolon behind it. Such a
+ * function gets the events of its route that follow each other in a call, up to 100 of one tenant. Events of other routes go to their
+ * functions one by one, and so do all events of a call that broke off.
+ *
+ * Emitting and keeping state belong to one event, and are refused in such a call. A message says for which event it is, with
+ * outbox_for_event, and a request that does so gets an `Idempotency-Key`.
+ *
+ *     static void on_orders_placed(const outbox_event *events, size_t count, outbox_answer *answers)
+ *     {
+ *         for (size_t i = 0; i < count; i++) {
+ *             outbox_message message = { .body = events[i].payload, .attributes = outbox_for_event(&events[i]) };
+ *             if (!outbox_publish("orders", &message))
+ *                 answers[i] = outbox_refused();
+ *         }
+ *     }
+ *
+ *     OUTBOX_BATCHES({ "Order", "OrderPlaced", on_orders_placed });
+ */
+#define OUTBOX_BATCHES(...)                                                          \
+    static const outbox_batch outbox_these_batch_items[] = { __VA_ARGS__ };          \
+    const outbox_batches outbox_these_batches = {                                    \
+        outbox_these_batch_items,                                                    \
+        sizeof outbox_these_batch_items / sizeof outbox_these_batch_items[0],        \
+    };                                                                               \
+    OUTBOX_BATCH_EXPORTS                                                             \
+    extern const outbox_batches outbox_these_batches
+
+/* What the host calls. Only a plugin with batches has these exports. */
+#ifdef __wasm__
+uint8_t *outbox_answer_events(const outbox_batches *batches, uint8_t *events, size_t count);
+void outbox_free_answers(uint8_t *answers);
+#define OUTBOX_BATCH_EXPORTS                                                                                                \
+    __attribute__((__export_name__("outbox:listener/batch-handler@0.1.0#on-events")))                                       \
+    uint8_t *outbox_on_events(uint8_t *events, size_t count);                                                               \
+    uint8_t *outbox_on_events(uint8_t *events, size_t count)                                                                \
+    {                                                                                                                       \
+        return outbox_answer_events(&outbox_these_batches, events, count);                                                  \
+    }                                                                                                                       \
+    __attribute__((__export_name__("cabi_post_outbox:listener/batch-handler@0.1.0#on-events")))                             \
+    void outbox_after_events(uint8_t *answers);                                                                             \
+    void outbox_after_events(uint8_t *answers)                                                                              \
+    {                                                                                                                       \
+        outbox_free_answers(answers);                                                                                       \
+    }
+#else
+#define OUTBOX_BATCH_EXPORTS
+#endif
+
 /* ---- Log ---------------------------------------------------------------------------------------------------------------- */
 
 typedef enum outbox_level { OUTBOX_TRACE, OUTBOX_DEBUG, OUTBOX_INFO, OUTBOX_WARN, OUTBOX_ERROR } outbox_level;
@@ -332,6 +401,9 @@ typedef struct outbox_message {
     /* What a later host may understand; unknown keys are refused. */
     outbox_pairs attributes;
 } outbox_message;
+
+/* The attributes of a message or a request that is for one of many events. */
+outbox_pairs outbox_for_event(const outbox_event *event);
 
 /*
  * Sends one message to a sink that the operator named, and waits until the sink has confirmed it. A message that was confirmed is

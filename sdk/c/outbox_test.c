@@ -406,6 +406,14 @@ void exports_outbox_listener_handler_event_free(exports_outbox_listener_handler_
     free_pairs(event->attributes);
 }
 
+void exports_outbox_listener_batch_handler_list_event_free(exports_outbox_listener_batch_handler_list_event_t *events)
+{
+    for (size_t i = 0; i < events->len; i++)
+        exports_outbox_listener_handler_event_free(&events->ptr[i]);
+    if (events->len > 0)
+        free(events->ptr);
+}
+
 outbox_text outbox_test_check_settings(void)
 {
     listener_string_t complaint;
@@ -431,14 +439,17 @@ outbox_event outbox_test_event(const char *aggregate_type, const char *event_typ
     };
 }
 
-outbox_answer outbox_test_deliver(const outbox_event *event)
+static void begin_delivery(void)
 {
     free_blocks();
     outbox_test_host.emit_count = outbox_test_host.publish_count = outbox_test_host.line_count = 0;
     outbox_test_host.request_count = 0;
+}
 
+static exports_outbox_listener_handler_event_t hand_over_event(const outbox_event *event)
+{
     listener_string_t payload = hand_over(event->payload);
-    exports_outbox_listener_handler_event_t given = {
+    return (exports_outbox_listener_handler_event_t){
         .id = hand_over(event->id),
         .delivery_id = hand_over(event->delivery_id),
         .route = { hand_over(event->aggregate_type), hand_over(event->event_type) },
@@ -452,31 +463,68 @@ outbox_answer outbox_test_deliver(const outbox_event *event)
         .headers = hand_over_pairs(event->headers),
         .attributes = hand_over_pairs(event->attributes),
     };
+}
+
+/* The answer as the host reads it; frees what the bindings would. */
+static outbox_answer take_result(const exports_outbox_listener_handler_dispatch_result_t *result)
+{
+    static const outbox_answer_kind kinds[] = { OUTBOX_DONE, OUTBOX_RETRY_AFTER, OUTBOX_DEAD };
+
+    outbox_answer answer = { .kind = kinds[result->tag] };
+    if (answer.kind == OUTBOX_RETRY_AFTER)
+        answer.after_ms = result->val.retry_after;
+    if (answer.kind == OUTBOX_DEAD) {
+        answer.message = copy_of_option(&result->val.dead);
+        free_option(&result->val.dead);
+    }
+    return answer;
+}
+
+static outbox_answer take_failure(const exports_outbox_listener_handler_failure_t *failure)
+{
+    static const outbox_answer_kind kinds[] = { OUTBOX_RETRYABLE, OUTBOX_RETRYABLE_AFTER, OUTBOX_UNRECOVERABLE };
+
+    outbox_answer answer = {
+        .kind = kinds[failure->kind.tag],
+        .message = copy_of(failure->message),
+        .code = copy_of_option(&failure->code),
+        .details = copy_of_pairs(failure->attributes),
+    };
+    if (answer.kind == OUTBOX_RETRYABLE_AFTER)
+        answer.after_ms = failure->kind.val.retryable_after;
+    free_string(failure->message);
+    free_option(&failure->code);
+    free_pairs(failure->attributes);
+    return answer;
+}
+
+outbox_answer outbox_test_deliver(const outbox_event *event)
+{
+    begin_delivery();
+    exports_outbox_listener_handler_event_t given = hand_over_event(event);
     exports_outbox_listener_handler_dispatch_result_t result;
     exports_outbox_listener_handler_failure_t failure;
-    outbox_answer answer = { 0 };
-    if (exports_outbox_listener_handler_on_event(&given, &result, &failure)) {
-        static const outbox_answer_kind kinds[] = { OUTBOX_DONE, OUTBOX_RETRY_AFTER, OUTBOX_DEAD };
-        answer.kind = kinds[result.tag];
-        if (answer.kind == OUTBOX_RETRY_AFTER)
-            answer.after_ms = result.val.retry_after;
-        if (answer.kind == OUTBOX_DEAD) {
-            answer.message = copy_of_option(&result.val.dead);
-            free_option(&result.val.dead);
-        }
-        return answer;
-    }
-    static const outbox_answer_kind kinds[] = { OUTBOX_RETRYABLE, OUTBOX_RETRYABLE_AFTER, OUTBOX_UNRECOVERABLE };
-    answer.kind = kinds[failure.kind.tag];
-    if (answer.kind == OUTBOX_RETRYABLE_AFTER)
-        answer.after_ms = failure.kind.val.retryable_after;
-    answer.message = copy_of(failure.message);
-    answer.code = copy_of_option(&failure.code);
-    answer.details = copy_of_pairs(failure.attributes);
-    free_string(failure.message);
-    free_option(&failure.code);
-    free_pairs(failure.attributes);
-    return answer;
+    bool ok = exports_outbox_listener_handler_on_event(&given, &result, &failure);
+    return ok ? take_result(&result) : take_failure(&failure);
+}
+
+extern const outbox_batches *outbox_batches_of_call;
+
+void outbox_test_deliver_batches(const outbox_batches *batches, const outbox_event *events, size_t count, outbox_answer *answers)
+{
+    begin_delivery();
+    exports_outbox_listener_batch_handler_list_event_t given = {
+        cabi_realloc(NULL, 0, sizeof(uint64_t), count * sizeof *given.ptr), count
+    };
+    for (size_t i = 0; i < count; i++)
+        given.ptr[i] = hand_over_event(&events[i]);
+    exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_t results;
+    outbox_batches_of_call = batches;
+    exports_outbox_listener_batch_handler_on_events(&given, &results);
+    for (size_t i = 0; i < count; i++)
+        answers[i] = results.ptr[i].is_err ? take_failure(&results.ptr[i].val.err) : take_result(&results.ptr[i].val.ok);
+    if (count > 0)
+        free(results.ptr);
 }
 
 /* ---- Checks -------------------------------------------------------------------------------------------------------------------- */

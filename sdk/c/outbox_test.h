@@ -76,6 +76,13 @@ outbox_event outbox_test_event(const char *aggregate_type, const char *event_typ
 /* Delivers the event to the plugin. The answer lives until the next delivery. */
 outbox_answer outbox_test_deliver(const outbox_event *event);
 
+/*
+ * Delivers events in one call, as `isolation = "batch"` does, to a plugin with OUTBOX_BATCHES. The answer to `events[i]` goes to `answers[i]`,
+ * and lives until the next delivery.
+ */
+#define outbox_test_deliver_all(events, count, answers) outbox_test_deliver_batches(&outbox_these_batches, (events), (count), (answers))
+void outbox_test_deliver_batches(const outbox_batches *batches, const outbox_event *events, size_t count, outbox_answer *answers);
+
 /* ---- Checks ------------------------------------------------------------------------------------------------------------- */
 
 /* A check that fails says where it stands, and the test goes on. */

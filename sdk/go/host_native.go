@@ -30,14 +30,26 @@ func SetHost(next Host) (before Host) {
 // Deliver answers an event as a host would be answered, and returns nil, a *Deferral, a *Death or a *Failure. For package outboxtest;
 // native builds only.
 func Deliver(event *Event) error {
-	result := resultOf(answer(event))
+	return resultOf(answer(event)).answer()
+}
+
+// DeliverAll answers events that come in one call, each as Deliver would. For package outboxtest; native builds only.
+func DeliverAll(events []*Event) []error {
+	answers := answerAll(events)
+	for i, err := range answers {
+		answers[i] = resultOf(err).answer()
+	}
+	return answers
+}
+
+func (r result) answer() error {
 	switch {
-	case result.deferral != nil:
-		return result.deferral
-	case result.death != nil:
-		return result.death
-	case result.failure != nil:
-		return result.failure
+	case r.deferral != nil:
+		return r.deferral
+	case r.death != nil:
+		return r.death
+	case r.failure != nil:
+		return r.failure
 	default:
 		return nil
 	}

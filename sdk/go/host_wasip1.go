@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"outbox/internal/bindings/exports/export_outbox_listener_batch_handler"
 	"outbox/internal/bindings/exports/export_outbox_listener_handler"
 	"outbox/internal/bindings/exports/export_outbox_listener_settings_check"
 	_ "outbox/internal/bindings/exports/wit_exports" // exports what the host calls
@@ -26,8 +27,12 @@ import (
 func init() {
 	export_outbox_listener_handler.Describe = describeToHost
 	export_outbox_listener_handler.Answer = answerToHost
+	export_outbox_listener_batch_handler.Answer = answersToHost
 	export_outbox_listener_settings_check.Check = complaintToHost
 }
+
+// hostResult is an answer as the host reads it.
+type hostResult = wit_types.Result[outbox_listener_types.DispatchResult, outbox_listener_types.Failure]
 
 // level is the host's level, once a line was to be written in this call.
 var level struct {
@@ -44,9 +49,30 @@ func describeToHost() outbox_listener_types.Description {
 	return outbox_listener_types.Description{Name: valid(description.Name), Version: valid(description.Version), Routes: routes}
 }
 
-func answerToHost(given outbox_listener_types.Event) wit_types.Result[outbox_listener_types.DispatchResult, outbox_listener_types.Failure] {
+func answerToHost(given outbox_listener_types.Event) hostResult {
 	level.asked = false
-	event := &Event{
+	event := eventOf(given)
+	wit_runtime.ArgumentsCopied()
+	return resultToHost(answer(event))
+}
+
+func answersToHost(given []outbox_listener_types.Event) []hostResult {
+	level.asked = false
+	events := make([]*Event, len(given))
+	for i := range given {
+		events[i] = eventOf(given[i])
+	}
+	wit_runtime.ArgumentsCopied()
+	results := make([]hostResult, len(events))
+	for i, err := range answerAll(events) {
+		results[i] = resultToHost(err)
+	}
+	return results
+}
+
+// eventOf copies the host's writing.
+func eventOf(given outbox_listener_types.Event) *Event {
+	return &Event{
 		ID:          strings.Clone(given.Id),
 		DeliveryID:  strings.Clone(given.DeliveryId),
 		Route:       Route{strings.Clone(given.Route.AggregateType), strings.Clone(given.Route.EventType)},
@@ -60,9 +86,10 @@ func answerToHost(given outbox_listener_types.Event) wit_types.Result[outbox_lis
 		Headers:     clonePairs(given.Headers),
 		Attributes:  clonePairs(given.Attributes),
 	}
-	wit_runtime.ArgumentsCopied()
+}
 
-	result := resultOf(answer(event))
+func resultToHost(err error) hostResult {
+	result := resultOf(err)
 	switch {
 	case result.deferral != nil:
 		return ok(outbox_listener_types.MakeDispatchResultRetryAfter(delayMs(result.deferral.After)))
@@ -89,7 +116,7 @@ func complaintToHost() string {
 	return ""
 }
 
-func ok(result outbox_listener_types.DispatchResult) wit_types.Result[outbox_listener_types.DispatchResult, outbox_listener_types.Failure] {
+func ok(result outbox_listener_types.DispatchResult) hostResult {
 	return wit_types.Ok[outbox_listener_types.DispatchResult, outbox_listener_types.Failure](result)
 }
 

@@ -51,6 +51,7 @@ package outbox
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -102,7 +103,14 @@ func Handle(aggregateType, eventType string, handler Handler) {
 		panic(fmt.Sprintf("outbox: %v has two handlers", route))
 	}
 	handlers[route] = handler
-	routes = append(routes, route)
+	list(route)
+}
+
+// list puts a route among those that the plugin answers, once.
+func list(route Route) {
+	if !slices.Contains(routes, route) {
+		routes = append(routes, route)
+	}
 }
 
 // HandleJSON registers the function that answers a route whose payload is JSON. A payload that does not parse is an unrecoverable
@@ -155,6 +163,9 @@ func Describe() Description {
 // host could only call that a trap.
 func answer(event *Event) (err error) {
 	handler, ok := handlers[event.Route]
+	if together, isBatch := batchHandlers[event.Route]; !ok && isBatch {
+		return answerTogether(together, []*Event{event})[0]
+	}
 	if !ok {
 		return Unrecoverable("this plugin does not answer %v", event.Route)
 	}

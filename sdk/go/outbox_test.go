@@ -45,7 +45,9 @@ func failureOf(t *testing.T, err error) *outbox.Failure {
 }
 
 func TestThePluginDescribesItself(t *testing.T) {
-	want := outbox.Description{Name: "tested", Version: "1.2.3", Routes: []outbox.Route{{"Thing", "Happened"}, {"Thing", "Counted"}}}
+	want := outbox.Description{Name: "tested", Version: "1.2.3", Routes: []outbox.Route{
+		{"Many", "Happened"}, {"Many", "Both"}, {"Many", "Single"}, {"Thing", "Happened"}, {"Thing", "Counted"},
+	}}
 	if got := outbox.Describe(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
+use support::{Guest, breakers, honest};
 
 use crate::program::{Ended, Place};
 
@@ -55,6 +56,36 @@ fn a_good_plugin_ends_with_0_and_one_that_breaks_a_rule_with_8() {
 }
 
 #[test]
+fn a_plugin_that_breaks_one_rule_is_told_of_that_rule_and_of_no_other() {
+    let place = Place::empty();
+    let report = |guest: &Guest, manifest: &str| {
+        fs::write(place.path().join("guest.wasm"), guest.build()).expect("can be written");
+        // An empty manifest is refused: it might be half of one.
+        fs::write(place.path().join("guest.toml"), format!("config.a = \"b\"\n{manifest}")).expect("can be written");
+        let ended = test(&place, &["guest.wasm", "--output", "json"]);
+        let report: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("no document: {}", ended.stderr));
+        let of = |verdict: &str| -> Vec<String> {
+            let rules = report["rules"].as_array().expect("a list").iter().filter(|rule| rule["verdict"] == verdict);
+            rules.map(|rule| rule["id"].as_str().expect("a name").to_owned()).collect()
+        };
+        (ended.code, of("passed"), of("failed"), ended.stdout)
+    };
+    let (code, mut all, failed, told) = report(&honest(), "state = true\nemit = true");
+    assert_eq!((code, failed), (Some(0), Vec::new()), "{told}");
+
+    let mut tried = Vec::new();
+    for (rule, guest, manifest) in breakers() {
+        let (code, _, failed, told) = report(&guest, manifest);
+        assert_eq!((code, failed), (Some(8), vec![rule.to_owned()]), "{told}");
+        tried.push(rule.to_owned());
+    }
+
+    all.sort_unstable();
+    tried.sort_unstable();
+    assert_eq!(tried, all, "every rule has its breaker");
+}
+
+#[test]
 fn cases_are_tried_and_told_by_their_names() {
     let place = place();
     let ended = test(&place, &["plugins/order-mailer.wasm", "--cases", "cases"]);
@@ -76,6 +107,67 @@ fn cases_are_tried_and_told_by_their_names() {
     let unknown = test(&place, &["plugins/order-mailer.wasm", "--cases", "cases"]);
     assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("unknown field `expects`") && unknown.stderr.contains("`expect`"), "{}", unknown.stderr);
+}
+
+/// A webhook to an endpoint that the case has no reply for, and one that carries something else than is expected.
+const WEBHOOKS: &str = r#"
+[[case]]
+name = "another address"
+event = { aggregate_type = "Order", event_type = "OrderShipped", payload = { order_id = 7 } }
+http = [{ method = "POST", url = "https://hooks.example.com/order" }]
+expect = { answer = "done" }
+
+[[case]]
+name = "another order"
+event = { aggregate_type = "Order", event_type = "OrderShipped", payload = { order_id = 7, note = "n" } }
+http = [{ method = "POST", url = "https://hooks.example.com/orders" }]
+expect = { answer = "done", requests = [{ method = "POST", headers = { authorization = "Bearer x" }, body = { order_id = 8 } }] }
+"#;
+
+#[test]
+fn a_request_without_a_reply_and_one_that_differs_are_told_as_text_as_json_and_as_junit_and_no_secret_with_them() {
+    let place = place();
+    place.plugin("order-webhook");
+    let manifest = include_str!("../../plugins/order-webhook-rust/order-webhook.toml");
+    fs::write(place.path().join("plugins/order-webhook.toml"), manifest).expect("can be written");
+    fs::write(place.path().join("cases/orders.toml"), WEBHOOKS).expect("can be written");
+    let run = |output: &str| {
+        let mut command =
+            place.command(&["plugin", "test", "plugins/order-webhook.wasm", "--cases", "cases", "--output", output]);
+        command.env("OUTBOX_PLUGIN_WEBHOOK_TOKEN", "hunter2-and-more");
+        let ended = Ended::of(command);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(8), ""), "{}", ended.stdout);
+        assert!(!ended.stdout.contains("hunter2"), "{}", ended.stdout);
+        ended.stdout
+    };
+    let missing = "the case has no reply to it; it replies to POST https://hooks.example.com/order; add \
+                   http = [{ method = \"POST\", url = \"https://hooks.example.com/orders\", status = 200 }]";
+
+    let text = run("human");
+    let told = format!("        the request POST https://hooks.example.com/orders\n          {missing}\n");
+    assert!(text.contains(&told), "{text}");
+    for told in [
+        "request 1, body.order_id\n          expected: 8\n          got:      7\n",
+        "request 1, header authorization\n          expected: Bearer x\n          got:      Bearer ***\n",
+    ] {
+        assert!(text.contains(told), "{text}");
+    }
+
+    let report: Value = serde_json::from_str(&run("json")).expect("one document");
+    let findings = |case: usize| report["cases"][case]["findings"].as_array().expect("a list").clone();
+    let request = "the request POST https://hooks.example.com/orders";
+    assert!(findings(0).contains(&serde_json::json!({ "at": request, "found": missing })), "{report}");
+    let differing = serde_json::json!({ "at": "request 1, body.order_id", "found": "7", "expected": "8" });
+    assert!(findings(1).contains(&differing), "{report}");
+
+    let file = place.path().join("report.xml");
+    fs::write(&file, run("junit")).expect("can be written");
+    let read = Command::new("python3").arg("-c").arg(READ).arg(&file).output().expect("Python 3 is there");
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let said: Value = serde_json::from_slice(&read.stdout).expect("JSON");
+    assert_eq!(said["failed"], serde_json::json!(["another address", "another order"]));
+    let texts = said["texts"].to_string();
+    assert!(texts.contains("the case has no reply to it") && texts.contains("request 1, body.order_id"), "{texts}");
 }
 
 /// Reads JUnit XML as a CI server does, and prints what it says as JSON.

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use outbox::conformance::{self, Case, Report, Verdict};
-use outbox::wasm::{Manifest, MemoryState, PluginHost, PluginsConfig};
-use support::{Guest, sample_languages, sample_plugins};
+use outbox::wasm::{Manifest, MemoryState, PluginHost, PluginsConfig, Resolve};
+use support::{Guest, breakers, honest, sample_languages, sample_plugins};
 
 use crate::common::sample;
 
@@ -24,30 +24,9 @@ fn failed(report: &Report) -> Vec<&str> {
     failed.map(|rule| rule.id).collect()
 }
 
-/// Answers done unless the condition holds; then it traps.
-fn trapping_if(condition: &str) -> Guest {
-    Guest::new(&format!("(if {condition} (then unreachable)) (call $done)"))
-}
-
-/// The first byte of the payload, if there is one.
-const FIRST_BYTE: &str = "(if (result i32) (i32.load offset=88 (local.get $event))
-    (then (i32.load8_u (i32.load offset=84 (local.get $event)))) (else (i32.const 0)))";
-
-/// Reads the key `k` of its state into 32768: result at 0, kind of the refusal at 4.
-const READ_STATE: &str = "(call $state_get (i32.const 2048) (i32.const 1) (i32.const 32768))";
-const KEY: &str = "(data (i32.const 2048) \"k\")";
-/// An envelope of the type `E` at 33024, with the least that it needs.
-const EMIT: &str = "(i32.store (i32.const 33024) (i32.const 2049)) (i32.store (i32.const 33028) (i32.const 1))
-    (i32.store (i32.const 33032) (i32.const 2049)) (i32.store (i32.const 33036) (i32.const 1))
-    (i32.store (i32.const 33064) (i32.const 2050)) (i32.store (i32.const 33068) (i32.const 3))
-    (call $emit (i32.const 33024) (i32.const 32768))";
-const NAMES: &str = "(data (i32.const 2049) \"Ea/b\")";
-
 #[tokio::test]
 async fn an_honest_plugin_keeps_every_rule_and_is_told_what_could_not_be_tried() {
-    let stateful = Guest::new(&format!("{READ_STATE} {EMIT} (call $done)")).outside(KEY).outside(NAMES);
-
-    let report = checked(&stateful, "state = true\nemit = true").await;
+    let report = checked(&honest(), "state = true\nemit = true").await;
 
     assert!(report.passed(), "{report}");
     assert_eq!((report.count(Verdict::Passed), report.count(Verdict::Skipped)), (17, 0), "{report}");
@@ -60,74 +39,8 @@ async fn an_honest_plugin_keeps_every_rule_and_is_told_what_could_not_be_tried()
 
 #[tokio::test]
 async fn a_plugin_that_breaks_one_rule_fails_that_rule_and_no_other() {
-    let reading = |then: &str| Guest::new(&format!("{READ_STATE} {then} (call $done)")).outside(KEY);
-    let kind_is = |kind: u32| {
-        format!(
-            "(if (i32.and (i32.load8_u (i32.const 32768)) (i32.eq (i32.load8_u (i32.const 32772)) (i32.const {kind})))
-                (then unreachable))"
-        )
-    };
-    let burning = "(local $i i32) (loop (br_if 0 (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1)))
-        (i32.const 10000000)))) (call $done)";
-    let breakers: Vec<(&str, Guest, &str)> = vec![
-        ("answers", Guest::new("unreachable"), ""),
-        ("empty-payload", trapping_if("(i32.eqz (i32.load offset=88 (local.get $event)))"), ""),
-        ("large-payload", trapping_if("(i32.gt_u (i32.load offset=88 (local.get $event)) (i32.const 200000))"), ""),
-        (
-            "nested-payload",
-            trapping_if(&format!(
-                "(i32.and (i32.gt_u (i32.load offset=88 (local.get $event)) (i32.const 100))
-                    (i32.or (i32.eq (i32.load16_u (i32.load offset=84 (local.get $event))) (i32.const 0x5b5b))
-                        (i32.and (i32.eq {FIRST_BYTE} (i32.const 0x7b)) (i32.eq (i32.load8_u offset=5
-                            (i32.load offset=84 (local.get $event))) (i32.const 0x7b)))))"
-            )),
-            "",
-        ),
-        ("invalid-text", trapping_if(&format!("(i32.eq {FIRST_BYTE} (i32.const 255))")), ""),
-        ("unknown-type", trapping_if("(i32.ne (i32.load offset=28 (local.get $event)) (i32.const 4))"), ""),
-        ("many-headers", trapping_if("(i32.gt_u (i32.load offset=96 (local.get $event)) (i32.const 100))"), ""),
-        ("last-attempt", trapping_if("(i32.eq (i32.load offset=72 (local.get $event)) (i32.const -1))"), ""),
-        (
-            "same-twice",
-            Guest::new(
-                "(global.set $count (i32.add (global.get $count) (i32.const 1)))
-                (call $later (i32.mul (global.get $count) (i32.const 1000)))",
-            ),
-            "",
-        ),
-        (
-            // Answers every event as it answered the first that its instance met.
-            "order",
-            Guest::new(
-                "(if (i32.eqz (global.get $count))
-                    (then (global.set $count (i32.add (i32.load offset=88 (local.get $event)) (i32.const 1000)))))
-                (call $later (global.get $count))",
-            ),
-            "",
-        ),
-        ("fuel-headroom", Guest::new(burning), ""),
-        ("memory-headroom", Guest::new("(drop (memory.grow (i32.const 320))) (call $done)"), ""),
-        (
-            "time-headroom",
-            // One event of the rules has four bytes.
-            Guest::new(
-                "(if (i32.eq (i32.load offset=88 (local.get $event)) (i32.const 4))
-                    (then (call $block (call $subscribe (i64.const 400000000)))))
-                (call $done)",
-            ),
-            "limits.deadline = \"1500ms\"",
-        ),
-        ("grants", Guest::new(&format!("{EMIT} (call $done)")).outside(NAMES), ""),
-        ("host-call-refused", reading(&kind_is(0)), "state = true"),
-        ("host-call-fails", reading(&kind_is(3)), "state = true"),
-        (
-            "host-call-cut",
-            reading("(if (i32.eq (i32.load offset=72 (local.get $event)) (i32.const 2)) (then unreachable))"),
-            "state = true",
-        ),
-    ];
     let mut tried = Vec::new();
-    for (rule, guest, manifest) in breakers {
+    for (rule, guest, manifest) in breakers() {
         let report = checked(&guest, manifest).await;
         assert_eq!(failed(&report), [rule], "{report}");
         let broken = report.rules.iter().find(|one| one.id == rule).expect("it is there");
@@ -196,6 +109,185 @@ async fn cases_are_compared_with_the_answer_and_every_effect_that_they_name() {
     }
 }
 
+const OUTSIDE: &str = r#"
+    [[case]]
+    name = "asks and publishes"
+    secrets = { token = "s3cr3t-t0ken" }
+    http = [
+      { method = "GET", url = "https://API.example.com:443/a", status = 404, body = "no such thing" },
+      { method = "GET", url = "https://api.example.com/a", headers = { content-type = "text/x" }, body = { base64 = "aGk=" } },
+      { method = "POST", url = "https://api.example.com/s3cr3t-t0ken", status = 201, body = { id = 7 } },
+    ]
+    publish = [{ sink = "orders" }, { sink = "audit" }]
+    [case.event]
+    event_id = "e-1"
+    aggregate_type = "Effects"
+    event_type = "Do"
+    [case.event.payload]
+    publish = ["orders", "audit"]
+    ask = [["GET", "https://api.example.com/a"], ["POST", "https://api.example.com/s3cr3t-t0ken"], ["GET", "https://api.example.com/a"]]
+    then = "tell"
+    [case.expect]
+    answer = "dead"
+    text = "404 nothing no such thing, 201 application/json {\"id\":7}, 200 text/x hi"
+    requests = [
+      { method = "GET", url = "https://api.example.com/a", headers = { x-number = "0", idempotency-key = "e-1.1" } },
+      { method = "POST", body = { number = 1 } },
+      { body = "{\"number\":2}" },
+    ]
+    messages = [
+      { sink = "orders", id = "e-1.1", subject = "subject", key = "k", headers = { attempt = "1" }, body = { number = 0 } },
+      { sink = "audit", id = "e-1.2", content_type = "application/json", body = { of = 2, number = 1.0 } },
+    ]
+
+    [[case]]
+    name = "is told what fails"
+    http = [{ method = "GET", url = "https://api.example.com", unavailable = "nobody is there" }]
+    event = { aggregate_type = "Effects", event_type = "Do", payload = { ask = [["GET", "https://api.example.com"]], then = "done" } }
+    expect = { answer = "retryable", text = "nobody is there", requests = [{}], messages = [] }
+
+    [[case]]
+    name = "is told that one of two is taken"
+    publish = [{ sink = "orders" }, { sink = "orders", rejected = "too large for me" }]
+    event = { aggregate_type = "Effects", event_type = "Do", payload = { publish = ["orders", "orders", "orders"], then = "done" } }
+    expect = { answer = "unrecoverable", text = "too large for me", messages = [{}, { id = "01KDVQ2C000000000000000000.2" }] }
+
+    [[case]]
+    name = "has one reply for all of them"
+    publish = [{ sink = "audit", unavailable = "not yet" }, { sink = "orders" }]
+    event = { aggregate_type = "Effects", event_type = "Do", payload = { publish = ["orders", "orders", "orders"], then = "done" } }
+    expect = { answer = "done" }
+"#;
+
+/// What the cases above are granted.
+const GRANTS: &str = "publish.sinks = ['orders', 'audit']\nhttp.allow = ['https://api.example.com']";
+
+#[tokio::test]
+async fn requests_and_messages_are_replied_to_as_a_case_says_and_compared_with_what_it_expects() {
+    let host = host(sample("effects"), GRANTS).await;
+    let report = conformance::check(&host, &Case::from_toml(OUTSIDE).expect("cases")).await;
+    assert!(report.passed(), "{report}");
+
+    let differing: &[(&str, &str, &[&str])] = &[
+        (
+            "text = \"nobody",
+            "text = \"somebody",
+            &["answer: retryable: [unavailable] nobody is there (expected: retryable with the text \"somebody is there\")"],
+        ),
+        (
+            "method = \"GET\", url = \"https://api.example.com/a\", headers = { x",
+            "method = \"PUT\", url = \"https://api.example.com/b\", headers = { x",
+            &[
+                "request 1, method: GET (expected: PUT)",
+                "request 1, url: https://api.example.com/a (expected: https://api.example.com/b)",
+            ],
+        ),
+        ("x-number = \"0\"", "x-number = \"1\"", &["request 1, header x-number: 0 (expected: 1)"]),
+        ("x-number = \"0\"", "x-other = \"0\"", &["request 1, header x-other: none (expected: 0)"]),
+        (
+            "body = { number = 1 } }",
+            "body = { number = [1], more = 2 } }",
+            &["request 2, body.number: 1 (expected: [1])", "request 2, body.more: nothing (expected: 2)"],
+        ),
+        (
+            "      { body = \"{\\\"number\\\":2}\" },\n",
+            "",
+            &["request 3: GET https://api.example.com/a {\"number\":2} (expected: none)"],
+        ),
+        (
+            "{ method = \"POST\", body = { number = 1 } },",
+            "{ method = \"POST\", url = \"https://api.example.com/s\" },",
+            &["request 2, url: https://api.example.com/*** (expected: https://api.example.com/s)"],
+        ),
+        (
+            "requests = [{}]",
+            "requests = [{}, { method = \"GET\", url = \"http://b:8080\" }]",
+            &["request 2: none (expected: GET http://b:8080/)"],
+        ),
+        (
+            "sink = \"orders\", id = \"e-1.1\", subject = \"subject\", key = \"k\"",
+            "sink = \"o\", id = \"e-1.2\", subject = \"s\", key = \"\"",
+            &[
+                "message 1, sink: orders (expected: o)",
+                "message 1, id: e-1.1 (expected: e-1.2)",
+                "message 1, subject: subject (expected: s)",
+                "message 1, key: k (expected: )",
+            ],
+        ),
+        ("headers = { attempt = \"1\" }", "headers = { Attempt = \"1\" }", &["message 1, header Attempt: none (expected: 1)"]),
+        ("messages = [] }", "messages = [{ sink = \"orders\" }] }", &["message 1: none (expected: to orders: any subject)"]),
+        ("messages = [{}, {", "messages = [{", &["message 2: to orders: subject {\"number\":1,\"of\":3} (expected: none)"]),
+        (
+            "method = \"POST\", url = \"https://api.example.com/s3cr3t-t0ken\", status",
+            "method = \"PUT\", url = \"https://api.example.com/s3cr3t-t0ken\", status",
+            &[
+                "the request POST https://api.example.com/***: the case has no reply to it; it replies to",
+                "add http = [{ method = \"POST\", url = \"https://api.example.com/***\", status = 200 }]",
+            ],
+        ),
+        (
+            "publish = [{ sink = \"orders\" }, { sink = \"audit\" }]",
+            "publish = [{ sink = \"orders\" }]",
+            &[
+                "a message to the sink audit: the case has no reply to it; it replies to orders; add publish = [{ sink = \"audit\" }]",
+            ],
+        ),
+        (
+            "[\"orders\", \"orders\", \"orders\"], then = \"done\" } }\n    expect = { answer = \"done\" }",
+            "[\"other\"], then = \"done\" } }\n    expect = { answer = \"done\" }",
+            &["it was refused: a message to the sink `other`: add `\"other\"` to publish.sinks in guest.toml"],
+        ),
+    ];
+    for (right, wrong, told) in differing {
+        assert!(OUTSIDE.contains(right), "{right}");
+        let cases = Case::from_toml(&OUTSIDE.replacen(right, wrong, 1)).unwrap_or_else(|error| panic!("{wrong}: {error}"));
+        let report = conformance::check(&host, &cases).await;
+        let failed: Vec<_> = report.cases.iter().filter(|case| case.verdict == Verdict::Failed).collect();
+        assert_eq!(failed.len(), 1, "{wrong}: {report}");
+        for told in *told {
+            assert!(report.to_string().contains(told), "{wrong}: `{told}` is not in: {report}");
+        }
+        assert!(!report.junit().contains("e.com/s3cr3t"), "{wrong}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_lies_where_a_finding_is_cut_is_hidden_whole() {
+    let url = format!("https://api.example.com/{}s3cr3t-t0ken", "x".repeat(370));
+    let case = format!(
+        "[[case]]\nname = \"long\"\nsecrets = {{ token = \"s3cr3t-t0ken\" }}\nhttp = [{{ method = \"GET\", url = \"{url}\" }}]\n\
+         event = {{ aggregate_type = \"Effects\", event_type = \"Do\", payload = {{ ask = [[\"GET\", \"{url}\"]], then = \"done\" }} }}\n\
+         expect = {{ answer = \"done\", requests = [{{ url = \"https://api.example.com\" }}] }}"
+    );
+
+    let host = host(sample("effects"), GRANTS).await;
+    let report = conformance::check(&host, &Case::from_toml(&case).expect("a case")).await;
+
+    let found = &report.cases[0].findings[0].found;
+    assert!(found.ends_with("xxx***"), "{found}");
+}
+
+#[test]
+fn what_is_no_reply_is_refused_with_what_is_allowed() {
+    for (right, wrong, told) in [
+        ("status = 404", "stat = 404", "`status`"),
+        ("status = 404", "status = 99", "the status 99 is not from 100 to 599"),
+        ("status = 404", "status = 404, unavailable = \"x\"", "`unavailable` goes without status"),
+        ("method = \"GET\", url = \"https://API", "url = \"https://API", "missing field `method`"),
+        ("https://API.example.com:443/a", "/a", "the URL `/a` cannot be asked: it is not absolute"),
+        ("content-type = \"text/x\"", "\"content type\" = \"text/x\"", "`content type` is not the name of a header"),
+        ("base64 = \"aGk=\"", "base64 = \"aGk\"", "`aGk` is not standard base64"),
+        ("rejected = \"too", "unavailable = \"\", rejected = \"too", "either `rejected` or `unavailable`"),
+        ("{ sink = \"audit\" }", "{ sinks = \"audit\" }", "`sink`"),
+        ("requests = [{}]", "requests = [{ urls = 1 }]", "`url`"),
+        ("body = \"{\\\"number\\\":2}\"", "body = { base64 = \"a\" }", "`a` is not standard base64"),
+    ] {
+        assert!(OUTSIDE.contains(right), "{right}");
+        let error = Case::from_toml(&OUTSIDE.replacen(right, wrong, 1)).expect_err(wrong);
+        assert!(error.contains(told), "{wrong}: {error}");
+    }
+}
+
 #[test]
 fn what_is_no_case_is_refused_with_what_is_allowed() {
     let refused = |right: &str, wrong: &str| {
@@ -218,7 +310,7 @@ fn what_is_no_case_is_refused_with_what_is_allowed() {
 }
 
 /// The samples, with the folder of each: its manifest, if it has one, and its cases.
-const SAMPLES: [(&str, &str); 8] = [
+const SAMPLES: [(&str, &str); 9] = [
     ("noop", "noop-rust"),
     ("order-mailer", "order-mailer-rust"),
     ("recorder", "recorder-rust"),
@@ -227,6 +319,7 @@ const SAMPLES: [(&str, &str); 8] = [
     ("order-saga", "order-saga-go"),
     ("order-totals", "order-totals-python"),
     ("order-validator", "order-validator-c"),
+    ("order-webhook", "order-webhook-rust"),
 ];
 
 #[tokio::test]
@@ -238,6 +331,7 @@ async fn every_sample_keeps_the_rules_and_its_own_cases() {
         let config = PluginsConfig {
             manifests: BTreeMap::from([(name.to_owned(), manifest)]),
             cache_dir: Some(sample_languages().join(".cache")),
+            resolve: Resolve::new(|_, name| Ok(format!("{name} of this test"))),
             ..PluginsConfig::default()
         };
         let places = [sample_plugins(), sample_languages()].map(|place| place.join(format!("{name}.wasm")));

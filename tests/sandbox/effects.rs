@@ -114,7 +114,7 @@ async fn what_is_not_granted_is_refused_with_the_line_to_add() {
         (r#"{"emit":1,"then":"done"}"#, "add `emit = true` to effects.toml"),
         (r#"{"count":"n","then":"done"}"#, "add `state = true` to effects.toml"),
         (r#"{"delete":"n","then":"done"}"#, "add `state = true` to effects.toml"),
-        (r#"{"publish":"orders","then":"done"}"#, "the sink `orders`"),
+        (r#"{"publish":["orders"],"then":"done"}"#, "the sink `orders`"),
     ] {
         let id = effects.deed(deed).await;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox::poller::PollerConfig;
 use outbox::store::Filter;
-use outbox::wasm::{PluginState, PluginsConfig};
+use outbox::wasm::{PluginState, PluginsConfig, anatomy};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use serde_json::{Value, json};
 use support::{Endpoint, Sqlite, eventually, sample_languages, sample_plugins};
@@ -121,6 +121,25 @@ async fn the_sample_in_c_takes_orders_and_gives_up_what_is_none_with_the_reason(
     host.ends(good, Status::Done).await;
     let reason = host.ends(bad, Status::Dead).await;
     assert!(reason.contains("total"), "{reason}");
+    host.outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sample_in_c_takes_orders_many_at_a_time_and_answers_each_of_them() {
+    let exports = anatomy(&sample_languages().join("order-validator.wasm")).expect("a component").exports;
+    assert!(exports.iter().any(|export| export.contains("batch-handler")), "{exports:?}");
+    let host = Host::with("order-validator", "isolation = 'batch'").await;
+    let is_bad = |number: usize| number.is_multiple_of(3);
+    let order = |number| json!({ "order_id": number, "total": if is_bad(number) { -1.0 } else { 9.5 } });
+    let envelope = |number| Envelope::new("OrderPlaced").aggregate("Order", "7").json(&order(number)).expect("a good envelope");
+
+    let ids = commit(&host.outbox, (0..90).map(envelope).collect()).await;
+
+    for (number, id) in ids.into_iter().enumerate() {
+        let status = if is_bad(number) { Status::Dead } else { Status::Done };
+        let reason = host.ends(id, status).await;
+        assert_eq!(reason.contains("\"total\" is -1.0; it must be more than 0"), status == Status::Dead, "{reason}");
+    }
     host.outbox.shutdown().await;
 }
 

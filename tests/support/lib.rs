@@ -1,6 +1,7 @@
 //! What the tests share: databases that live as long as a test, listeners that can be met, and ways to wait without sleeping
 //! for luck.
 
+mod breakers;
 mod chance;
 mod database;
 mod endpoint;
@@ -20,6 +21,7 @@ mod sqlite;
 mod witness;
 mod writers;
 
+pub use breakers::{breakers, honest};
 pub use chance::Seed;
 pub use database::{Database, Harness};
 pub use endpoint::Endpoint;

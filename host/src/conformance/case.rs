@@ -8,10 +8,14 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::essence::shown;
 use super::expect::Expect;
-use super::report::{CaseReport, Verdict};
+use super::replies::{HttpReply, PublishReply, Replies, Script, ScriptedSink};
+use super::report::{CaseReport, Finding, Verdict};
 use super::subject::Subject;
+use super::written::{WrittenBytes, base64};
 use crate::event::{Envelope, Event, EventId};
+use crate::sink::Sinks;
 use crate::time::Timestamp;
 use crate::wasm::{Call, MemoryState, PluginHost};
 
@@ -33,6 +37,7 @@ pub struct Case {
     config: Option<BTreeMap<String, String>>,
     secrets: Option<BTreeMap<String, String>>,
     state: BTreeMap<String, Bytes>,
+    replies: Replies,
     expect: Expect,
 }
 
@@ -53,6 +58,12 @@ struct WrittenCase {
     secrets: Option<BTreeMap<String, String>>,
     #[serde(default)]
     state: BTreeMap<String, WrittenBytes>,
+    /// What comes of its requests.
+    #[serde(default)]
+    http: Vec<HttpReply>,
+    /// What comes of its messages.
+    #[serde(default)]
+    publish: Vec<PublishReply>,
     expect: Expect,
 }
 
@@ -89,42 +100,6 @@ fn one_sequence() -> u64 {
     1
 }
 
-/// Bytes as a file of cases says them: text as it is, `{ base64 = "…" }`, and any other value as JSON.
-#[derive(Clone, Debug, Deserialize, PartialEq)]
-#[serde(from = "Value")]
-pub(super) enum WrittenBytes {
-    Text(String),
-    Base64(String),
-    Json(Value),
-}
-
-impl From<Value> for WrittenBytes {
-    fn from(value: Value) -> Self {
-        match value {
-            Value::String(text) => Self::Text(text),
-            Value::Object(object) if object.len() == 1 && object.get("base64").is_some_and(Value::is_string) => {
-                Self::Base64(object["base64"].as_str().unwrap_or_default().to_owned())
-            }
-            json => Self::Json(json),
-        }
-    }
-}
-
-impl WrittenBytes {
-    pub(super) fn bytes(&self) -> Result<Bytes, String> {
-        match self {
-            Self::Text(text) => Ok(text.clone().into()),
-            Self::Base64(text) => base64(text),
-            Self::Json(json) => Ok(json.to_string().into()),
-        }
-    }
-}
-
-fn base64(text: &str) -> Result<Bytes, String> {
-    let decoded = data_encoding::BASE64.decode(text.as_bytes());
-    decoded.map(Bytes::from).map_err(|error| format!("`{text}` is not standard base64: {error}"))
-}
-
 impl Case {
     /// Reads cases from TOML, `[[case]]` for each. A `payload_file` is looked for where this process runs.
     ///
@@ -153,25 +128,32 @@ impl Case {
     }
 
     fn of(written: WrittenCase, dir: &Path) -> Result<Self, String> {
-        let WrittenCase { name, event, config, secrets, state, expect } = written;
+        let WrittenCase { name, event, config, secrets, state, http, publish, expect } = written;
         if name.is_empty() {
             return Err("its name is empty".to_owned());
         }
         expect.check()?;
         let (deferrals, max_attempts) = (event.deferrals, event.max_attempts);
         let event = Arc::new(event.event(dir)?);
-        let state = state.into_iter().map(|(key, value)| Ok((key, value.bytes()?))).collect::<Result<_, String>>()?;
-        Ok(Self { name, file: None, event, deferrals, max_attempts, config, secrets, state, expect })
+        let state = state.into_iter().map(|(key, value)| (key, value.bytes())).collect();
+        let replies = Replies { http, publish };
+        Ok(Self { name, file: None, event, deferrals, max_attempts, config, secrets, state, replies, expect })
     }
 
     /// The event as the rules try it.
     pub(super) fn subject(&self, host: &Arc<PluginHost>) -> Subject {
         let event = Event::clone(&self.event);
+        let what = format!("the event of {:?}", self.name);
+        let (deferrals, max_attempts) = (self.deferrals, self.max_attempts);
+        let subject = |host| Subject { deferrals, max_attempts, ..Subject::new(what, host, event) };
+        // Where the case says nothing of the outside, the rules let everything succeed.
+        if !self.replies.is_empty() {
+            let script = Script::of(&self.replies);
+            return Subject { script: Some(script.clone()), ..subject(Arc::new(scripted(&self.host(host), &script))) };
+        }
         // One instance meets all events that have nothing of their own.
         let plain = self.config.is_none() && self.secrets.is_none() && self.state.is_empty();
-        let host = if plain { host.clone() } else { Arc::new(self.host(host)) };
-        let subject = Subject::new(format!("the event of {:?}", self.name), host, event);
-        Subject { deferrals: self.deferrals, max_attempts: self.max_attempts, ..subject }
+        subject(if plain { host.clone() } else { Arc::new(self.host(host)) })
     }
 
     /// The plugin with the case's settings and state.
@@ -186,12 +168,24 @@ impl Case {
     /// Calls the plugin once, and compares.
     pub(super) async fn check(&self, host: &PluginHost) -> CaseReport {
         let call = Call { deferrals: self.deferrals, max_attempts: self.max_attempts, ..Call::from(self.event.clone()) };
-        let report = self.host(host).call(call).await;
+        let own = scripted(&self.host(host), &Script::of(&self.replies));
+        let report = own.call(call).await;
         let mut findings = self.expect.compare(&report, &self.state);
+        findings.extend(self.replies.missing(&report.outside));
+        if let (false, Some(refused)) = (findings.is_empty(), report.refused.first()) {
+            findings.push(Finding::new("it was refused", format!("{}: {}", refused.what, refused.advice)));
+        }
         if !findings.is_empty() && !host.routes().contains(self.event.route()) {
             let routes: Vec<String> = host.routes().iter().map(ToString::to_string).collect();
             let found = format!("{}, which the plugin does not answer; it answers {}", self.event.route(), routes.join(", "));
-            findings.push(super::Finding::new("its event is of the route", found));
+            findings.push(Finding::new("its event is of the route", found));
+        }
+        // A request shows the secret that it carries. Hidden before anything is cut, or a part of it might stay.
+        for Finding { at, found, expected } in &mut findings {
+            (*at, *found) = (own.hide(at), own.hide(found));
+            if let Some(expected) = expected {
+                (*found, *expected) = (shown(found), shown(expected));
+            }
         }
         CaseReport {
             name: self.name.clone(),
@@ -200,6 +194,14 @@ impl Case {
             findings,
         }
     }
+}
+
+/// The plugin with the replies of a case in place of endpoints and brokers.
+fn scripted(host: &PluginHost, script: &Arc<Script>) -> PluginHost {
+    let granted = host.manifest().publish.iter().flat_map(|publish| &publish.sinks);
+    let sink = |name: &String| Arc::new(ScriptedSink { script: script.clone(), name: name.clone() });
+    let sinks = granted.fold(Sinks::default(), |sinks, name| sinks.with(name, sink(name)));
+    host.with_http(script.clone()).with_sinks(sinks)
 }
 
 impl WrittenEvent {

@@ -7,9 +7,10 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::case::WrittenBytes;
-use super::essence::{answer, emitted, shown, text};
+use super::essence::{answer, emitted, text};
 use super::report::Finding;
+use super::sent::{self, Difference, Differences, Told, compare_each, compare_messages, compare_requests};
+use super::written::WrittenBytes;
 use crate::event::{Envelope, StateWrite};
 use crate::listener::{Failure, FailureKind, Outcome};
 use crate::wasm::{CallReport, LogLevel, LogLine};
@@ -27,6 +28,10 @@ pub(super) struct Expect {
     code: Option<String>,
     /// All follow-up events, in order.
     emitted: Option<Vec<Emitted>>,
+    /// All HTTP requests, in order.
+    requests: Option<Vec<sent::Request>>,
+    /// All messages to sinks, in order.
+    messages: Option<Vec<sent::Message>>,
     /// All of the state afterwards.
     state: Option<BTreeMap<String, WrittenBytes>>,
     /// Lines of the log, in this order; others may stand between them.
@@ -97,17 +102,19 @@ impl Expect {
     pub(super) fn compare(&self, report: &CallReport, before: &BTreeMap<String, Bytes>) -> Vec<Finding> {
         let mut findings: Vec<Finding> = self.answer(&report.outcome).into_iter().collect();
         if let Some(expected) = &self.emitted {
-            findings.extend(compare_emitted(expected, &report.effects.emitted));
+            findings.extend(compare_each("emitted event", expected, &report.effects.emitted, Emitted::differences));
+        }
+        if let Some(expected) = &self.requests {
+            findings.extend(compare_requests(expected, &report.outside));
+        }
+        if let Some(expected) = &self.messages {
+            findings.extend(compare_messages(expected, &report.outside));
         }
         if let Some(expected) = &self.state {
             findings.extend(compare_state(expected, before, report));
         }
         if let Some(expected) = &self.log {
             findings.extend(compare_log(expected, &report.lines));
-        }
-        if let (false, Some(refused)) = (findings.is_empty(), report.refused.first()) {
-            let found = format!("{}: {}", refused.what, refused.advice);
-            findings.push(Finding::new("it was refused", found));
         }
         findings
     }
@@ -127,7 +134,7 @@ impl Expect {
                 wanted.push_str(&format!(" {word} {value:?}"));
             }
         }
-        Some(Finding::new("answer", shown(&answer(outcome))).instead_of(wanted))
+        Some(Finding::new("answer", answer(outcome)).instead_of(wanted))
     }
 }
 
@@ -172,37 +179,22 @@ fn code(failure: &Failure) -> Option<&str> {
     failure.message.strip_prefix('[')?.split_once("] ").map(|(code, _)| code)
 }
 
-fn compare_emitted(expected: &[Emitted], found: &[Envelope]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for index in 0..expected.len().max(found.len()) {
-        let at = format!("emitted event {}", index + 1);
-        match (expected.get(index), found.get(index)) {
-            (Some(wanted), Some(got)) => {
-                let differences = wanted.differences(got).into_iter();
-                findings.extend(
-                    differences.map(|(what, wanted, got)| {
-                        Finding::new(format!("{at}, {what}"), shown(&got)).instead_of(shown(&wanted))
-                    }),
-                );
-            }
-            (Some(wanted), None) => findings.push(Finding::new(at, "none").instead_of(wanted.event_type.clone())),
-            (None, Some(got)) => findings.push(Finding::new(at, shown(&emitted(got))).instead_of("none")),
-            (None, None) => {}
-        }
+impl Told for Emitted {
+    fn told(&self) -> String {
+        self.event_type.clone()
     }
-    findings
+}
+
+impl Told for Envelope {
+    fn told(&self) -> String {
+        emitted(self)
+    }
 }
 
 impl Emitted {
-    fn differences(&self, got: &Envelope) -> Vec<(String, String, String)> {
-        let mut differences = Vec::new();
-        let mut compare = |what: &str, wanted: Option<&str>, got: Option<&str>| {
-            if let Some(wanted) = wanted
-                && got != Some(wanted)
-            {
-                differences.push((what.to_owned(), wanted.to_owned(), got.unwrap_or("none").to_owned()));
-            }
-        };
+    fn differences(&self, got: &Envelope) -> Vec<Difference> {
+        let mut differences = Differences::default();
+        let mut compare = |what: &str, wanted: Option<&str>, got: Option<&str>| differences.compare(what, wanted, got);
         compare("event_type", Some(&self.event_type), Some(got.event_type().as_str()));
         compare("aggregate_type", self.aggregate_type.as_deref(), Some(got.aggregate_type().as_str()));
         compare("aggregate_id", self.aggregate_id.as_deref(), got.aggregate_id());
@@ -217,15 +209,15 @@ impl Emitted {
         if let Some(wanted) = &self.payload
             && serde_json::from_slice::<Value>(got.payload_bytes()).ok().as_ref() != Some(wanted)
         {
-            differences.push(("payload".to_owned(), wanted.to_string(), payload));
+            differences.0.push(("payload".to_owned(), wanted.to_string(), payload));
         }
         let delay = got.available_at().since(got.occurred_at());
         if let Some(span) = &self.deliver_after
             && humantime::parse_duration(span).ok() != Some(delay)
         {
-            differences.push(("deliver_after".to_owned(), span.clone(), humantime::format_duration(delay).to_string()));
+            differences.0.push(("deliver_after".to_owned(), span.clone(), humantime::format_duration(delay).to_string()));
         }
-        differences
+        differences.0
     }
 }
 
@@ -246,15 +238,12 @@ fn compare_state(
     for (key, wanted) in expected {
         let got = after.remove(key);
         if got.as_ref().is_none_or(|got| !wanted.is(got)) {
-            let got = got.map_or_else(|| "nothing".to_owned(), |got| shown(&text(&got)));
-            let wanted = wanted.bytes().map_or_else(|reason| reason, |bytes| shown(&text(&bytes)));
-            findings.push(Finding::new(format!("state under {key:?}"), got).instead_of(wanted));
+            let got = got.map_or_else(|| "nothing".to_owned(), |got| text(&got));
+            findings.push(Finding::new(format!("state under {key:?}"), got).instead_of(text(&wanted.bytes())));
         }
     }
     findings.extend(
-        after
-            .into_iter()
-            .map(|(key, value)| Finding::new(format!("state under {key:?}"), shown(&text(&value))).instead_of("nothing")),
+        after.into_iter().map(|(key, value)| Finding::new(format!("state under {key:?}"), text(&value)).instead_of("nothing")),
     );
     findings
 }
@@ -264,7 +253,7 @@ impl WrittenBytes {
     fn is(&self, got: &[u8]) -> bool {
         match self {
             Self::Json(json) => serde_json::from_slice::<Value>(got).is_ok_and(|got| got == *json),
-            other => other.bytes().is_ok_and(|bytes| bytes == got),
+            Self::Plain(bytes) => bytes == got,
         }
     }
 }
@@ -273,7 +262,7 @@ fn compare_log(expected: &[Line], found: &[LogLine]) -> Option<Finding> {
     let mut rest = found.iter();
     let missing = expected.iter().find(|wanted| !rest.any(|line| wanted.is(line)))?;
     let lines: Vec<String> = found.iter().map(|line| format!("{:?} {}", line.level, line.message)).collect();
-    let got = if lines.is_empty() { "no lines".to_owned() } else { shown(&lines.join(" | ")) };
+    let got = if lines.is_empty() { "no lines".to_owned() } else { lines.join(" | ") };
     let level = missing.level.map_or_else(String::new, |level| format!("{level:?} "));
     Some(Finding::new("log", got).instead_of(format!("a line {level}with {:?}", missing.text)))
 }

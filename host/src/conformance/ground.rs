@@ -40,7 +40,7 @@ impl Ground {
 
     /// Calls the plugin with a subject, otherwise than in a fresh instance or undisturbed.
     pub(super) async fn call_with(&mut self, subject: &Subject, how: impl FnOnce(Call) -> Call) -> CallReport {
-        self.calls += 1;
+        self.begin(subject);
         let call =
             Call { deferrals: subject.deferrals, max_attempts: subject.max_attempts, ..Call::from(subject.event.clone()) };
         let report = subject.host.call(how(call)).await;
@@ -52,8 +52,15 @@ impl Ground {
 
     /// Calls the plugin where it is granted nothing; what it is refused there tells nothing of its manifest.
     pub(super) async fn call_without_grants(&mut self, subject: &Subject) -> CallReport {
-        self.calls += 1;
+        self.begin(subject);
         subject.host.without_grants().call(subject.event.clone()).await
+    }
+
+    fn begin(&mut self, subject: &Subject) {
+        self.calls += 1;
+        if let Some(script) = &subject.script {
+            script.begin();
+        }
     }
 
     /// One answered subject of each route.

@@ -3,7 +3,7 @@
 //! A rule asks for what a host needs of any honest listener, whatever it does: that it answers every event that can come, the
 //! same event in the same way, with room to its limits. It never says which answer is right: a failure is an answer, and so is
 //! "dead". What is right for one plugin is said by its author's [`Case`]s. Nothing that the plugin does beside its answers
-//! happens.
+//! happens: a case replies to its requests and messages, and for the rules all of them succeed.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -32,9 +32,12 @@ mod expect;
 mod files;
 mod ground;
 mod junit;
+mod replies;
 mod report;
 mod rules;
+mod sent;
 mod subject;
+mod written;
 
 pub use case::Case;
 pub use files::{CaseError, read_cases};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::replies::Script;
 use crate::event::{Envelope, Event, EventId, MAX_PAYLOAD_BYTES, Route};
 use crate::time::Timestamp;
 use crate::wasm::{CallReport, PluginHost};
@@ -23,6 +24,8 @@ pub(super) struct Subject {
     pub(super) event: Arc<Event>,
     pub(super) deferrals: u32,
     pub(super) max_attempts: Option<u32>,
+    /// What replies to its requests and messages; `None` where all of them succeed.
+    pub(super) script: Option<Arc<Script>>,
 }
 
 /// A subject that was answered, and how, in an instance of its own.
@@ -34,7 +37,7 @@ pub(super) struct Answered {
 
 impl Subject {
     pub(super) fn new(what: String, host: Arc<PluginHost>, event: Event) -> Self {
-        Self { what, host, event: Arc::new(event), deferrals: 0, max_attempts: None }
+        Self { what, host, event: Arc::new(event), deferrals: 0, max_attempts: None, script: None }
     }
 
     /// The same with another event.

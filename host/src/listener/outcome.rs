@@ -218,6 +218,7 @@ pub enum Verdict {
 
 impl Reply {
     /// An outcome, and what the call cost.
+    #[cfg(feature = "wasm")]
     pub(crate) fn at_a_cost(outcome: Outcome, cost: Cost) -> Self {
         Self { cost: Some(cost), ..outcome.into() }
     }

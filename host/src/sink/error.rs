@@ -47,6 +47,14 @@ impl SinkError {
         Self::Down { reason: reason.into(), retry_after: Duration::ZERO }
     }
 
+    /// What a message comes to that its sink gave no answer to: nothing says that it was confirmed.
+    ///
+    /// # Errors
+    /// Always.
+    pub(crate) fn unanswered() -> Result<(), Self> {
+        Err(Self::unavailable("the sink gave no answer"))
+    }
+
     /// Whether the message may be confirmed when it is sent again as it is.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

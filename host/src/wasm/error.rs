@@ -148,13 +148,16 @@ pub enum LoadError {
     },
     /// The manifest grants a sink that this host does not have.
     #[error(
-        "publish.sinks of {plugin}.toml names the sink `{sink}`, and this host has none of that name; add a section [sinks.{sink}]"
+        "publish.sinks of {plugin}.toml names the sink `{sink}`, and this host has {}; name one that it has, or add a section [sinks.{sink}]",
+        if .known.is_empty() { "no sinks".to_owned() } else { format!("only {}", .known.join(", ")) }
     )]
     Sink {
         /// The plugin.
         plugin: String,
         /// The sink.
         sink: String,
+        /// The sinks that the host has, sorted.
+        known: Vec<String>,
     },
     /// The component has looked at its settings, and cannot work with them.
     #[error("{file} does not accept its settings: {reason}")]

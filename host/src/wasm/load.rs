@@ -200,7 +200,8 @@ impl Loader {
     fn publishes(&self, name: &str, publish: &Publish) -> Result<Arc<PublishGrant>, LoadError> {
         let missing = |sink: &&String| self.sinks.as_ref().is_some_and(|sinks| sinks.get(sink).is_none());
         if let Some(sink) = publish.sinks.iter().find(missing) {
-            return Err(LoadError::Sink { plugin: name.to_owned(), sink: keepable(sink, 100) });
+            let known = self.sinks.iter().flat_map(Sinks::names).map(str::to_owned).collect();
+            return Err(LoadError::Sink { plugin: name.to_owned(), sink: keepable(sink, 100), known });
         }
         Ok(Arc::new(PublishGrant { names: publish.sinks.clone(), sinks: self.sinks.clone().unwrap_or_default() }))
     }

@@ -58,6 +58,7 @@ pub use anatomy::{Anatomy, CoreModule, anatomy};
 pub use by_hand::{LockChange, Locked, lock, retry, rollback};
 pub use call_report::{CallReport, InstanceUse, LogLevel, LogLine, Refused};
 pub use capability::http::HttpStandIn;
+pub(crate) use capability::http::canonical_url;
 pub use capability::state::StateSource;
 pub use compile::{ChildCompiler, Compile, CompileLimits, run_compiler};
 pub use engine::{Engine, PagemapScan};

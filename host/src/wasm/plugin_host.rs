@@ -19,7 +19,7 @@ use super::limits::INIT_FUEL;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
 use super::memory_state::MemoryState;
-use super::outside::{Disturbance, EmptyAnswers, Gate, GatedHttp, GatedSink, GatedState};
+use super::outside::{Confirms, Disturbance, EmptyAnswers, Gate, GatedHttp, GatedSink, GatedState};
 use super::place::{Place, parent};
 use super::plugin::{Instance, Linked, Plugin, used};
 use super::reload::PluginsConfig;
@@ -73,6 +73,8 @@ pub struct PluginHost {
 struct StandIns {
     state: Arc<dyn StateSource>,
     http: Arc<dyn HttpStandIn>,
+    /// By name; one that is not there confirms every message.
+    sinks: Sinks,
 }
 
 /// One call of `on-event`.
@@ -183,7 +185,7 @@ impl PluginHost {
         let description = Arc::new(report(&bytes, &loaded));
         let Loaded { plugin, .. } = loaded;
         let grants = plugin.linked.identity.grants.clone();
-        Ok(Self::of(&plugin, grants, description, StandIns { state, http: Arc::new(EmptyAnswers) }))
+        Ok(Self::of(&plugin, grants, description, StandIns { state, http: Arc::new(EmptyAnswers), sinks: Sinks::default() }))
     }
 
     fn of(plugin: &Plugin, granted: Grants, description: Arc<PluginReport>, stand_ins: StandIns) -> Self {
@@ -197,8 +199,10 @@ impl PluginHost {
             Arc::new(client.answered_by(Arc::new(answers)))
         });
         let publish = publish.map(|publish| {
-            let stand_in = |name: &str| Arc::new(GatedSink { gate: gate.clone(), name: name.to_owned() });
-            let with = |sinks: Sinks, name: &String| sinks.with(name, stand_in(name));
+            let with = |sinks: Sinks, name: &String| {
+                let sink = stand_ins.sinks.get(name).unwrap_or_else(|| Arc::new(Confirms));
+                sinks.with(name, Arc::new(GatedSink { gate: gate.clone(), name: name.clone(), sink }))
+            };
             Arc::new(PublishGrant { names: publish.names.clone(), sinks: publish.names.iter().fold(Sinks::default(), with) })
         });
         // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
@@ -256,6 +260,19 @@ impl PluginHost {
     pub fn with_http(&self, http: Arc<dyn HttpStandIn>) -> Self {
         let grants = self.plugin.linked.identity.grants.clone();
         Self::of(&self.plugin, grants, self.description.clone(), StandIns { http, ..self.stand_ins.clone() })
+    }
+
+    /// The same component with sinks that take the messages which its manifest grants. One that is not among them confirms every
+    /// message, and sends none.
+    #[must_use]
+    pub fn with_sinks(&self, sinks: Sinks) -> Self {
+        let grants = self.plugin.linked.identity.grants.clone();
+        Self::of(&self.plugin, grants, self.description.clone(), StandIns { sinks, ..self.stand_ins.clone() })
+    }
+
+    /// The text without the values of the plugin's secrets.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        self.plugin.linked.identity.grants.hide(text).into_owned()
     }
 
     /// The plugin's name: of its file, its manifest and its state.

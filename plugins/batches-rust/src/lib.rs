@@ -1,4 +1,5 @@
-//! Takes events many at a time: what `on-events` is tested with. The payload, a JSON text, says what becomes of an event:
+//! Takes events many at a time: what `on-events` is tested with. Made without the SDK, which never gives too few answers: see
+//! `effects-rust` for its `batches`. The payload, a JSON text, says what becomes of an event:
 //!
 //! | Payload | In `on-events` | In `on-event` |
 //! |---|---|---|

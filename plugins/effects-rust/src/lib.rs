@@ -1,13 +1,15 @@
-//! Emits events, keeps state and reads settings, as each event says: what effects are tested with.
+//! Emits events, keeps state, publishes, makes requests and reads settings, as each event says: what effects are tested with.
 
 use outbox_sdk::log;
 use outbox_sdk::prelude::*;
 use serde_json::json;
 
 listener! {
+    check: ask_outside,
     "Effects" / "Do" => perform,
     "Effects" / "Emitted" => |_: &Event| Ok(Done),
     "Effects" / "Tell" => tell,
+    batches: { "Effects" / "Do" => perform_all },
 }
 
 /// What the listener is to do, and how it is to end.
@@ -35,8 +37,12 @@ struct Deed {
     /// So many keys to remove.
     #[serde(default)]
     delete_many: u32,
-    /// A sink to publish to.
-    publish: Option<String>,
+    /// Sinks, for a message to each.
+    #[serde(default)]
+    publish: Vec<String>,
+    /// Methods and URLs, for a request each, with the number of the request as its body.
+    #[serde(default)]
+    ask: Vec<(String, String)>,
     then: Then,
 }
 
@@ -48,6 +54,8 @@ enum Then {
     Later,
     Fail,
     Trap,
+    /// Is dead with the responses.
+    Tell,
     /// Fails on the first attempt.
     FailOnce,
 }
@@ -81,10 +89,19 @@ fn perform(event: &Event, deed: Deed) -> Answer {
     if let Some((key, bytes)) = &deed.set {
         state::set(key, &vec![b'x'; *bytes])?;
     }
-    if let Some(sink) = &deed.publish {
-        Message::new("subject").json(&1)?.send(sink)?;
+    for (number, sink) in deed.publish.iter().enumerate() {
+        let message = Message::new("subject").key("k").header("attempt", event.attempt.to_string());
+        message.json(&json!({ "number": number, "of": deed.publish.len() }))?.send(sink)?;
+    }
+    let mut responses = Vec::new();
+    for (number, (method, url)) in deed.ask.iter().enumerate() {
+        let request = http::Request::new(method, url).with_header("X-Number", number.to_string());
+        let response = request.json(&json!({ "number": number }))?.send()?;
+        let content_type = response.header("content-type").unwrap_or("nothing").to_owned();
+        responses.push(format!("{} {content_type} {}", response.status, String::from_utf8_lossy(&response.body)));
     }
     match deed.then {
+        Then::Tell => Ok(dead(responses.join(", "))),
         Then::Done => Ok(Done),
         Then::Dead => Ok(dead("as asked")),
         Then::Later if event.attribute("deferrals") == Some("0") => Ok(retry_after(Duration::from_millis(100))),
@@ -93,6 +110,34 @@ fn perform(event: &Event, deed: Deed) -> Answer {
         Then::Fail => Err(Failure::unrecoverable("as asked")),
         Then::Trap => panic!("as asked"),
     }
+}
+
+/// Publishes what the events of one call ask for, each message for its own event, and tells how many they are.
+fn perform_all(events: &[Event]) -> Vec<Answer> {
+    let publish = |event: &Event| {
+        let deed: Deed = event.json()?;
+        for (number, sink) in deed.publish.iter().enumerate() {
+            let message = Message::new("subject").json(&json!({ "number": number, "together": events.len() }))?;
+            message.for_event(event).send(sink)?;
+        }
+        Ok(dead(format_args!("one of {}", events.len())))
+    };
+    events.iter().map(publish).collect()
+}
+
+/// Looks at its settings; where these name a sink and a URL, it tries to use them, which nobody may do at the load.
+fn ask_outside() -> Result<(), Failure> {
+    if let Some(sink) = config::get("sink_at_load")
+        && Message::new("subject").send(&sink).is_ok()
+    {
+        return Err(Failure::unrecoverable("the message was sent"));
+    }
+    if let Some(url) = config::get("url_at_load")
+        && http::get(url).send().is_ok()
+    {
+        return Err(Failure::unrecoverable("the request was answered"));
+    }
+    Ok(())
 }
 
 /// Tells what it was told, the secret as well; in a panic when the event says so.

@@ -73,6 +73,79 @@ void __wasm_export_exports_outbox_listener_settings_check_check_settings_post_re
   }
 }
 
+// Exported Functions from `outbox:listener/batch-handler@0.1.0`
+
+void __wasm_export_exports_outbox_listener_batch_handler_on_events_post_return(uint8_t * arg0) {
+  size_t len0 = *((size_t*) (arg0 + sizeof(void*)));
+  if (len0 > 0) {
+    uint8_t *ptr1 = *((uint8_t **) (arg0 + 0));
+    for (size_t i2 = 0; i2 < len0; i2++) {
+      uint8_t *base = ptr1 + i2 * (8+8*sizeof(void*));
+      (void) base;
+      switch ((int32_t) (int32_t) *((uint8_t*) (base + 0))) {
+        case 0: {
+          switch ((int32_t) (int32_t) *((uint8_t*) (base + sizeof(void*)))) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              break;
+            }
+            case 2: {
+              switch ((int32_t) (int32_t) *((uint8_t*) (base + (2*sizeof(void*))))) {
+                case 0: {
+                  break;
+                }
+                case 1: {
+                  if ((*((size_t*) (base + (4*sizeof(void*))))) > 0) {
+                    free(*((uint8_t **) (base + (3*sizeof(void*)))));
+                  }
+                  break;
+                }
+              }
+              break;
+            }
+          }
+          break;
+        }
+        case 1: {
+          if ((*((size_t*) (base + (2*sizeof(void*))))) > 0) {
+            free(*((uint8_t **) (base + sizeof(void*))));
+          }
+          switch ((int32_t) (int32_t) *((uint8_t*) (base + (3*sizeof(void*))))) {
+            case 0: {
+              break;
+            }
+            case 1: {
+              if ((*((size_t*) (base + (5*sizeof(void*))))) > 0) {
+                free(*((uint8_t **) (base + (4*sizeof(void*)))));
+              }
+              break;
+            }
+          }
+          size_t len = *((size_t*) (base + (8+7*sizeof(void*))));
+          if (len > 0) {
+            uint8_t *ptr = *((uint8_t **) (base + (8+6*sizeof(void*))));
+            for (size_t i = 0; i < len; i++) {
+              uint8_t *base = ptr + i * (4*sizeof(void*));
+              (void) base;
+              if ((*((size_t*) (base + sizeof(void*)))) > 0) {
+                free(*((uint8_t **) (base + 0)));
+              }
+              if ((*((size_t*) (base + (3*sizeof(void*))))) > 0) {
+                free(*((uint8_t **) (base + (2*sizeof(void*)))));
+              }
+            }
+            free(ptr);
+          }
+          break;
+        }
+      }
+    }
+    free(ptr1);
+  }
+}
+
 // Exported Functions from `outbox:listener/handler@0.1.0`
 
 __attribute__((__weak__, __export_name__("cabi_post_outbox:listener/handler@0.1.0#describe")))
@@ -421,6 +494,48 @@ void exports_outbox_listener_settings_check_result_void_string_free(exports_outb
   if (!ptr->is_err) {
   } else {
     listener_string_free(&ptr->val.err);
+  }
+}
+
+void exports_outbox_listener_batch_handler_event_free(exports_outbox_listener_batch_handler_event_t *ptr) {
+  outbox_listener_types_event_free(ptr);
+}
+
+void exports_outbox_listener_batch_handler_dispatch_result_free(exports_outbox_listener_batch_handler_dispatch_result_t *ptr) {
+  outbox_listener_types_dispatch_result_free(ptr);
+}
+
+void exports_outbox_listener_batch_handler_failure_free(exports_outbox_listener_batch_handler_failure_t *ptr) {
+  outbox_listener_types_failure_free(ptr);
+}
+
+void exports_outbox_listener_batch_handler_list_event_free(exports_outbox_listener_batch_handler_list_event_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    exports_outbox_listener_batch_handler_event_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      exports_outbox_listener_batch_handler_event_free(&list_ptr[i]);
+    }
+    free(list_ptr);
+  }
+}
+
+void exports_outbox_listener_batch_handler_result_dispatch_result_failure_free(exports_outbox_listener_batch_handler_result_dispatch_result_failure_t *ptr) {
+  if (!ptr->is_err) {
+    exports_outbox_listener_batch_handler_dispatch_result_free(&ptr->val.ok);
+  } else {
+    exports_outbox_listener_batch_handler_failure_free(&ptr->val.err);
+  }
+}
+
+void exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_free(exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_t *ptr) {
+  size_t list_len = ptr->len;
+  if (list_len > 0) {
+    exports_outbox_listener_batch_handler_result_dispatch_result_failure_t *list_ptr = ptr->ptr;
+    for (size_t i = 0; i < list_len; i++) {
+      exports_outbox_listener_batch_handler_result_dispatch_result_failure_free(&list_ptr[i]);
+    }
+    free(list_ptr);
   }
 }
 
@@ -845,6 +960,16 @@ uint8_t * __wasm_export_exports_outbox_listener_settings_check_check_settings(vo
   } else {
     *((int8_t*)(ptr + 0)) = 0;
   }
+  return ptr;
+}
+
+uint8_t * __wasm_export_exports_outbox_listener_batch_handler_on_events(uint8_t * arg, size_t arg0) {
+  exports_outbox_listener_batch_handler_list_event_t arg2 = (exports_outbox_listener_batch_handler_list_event_t) { (exports_outbox_listener_batch_handler_event_t*)(arg), (arg0) };
+  exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_t ret;
+  exports_outbox_listener_batch_handler_on_events(&arg2, &ret);
+  uint8_t *ptr = (uint8_t *) &RET_AREA;
+  *((size_t*)(ptr + sizeof(void*))) = (ret).len;
+  *((uint8_t **)(ptr + 0)) = (uint8_t *) (ret).ptr;
   return ptr;
 }
 

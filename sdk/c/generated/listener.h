@@ -290,6 +290,30 @@ typedef struct {
   } val;
 } exports_outbox_listener_settings_check_result_void_string_t;
 
+typedef outbox_listener_types_event_t exports_outbox_listener_batch_handler_event_t;
+
+typedef outbox_listener_types_dispatch_result_t exports_outbox_listener_batch_handler_dispatch_result_t;
+
+typedef outbox_listener_types_failure_t exports_outbox_listener_batch_handler_failure_t;
+
+typedef struct {
+  exports_outbox_listener_batch_handler_event_t *ptr;
+  size_t len;
+} exports_outbox_listener_batch_handler_list_event_t;
+
+typedef struct {
+  bool is_err;
+  union {
+    exports_outbox_listener_batch_handler_dispatch_result_t ok;
+    exports_outbox_listener_batch_handler_failure_t err;
+  } val;
+} exports_outbox_listener_batch_handler_result_dispatch_result_failure_t;
+
+typedef struct {
+  exports_outbox_listener_batch_handler_result_dispatch_result_failure_t *ptr;
+  size_t len;
+} exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_t;
+
 typedef outbox_listener_types_description_t exports_outbox_listener_handler_description_t;
 
 typedef outbox_listener_types_event_t exports_outbox_listener_handler_event_t;
@@ -349,6 +373,9 @@ extern bool outbox_listener_state_delete(listener_string_t *key, outbox_listener
 
 // Exported Functions from `outbox:listener/settings-check@0.1.0`
 bool exports_outbox_listener_settings_check_check_settings(listener_string_t *err);
+
+// Exported Functions from `outbox:listener/batch-handler@0.1.0`
+void exports_outbox_listener_batch_handler_on_events(exports_outbox_listener_batch_handler_list_event_t *events, exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_t *ret);
 
 // Exported Functions from `outbox:listener/handler@0.1.0`
 void exports_outbox_listener_handler_describe(exports_outbox_listener_handler_description_t *ret);
@@ -419,6 +446,18 @@ void outbox_listener_state_result_option_list_u8_refusal_free(outbox_listener_st
 void outbox_listener_state_result_void_refusal_free(outbox_listener_state_result_void_refusal_t *ptr);
 
 void exports_outbox_listener_settings_check_result_void_string_free(exports_outbox_listener_settings_check_result_void_string_t *ptr);
+
+void exports_outbox_listener_batch_handler_event_free(exports_outbox_listener_batch_handler_event_t *ptr);
+
+void exports_outbox_listener_batch_handler_dispatch_result_free(exports_outbox_listener_batch_handler_dispatch_result_t *ptr);
+
+void exports_outbox_listener_batch_handler_failure_free(exports_outbox_listener_batch_handler_failure_t *ptr);
+
+void exports_outbox_listener_batch_handler_list_event_free(exports_outbox_listener_batch_handler_list_event_t *ptr);
+
+void exports_outbox_listener_batch_handler_result_dispatch_result_failure_free(exports_outbox_listener_batch_handler_result_dispatch_result_failure_t *ptr);
+
+void exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_free(exports_outbox_listener_batch_handler_list_result_dispatch_result_failure_t *ptr);
 
 void exports_outbox_listener_handler_description_free(exports_outbox_listener_handler_description_t *ptr);
 

@@ -183,6 +183,23 @@ OUTBOX_CHECKED_PLUGIN("everything", "1.2.3", check,
     { "Thing", "Allocates", allocates },
 );
 
+/* Fails every second event, and publishes a message for each of the others. */
+static void takes_many(const outbox_event *events, size_t count, outbox_answer *answers)
+{
+    for (size_t i = 0; i < count; i++) {
+        outbox_message message = { .body = outbox_format("%zu of %zu", i, count), .attributes = outbox_for_event(&events[i]) };
+        if (i % 2 == 1)
+            answers[i] = outbox_with_code(outbox_retryable("%zu of %zu", i, count), "odd");
+        else if (!outbox_publish("orders", &message))
+            answers[i] = outbox_refused();
+    }
+}
+
+OUTBOX_BATCHES(
+    { "Thing", "Fails", takes_many },
+    { "Thing", "Waits", takes_many },
+);
+
 static outbox_answer delivered(const char *event_type, const char *payload)
 {
     outbox_event event = outbox_test_event("Thing", event_type, payload);
@@ -367,6 +384,37 @@ static void the_plugin_looks_at_its_settings(void)
     outbox_test_reset();
 }
 
+static void neighbours_of_one_route_go_together_and_the_others_alone(void)
+{
+    const char *types[] = { "Fails", "Fails", "Fails", "Dies", "Fails", "Waits", "Nothing" };
+    outbox_event events[7];
+    outbox_answer answers[7];
+    for (size_t i = 0; i < 7; i++) {
+        events[i] = outbox_test_event("Thing", types[i], "x");
+        events[i].id = outbox_text_of(i == 2 ? "the third" : "another");
+    }
+
+    outbox_test_deliver_all(events, 7, answers);
+
+    OUTBOX_CHECK(answers[0].kind == OUTBOX_DONE && answers[2].kind == OUTBOX_DONE);
+    OUTBOX_CHECK(answers[1].kind == OUTBOX_RETRYABLE);
+    OUTBOX_CHECK_TEXT(answers[1].message, "1 of 3");
+    OUTBOX_CHECK_TEXT(answers[1].code, "odd");
+    OUTBOX_CHECK(answers[3].kind == OUTBOX_DEAD);
+    OUTBOX_CHECK_TEXT(answers[3].message, "cannot read x");
+    OUTBOX_CHECK(answers[4].kind == OUTBOX_DONE && answers[5].kind == OUTBOX_DONE);
+    OUTBOX_CHECK(answers[6].kind == OUTBOX_UNRECOVERABLE);
+    OUTBOX_CHECK_TEXT(answers[6].message, "this plugin does not answer Thing/Nothing");
+    OUTBOX_CHECK(outbox_test_host.publish_count == 4);
+    OUTBOX_CHECK_TEXT(outbox_test_host.published[1].body, "2 of 3");
+    OUTBOX_CHECK_TEXT(outbox_find(outbox_test_host.published[1].attributes, "event-id"), "the third");
+    OUTBOX_CHECK_TEXT(outbox_test_host.published[2].body, "0 of 1");
+
+    outbox_test_deliver_all(NULL, 0, NULL);
+    OUTBOX_CHECK(outbox_test_host.publish_count == 0);
+    OUTBOX_CHECK(delivered("Fails", "later").kind == OUTBOX_RETRYABLE_AFTER); /* alone, by its own function */
+}
+
 static void state_is_kept(void)
 {
     outbox_test_set_state("count", "0");
@@ -396,6 +444,7 @@ int main(void)
     an_invalid_request_is_unrecoverable();
     events_are_emitted_with_their_defaults();
     messages_are_published();
+    neighbours_of_one_route_go_together_and_the_others_alone();
     state_is_kept();
     OUTBOX_CHECK(delivered("Allocates", "").kind == OUTBOX_DONE);
     OUTBOX_CHECK(delivered("Allocates", "").kind == OUTBOX_DONE);

@@ -96,6 +96,12 @@ func (h *Host) Deliver(event *outbox.Event) error {
 	return outbox.Deliver(event)
 }
 
+// DeliverAll delivers events in one call, as isolation = "batch" does. It returns for each, in order, what Deliver would.
+func (h *Host) DeliverAll(events ...*outbox.Event) []error {
+	h.Emitted, h.Published, h.Requests, h.Lines = nil, nil, nil, nil
+	return outbox.DeliverAll(events)
+}
+
 // CheckSettings runs the plugin's own look at its settings, as a host does when it loads the plugin.
 func (h *Host) CheckSettings() error {
 	return outbox.CheckSettingsNow()

@@ -11,6 +11,8 @@ export interface RequestOptions {
   body?: string | Uint8Array | undefined;
   /** When to give up, in milliseconds. Default: nine tenths of what is left of the call, so that it can still say what happened. */
   timeoutMs?: number | undefined;
+  /** In a function that takes many events, `{ 'event-id': event.id }` of the one that it is for: then it gets an `Idempotency-Key`. */
+  attributes?: Pairs | undefined;
 }
 
 /** What the server answered. */

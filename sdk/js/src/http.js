@@ -59,7 +59,7 @@ export class Response {
 }
 
 /** Makes a request and waits for the whole response. Throws a Refusal when there is none. */
-export function request(url, { method, headers, body, json, timeoutMs } = {}) {
+export function request(url, { method, headers, body, json, timeoutMs, attributes } = {}) {
   const target = parseUrl(url);
   const given = body !== undefined || json !== undefined;
   const verb = text(method ?? (given ? 'POST' : 'GET')).toUpperCase();
@@ -75,7 +75,7 @@ export function request(url, { method, headers, body, json, timeoutMs } = {}) {
     headers: entries,
     body: given ? bytes : new Uint8Array(),
     timeoutMs: Math.max(1, limit),
-    attributes: [],
+    attributes: pairs(attributes),
   };
   // Without the query, which often holds a key.
   return new Response(ask(() => host.send(wanted)), `${verb} ${target.origin}${target.path.split('?', 1)[0]}`);

@@ -144,8 +144,9 @@ export type BatchFunction = (events: ReadonlyArray<Event>) => ReadonlyArray<Answ
 /**
  * Makes the export that takes many events in one call: `export const batchHandler = batchListener(handler, { … })`. A function gets the
  * events of its route that follow each other; when it throws, all of them fail. Events of other routes go one by one to `handler`, whose
- * routes must have those of the batches as well: after a call with a failure in it, of which the host takes nothing, and wherever the
- * operator did not set `isolation = "batch"`, the host delivers the events one by one.
+ * routes must have those of the batches as well: after a call that broke off, and wherever the operator did not set
+ * `isolation = "batch"`, the host delivers the events one by one. A message of such a function says for which event it is:
+ * `attributes: { 'event-id': event.id }`.
  */
 export function batchListener(handler: Handler, routes: Readonly<Record<string, BatchFunction>>): BatchHandler;
 

@@ -38,12 +38,12 @@ export function listener({ name, version, routes, attributes } = {}) {
 /**
  * Makes the export that takes many events in one call: `export const batchHandler = batchListener(handler, { … })`. A function gets the
  * events of its route that follow each other, and returns for each an answer, or an error in its place. Events of other routes go one
- * by one to `handler`, and so do all of them after a call with a failure in it: the host takes nothing of such a call.
+ * by one to `handler`, and so do all events of a call that broke off.
  */
 export function batchListener(handler, routes) {
   if (typeof handler?.onEvent !== 'function') throw new TypeError('batchListener needs what listener({ … }) returned as its first argument');
   const functions = functionsOf(routes, 'batchListener');
-  // The host delivers events one by one where it is told to, and after a batch with a failure in it.
+  // The host delivers events one by one where it is told to, and after a call that broke off.
   const single = new Set(handler.describe().routes.map(routeName));
   for (const path of functions.keys()) {
     if (!single.has(path)) throw new TypeError(`the route "${path}" of batchListener must be among the routes of listener as well`);

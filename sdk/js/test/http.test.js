@@ -21,6 +21,13 @@ test('a request has a method, a body and its content type', () => {
   ]);
 });
 
+test('a request says for which of many events it is', () => {
+  host.http = () => ({});
+  request('https://api.example.com', { attributes: { 'event-id': testEvent('A/x').id } });
+  request('https://api.example.com');
+  assert.deepEqual(host.requests.map(({ attributes }) => attributes), [[['event-id', testEvent('A/x').id]], []]);
+});
+
 test('a request ends before the call does', () => {
   const limits = [];
   host.http = ({ timeoutMs }) => { limits.push(timeoutMs); };

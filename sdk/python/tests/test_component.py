@@ -212,6 +212,14 @@ class Capabilities(Component):
         fields = [("k", "v"), ("content-type", "application/octet-stream")]
         self.assertEqual(wit_http.requests[-1], wit_http.Request("POST", "https://a.b/c?key=secret", fields, b"z", 1000, []))
 
+    def test_a_request_says_for_which_of_many_events_it_is(self) -> None:
+        def ask(event: Event) -> Answer:
+            http.request("GET", "https://a.b", attributes={"event-id": event.id})
+            return None
+
+        self.assertEqual(self.answer(ask), wit.DispatchResult_Done())
+        self.assertEqual(wit_http.requests[-1].attributes, [("event-id", "01JD")])
+
     def test_a_request_that_is_refused_names_its_origin_alone(self) -> None:
         def refuse(request: wit_http.Request) -> wit_http.Response:
             raise Err(wit.Refusal(wit.RefusalKind.NOT_GRANTED, 'add "https://a.b" to http.allow'))

@@ -28,6 +28,25 @@ pub mod settings_check {
     });
 }
 
+/// The other optional export, with the types of the first world.
+pub mod batch_handler {
+    wit_bindgen::generate!({
+        path: "wit",
+        inline: "package outbox:sdk; world batch-listener { export outbox:listener/batch-handler@0.1.0; }",
+        world: "outbox:sdk/batch-listener",
+        with: { "outbox:listener/types@0.1.0": crate::bindings::outbox::listener::types },
+        pub_export_macro: true,
+        export_macro_name: "export_batch_handler",
+    });
+}
+
+impl<P: crate::BatchPlugin> batch_handler::exports::outbox::listener::batch_handler::Guest for P {
+    fn on_events(events: Vec<types::Event>) -> Vec<Result<types::DispatchResult, types::Failure>> {
+        let events: Vec<Event> = events.into_iter().map(Event::from).collect();
+        P::on_events(&events).into_iter().map(answer).collect()
+    }
+}
+
 impl<P: crate::SettingsCheck> settings_check::exports::outbox::listener::settings_check::Guest for P {
     fn check_settings() -> Result<(), String> {
         P::check_settings().map_err(|failure| failure.message)

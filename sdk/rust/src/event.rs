@@ -48,6 +48,12 @@ pub struct Event {
     pub attributes: Vec<(String, String)>,
 }
 
+/// What a message or a request says with it, where it is for one of many events.
+#[cfg(target_family = "wasm")]
+pub(crate) fn attributes_for(event_id: Option<String>) -> Vec<(String, String)> {
+    event_id.into_iter().map(|id| ("event-id".to_owned(), id)).collect()
+}
+
 impl Event {
     /// The payload, parsed as JSON.
     ///

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{Failure, Refusal};
+use crate::{Event, Failure, Refusal};
 
 pub use response::Response;
 
@@ -44,6 +44,8 @@ pub struct Request {
     pub body: Vec<u8>,
     /// How long the request may take; `None` for nine tenths of what is left of the call, so that the listener can still answer.
     pub timeout: Option<Duration>,
+    /// The event that it is for; `None` for the event of the call. See [`Request::for_event`].
+    pub event_id: Option<String>,
 }
 
 /// A `GET` request.
@@ -69,7 +71,15 @@ pub fn delete(url: impl Into<String>) -> Request {
 impl Request {
     /// A request without headers and body.
     pub fn new(method: &str, url: impl Into<String>) -> Self {
-        Self { method: method.to_uppercase(), url: url.into(), headers: Vec::new(), body: Vec::new(), timeout: None }
+        let (method, url) = (method.to_uppercase(), url.into());
+        Self { method, url, headers: Vec::new(), body: Vec::new(), timeout: None, event_id: None }
+    }
+
+    /// For this event, one of those of the call. In a function that takes many events, a request gets an `Idempotency-Key` only when
+    /// it says for which of them it is.
+    pub fn for_event(mut self, event: &Event) -> Self {
+        self.event_id = Some(event.id.clone());
+        self
     }
 
     /// With one header more.

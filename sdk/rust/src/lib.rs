@@ -84,6 +84,7 @@
 //! events before: keep nothing in statics that must survive, and rely on nothing to be gone.
 
 mod answer;
+mod batch;
 #[doc(hidden)]
 pub mod bindings; // public for the code that `listener!` writes; not for use by hand
 pub mod call;
@@ -105,12 +106,13 @@ pub mod state;
 pub mod testing;
 
 pub use answer::{Answer, DispatchResult, Failure, FailureKind, dead, retry_after};
+pub use batch::{BatchHandler, BatchPlugin, all_listed, answer_all};
 pub use emit::NewEvent;
 pub use event::{Event, Route};
 pub use handler::Handler;
 pub use or_fail::OrFail;
 pub use payload::{Bytes, Payload, Text};
-pub use plugin::{Description, Plugin, SettingsCheck, unknown_route};
+pub use plugin::{Description, Plugin, SettingsCheck, routes, unknown_route};
 pub use publish::Message;
 pub use refusal::{Refusal, RefusalKind};
 
@@ -124,7 +126,8 @@ pub mod prelude {
 
     pub use crate::DispatchResult::Done;
     pub use crate::{
-        Answer, Bytes, DispatchResult, Event, Failure, FailureKind, Message, NewEvent, OrFail, Plugin, Refusal, RefusalKind,
-        SettingsCheck, Text, call, config, dead, debug, error, http, info, listener, publish, retry_after, state, trace, warn,
+        Answer, BatchPlugin, Bytes, DispatchResult, Event, Failure, FailureKind, Message, NewEvent, OrFail, Plugin, Refusal,
+        RefusalKind, SettingsCheck, Text, call, config, dead, debug, error, http, info, listener, publish, retry_after, state,
+        trace, warn,
     };
 }

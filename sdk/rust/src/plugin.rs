@@ -44,6 +44,17 @@ pub fn unknown_route(event: &Event) -> Answer {
     Err(Failure::unrecoverable(format_args!("this plugin does not answer {aggregate_type}/{event_type}")))
 }
 
+/// The routes of these aggregate types and event types; for [`listener!`](crate::listener!).
+#[doc(hidden)]
+#[must_use]
+pub fn routes(pairs: &[(&str, &str)]) -> Vec<Route> {
+    let route = |(aggregate_type, event_type): &(&str, &str)| Route {
+        aggregate_type: (*aggregate_type).to_owned(),
+        event_type: (*event_type).to_owned(),
+    };
+    pairs.iter().map(route).collect()
+}
+
 /// Lists what a plugin answers, and makes a plugin of the crate. Once per crate, at any place in it.
 ///
 /// ```
@@ -74,12 +85,58 @@ pub fn unknown_route(event: &Event) -> Answer {
 /// ```
 ///
 /// A route is an aggregate type and an event type; a writer that names no aggregate type writes `__GLOBAL__`. Its function is any
-/// [`Handler`](crate::Handler). A listener that returns no `Answer` is refused by the compiler:
+/// [`Handler`](crate::Handler).
+///
+/// Where the operator sets `isolation = "batch"`, events that are there together come in one call: up to 100 of one tenant. Functions
+/// that take many events of a route at a time stand below the routes, each a [`BatchHandler`](crate::BatchHandler):
+///
+/// ```
+/// use outbox_sdk::prelude::*;
+///
+/// listener! {
+///     "User" / "UserRegistered" => greet,
+///     "User" / "UserDeleted" => |_: &Event| Ok(Done),
+///     batches: {
+///         "User" / "UserRegistered" => greet_all,
+///     },
+/// }
+///
+/// fn greet(event: &Event) -> Answer {
+///     greet_all(std::slice::from_ref(event))?.remove(0)
+/// }
+///
+/// /// In one request for all of them.
+/// fn greet_all(events: &[Event]) -> Result<Vec<Answer>, Failure> {
+///     let names: Vec<String> = events.iter().map(Event::json).collect::<Result<_, _>>()?;
+///     http::post("https://mail.example.com/greetings").json(&names)?.send()?.require_ok()?;
+///     Ok(events.iter().map(|_| Ok(Done)).collect())
+/// }
+///
+/// outbox_sdk::testing::respond(http::Response::new(202));
+/// let events = ["Ada", "Bob"].map(|name| Event::for_test("User", "UserRegistered").with_json(&name));
+/// assert_eq!(ThisPlugin::on_events(&events), [Ok(Done), Ok(Done)]);
+/// assert_eq!(outbox_sdk::testing::requests()[0].body, br#"["Ada","Bob"]"#);
+/// ```
+///
+/// Such a function gets the events of its route that follow each other; events of other routes go to their own functions one by one,
+/// and so do all events of a call that broke off. So the route of a batch is listed among the others as well. Emitting and keeping
+/// state belong to one event and are refused in such a call; a message says which event it is
+/// [for](crate::Message::for_event), and a request [may](crate::http::Request::for_event).
+///
+/// A listener that returns no `Answer` is refused by the compiler, and so is a batch whose route is not listed:
 ///
 /// ```compile_fail
 /// use outbox_sdk::prelude::*;
 /// listener! { "User" / "UserRegistered" => greet }
 /// fn greet(event: &Event) {}
+/// ```
+///
+/// ```compile_fail
+/// use outbox_sdk::prelude::*;
+/// listener! {
+///     "User" / "UserRegistered" => |_: &Event| Ok(Done),
+///     batches: { "User" / "UserDeleted" => |events: &[Event]| events.iter().map(|_| Ok(Done)).collect::<Vec<Answer>>() },
+/// }
 /// ```
 #[macro_export]
 macro_rules! listener {
@@ -87,20 +144,24 @@ macro_rules! listener {
         $(name: $name:expr,)?
         $(version: $version:expr,)?
         $(check: $check:expr,)?
-        $($aggregate_type:literal / $event_type:literal => $handler:expr),+ $(,)?
+        $($aggregate_type:literal / $event_type:literal => $handler:expr),+
+        $(, batches: { $($batch_aggregate:literal / $batch_event:literal => $batch:expr),+ $(,)? })?
+        $(,)?
     ) => {
         /// The plugin that this crate is.
         struct ThisPlugin;
+
+        impl ThisPlugin {
+            /// Aggregate type and event type of each route.
+            const ROUTES: &[(&str, &str)] = &[$(($aggregate_type, $event_type)),+];
+        }
 
         impl $crate::Plugin for ThisPlugin {
             fn describe() -> $crate::Description {
                 $crate::Description {
                     name: ::std::string::String::from($crate::__or!([$($name)?] ::core::env!("CARGO_PKG_NAME"))),
                     version: ::std::string::String::from($crate::__or!([$($version)?] ::core::env!("CARGO_PKG_VERSION"))),
-                    routes: ::std::vec![$($crate::Route {
-                        aggregate_type: ::std::string::String::from($aggregate_type),
-                        event_type: ::std::string::String::from($event_type),
-                    }),+],
+                    routes: $crate::routes(ThisPlugin::ROUTES),
                 }
             }
 
@@ -130,6 +191,36 @@ macro_rules! listener {
             #[cfg(target_family = "wasm")]
             $crate::bindings::settings_check::export_settings_check!(
                 ThisPlugin with_types_in $crate::bindings::settings_check
+            );
+        )?
+
+        $(
+            const _: () = ::core::assert!(
+                $crate::all_listed(&[$(($batch_aggregate, $batch_event)),+], ThisPlugin::ROUTES),
+                "each route of `batches` must be among the routes of `listener!` as well"
+            );
+
+            impl $crate::BatchPlugin for ThisPlugin {
+                fn on_events(events: &[$crate::Event]) -> ::std::vec::Vec<$crate::Answer> {
+                    $crate::log::begin_call();
+                    $crate::answer_all(
+                        events,
+                        |events| match (events[0].route.aggregate_type.as_str(), events[0].route.event_type.as_str()) {
+                            $(($batch_aggregate, $batch_event) => {
+                                ::core::option::Option::Some($crate::BatchHandler::handle_all(&$batch, events))
+                            })+
+                            _ => ::core::option::Option::None,
+                        },
+                        <ThisPlugin as $crate::Plugin>::on_event,
+                    )
+                }
+            }
+
+            const _: fn(&[$crate::Event]) -> ::std::vec::Vec<$crate::Answer> = <ThisPlugin as $crate::BatchPlugin>::on_events;
+
+            #[cfg(target_family = "wasm")]
+            $crate::bindings::batch_handler::export_batch_handler!(
+                ThisPlugin with_types_in $crate::bindings::batch_handler
             );
         )?
     };

@@ -18,7 +18,7 @@
 
 use serde::Serialize;
 
-use crate::{Failure, Refusal};
+use crate::{Event, Failure, Refusal};
 
 /// A message in the making.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,13 +35,22 @@ pub struct Message {
     pub body: Vec<u8>,
     /// For whoever reads it.
     pub headers: Vec<(String, String)>,
+    /// The event that it is for; `None` for the event of the call. See [`Message::for_event`].
+    pub event_id: Option<String>,
 }
 
 impl Message {
     /// An empty message with this subject.
     pub fn new(subject: impl Into<String>) -> Self {
         let content_type = "application/octet-stream".to_owned();
-        Self { subject: subject.into(), key: None, content_type, body: Vec::new(), headers: Vec::new() }
+        Self { subject: subject.into(), key: None, content_type, body: Vec::new(), headers: Vec::new(), event_id: None }
+    }
+
+    /// For this event, one of those of the call. A function that takes many events has to say it, since the message is named after
+    /// its event: by that name a receiver tells a repeat.
+    pub fn for_event(mut self, event: &Event) -> Self {
+        self.event_id = Some(event.id.clone());
+        self
     }
 
     /// What keeps messages in order where the sink has partitions.
@@ -94,8 +103,9 @@ mod host {
     use crate::bindings::outbox::listener::publish;
 
     fn given(message: Message) -> publish::Message {
-        let Message { subject, key, content_type, body, headers } = message;
-        publish::Message { subject, key, content_type, body, headers, attributes: Vec::new() }
+        let Message { subject, key, content_type, body, headers, event_id } = message;
+        let attributes = crate::event::attributes_for(event_id);
+        publish::Message { subject, key, content_type, body, headers, attributes }
     }
 
     pub(super) fn send(sink: &str, message: Message) -> Result<(), Refusal> {

@@ -39,7 +39,8 @@ impl Host for State {
             Ok(message) => message,
             Err(refused) => return Ok(Err(refused)),
         };
-        Ok(found.send(&[message]).await.pop().map_or(Ok(()), |sent| sent.map_err(|error| told(&sink, error))))
+        let sent = found.send(&[message]).await.pop().unwrap_or_else(SinkError::unanswered);
+        Ok(sent.map_err(|error| told(&sink, error)))
     }
 
     async fn send_all(&mut self, sink: String, messages: Vec<Message>) -> wasmtime::Result<Vec<Result<(), Refusal>>> {
@@ -61,7 +62,7 @@ impl Host for State {
         let fine: Vec<Outgoing> = checked.iter().filter_map(|message| message.as_ref().ok().cloned()).collect();
         let mut sent = found.send(&fine).await.into_iter();
         let answers = checked.into_iter().map(|message| match message {
-            Ok(_) => sent.next().unwrap_or(Ok(())).map_err(|error| told(&sink, error)),
+            Ok(_) => sent.next().unwrap_or_else(SinkError::unanswered).map_err(|error| told(&sink, error)),
             Err(refused) => Err(refused),
         });
         Ok(answers.collect())

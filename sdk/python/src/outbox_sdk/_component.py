@@ -167,7 +167,7 @@ class ComponentHost:
                     headers=list(request.headers),
                     body=request.body,
                     timeout_ms=request.timeout_ms,
-                    attributes=[],
+                    attributes=list(request.attributes),
                 )
             )
         except Err as error:

@@ -34,6 +34,7 @@ class Request:
     headers: tuple[tuple[str, str], ...]
     body: bytes
     timeout_ms: int | None
+    attributes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,14 @@ def request(
     headers: Pairs | None = None,
     body: Body = None,
     timeout: Delay | None = None,
+    attributes: Pairs | None = None,
 ) -> Response:
     """Makes a request, and waits for the whole response. A status such as 500 is a response, not an error: see `Response.require_ok`.
 
     `body`: bytes go as they are, a `str` as text, anything else but None as JSON; a header `content-type` says otherwise what it
     is. `timeout` is for all of it, in seconds or as a `timedelta`; None for nine tenths of what is left of the call, so that the
-    listener can still answer.
+    listener can still answer. `attributes`: in a function that takes many events, `{"event-id": event.id}` of the one that it is
+    for; then the request gets an `Idempotency-Key`.
 
     Raises `Refused` when no response came: the origin is not granted, the server cannot be reached or takes too long, the response is
     too large. Raises `ValueError` when the request can never be made. Redirects are not followed.
@@ -115,7 +118,7 @@ def request(
             fields = (*fields, ("content-type", usual_type))
     # A call that the host cuts off loses its instance, and the reason with it.
     timeout_ms = _host.current.remaining_ms() * 9 // 10 if timeout is None else milliseconds(timeout)
-    response = _host.current.http(Request(method, url, fields, content, max(timeout_ms, 1)))
+    response = _host.current.http(Request(method, url, fields, content, max(timeout_ms, 1), pairs(attributes)))
     return replace(response, request=f"{method} {url.partition('?')[0]}")
 
 

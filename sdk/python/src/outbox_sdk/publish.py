@@ -51,8 +51,8 @@ def message(
 
     `body`: bytes go as they are, a `str` as text, anything else as JSON; `content_type` says otherwise what it is. `subject` is a
     subject, topic, stream, routing key or path, as the sink understands it; empty for the sink's own default. `key` is what
-    keeps messages in order where the sink has partitions; None for the aggregate id of the event. `attributes` are for later
-    hosts; unknown ones are refused.
+    keeps messages in order where the sink has partitions; None for the aggregate id of the event. `attributes`: in a function that
+    takes many events, `{"event-id": event.id}` of the one that it is for. Unknown ones are refused.
     """
     content, usual_type = encode(body)
     return Message(

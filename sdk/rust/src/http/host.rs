@@ -9,11 +9,12 @@ pub(super) fn send(request: Request) -> Result<Response, Refusal> {
     use crate::bindings::millis;
     use crate::bindings::outbox::listener::http;
 
-    let Request { method, url, headers, body, timeout } = request;
+    let Request { method, url, headers, body, timeout, event_id } = request;
     // A call that the host cuts off loses its instance, and the reason with it.
     let timeout = timeout.unwrap_or_else(|| crate::call::remaining().mul_f64(0.9));
     let timeout_ms = Some(millis(timeout).max(1));
-    let request = http::Request { method, url, headers, body, timeout_ms, attributes: Vec::new() };
+    let attributes = crate::event::attributes_for(event_id);
+    let request = http::Request { method, url, headers, body, timeout_ms, attributes };
     let http::Response { status, headers, body, .. } = http::send(&request)?;
     Ok(Response { headers, body, ..Response::new(status) })
 }

@@ -22,6 +22,7 @@ pub(in crate::wasm) use self::network::Network;
 use super::outgoing::{Counter, Outgoing};
 use super::{Identity, RefusalKind};
 use crate::event::TRACEPARENT;
+use crate::wasm::manifest::Origin;
 
 /// The header by which a receiver tells a repeated request.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -41,17 +42,13 @@ impl Requests {
     /// The client, for a URL that is granted; the URL is then written in the one way by which connections are found again.
     fn granted(&self, url: &mut http::Uri) -> Result<Arc<HttpClient>, SendError> {
         let client = self.client(url)?;
-        let origin = crate::wasm::manifest::Origin::of(url).map_err(SendError::Invalid)?;
-        let mut parts = std::mem::take(url).into_parts();
-        let wrong = |error: http::uri::InvalidUri| SendError::Invalid(error.to_string());
-        parts.authority = Some(origin.authority().parse().map_err(wrong)?);
-        *url = http::Uri::from_parts(parts).map_err(|error| SendError::Invalid(error.to_string()))?;
+        *url = canonical(std::mem::take(url)).map_err(SendError::Invalid)?;
         Ok(client)
     }
 
     fn client(&self, url: &http::Uri) -> Result<Arc<HttpClient>, SendError> {
         let Some(client) = &self.identity.grants.http else {
-            let origin = crate::wasm::manifest::Origin::of(url).map_err(SendError::Invalid)?;
+            let origin = Origin::of(url).map_err(SendError::Invalid)?;
             return Err(SendError::NotAllowed(origin));
         };
         client.check(url)?;
@@ -79,6 +76,22 @@ impl Requests {
         }
         Ok(())
     }
+}
+
+/// A URL in the one way in which it is written in requests: the host in lower case, no port that the scheme implies, a path.
+///
+/// # Errors
+/// When no request can be made to it.
+pub(crate) fn canonical_url(url: &str) -> Result<String, String> {
+    let url: http::Uri = url.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
+    canonical(url).map(|url| url.to_string())
+}
+
+fn canonical(url: http::Uri) -> Result<http::Uri, String> {
+    let origin = Origin::of(&url)?;
+    let mut parts = url.into_parts();
+    parts.authority = Some(origin.authority().parse().map_err(|error: http::uri::InvalidUri| error.to_string())?);
+    http::Uri::from_parts(parts).map_err(|error| error.to_string())
 }
 
 /// What an error means for the guest. The operator is told in the log what to add to the manifest, once for each thing.

@@ -1,0 +1,92 @@
+//! `plugins.memory`: what all guests of a host may have together.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use outbox::sink::{Message, Sink, SinkError, Sinks};
+use outbox::units::ByteSize;
+use outbox::wasm::{Manifest, PluginHost, PluginsConfig};
+use outbox::{Envelope, Event, Outbox, Status, Store};
+use support::eventually;
+use tokio::sync::Semaphore;
+
+use crate::common::{Directory, commit, database, event, sample};
+
+const MANIFEST: &str = "publish.sinks = ['orders']";
+const DEED: &str = r#"{"publish":["orders"],"then":"done"}"#;
+
+/// Holds every message until it is let go, and counts how many it holds.
+struct Holding {
+    held: AtomicUsize,
+    most: AtomicUsize,
+    let_go: Semaphore,
+    ids: Mutex<BTreeSet<String>>,
+}
+
+#[async_trait]
+impl Sink for Holding {
+    async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+        let held = self.held.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(held, Ordering::SeqCst);
+        self.let_go.acquire().await.expect("never closed").forget();
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        self.ids.lock().expect("not poisoned").extend(messages.iter().map(|message| message.id.clone()));
+        messages.iter().map(|_| Ok(())).collect()
+    }
+}
+
+/// What one call has at its end, in bytes.
+async fn of_one_call() -> u64 {
+    let manifest: Manifest = toml::from_str(MANIFEST).expect("a valid manifest");
+    let host = PluginHost::from_bytes("effects", sample("effects"), manifest).await.expect("it loads");
+    let deed = Envelope::new("Do").aggregate_type("Effects").json_text(DEED).expect("a good envelope");
+    host.call(Event::of(deed).sequence(1).build()).await.used.memory_bytes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_beyond_the_memory_of_all_guests_wait_and_are_done_later_and_none_of_them_pays_for_it() {
+    const EVENTS: usize = 12;
+    let one = of_one_call().await;
+    let directory = Directory::new();
+    directory.put("effects.toml", MANIFEST.as_bytes());
+    directory.put("effects.wasm", &sample("effects"));
+    let sink = Arc::new(Holding {
+        held: AtomicUsize::new(0),
+        most: AtomicUsize::new(0),
+        let_go: Semaphore::new(0),
+        ids: Mutex::default(),
+    });
+    let (_db, store) = database().await;
+    // For two calls, and not for a third.
+    let memory = ByteSize(2 * one + one / 2);
+    let config = PluginsConfig { dir: directory.path().to_owned(), memory, ..PluginsConfig::default() };
+    let builder = Outbox::single_node(store.clone()).sinks(Sinks::default().with("orders", sink.clone()));
+    let outbox = builder.plugins_config(config).start().await.expect("starts");
+    let row = async |id| store.get(id).await.expect("reads").expect("the row is there");
+
+    let ids = commit(&outbox, (0..EVENTS).map(|_| event("Effects", "Do", DEED)).collect()).await;
+
+    eventually("two calls have all of the memory", async || sink.held.load(Ordering::SeqCst) == 2).await;
+    let again = async || {
+        let mut claimed_again = 0;
+        for id in &ids {
+            claimed_again += usize::from(row(*id).await.claim_seq > 1);
+        }
+        claimed_again
+    };
+    eventually("all others were let go and claimed again", async || again().await >= EVENTS - 2).await;
+    assert_eq!(store.stats().await.expect("counts").done, 0);
+
+    sink.let_go.add_permits(1_000);
+    for id in &ids {
+        eventually("the event is done", async || row(*id).await.status == Status::Done).await;
+        let row = row(*id).await;
+        assert_eq!((row.attempts, row.last_error), (0, None));
+    }
+    assert_eq!(sink.most.load(Ordering::SeqCst), 2);
+    let sent = sink.ids.lock().expect("not poisoned").clone();
+    assert_eq!(sent, ids.iter().map(|id| format!("{id}.1")).collect());
+    outbox.shutdown().await;
+}
