@@ -15,13 +15,13 @@ use crate::program::Place;
 
 const HOSTS: usize = 3;
 /// How often the plugin is replaced, unless `OUTBOX_TEST_SWAPS` says more.
-const SWAPS: u32 = 20;
-/// The rest between two replacements: a plan, not a wait for something.
-const REST: Duration = Duration::from_millis(300);
+const SWAPS: u32 = 8;
+/// How long half of a file lies there: a plan, not a wait for something.
+const HALF: Duration = Duration::from_millis(300);
 /// How many events are written for each replacement.
-const EVENTS: usize = 150;
+const EVENTS: usize = 500;
 /// Each so many replacements, half of a file comes first.
-const HALVES: u32 = 5;
+const HALVES: u32 = 4;
 
 /// The same component with another digest: a custom section at its end, which means nothing.
 fn variant(component: &[u8], number: u32) -> Vec<u8> {
@@ -60,32 +60,36 @@ fn a_plugin_that_three_hosts_share_is_swapped_under_load_and_nothing_is_lost_dea
         ("XDG_CACHE_HOME", &cache),
     ];
     let mut nodes: Vec<Node> = (0..HOSTS).map(|number| Node::start(&place, number, &settings)).collect();
+    for node in &mut nodes {
+        node.wait_for("plugin recorder loaded", 1);
+    }
     let mut whole = BTreeSet::from([short_digest(&component)]);
     let started = Instant::now();
     let writers =
-        Writers { writers: 4, events, rest: Duration::from_millis(25), takes: Duration::from_millis(5), faults: Faults::None };
+        Writers { writers: 8, events, rest: Duration::from_millis(5), takes: Duration::from_millis(5), faults: Faults::None };
     let writers = writers.start(place.url(), place.path());
 
     for number in 1..=swaps {
-        std::thread::sleep(REST);
         let next = variant(&component, number);
         if number % HALVES == 0 {
             // Not as it should be done: written where it lies, and seen before it is whole.
             fs::write(plugins.join("recorder.wasm"), &next[..next.len() / 2]).expect("can be written");
-            std::thread::sleep(REST);
+            std::thread::sleep(HALF);
         }
         put(&plugins, &next);
-        whole.insert(short_digest(&next));
+        let digest = short_digest(&next);
+        for node in &mut nodes {
+            node.wait_for_line("the new version serves", |line| {
+                line["digest"] == *digest
+                    && line["message"].as_str().is_some_and(|text| text.starts_with("plugin recorder swapped"))
+            });
+        }
+        whole.insert(digest);
     }
-    let last = short_digest(&variant(&component, swaps));
     wait_for_writers(writers, events);
     let rate = events as f64 / started.elapsed().as_secs_f64();
     wait_until_all_is_delivered(&place, events);
     for node in &mut nodes {
-        node.wait_for_line("the last version serves", |line| {
-            line["digest"] == *last.as_str()
-                && line["message"].as_str().is_some_and(|text| text.starts_with("plugin recorder swapped"))
-        });
         assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well");
     }
 
