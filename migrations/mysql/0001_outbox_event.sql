@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   locked_at      DATETIME(6),
   lease_end      DATETIME(6),                                      -- until when it is held; then it may be claimed again
   last_error     TEXT,
-  last_cost      TEXT,                                             -- what the last attempt cost of which that is kept, as JSON
+  last_cost      TEXT,                                             -- what the last attempt whose cost was stored has cost, as JSON
   -- Which of 256 partitions an event belongs to; one host at a time reads a partition. All events of an aggregate are in the same
   -- partition, events without one are spread.
   partition_id   SMALLINT     GENERATED ALWAYS AS (CRC32(COALESCE(NULLIF(aggregate_id, ''), event_id)) % 256) STORED,

@@ -566,7 +566,7 @@ static void answer_all(const outbox_batches *batches, const outbox_event *events
                 && outbox_text_is(first->event_type, batches->items[i].event_type))
                 batch = &batches->items[i];
         for (size_t i = at; i < end; i++)
-            answers[i] = batch ? outbox_done() : answer_to(&events[i]);
+            answers[i] = batch ? outbox_retryable("the function of this batch gave it no answer") : answer_to(&events[i]);
         if (batch)
             batch->listener(first, end - at, answers + at);
         at = end;

@@ -225,7 +225,7 @@ extern const outbox_plugin outbox_this_plugin;
     }
 
 /*
- * Answers many events of one route: the answer to `events[i]` goes to `answers[i]`. All of them are outbox_done() at first.
+ * Answers many events of one route: the answer to `events[i]` goes to `answers[i]`. An event that gets none is a retryable failure.
  */
 typedef void outbox_batch_listener(const outbox_event *events, size_t count, outbox_answer *answers);
 
@@ -256,8 +256,7 @@ extern const outbox_batches outbox_these_batches;
  *     {
  *         for (size_t i = 0; i < count; i++) {
  *             outbox_message message = { .body = events[i].payload, .attributes = outbox_for_event(&events[i]) };
- *             if (!outbox_publish("orders", &message))
- *                 answers[i] = outbox_refused();
+ *             answers[i] = outbox_publish("orders", &message) ? outbox_done() : outbox_refused();
  *         }
  *     }
  *

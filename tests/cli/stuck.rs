@@ -1,6 +1,6 @@
 //! Somebody who stands still: a host that is stopped while it holds events, rows that somebody has locked, a pool that is small.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use support::history::FaultKind;
@@ -8,7 +8,7 @@ use support::{Faults, Witness, Writers, sample_plugins};
 
 use crate::home::Home;
 use crate::node::{Mode, Node, Settings, conclude, say, wait_for_writers, wait_until_all_is_delivered};
-use crate::program::Place;
+use crate::program::{PATIENCE, Place};
 
 const EVENTS: usize = 500;
 
@@ -79,7 +79,9 @@ fn a_host_that_slept_through_its_leases_changes_nothing_when_it_wakes(name: &str
 
     let witness = Witness::of(place.url(), place.path());
     // Until it is stopped with events in its hands.
+    let started = Instant::now();
     let asleep = loop {
+        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: the host is stopped with events in its hands");
         let asleep = sleeper.trouble(&witness, FaultKind::Stalled, || sleeper.signal("STOP"));
         if asleep.held() > 0 {
             break asleep;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox::dispatcher::{DispatcherConfig, Recorded};
+use outbox::dispatcher::{DispatcherConfig, RecordedCosts};
 use outbox::listener::Fixed;
 use outbox::store::{AttemptCost, AttemptEnd};
 use outbox::{DispatchResult, Event, Failure, Status};
@@ -12,7 +12,7 @@ use support::{Database, Recorder, Sqlite, eventually};
 use crate::common::{HOUR, ROUTE, commit, commit_one, one_worker, order, orders, outbox, reaches, row};
 
 fn all() -> DispatcherConfig {
-    DispatcherConfig { record: Recorded::All, ..DispatcherConfig::default() }
+    DispatcherConfig { record: RecordedCosts::All, ..DispatcherConfig::default() }
 }
 
 /// Fails the first time, and is done with it then.

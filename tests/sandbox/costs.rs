@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox::dispatcher::{DispatcherConfig, Recorded};
+use outbox::dispatcher::{DispatcherConfig, RecordedCosts};
 use outbox::event::{Cost, GuestCost, ShortDigest};
 use outbox::metrics::CallCounts;
 use outbox::poller::PollerConfig;
@@ -37,7 +37,7 @@ struct Costs {
 }
 
 impl Costs {
-    async fn of(plugin: &'static str, manifest: &str, record: Recorded) -> Self {
+    async fn of(plugin: &'static str, manifest: &str, record: RecordedCosts) -> Self {
         let directory = Directory::new();
         directory.put(&format!("{plugin}.toml"), manifest.as_bytes());
         directory.put(&format!("{plugin}.wasm"), &sample(plugin));
@@ -85,7 +85,7 @@ impl Costs {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_breaks_at_a_limit_has_used_about_so_much() {
-    let costs = Costs::of("trouble", MANIFEST, Recorded::Failures).await;
+    let costs = Costs::of("trouble", MANIFEST, RecordedCosts::Failures).await;
     let trouble = |event_type| event("Trouble", event_type, "1");
     let types = ["Loop", "Sleep", "Memory", "LogFlood", "Dead", "Panic"];
     let ids = costs.commit(types.map(trouble).into()).await;
@@ -108,7 +108,7 @@ async fn a_call_that_breaks_at_a_limit_has_used_about_so_much() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_success_has_its_cost_with_it_only_when_that_is_asked_for() {
-    for (record, is_kept) in [(Recorded::Failures, false), (Recorded::All, true)] {
+    for (record, is_kept) in [(RecordedCosts::Failures, false), (RecordedCosts::All, true)] {
         let costs = Costs::of("order-mailer", "# as it is", record).await;
         let order = event("Order", "OrderPlaced", r#"{"order_id":1,"total":9.5}"#);
         let id = costs.commit(vec![order]).await[0];
@@ -127,7 +127,7 @@ async fn a_success_has_its_cost_with_it_only_when_that_is_asked_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_metrics_are_the_sum_of_the_calls_and_the_most_of_their_memory() {
-    let costs = Costs::of("trouble", MANIFEST, Recorded::All).await;
+    let costs = Costs::of("trouble", MANIFEST, RecordedCosts::All).await;
     let types = ["Done", "Dead", "Unrecoverable", "Retryable", "Panic", "LogFlood", "Memory"];
     let ids = costs.commit(types.iter().cycle().take(35).map(|event_type| event("Trouble", event_type, "1")).collect()).await;
     let mut sum = CallCounts::default();
@@ -154,7 +154,7 @@ async fn the_metrics_are_the_sum_of_the_calls_and_the_most_of_their_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_event_of_a_call_for_several_has_its_share() {
-    let costs = Costs::of("batches", &format!("isolation = \"batch\"\n{MANIFEST}"), Recorded::All).await;
+    let costs = Costs::of("batches", &format!("isolation = \"batch\"\n{MANIFEST}"), RecordedCosts::All).await;
     let payloads = ["\"done\"", "\"fail\""].repeat(20);
     let ids = costs.commit(payloads.iter().map(|payload| event("Batches", "Do", payload)).collect()).await;
     let (mut fuel, mut together) = (0, 0);
@@ -175,7 +175,7 @@ async fn each_event_of_a_call_for_several_has_its_share() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_for_several_that_breaks_off_counts_for_the_plugin_and_not_for_its_events() {
-    let costs = Costs::of("batches", &format!("isolation = \"batch\"\n{MANIFEST}"), Recorded::All).await;
+    let costs = Costs::of("batches", &format!("isolation = \"batch\"\n{MANIFEST}"), RecordedCosts::All).await;
     let mut payloads = ["\"done\""; 30];
     // It breaks every call of `on-events`, and none that it has for itself.
     payloads[7] = "\"alone\"";
@@ -194,7 +194,7 @@ async fn a_call_for_several_that_breaks_off_counts_for_the_plugin_and_not_for_it
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_could_not_be_stored_has_its_cost_as_a_failure() {
-    let costs = Costs::of("effects", "emit = true", Recorded::Failures).await;
+    let costs = Costs::of("effects", "emit = true", RecordedCosts::Failures).await;
     costs
         .db
         .execute("CREATE TRIGGER no_emitted BEFORE INSERT ON outbox_event WHEN NEW.event_type = 'Refused' BEGIN SELECT RAISE(ABORT, 'no'); END")

@@ -135,11 +135,15 @@ async fn the_sample_in_c_takes_orders_many_at_a_time_and_answers_each_of_them() 
 
     let ids = commit(&host.outbox, (0..90).map(envelope).collect()).await;
 
+    let mut together = 0;
     for (number, id) in ids.into_iter().enumerate() {
         let status = if is_bad(number) { Status::Dead } else { Status::Done };
         let reason = host.ends(id, status).await;
+        let row = host.store.get(id).await.expect("reads").expect("the row is there");
+        together += usize::from(row.last_cost.is_some_and(|last| last.cost.events > 1));
         assert_eq!(reason.contains("\"total\" is -1.0; it must be more than 0"), status == Status::Dead, "{reason}");
     }
+    assert!(together > 0, "of those that were given up, some were in a call with others");
     host.outbox.shutdown().await;
 }
 

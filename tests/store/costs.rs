@@ -25,7 +25,7 @@ fn cost(attempt: u32, outcome: AttemptEnd) -> AttemptCost {
     AttemptCost { attempt, outcome, cost: Cost { took, events: 40, guest: Some(guest) } }
 }
 
-async fn settle_at(db: &dyn Harness, fence: Fence, settlement: Settlement, cost: &AttemptCost) {
+async fn settle_with_cost(db: &dyn Harness, fence: Fence, settlement: Settlement, cost: &AttemptCost) {
     let settled = Settled { cost: Some(Box::new(cost.clone())), ..Settled::new(fence, settlement) };
     assert_eq!(db.store().settle(&[settled]).await.expect("the outcome is written"), 0);
 }
@@ -35,14 +35,14 @@ pub(crate) async fn a_failure_writes_its_cost_or_none_and_an_answer_leaves_what_
     assert_eq!(row(db, id).await.last_cost, None);
     let first = cost(1, AttemptEnd::Retry);
 
-    settle_at(db, claim_one(db).await, retry(Duration::ZERO), &first).await;
+    settle_with_cost(db, claim_one(db).await, retry(Duration::ZERO), &first).await;
     assert_eq!(row(db, id).await.last_cost.as_ref(), Some(&first));
     settle(db, claim_one(db).await, Settlement::Deferred { after: Duration::ZERO }).await;
     assert_eq!(row(db, id).await.last_cost.as_ref(), Some(&first), "a deferral leaves it");
     settle(db, claim_one(db).await, retry(Duration::ZERO)).await;
     assert_eq!(row(db, id).await.last_cost, None, "it belongs to the last error, which no call made");
     let native = AttemptCost { cost: Cost::of_time(Duration::from_micros(3)), ..cost(3, AttemptEnd::Retry) };
-    settle_at(db, claim_one(db).await, retry(Duration::ZERO), &native).await;
+    settle_with_cost(db, claim_one(db).await, retry(Duration::ZERO), &native).await;
     settle(db, claim_one(db).await, Settlement::Done).await;
     let done = row(db, id).await;
     assert_eq!((done.status, done.last_cost), (Status::Done, Some(native)), "what the last failure cost stays readable");
@@ -51,7 +51,7 @@ pub(crate) async fn a_failure_writes_its_cost_or_none_and_an_answer_leaves_what_
     assert_eq!(row(db, given_up).await.last_cost, None);
     let last = cost(1, AttemptEnd::Dead);
     let id = write_one(db).await;
-    settle_at(db, claim_one(db).await, dead("no luck"), &last).await;
+    settle_with_cost(db, claim_one(db).await, dead("no luck"), &last).await;
     let record = row(db, id).await;
     assert_eq!((record.last_error.as_deref(), record.last_cost), (Some("no luck"), Some(last.clone())));
     let listed = db.store().list(&Filter::default(), 10).await.expect("lists");

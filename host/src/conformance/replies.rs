@@ -119,12 +119,12 @@ impl Replies {
     /// What comes of the request, the nth of its method and URL.
     fn to_request(&self, method: &str, url: &str, nth: usize) -> Option<Result<http::Response<Bytes>, String>> {
         let of = self.http.iter().filter(|reply| reply.method == method && reply.url.as_str() == url);
-        last_or_nth(of, nth).map(|reply| reply.reply.clone())
+        nth_or_last(of, nth).map(|reply| reply.reply.clone())
     }
 
     /// What comes of the message, the nth to its sink.
     fn to_message(&self, sink: &str, nth: usize) -> Option<Result<(), SinkError>> {
-        last_or_nth(self.publish.iter().filter(|reply| reply.sink == sink), nth).map(|reply| reply.reply.clone())
+        nth_or_last(self.publish.iter().filter(|reply| reply.sink == sink), nth).map(|reply| reply.reply.clone())
     }
 
     /// What a plugin asked for and the case has no reply to; each thing once.
@@ -155,7 +155,7 @@ impl Replies {
     }
 }
 
-fn last_or_nth<T>(mut of: impl Iterator<Item = T> + Clone, nth: usize) -> Option<T> {
+fn nth_or_last<T>(mut of: impl Iterator<Item = T> + Clone, nth: usize) -> Option<T> {
     let last = of.clone().last();
     of.nth(nth).or(last)
 }

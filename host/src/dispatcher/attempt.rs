@@ -34,14 +34,14 @@ impl Attempt<'_> {
             Err(after) => return Some(Outcome::Busy { after }.into()),
         };
         let reply = self.call(entry, max_attempts).await?;
-        for cost in reply.cost.iter().chain(reply.in_vain.as_deref()) {
+        for cost in reply.cost.iter().chain(reply.broken_call_cost.as_deref()) {
             entry.totals.add(cost);
         }
         // One that had no room was no call.
-        let Some(broke) = reply.broke() else {
-            let Outcome::Busy { after } = reply.outcome else { return Some(reply) };
+        if let Outcome::Busy { after } = reply.outcome {
             return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()) }.into());
-        };
+        }
+        let broke = matches!(&reply.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
         if admittance.record(broke, Instant::now()) {
             tracing::error!(
                 route = %entry.registration.route, listener = %entry.owner, pause_s = entry.breaker.pause().as_secs(),

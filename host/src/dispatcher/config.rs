@@ -41,8 +41,8 @@ pub struct DispatcherConfig {
     pub drain_timeout: Duration,
     /// What becomes of an event whose route never had a listener. Default dead.
     pub unroutable: Unroutable,
-    /// Of which attempts it is kept with the event what they cost. Default failures.
-    pub record: Recorded,
+    /// For which attempts the cost is stored with the event. Default failures.
+    pub record: RecordedCosts,
     /// Most outcomes written by one statement. Default 500; at least 1.
     pub settle_batch: usize,
     /// Longest that an outcome waits for others to be written with. Default 2 ms.
@@ -61,14 +61,14 @@ pub enum Unroutable {
     Park,
 }
 
-/// Of which attempts it is kept with the event what they cost: time, and what a plugin used.
+/// For which attempts the cost is stored with the event: time, and what a plugin used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Recorded {
-    /// Of those that failed.
+pub enum RecordedCosts {
+    /// Failed attempts.
     #[default]
     Failures,
-    /// Of those that ended well, too: every outcome then writes about 150 bytes more.
+    /// Successful attempts, too: every outcome then writes about 150 bytes more.
     All,
 }
 
@@ -86,7 +86,7 @@ impl Default for DispatcherConfig {
             lease: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(5),
             unroutable: Unroutable::Dead,
-            record: Recorded::Failures,
+            record: RecordedCosts::Failures,
             settle_batch: 500,
             settle_delay: Duration::from_millis(2),
         }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-pub use config::{DispatcherConfig, Recorded, Unroutable};
+pub use config::{DispatcherConfig, RecordedCosts, Unroutable};
 pub use interceptor::{Interceptor, after, before};
 pub(crate) use overdue::Visits;
 pub use settle::{Policy, settle};

@@ -4,14 +4,20 @@
 //! One that gives way, to let others run, does not wait: it has woken itself.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use tokio::time::Sleep;
 
 use crate::queue::{CallPlace, Queue};
+
+/// The longest that a visit whose wait has ended waits for its turn to compute. Shorter than the grace of a deadline, since nobody looks
+/// at its deadline and its claim meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 /// One worker's eye on its visits.
 pub(super) struct Presence {
@@ -48,13 +54,18 @@ impl Presence {
     pub(super) async fn watch<T>(&self, queue: &Queue, place: &Held, visit: impl Future<Output = T>) -> T {
         let mut visit = pin!(visit);
         let mut waits = false;
+        let mut turn: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|context| {
             self.bell.worker.register(context.waker());
             self.bell.rung.store(false, Ordering::Release);
             if waits && !place.may_compute(&self.waker) {
-                return Poll::Pending;
+                let turn = turn.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST_WAIT)));
+                if turn.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                place.compute_anyway();
             }
-            waits = false;
+            (waits, turn) = (false, None);
             let polled = visit.as_mut().poll(&mut Context::from_waker(&self.waker));
             if polled.is_pending() && !self.bell.rung.load(Ordering::Acquire) {
                 waits = true;
@@ -83,6 +94,12 @@ impl Held {
     fn waits(&self) {
         if let Some(place) = &mut *self.lock() {
             place.waits();
+        }
+    }
+
+    fn compute_anyway(&self) {
+        if let Some(place) = &mut *self.lock() {
+            place.compute_anyway();
         }
     }
 

@@ -190,49 +190,22 @@ pub struct Reply {
     pub effects: Option<Box<Effects>>,
     /// What the call cost; `None` when the listener does not know. Then the dispatcher says how long it took.
     pub cost: Option<Cost>,
-    /// What a call for several events cost, this event's share of it, that broke off before the event was called alone. It counts
-    /// for the listener, and is not kept with the event. `None` for nearly all.
-    pub in_vain: Option<Box<Cost>>,
-    /// What the listener's breaker makes of it.
-    pub verdict: Verdict,
+    /// This event's share of a call for several events that broke off, before the event was called alone. Counted for the listener,
+    /// not stored with the event. Usually `None`.
+    pub broken_call_cost: Option<Box<Cost>>,
 }
 
 impl From<Outcome> for Reply {
     fn from(outcome: Outcome) -> Self {
-        Self { outcome, effects: None, cost: None, in_vain: None, verdict: Verdict::ByOutcome }
+        Self { outcome, effects: None, cost: None, broken_call_cost: None }
     }
 }
 
-/// What a listener's breaker makes of a visit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verdict {
-    /// What the outcome says. One that is [`Outcome::Busy`] was no call.
-    #[default]
-    ByOutcome,
-    /// The listener broke on the way, whatever came of the event then.
-    Broke,
-    /// The event was with others in a call that broke, and one of the others counts that: only if this visit broke as well, it
-    /// counts.
-    OnlyIfBroken,
-}
-
+#[cfg(feature = "wasm")]
 impl Reply {
     /// An outcome, and what the call cost.
-    #[cfg(feature = "wasm")]
-    pub(crate) fn at_a_cost(outcome: Outcome, cost: Cost) -> Self {
+    pub(crate) fn with_cost(outcome: Outcome, cost: Cost) -> Self {
         Self { cost: Some(cost), ..outcome.into() }
-    }
-
-    /// Whether the listener broke; `None` when its breaker counts nothing.
-    #[must_use]
-    pub fn broke(&self) -> Option<bool> {
-        let broken = matches!(&self.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
-        match self.verdict {
-            Verdict::Broke => Some(true),
-            _ if matches!(self.outcome, Outcome::Busy { .. }) => None,
-            Verdict::ByOutcome => Some(broken),
-            Verdict::OnlyIfBroken => broken.then_some(true),
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::parts::Parts;
 #[cfg(feature = "wasm")]
 use super::state::StoredState;
 use super::{Mode, Outbox, Running};
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, Recorded, Shared, Visits};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, RecordedCosts, Shared, Visits};
 use crate::event::{NameError, Route};
 use crate::health::Health;
 use crate::listener::{BreakerConfig, Exponential, Listener, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
@@ -307,7 +307,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 keeps: Keeps {
                     erase_done: self.purge.on_done == OnDone::Delete,
                     dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
-                    all_costs: self.dispatcher.record == Recorded::All,
+                    all_costs: self.dispatcher.record == RecordedCosts::All,
                 },
                 order: order.clone(),
                 visits: Arc::new(Visits::new(self.dispatcher.workers)),

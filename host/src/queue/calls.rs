@@ -61,6 +61,16 @@ impl CallPlace {
     }
 }
 
+impl CallPlace {
+    /// The call goes on though as many others compute as may.
+    pub(crate) fn compute_anyway(&mut self) {
+        if let (Doing::Resumes(resumption), Some(queue)) = (&self.doing, self.queue.upgrade()) {
+            queue.call_goes_on(self, resumption);
+        }
+        self.doing = Doing::Computes;
+    }
+}
+
 impl Drop for CallPlace {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.upgrade() {
@@ -146,7 +156,7 @@ impl Queue {
         let Some(call_queue) = call_queues.queues.get_mut(&place.name) else { return };
         call_queue.waiting += 1;
         // Those that have begun go first: they keep workers.
-        call_queue.resume(&call_queues.ready, &place.name, self.bounds);
+        call_queue.resume_waiting(&call_queues.ready, &place.name, self.bounds);
         let handed_over = call_queues.hand_over(&place.name, &place.queue, self.bounds, Instant::now());
         self.told_of_place(sides, handed_over);
     }
@@ -155,7 +165,14 @@ impl Queue {
     fn call_resumes(&self, place: &CallPlace, waker: &Waker) -> Option<Arc<Resumption>> {
         let mut sides = self.lock();
         let CallQueues { queues, ready, .. } = &mut sides.call_queues;
-        queues.get_mut(&place.name)?.resumes(ready, &place.name, self.bounds, waker)
+        queues.get_mut(&place.name)?.ask_to_resume(ready, &place.name, self.bounds, waker)
+    }
+
+    /// Takes note of a call that goes on without having been told that it may.
+    fn call_goes_on(&self, place: &CallPlace, resumption: &Arc<Resumption>) {
+        let mut sides = self.lock();
+        let Some(call_queue) = sides.call_queues.queues.get_mut(&place.name) else { return };
+        call_queue.waiting -= usize::from(call_queue.forget(resumption));
     }
 
     /// Wakes whoever waits for an event or for room, after an event was handed a place.
@@ -184,11 +201,11 @@ impl Queue {
         });
         call_queue.mean = (call_queue.mean * 7 + now.saturating_duration_since(place.since)) / 8;
         call_queue.left_at = now;
-        call_queue.resume(&call_queues.ready, &place.name, self.bounds);
+        call_queue.resume_waiting(&call_queues.ready, &place.name, self.bounds);
         let was_crowded = call_queues.taken >= self.bounds.shared;
         call_queues.taken -= 1;
         let handed_over = if was_crowded {
-            call_queues.hand_over_to_poorest(&place.queue, self.bounds, now)
+            call_queues.hand_over_to_fewest(&place.queue, self.bounds, now)
         } else {
             call_queues.hand_over(&place.name, &place.queue, self.bounds, now)
         };
@@ -210,7 +227,7 @@ impl CallQueues {
 
     /// Gives a place that became free to the listener with the fewest of those that wait for one: while there are not enough for
     /// all, each comes to have its share.
-    fn hand_over_to_poorest(&mut self, queue: &Weak<Queue>, bounds: Bounds, now: Instant) -> bool {
+    fn hand_over_to_fewest(&mut self, queue: &Weak<Queue>, bounds: Bounds, now: Instant) -> bool {
         let waiting = self.queues.iter().filter(|(_, call_queue)| !call_queue.is_empty());
         let free = waiting.filter(|(_, call_queue)| call_queue.has_place(self.taken, bounds));
         let Some(name) = free.min_by_key(|(_, call_queue)| call_queue.taken).map(|(name, _)| name.clone()) else {

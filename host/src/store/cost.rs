@@ -50,17 +50,6 @@ impl AttemptEnd {
     pub const fn is_failure(self) -> bool {
         matches!(self, Self::Retry | Self::Dead)
     }
-
-    /// The word for it, as it is stored.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Deferred => "deferred",
-            Self::Retry => "retry",
-            Self::Dead => "dead",
-        }
-    }
 }
 
 impl AttemptCost {

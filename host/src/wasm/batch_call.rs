@@ -15,12 +15,12 @@ use wasmtime::component::{Component, ComponentExportIndex};
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::call::outcome;
 use super::call_error::CallError;
-use super::capability::State;
+use super::capability::{Identity, State};
 use super::guest_event::{GuestEvent, GuestLists};
 use super::limits::INIT_FUEL;
 use super::plugin::{Plugin, refuel, used};
 use crate::event::{Cost, Event, EventId};
-use crate::listener::{Outcome, Reply, Verdict, Visit};
+use crate::listener::{Outcome, Reply, Visit};
 
 /// The interface that a component exports when it takes events many at a time.
 const INTERFACE: &str = "outbox:listener/batch-handler@0.1.0";
@@ -32,6 +32,11 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_CALLS: usize = 2;
 /// The most events that are remembered as ones to be delivered alone.
 const MAX_SUSPECTS: usize = 10_000;
+
+/// After so many calls in a row that broke off, events are delivered one by one for a while: each would be called twice otherwise.
+const MAX_BROKEN: u32 = 3;
+/// For how long.
+const ALONE: Duration = Duration::from_secs(30);
 
 /// The rest of an event whose call with others has used up its time.
 const PUT_OFF: Duration = Duration::from_secs(1);
@@ -64,6 +69,10 @@ struct Calls {
     under_way: usize,
     /// Events of a call that broke off.
     suspects: HashSet<EventId>,
+    /// How many calls in a row broke off.
+    broken: u32,
+    /// Until when events are delivered one by one.
+    alone_until: Option<Instant>,
 }
 
 /// One event that waits for its answer.
@@ -75,10 +84,8 @@ struct Waiting {
 /// An event has to be delivered alone.
 #[derive(Default)]
 pub(super) struct Alone {
-    /// How its visit counts for the breaker.
-    pub(super) verdict: Verdict,
     /// Its share of the call that broke off; `None` when there was none.
-    pub(super) in_vain: Option<Box<Cost>>,
+    pub(super) broken_call_cost: Option<Box<Cost>>,
 }
 
 /// Why a call broke off.
@@ -106,8 +113,8 @@ impl BatchCalls {
         let (answer, answered) = oneshot::channel();
         let begins = {
             let mut calls = self.shared.lock();
-            if calls.suspects.remove(&visit.event.id()) {
-                return Err(Alone { verdict: Verdict::OnlyIfBroken, in_vain: None });
+            if calls.suspects.remove(&visit.event.id()) || calls.alone_until.is_some_and(|until| visit.began < until) {
+                return Err(Alone::default());
             }
             let Visit { deferrals, max_attempts, began, .. } = *visit;
             let asked = Asked { event: visit.event.clone(), max_attempts, deferrals, began };
@@ -165,15 +172,19 @@ impl Shared {
             () = all_closed(&mut senders) => return,
         };
         let cost = Cost { guest: Some(used(&store)), ..Cost::of_time(started.elapsed()) };
+        // It was refused memory for no fault of its own, and may have failed its events for that.
+        let starved = store.data().limiter.starved;
         // Before the events go on alone, for which it makes room.
         drop(store);
         let events = u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let identity = &self.plugin.linked.identity;
         let broken = match answered {
+            Ok(Ok(_)) if starved => Break::of_host("all guests together have too much memory"),
             Ok(Ok(answers)) if answers.len() == asked.len() => {
+                self.lock().broken = 0;
                 for (number, (sender, answer)) in (0..).zip(senders.into_iter().zip(answers)) {
                     // One that was cut off meanwhile has nobody to tell.
-                    let _ = sender.send(Ok(Reply::at_a_cost(outcome(answer, identity), cost.share(number, events))));
+                    let _ = sender.send(Ok(Reply::with_cost(outcome(answer, identity), cost.share(number, events))));
                 }
                 return;
             }
@@ -181,27 +192,45 @@ impl Shared {
             Ok(Err(broken)) => broken,
             Err(_) => Break::of_listener(format!("it took longer than {}", humantime::format_duration(deadline))),
         };
-        tracing::warn!(
-            plugin = identity.name,
-            digest = identity.digest,
-            events = asked.len(),
-            "a call of on-events broke off, and its events are delivered again one by one: {}",
-            broken.why
-        );
+        self.broke_off(&broken, events);
         // Where the call has used up their time, they are delivered alone when they come again; else at once.
         let put_off = started.elapsed() >= deadline / 2;
-        // The first that is still there counts the call for all.
-        let mut verdict = if broken.counts { Verdict::Broke } else { Verdict::ByOutcome };
         for (number, (asked, sender)) in (0..).zip(asked.iter().zip(senders)) {
             let share = cost.share(number, events);
-            let told = sender.send(if put_off && self.suspect(asked) {
-                Ok(Reply { verdict, ..Reply::at_a_cost(Outcome::Busy { after: PUT_OFF }, share) })
+            let _ = sender.send(if put_off && self.suspect(asked) {
+                Ok(Reply::with_cost(Outcome::Busy { after: PUT_OFF }, share))
             } else {
-                Err(Alone { verdict, in_vain: Some(Box::new(share)) })
+                Err(Alone { broken_call_cost: Some(Box::new(share)) })
             });
-            if broken.counts && told.is_ok() {
-                verdict = Verdict::OnlyIfBroken;
-            }
+        }
+    }
+
+    /// Tells of a call that broke off, and counts it when the listener is to blame. Its breaker does not count it: each of the events
+    /// is delivered alone now, and what comes of that is counted.
+    fn broke_off(&self, broken: &Break, events: u32) {
+        let Identity { name: plugin, digest, .. } = &*self.plugin.linked.identity;
+        let why = &broken.why;
+        if !broken.counts {
+            tracing::debug!(plugin, digest, events, "on-events was not called, and its events are delivered one by one: {why}");
+            return;
+        }
+        tracing::warn!(
+            plugin,
+            digest,
+            events,
+            "a call of on-events broke off, and its events are delivered again one by one: {why}"
+        );
+        let mut calls = self.lock();
+        calls.broken = calls.broken.saturating_add(1);
+        if calls.broken >= MAX_BROKEN {
+            calls.alone_until = Instant::now().checked_add(ALONE);
+            tracing::warn!(
+                plugin,
+                digest,
+                "on-events broke off {} times in a row: for {} s events are delivered one by one",
+                calls.broken,
+                ALONE.as_secs()
+            );
         }
     }
 
@@ -234,7 +263,7 @@ impl Shared {
         .await;
         let why = |error: wasmtime::Error, store: &mut Store<State>| match self.plugin.why(&error, store) {
             CallError::Broken(failure) => Break::of_listener(failure.to_string()),
-            CallError::NoSlot => Break { why: "the host has no room for another instance now".to_owned(), counts: false },
+            CallError::NoSlot => Break::of_host("the host has no room for another instance"),
         };
         answers.map_err(|error| why(error, store)).inspect(|_| {
             store.data_mut().end();
@@ -249,6 +278,10 @@ impl Shared {
 impl Break {
     fn of_listener(why: String) -> Self {
         Self { why, counts: true }
+    }
+
+    fn of_host(why: &str) -> Self {
+        Self { why: why.to_owned(), counts: false }
     }
 }
 

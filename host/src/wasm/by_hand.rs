@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::directory::{self, ManifestFile};
 use super::error::LoadError;
 use super::file::Bytes;
-use super::last_good::Good;
+use super::last_good::LastGood;
 use super::load::accepted;
 use super::pins::{self, Pin, Pins};
 use super::place::Place;
@@ -110,15 +110,16 @@ pub fn lock(config: &PluginsConfig) -> Result<(PathBuf, Vec<Locked>), LoadError>
 }
 
 /// Puts the version that served before the last one back into the directory: component, and the manifest beside it. A running host
-/// swaps it in as it does any other file. Returns the digest that lies there now.
+/// swaps it in as it does any other file, unless it is pinned to another.
 ///
 /// # Errors
 /// When no earlier version is known, or the files cannot be written.
-pub fn rollback(config: &PluginsConfig, name: &str) -> Result<String, LoadError> {
+pub fn rollback(config: &PluginsConfig, name: &str) -> Result<RolledBack, LoadError> {
     let file = config.dir.join(format!("{name}.wasm"));
     let refused = |reason: String| LoadError::Directory { dir: config.dir.clone(), reason };
-    let place = Place::open(&config.dir, Some(Trust::of(&config.trusted_owners)))?;
-    let good = Good::new(private(config)?, &config.dir);
+    let trust = Trust::of(&config.trusted_owners);
+    let place = Place::open(&config.dir, Some(trust.clone()))?;
+    let good = LastGood::new(private(config)?, &config.dir);
     // Whatever lies there now, broken or good, is what is rolled back.
     let now = Bytes::read(&place, &file).map(|bytes| bytes.digest).ok();
     let versions = good.versions(name);
@@ -144,5 +145,21 @@ pub fn rollback(config: &PluginsConfig, name: &str) -> Result<String, LoadError>
         }
     }
     put(&file, &bytes)?;
-    Ok(earlier.digest.clone())
+    let digest = earlier.digest.clone();
+    let written = match config.manifests.get(name) {
+        Some(manifest) => ManifestFile::by_host(manifest.clone()),
+        None => directory::manifest_beside(&place, &file)?,
+    };
+    let pins = config.rule().read(&config.dir, &place, &trust).ok();
+    let held_back = pins.and_then(|pins| pins.check(name, &digest, &written).err()).map(|error| error.to_string());
+    Ok(RolledBack { digest, held_back })
+}
+
+/// What `plugin rollback` has put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolledBack {
+    /// SHA-256 of the component that lies there now, in hex.
+    pub digest: String,
+    /// Why hosts do not load it, when it is not what is pinned.
+    pub held_back: Option<String>,
 }

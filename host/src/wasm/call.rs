@@ -57,7 +57,7 @@ impl Listener for PluginListener {
             let Some(batches) = &self.batches else { return self.visit(&visit, visit.began).await };
             match batches.answer(&visit).await {
                 Ok(reply) => reply,
-                Err(Alone { verdict, in_vain }) => Reply { verdict, in_vain, ..self.visit(&visit, Instant::now()).await },
+                Err(Alone { broken_call_cost }) => Reply { broken_call_cost, ..self.visit(&visit, Instant::now()).await },
             }
         })
     }
@@ -68,7 +68,7 @@ impl PluginListener {
     async fn visit(&self, visit: &Visit<'_>, began: Instant) -> Reply {
         let linked = &self.plugin.linked;
         let ends = began + self.plugin.manifest.limits.deadline;
-        let reply = |outcome, used| Reply::at_a_cost(outcome, Cost { guest: Some(used), ..Cost::of_time(began.elapsed()) });
+        let reply = |outcome, used| Reply::with_cost(outcome, Cost { guest: Some(used), ..Cost::of_time(began.elapsed()) });
         let (mut instance, calls, place) = match self.warm.take(visit) {
             Some(kept) => {
                 let (instance, calls, place) = kept.into_parts();

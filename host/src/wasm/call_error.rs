@@ -25,10 +25,14 @@ pub(super) enum CallError {
 /// Explains the error of an instantiation or a call, and ends the call's log lines.
 pub(super) fn explain(error: &wasmtime::Error, store: &mut Store<State>, limits: &Limits, name: &str) -> CallError {
     let stderr = store.data_mut().end();
-    if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() || store.data().limiter.starved {
+    if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
         return CallError::NoSlot;
     }
     let (cause, mut message) = classify(error, store.data().limiter.denied, limits, name);
+    // A guest that is refused memory aborts. One that uses up its time or its fuel instead has done that by itself.
+    if store.data().limiter.starved && matches!(cause, Cause::Trap | Cause::Memory) {
+        return CallError::NoSlot;
+    }
     if matches!(cause, Cause::Trap | Cause::Memory | Cause::Stack | Cause::Fuel)
         && let Some(backtrace) = error.downcast_ref::<WasmBacktrace>()
     {

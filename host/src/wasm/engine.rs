@@ -126,7 +126,7 @@ impl Engine {
 
     /// The same sandbox for guests whose tables stay small, which it cleans faster. It runs what this one has compiled.
     pub(super) fn for_small_tables(self: &Arc<Self>) -> Arc<Self> {
-        // By hand, small tables are overwritten anyway.
+        // Without a scan, small tables are overwritten anyway.
         if !self.scans_pages {
             return self.clone();
         }
@@ -332,6 +332,8 @@ fn pool(slots: Slots, reset: Reset) -> PoolingAllocationConfig {
         Reset::Scan => pool.table_keep_resident(0).pagemap_scan(Enabled::Auto).decommit_batch_size(DECOMMIT_BATCH),
         // The kernel is not asked about one page that is kept: it is overwritten whole.
         Reset::ScanSmall => pool
+            // Of guests that are gone, slots in both pools keep what they wrote: less here, where guests are small.
+            .linear_memory_keep_resident(2 << 20)
             .table_elements(SMALL_TABLE_ELEMENTS)
             .table_keep_resident(SMALL_TABLE_ELEMENTS * size_of::<usize>())
             .pagemap_scan(Enabled::Auto),

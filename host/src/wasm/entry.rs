@@ -17,7 +17,7 @@ use super::text::escape;
 use crate::event::Route;
 
 /// The longest that a load rests that may pass, unless scans are rarer.
-const LONGEST_REST: Duration = Duration::from_secs(3_600);
+const LONGEST_REST: Duration = Duration::from_secs(300);
 
 /// What is known of one file name.
 pub(super) struct Entry {
@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub(super) seen: Option<Seen>,
     /// What the files are now; `None` when they cannot be read.
     pub(super) wanted: Option<Key>,
-    /// What was last loaded in vain, though it may load the next time.
+    /// What last failed to load, though it may load the next time.
     pub(super) failed: Option<Key>,
     /// How often that was in a row.
     failures: u32,
@@ -42,7 +42,7 @@ pub(super) struct Entry {
     pub(super) quarantined: bool,
     /// Whether the last version that served has been tried, since the file does not load.
     pub(super) fell_back: bool,
-    /// What the last version that served was granted and would not be now, which keeps it away.
+    /// The grant of the last good version that the manifest no longer gives; because of it that version is not loaded.
     pub(super) revoked: Option<String>,
 }
 
@@ -147,16 +147,16 @@ impl Entry {
             || self.fault.as_ref().is_some_and(|fault| fault.key.as_ref() == Some(key))
     }
 
-    /// Notes that a load was in vain. Where the fault may pass it is tried again after a rest: that of `interval` at first, then
-    /// longer and longer.
-    pub(super) fn failed(&mut self, key: &Key, may_pass: bool, interval: Duration, now: Instant) {
+    /// Takes note of a failed load. Where the fault may pass, it is tried again after a rest: `interval` at first, doubled with each
+    /// failure.
+    pub(super) fn note_failed_load(&mut self, key: &Key, may_pass: bool, interval: Duration, now: Instant) {
         self.failures = if self.failed.as_ref() == Some(key) { self.failures.saturating_add(1) } else { 1 };
         self.failed = Some(key.clone());
         let rest = interval.saturating_mul(1 << (self.failures - 1).min(16)).min(LONGEST_REST.max(interval));
         self.rests_until = may_pass.then(|| now.checked_add(rest)).flatten();
     }
 
-    /// Whether this was loaded in vain, and rests before it is tried again.
+    /// Whether this failed to load, and rests before it is tried again.
     pub(super) fn rests(&self, key: &Key, now: Instant) -> bool {
         self.failed.as_ref() == Some(key) && self.rests_until.is_some_and(|until| now < until)
     }

@@ -36,13 +36,13 @@ pub(super) struct Version {
 }
 
 /// The versions that served from one plugins directory.
-pub(super) struct Good {
+pub(super) struct LastGood {
     private: Arc<Private>,
     /// Which directory: several hosts of one user share the private directory.
     place: String,
 }
 
-impl Good {
+impl LastGood {
     pub(super) fn new(private: Arc<Private>, dir: &Path) -> Self {
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
         let digest = Sha256::digest(dir.as_os_str().as_encoded_bytes());

@@ -55,7 +55,7 @@ mod warm;
 mod watch;
 
 pub use anatomy::{Anatomy, CoreModule, anatomy};
-pub use by_hand::{LockChange, Locked, lock, retry, rollback};
+pub use by_hand::{LockChange, Locked, RolledBack, lock, retry, rollback};
 pub use call_report::{CallReport, InstanceUse, LogLevel, LogLine, Refused};
 pub use capability::http::HttpStandIn;
 pub(crate) use capability::http::canonical_url;

@@ -70,7 +70,7 @@ impl Room {
             entry.settle();
             return Ok(());
         }
-        if take == Take::Rest && entry.failed.as_ref() == Some(&key) {
+        if take == Take::Waiting && entry.failed.as_ref() == Some(&key) {
             return Ok(());
         }
         if take == Take::Due && entry.rests(&key, Instant::now()) {
@@ -157,7 +157,7 @@ impl Room {
         entry.loading = true;
         known.component = entry.component(&key.digest);
         self.show(state);
-        let (loader, good, of) = (state.loader.clone(), self.good.clone(), name.to_owned());
+        let (loader, good, of) = (state.loader.clone(), self.last_good.clone(), name.to_owned());
         let (since, ends) = (Instant::now(), Ends::default());
         let guard = ends.guard(self.progress.clone());
         let task = tokio::spawn(async move {
@@ -210,11 +210,12 @@ impl Room {
             }
             (Ok(_), Which::LastGood) => {}
             (Err(error), Which::File) => {
-                entry.failed(&job.key, error.may_pass(), self.interval, Instant::now());
+                entry.note_failed_load(&job.key, error.may_pass(), self.interval, Instant::now());
                 entry.fail(&job.name, (!error.may_pass()).then(|| job.key.clone()), chain(&error));
                 entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
             }
             (Err(error), Which::LastGood) => {
+                entry.fell_back = !error.may_pass();
                 tracing::error!(
                     plugin = job.name,
                     "nor could the last good version of {} be loaded: {}",
@@ -230,7 +231,8 @@ impl Room {
     /// read takes nothing back, as it does not while a host runs.
     async fn fall_back(&self, state: &mut State, found: &Found, name: &str, take: Take) {
         let entry = entry(state, name);
-        let Some(good) = self.good.clone().filter(|_| entry.serving.is_none() && entry.candidate.is_none() && !entry.fell_back)
+        let Some(good) =
+            self.last_good.clone().filter(|_| entry.serving.is_none() && entry.candidate.is_none() && !entry.fell_back)
         else {
             return;
         };
@@ -251,7 +253,8 @@ impl Room {
             if entry.revoked != revoked {
                 tracing::error!(
                     plugin = name,
-                    "the last good version of {name} does not stand in, since the manifest no longer grants it {}",
+                    "the last good version of {name} is not loaded: its manifest no longer grants {}; grant it again, or repair the \
+                     component",
                     revoked.as_deref().unwrap_or_default()
                 );
             }

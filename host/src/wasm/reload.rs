@@ -210,7 +210,7 @@ impl Plugins {
             let take = match why {
                 Why::Change => Take::All,
                 Why::Interval => Take::Due,
-                Why::Progress => Take::Rest,
+                Why::Progress => Take::Waiting,
             };
             async move {
                 room.scan(take).await;

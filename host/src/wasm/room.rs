@@ -18,7 +18,7 @@ use super::engine::Engine;
 use super::entry::Entry;
 use super::error::LoadError;
 use super::job::Job;
-use super::last_good::Good;
+use super::last_good::LastGood;
 use super::load::Loader;
 use super::machine::Machine;
 use super::manifest::Manifest;
@@ -44,10 +44,10 @@ pub(super) enum Take {
     Compiled,
     /// All.
     All,
-    /// All but those that have failed and rest: nothing has changed, so they may pass later rather than now.
+    /// All but failed loads whose rest has not ended: nothing was seen to change.
     Due,
-    /// All but those whose load has just failed: the scan is there for those that waited for it.
-    Rest,
+    /// Those that waited for a load that has ended; not those whose load has just failed.
+    Waiting,
 }
 
 /// Everything that a scan works with.
@@ -55,14 +55,14 @@ pub(super) struct Room {
     pub(super) dir: PathBuf,
     debounce: Duration,
     cache_max: ByteSize,
-    /// How often it is looked whether something changed unnoticed.
+    /// How often the directory is scanned though no change was seen.
     pub(super) interval: Duration,
     pub(super) trust: Trust,
     pub(super) rule: Rule,
     pub(super) manifests: BTreeMap<String, Manifest>,
     pub(super) listeners: Arc<Listeners>,
     /// `None` without a private directory.
-    pub(super) good: Option<Arc<Good>>,
+    pub(super) last_good: Option<Arc<LastGood>>,
     /// Counts the loads that have ended beside the scans: each makes another scan worth while.
     pub(super) progress: watch::Sender<u64>,
     /// How many pairs of files have been read.
@@ -131,7 +131,7 @@ impl Room {
         };
         Place::open(&config.dir, Some(trust.clone()))?.list().map_err(unreadable)?;
         let private = config.private();
-        let good = private.clone().map(|private| Arc::new(Good::new(private, &config.dir)));
+        let last_good = private.clone().map(|private| Arc::new(LastGood::new(private, &config.dir)));
         let loader = config.loader(Engine::on(machine, workers, config.pagemap_scan)?, state, private);
         let state =
             State { loader, plugins: BTreeMap::new(), job: None, away: None, shrunk: None, forgot: false, stuck: false };
@@ -148,7 +148,7 @@ impl Room {
             dir: config.dir,
             manifests: config.manifests,
             listeners,
-            good,
+            last_good,
             progress: watch::Sender::default(),
             state: tokio::sync::Mutex::new(state),
             shown: Mutex::default(),
@@ -187,7 +187,7 @@ impl Room {
             if !self.scan(take).await {
                 return;
             }
-            take = Take::Rest;
+            take = Take::Waiting;
             // Its sender is in this room.
             let _ = progress.changed().await;
         }
@@ -233,7 +233,7 @@ impl Room {
         state.shrunk = Some(Instant::now());
         let serving = state.plugins.values().filter_map(|entry| entry.serving.as_ref());
         let mut wanted: BTreeSet<String> = serving.map(|serving| serving.key.digest.clone()).collect();
-        let (good, max) = (self.good.clone(), self.cache_max);
+        let (good, max) = (self.last_good.clone(), self.cache_max);
         tokio::task::spawn_blocking(move || {
             let now = system_clock().now();
             wanted.extend(good.into_iter().flat_map(|good| good.shrink(max, now)));
@@ -260,7 +260,7 @@ impl Room {
     /// Forgets the plugins whose files went while no host was there to see it. Of an empty directory nobody knows whether it was
     /// emptied: its volume may not be mounted yet.
     async fn forget_others(&self, found: &Found) {
-        let Some(good) = self.good.clone() else { return };
+        let Some(good) = self.last_good.clone() else { return };
         let plugins: BTreeSet<String> = found.files.keys().cloned().collect();
         // A panic there is in the log, and costs nothing but disk.
         let _ = tokio::task::spawn_blocking(move || good.forget_others(&plugins)).await;

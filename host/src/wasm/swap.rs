@@ -85,7 +85,7 @@ impl Room {
 
     /// Forgets the versions of a plugin whose file was removed.
     fn forget(&self, name: &str) {
-        let Some(good) = self.good.clone() else { return };
+        let Some(good) = self.last_good.clone() else { return };
         let name = name.to_owned();
         tokio::task::spawn_blocking(move || good.forget(&name));
     }
@@ -102,7 +102,7 @@ impl Room {
             return;
         }
         entry.settle();
-        if let Some(good) = self.good.clone() {
+        if let Some(good) = self.last_good.clone() {
             let name = name.to_owned();
             tokio::task::spawn_blocking(move || good.note(&name, version));
         }

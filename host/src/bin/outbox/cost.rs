@@ -9,7 +9,7 @@ use crate::output::{count, shown};
 use crate::plugins::PluginStatus;
 
 /// `attempt 2, which failed: 12.3ms, 1200000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab`. The
-/// component has its name where a host tells of it.
+/// component has its name while a running host lists it.
 pub(crate) fn cost_text(kept: &AttemptCost, nodes: &[NodeRecord]) -> String {
     let AttemptCost { attempt, outcome, cost } = kept;
     let came_to = match outcome {
@@ -40,7 +40,7 @@ fn figures(cost: &Cost, nodes: &[NodeRecord]) -> String {
     text
 }
 
-/// `order-mailer 1.0.0 (0123456789ab)`, or the digest alone when no host tells of it.
+/// `order-mailer 1.0.0 (0123456789ab)`, or the digest alone when no running host lists it.
 fn component(digest: ShortDigest, nodes: &[NodeRecord]) -> String {
     let digest = digest.to_string();
     let is_it = |plugin: &PluginStatus| plugin.digest.as_deref().is_some_and(|whole| whole.starts_with(&digest));

@@ -22,7 +22,7 @@ use filter::{DeadArgs, Death, Limits};
 #[derive(Subcommand, Debug)]
 pub(crate) enum DeadCommand {
     /// Show dead events, oldest first
-    #[command(after_help = "Example:\n  outbox dead list --error timeout --since 2h --newest-first")]
+    #[command(after_help = "Example:\n  outbox dead list --error deadline --since 2h --newest-first")]
     List {
         #[command(flatten)]
         fields: Fields,
@@ -53,7 +53,7 @@ pub(crate) enum DeadCommand {
     },
     /// Set dead events back to new, so that they are delivered again
     #[command(after_help = "Examples:\n  outbox dead replay 01JD8Q4T9W3Z6M1N5B7C2V8X0K\n  \
-                            outbox dead replay --all --error timeout --dry-run\n  \
+                            outbox dead replay --all --error deadline --dry-run\n  \
                             outbox dead replay --all --since 2h --rate 50/s --reason 'the mail server is back'")]
     Replay(Box<Replay>),
     /// Try a component file on dead events: what would become of each; exit code 8 when not all would be done

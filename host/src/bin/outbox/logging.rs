@@ -14,7 +14,7 @@ use crate::config::{LogFormat, Settings, no_color};
 /// How long the end of the program waits for whoever reads its last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// The way of the host's lines; none for other commands, which have no workers to hold up.
+/// The queue of a host's log lines. Other commands have none: they have no workers to hold up.
 static LINES: OnceLock<Lines> = OnceLock::new();
 
 /// Begins logging. A host says what it does; other commands speak up only when something is wrong, unless a level was set.
@@ -47,7 +47,7 @@ pub(crate) fn say(line: &str) {
     }
 }
 
-/// Waits until the last lines are written, for as long as a reader that has gone to sleep deserves.
+/// Waits until the last lines are written, at most [`LAST_LINES`].
 pub(crate) fn finish() {
     if let Some(lines) = LINES.get() {
         lines.flush(LAST_LINES);

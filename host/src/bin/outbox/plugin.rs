@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, or_dash, short, shown};
-use crate::plugins::{self, Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus};
+use crate::plugins::{self, Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus, RolledBack};
 use crate::project::{build, dev, new};
 
 #[derive(Subcommand, Debug)]
@@ -167,11 +167,16 @@ impl PluginCommand {
                 Ok(())
             }
             Self::Rollback { name } => {
-                let digest = plugins::rollback(&name, config).map_err(|error| {
+                let RolledBack { digest, held_back } = plugins::rollback(&name, config).map_err(|error| {
                     Failure::new(Exit::NotFound, format!("the plugin {} cannot be rolled back", shown(&name))).because(error)
                 })?;
                 let digest: String = digest.chars().take(12).collect();
-                output::print(&format!("{} is {digest} again; a running host swaps it in by itself\n", shown(&name)))
+                let done = format!("{} is {digest} again", shown(&name));
+                match held_back {
+                    None => output::print(&format!("{done}; a running host swaps it in by itself\n")),
+                    Some(reason) => Err(Failure::new(Exit::Partly, format!("{done}, but no host loads it: {reason}"))
+                        .details(vec!["`outbox plugin lock` pins what lies in the directory now".to_owned()])),
+                }
             }
             Self::Retry { name } => {
                 let lifted = plugins::retry(&name, config).map_err(|error| {

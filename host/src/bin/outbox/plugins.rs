@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source};
 pub(crate) use outbox::wasm::{
-    Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen,
+    Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen, RolledBack,
 };
 
 use crate::config::{Config, cache_dir, reference};
@@ -132,7 +132,7 @@ pub(crate) fn lock(dir: Option<PathBuf>, config: &Config) -> Result<(PathBuf, Ve
 ///
 /// # Errors
 /// When there is none, or it cannot be written.
-pub(crate) fn rollback(name: &str, config: &Config) -> Result<String, LoadError> {
+pub(crate) fn rollback(name: &str, config: &Config) -> Result<RolledBack, LoadError> {
     wasm::rollback(&settings(config), name)
 }
 

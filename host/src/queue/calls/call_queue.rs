@@ -122,8 +122,8 @@ impl CallQueue {
         computing < bounds.threads || computing - ready.iter().filter(is_ours).count() < bounds.threads
     }
 
-    /// A call's wait has ended: `None` when it computes again, otherwise what tells when it may.
-    pub(super) fn resumes(
+    /// A call's wait has ended: `None` when it may compute at once, otherwise what says when it may.
+    pub(super) fn ask_to_resume(
         &mut self,
         ready: &VecDeque<Delivery>,
         name: &Arc<str>,
@@ -139,8 +139,8 @@ impl CallQueue {
         Some(resumption)
     }
 
-    /// Lets calls go on that wait for that, as many as may.
-    pub(super) fn resume(&mut self, ready: &VecDeque<Delivery>, name: &Arc<str>, bounds: Bounds) {
+    /// Lets calls whose wait has ended compute again, as many as the bound allows.
+    pub(super) fn resume_waiting(&mut self, ready: &VecDeque<Delivery>, name: &Arc<str>, bounds: Bounds) {
         while !self.resuming.is_empty() && self.may_compute(ready, name, bounds) {
             let Some(next) = self.resuming.pop_front() else { return };
             self.waiting -= 1;

@@ -25,7 +25,7 @@ SET status = 1, done_at = UTC_TIMESTAMP(6), due_at = NULL, claims = 0, starts = 
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. Rows of [seq, fence, cost].
-const DONE_AT_A_COST: &str = "
+const DONE_WITH_COST: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]',
                                      cost TEXT CHARACTER SET utf8mb4 PATH '$[2]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
@@ -150,7 +150,7 @@ async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &SqlStr,
 
 /// The statements that have something to do, with their rows in the order in which everybody locks them.
 fn statements<'s>(store: &MySqlStore, settled: impl Iterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
-    const KINDS: [&str; 9] = [DONE, ERASED, DEFERRED, RETRY, DEAD, PARKED, BEHIND, RELEASED, DONE_AT_A_COST];
+    const KINDS: [&str; 9] = [DONE, ERASED, DEFERRED, RETRY, DEAD, PARKED, BEHIND, RELEASED, DONE_WITH_COST];
     let mut sorted: Vec<&Settled> = settled.collect();
     sorted.sort_unstable_by_key(|settled| settled.fence.sequence);
     let mut rows: [Vec<Value>; KINDS.len()] = Default::default();

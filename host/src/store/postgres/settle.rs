@@ -22,7 +22,7 @@ FROM unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence)
 WHERE seq = settled.sequence AND claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. $1 and $2 the fences, $3 costs.
-const DONE_AT_A_COST: &str = "
+const DONE_WITH_COST: &str = "
 UPDATE outbox_event
 SET status = 1, done_at = now(), due_at = NULL, claims = 0, starts = 0, parked = NULL, locked_by = NULL, locked_at = NULL, lease_end = NULL,
     last_cost = cost
@@ -210,7 +210,7 @@ impl<'s> Written<'s> {
         let after = |sql, after| Self { number: Some(delay_micros(after)), ..only(sql) };
         let cost = Some(settled.cost.as_deref());
         match &settled.settlement {
-            Settlement::Done if settled.cost.is_some() => Self { cost, ..only(DONE_AT_A_COST) },
+            Settlement::Done if settled.cost.is_some() => Self { cost, ..only(DONE_WITH_COST) },
             Settlement::Done => only(DONE),
             Settlement::Erased => only(ERASED),
             Settlement::Deferred { after: delay } => Self { cost, ..after(DEFERRED, *delay) },

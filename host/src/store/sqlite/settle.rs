@@ -23,7 +23,7 @@ FROM json_each(?1) AS settled
 WHERE outbox_event.seq = CAST(settled.key AS INTEGER) AND claim_seq = settled.value AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// [`DONE`] for outcomes whose cost is kept, apart from it because it writes one column more. ?1 rows of [seq, fence, cost], ?2 now.
-const DONE_AT_A_COST: &str = "
+const DONE_WITH_COST: &str = "
 UPDATE outbox_event
 SET status = 1, done_at = ?2, due_at = NULL, last_cost = settled.value ->> 2, claims = 0, starts = 0, parked = NULL,
     locked_by = NULL, locked_at = NULL, lease_end = NULL
@@ -91,7 +91,7 @@ const MAX_ERROR_CHARS: usize = 4_000;
 #[derive(Default)]
 struct Sorted {
     done: Vec<Fence>,
-    done_at_a_cost: Vec<serde_json::Value>,
+    done_with_cost: Vec<serde_json::Value>,
     erased: Vec<Fence>,
     deferred: Vec<serde_json::Value>,
     retry: Vec<serde_json::Value>,
@@ -150,7 +150,7 @@ fn sort<'s>(settled: impl Iterator<Item = &'s Settled>) -> Sorted {
         let Fence { sequence, claim } = *fence;
         let cost = cost.as_deref().map(AttemptCost::to_column);
         match settlement {
-            Settlement::Done if cost.is_some() => sorted.done_at_a_cost.push(json!([sequence, claim, cost])),
+            Settlement::Done if cost.is_some() => sorted.done_with_cost.push(json!([sequence, claim, cost])),
             Settlement::Done => sorted.done.push(*fence),
             Settlement::Erased => sorted.erased.push(*fence),
             Settlement::Deferred { after } => sorted.deferred.push(json!([sequence, claim, delay_micros(*after), cost])),
@@ -178,7 +178,7 @@ impl Sorted {
             }
         }
         let others = [
-            (DONE_AT_A_COST, self.done_at_a_cost),
+            (DONE_WITH_COST, self.done_with_cost),
             (DEFERRED, self.deferred),
             (RETRY, self.retry),
             (DEAD, self.dead),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Emit, Http, Manifest};
+use super::{Emit, Http, Isolation, Manifest};
 
 impl Manifest {
     /// The first grant of this manifest that `now` does not give, as people name it; `None` when `now` gives all of them. Bounds on
@@ -17,7 +17,8 @@ impl Manifest {
         let of_http = || missing(self.http.as_ref(), now.http.as_ref(), Http::within, "http");
         let secrets = || changed(&self.secrets, &now.secrets, |_| true).map(|key| format!("secrets.{key}"));
         let references = || changed(&self.config, &now.config, |text| text.contains("${")).map(|key| format!("config.{key}"));
-        of_emit().or_else(of_state).or_else(of_publish).or_else(of_http).or_else(secrets).or_else(references)
+        let isolation = || (self.isolation.looseness() > now.isolation.looseness()).then(|| "its isolation".to_owned());
+        isolation().or_else(of_emit).or_else(of_state).or_else(of_publish).or_else(of_http).or_else(secrets).or_else(references)
     }
 }
 
@@ -34,6 +35,18 @@ fn changed<'m>(
 ) -> Option<&'m str> {
     let mut changed = before.iter().filter(|(key, value)| counts(value) && now.get(*key) != Some(*value));
     changed.next().map(|(key, _)| key.as_str())
+}
+
+impl Isolation {
+    /// How much of an earlier event a later one may meet.
+    fn looseness(self) -> u8 {
+        match self {
+            Self::Strict => 0,
+            Self::Event => 1,
+            Self::Batch => 2,
+            Self::Worker { .. } => 3,
+        }
+    }
 }
 
 impl Emit {
@@ -57,6 +70,7 @@ mod tests {
         for (before, now) in [
             ("", ""),
             ("", "emit = true\nstate = true"),
+            ("isolation = \"strict\"", "isolation = { worker = { max_calls = 5 } }"),
             ("emit = { routes = [\"Payment/Requested\"] }", "emit = { routes = [\"Payment/*\"], ids = true }"),
             ("state = { max_keys = 10 }", "state = { max_keys = 5 }"),
             ("[publish]\nsinks = [\"a\"]", "[publish]\nsinks = [\"b\", \"a\"]"),
@@ -72,6 +86,7 @@ mod tests {
     #[test]
     fn every_grant_that_is_gone_or_narrower_is_found() {
         for (before, now, what) in [
+            ("isolation = \"batch\"", "isolation = \"strict\"", "its isolation"),
             ("emit = true", "", "emit"),
             ("emit = true", "emit = { routes = [\"Payment/*\"] }", "emit"),
             ("emit = { ids = true }", "emit = true", "emit"),

@@ -8,7 +8,7 @@ use super::{logged, put};
 use crate::listener::Listeners;
 use crate::time::{Timestamp, system_clock};
 use crate::units::ByteSize;
-use crate::wasm::last_good::{Good, Version};
+use crate::wasm::last_good::{LastGood, Version};
 use crate::wasm::private::Private;
 use crate::wasm::{PluginState, Plugins, PluginsConfig, ReadyWhen};
 
@@ -163,7 +163,7 @@ async fn a_version_that_had_rights_which_were_taken_back_does_not_come_back_with
 
     let ((plugins, listeners), lines) = logged(start(dir.path(), &cache)).await;
     assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::Failed, None));
-    let told = |line: &&String| line.contains("the manifest no longer grants it emit");
+    let told = |line: &&String| line.contains("its manifest no longer grants emit");
     assert_eq!(lines.iter().filter(told).count(), 1, "{lines:?}");
 
     put(dir.path(), "mailer.toml", b"emit = true\nisolation = \"batch\"\n");
@@ -175,7 +175,7 @@ async fn a_version_that_had_rights_which_were_taken_back_does_not_come_back_with
 fn what_is_kept_of_versions_has_a_bound_and_an_end() {
     let home = tempfile::tempdir().unwrap();
     let private = Arc::new(Private::open(&home.path().join("cache")).unwrap());
-    let [ours, theirs] = ["/ours", "/theirs"].map(|dir| Good::new(private.clone(), Path::new(dir)));
+    let [ours, theirs] = ["/ours", "/theirs"].map(|dir| LastGood::new(private.clone(), Path::new(dir)));
     let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
     for (good, plugin, digest, since) in
         [(&ours, "a", "a1", 1), (&ours, "a", "a2", 4), (&ours, "b", "b1", 2), (&ours, "b", "b2", 3), (&theirs, "c", "c1", 5)]

@@ -104,7 +104,11 @@ async fn the_last_good_version_must_be_pinned_too_and_a_rollback_brings_it_back(
         "only the second is pinned"
     );
 
-    rollback(&config, "mailer").unwrap();
+    let held_back = rollback(&config, "mailer").unwrap().held_back;
+    assert!(held_back.is_some_and(|why| why.contains("pins")), "the second is still what is pinned");
     assert_eq!(std::fs::read(dir.path().join("mailer.wasm")).unwrap(), first);
+    std::fs::remove_file(dir.path().join("plugins.lock")).unwrap();
+    answering(2_000).write(dir.path(), "mailer");
+    assert_eq!(rollback(&config, "mailer").unwrap().held_back, None);
     assert!(rollback(&config, "absent").unwrap_err().to_string().contains("no earlier version of absent"));
 }

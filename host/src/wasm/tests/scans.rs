@@ -193,11 +193,11 @@ fn rests_grow_with_each_failure_of_the_same_files() {
     let second = Duration::from_secs(1);
     let key = Key::default();
     for rest in [1, 2, 4, 8] {
-        entry.failed(&key, true, second, now);
+        entry.note_failed_load(&key, true, second, now);
         assert!(entry.rests(&key, now + second * rest - second / 2) && !entry.rests(&key, now + second * rest));
     }
-    (0..40).for_each(|_| entry.failed(&key, true, second, now));
-    assert!(!entry.rests(&key, now + Duration::from_secs(3_600)), "at most an hour");
-    entry.failed(&key, false, second, now);
+    (0..40).for_each(|_| entry.note_failed_load(&key, true, second, now));
+    assert!(!entry.rests(&key, now + Duration::from_secs(300)), "at most five minutes");
+    entry.note_failed_load(&key, false, second, now);
     assert!(!entry.rests(&key, now), "what cannot pass is told apart by its key alone");
 }

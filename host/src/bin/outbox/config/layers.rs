@@ -55,13 +55,15 @@ pub(crate) struct Layers {
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
-const WITHOUT_DEFAULT: [&str; 6] = [
+const WITHOUT_DEFAULT: [&str; 8] = [
     "database.schema",
     "database.max_connections",
     "purge.dead_retention",
     "purge.undelivered_retention",
     "plugins.cache_dir",
     "plugins.files_dir",
+    "plugins.lock",
+    "plugins.ca_file",
 ];
 
 impl Layers {

@@ -139,6 +139,17 @@ fn what_init_writes_is_every_default() {
 }
 
 #[test]
+fn every_example_that_init_writes_is_a_setting() {
+    let template = crate::init::template(Kind::Sqlite);
+    let file: String =
+        template.lines().map(|line| line.strip_prefix("##").unwrap_or(line).trim_start().to_owned() + "\n").collect();
+    let variables = ["MAIL_TOKEN", "NATS_PASSWORD", "WEBHOOK_SECRET", "HOOKS_TOKEN"].map(|name| (name, "hunter2"));
+    if let Err(faults) = composed(&file, &variables, &[]) {
+        assert!(!faults.iter().any(|fault| fault.contains("is not a setting")), "{faults:?}");
+    }
+}
+
+#[test]
 fn what_init_writes_for_a_server_sets_its_address_alone() {
     for (kind, scheme) in [(Kind::Postgres, "postgres://"), (Kind::Mysql, "mysql://")] {
         let file: toml::Table = crate::init::template(kind).parse().unwrap();

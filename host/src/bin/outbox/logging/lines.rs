@@ -1,9 +1,7 @@
-//! The way of log lines to standard error: a bounded queue and one thread that writes.
+//! Log lines on their way to standard error: a bounded queue, and one thread that writes.
 //!
-//! A worker that wrote by itself would stand still with whoever reads, and the host with its workers: a full pipe, a terminal that
-//! was stopped. So it only hands its line over. The thread is woken at once and writes line by line: while somebody reads, a line
-//! waits no longer than it takes to wake a thread, so that a killed host has said what it did. A regular file makes nobody wait;
-//! lines go straight into it.
+//! If a worker wrote by itself, a full pipe or a stopped terminal would hold it up, and the host with it. The thread is woken at once
+//! and writes line by line, so a host that is killed has said what it did. A regular file never blocks, so lines go straight into it.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -18,7 +16,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// The most bytes of lines that wait to be written.
 const ROOM: usize = 1 << 20;
-/// As many more for warnings and errors: they are dropped last.
+/// A quarter more for warnings and errors, so that they are dropped last.
 const RESERVE: usize = ROOM / 4;
 /// What keeping a line costs beside its text.
 const LINE_BYTES: usize = 64;
@@ -26,11 +24,13 @@ const LINE_BYTES: usize = 64;
 const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 /// The target of the line that says so.
 const NOTICE: &str = "outbox::log";
+/// The target of the lines that plugins write.
+const PLUGIN: &str = "outbox::plugin";
 
 /// Where log lines go.
 #[derive(Clone)]
 pub(super) enum Lines {
-    /// Nobody waits for who reads.
+    /// A queue: no worker waits for the reader.
     Queued(Arc<Queue>),
     /// A regular file, which takes every line at once.
     Direct,
@@ -38,10 +38,10 @@ pub(super) enum Lines {
 
 /// Which lines are dropped first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weight {
-    Light,
+enum Priority {
+    Low,
     /// Warnings, errors, and what the program itself has to say.
-    Heavy,
+    High,
     /// How many were dropped. Always finds room: there is one a second.
     Notice,
 }
@@ -77,7 +77,7 @@ impl Lines {
 
     /// Writes text that is no log line.
     pub(super) fn say(&self, text: &str) {
-        self.write(Weight::Heavy, text.as_bytes());
+        self.write(Priority::High, text.as_bytes());
     }
 
     /// Waits until everything is written, at most this long.
@@ -87,9 +87,9 @@ impl Lines {
         }
     }
 
-    fn write(&self, weight: Weight, line: &[u8]) {
+    fn write(&self, priority: Priority, line: &[u8]) {
         match self {
-            Self::Queued(queue) => queue.push(weight, line),
+            Self::Queued(queue) => queue.push(priority, line),
             // There is nobody else to tell.
             Self::Direct => drop(io::stderr().write_all(line)),
         }
@@ -107,13 +107,13 @@ impl Queue {
         std::thread::Builder::new().name("log".to_owned()).spawn(move || queue.write_all(out)).is_ok()
     }
 
-    fn push(&self, weight: Weight, line: &[u8]) {
+    fn push(&self, priority: Priority, line: &[u8]) {
         let mut state = self.lock();
         let size = line.len() + LINE_BYTES;
-        let room = match weight {
-            Weight::Light => self.room,
-            Weight::Heavy => self.room + RESERVE,
-            Weight::Notice => usize::MAX,
+        let room = match priority {
+            Priority::Low => self.room,
+            Priority::High => self.room + RESERVE,
+            Priority::Notice => usize::MAX,
         };
         if state.bytes + size > room {
             state.dropped += 1;
@@ -192,12 +192,12 @@ fn wait_for_room(out: BorrowedFd<'_>) -> io::Result<()> {
 /// One line on its way; the formatter hands it over in one piece.
 pub(super) struct Line<'l> {
     lines: &'l Lines,
-    weight: Weight,
+    priority: Priority,
 }
 
 impl Write for Line<'_> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.lines.write(self.weight, line);
+        self.lines.write(self.priority, line);
         Ok(line.len())
     }
 
@@ -210,16 +210,18 @@ impl<'l> MakeWriter<'l> for Lines {
     type Writer = Line<'l>;
 
     fn make_writer(&'l self) -> Line<'l> {
-        Line { lines: self, weight: Weight::Light }
+        Line { lines: self, priority: Priority::Low }
     }
 
     fn make_writer_for(&'l self, meta: &Metadata<'_>) -> Line<'l> {
-        let weight = match *meta.level() {
-            _ if meta.target() == NOTICE => Weight::Notice,
-            Level::ERROR | Level::WARN => Weight::Heavy,
-            _ => Weight::Light,
+        let priority = match *meta.level() {
+            _ if meta.target() == NOTICE => Priority::Notice,
+            // What a plugin writes keeps none of the host's own lines out.
+            _ if meta.target() == PLUGIN => Priority::Low,
+            Level::ERROR | Level::WARN => Priority::High,
+            _ => Priority::Low,
         };
-        Line { lines: self, weight }
+        Line { lines: self, priority }
     }
 }
 

@@ -7,8 +7,8 @@ export function send({ method, url, headers, body, timeoutMs, attributes }) {
     headers: pairs('headers', headers),
     body: bytes('body', body),
     timeoutMs: optional(u32, 'timeoutMs', timeoutMs),
+    attributes: pairs('attributes', attributes),
   };
-  pairs('attributes', attributes);
   refuse('http.send');
   host.requests.push(request);
   if (host.http === undefined) throw new Error('a test that makes HTTP requests must say what answers them: host.http = (request) => ({ status: 200 })');
