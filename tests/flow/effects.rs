@@ -23,6 +23,9 @@ const LEASE: Duration = Duration::from_secs(3);
 /// Events for each host that is killed.
 const EVENTS: u32 = 20;
 const EMITTED: usize = 2;
+/// How long anything may take, and each event more where there are many.
+const PATIENCE: Duration = Duration::from_secs(300);
+const EACH: Duration = Duration::from_millis(100);
 
 /// The host of these tests, a process of its own: this program again, with a database to work on.
 #[test]
@@ -90,7 +93,9 @@ async fn hosts_are_killed_at_work(name: &str, url: &str, store: &dyn Store) {
         assert_whole(store, &written).await;
     }
     let host = Host::start(url, plugins.path());
-    wait_until("everything has ended", store, |now| now.new + now.retry == 0).await;
+    // All of them count under one key, one after the other: what so many killed hosts have left takes its time.
+    let patience = PATIENCE + EACH * u32::try_from(written.len()).expect("fits");
+    wait_for(patience, "everything has ended", store, |now| now.new + now.retry == 0).await;
     drop(host);
     let Ends { done, dead } = assert_whole(store, &written).await;
     assert_eq!(done + dead, written.len());
@@ -116,7 +121,11 @@ async fn stats(store: &dyn Store) -> Stats {
 }
 
 async fn wait_until(what: &str, store: &dyn Store, so: impl Fn(&Stats) -> bool) {
-    let until = tokio::time::Instant::now() + Duration::from_secs(300);
+    wait_for(PATIENCE, what, store, so).await;
+}
+
+async fn wait_for(patience: Duration, what: &str, store: &dyn Store, so: impl Fn(&Stats) -> bool) {
+    let until = tokio::time::Instant::now() + patience;
     loop {
         let now = stats(store).await;
         if so(&now) {

@@ -26,6 +26,9 @@ pub(crate) struct KeyQueueLimits {
     pub(crate) workers: usize,
 }
 
+/// How many slow queues the room is shared out for, at most.
+const MAX_SHARING: usize = 8;
+
 #[derive(Debug, Default)]
 struct State {
     queues: HashMap<Key, KeyQueue, foldhash::fast::RandomState>,
@@ -77,10 +80,11 @@ impl KeyQueues {
         (self.limits.events / self.share()).max(1)
     }
 
-    /// A queue may have one part in so many of the room that is left. However many aggregates are slow, together they leave
-    /// room for others: with one queue for each worker, two thirds of it.
+    /// A queue may have one part in so many of the room that is left, so that however many aggregates are slow, they leave room for
+    /// others: eight of them leave half of it, and 32 an eighth. With one part for each of hundreds of workers, a queue would take
+    /// one event at a time, and all others would go back to the table and come again.
     fn share(&self) -> usize {
-        self.limits.workers.saturating_mul(2).max(1)
+        self.limits.workers.min(MAX_SHARING).saturating_mul(2).max(1)
     }
 
     /// How many events, and how many bytes, a queue may have now.
@@ -404,6 +408,12 @@ mod tests {
         assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
         assert_eq!(hands.queues.longest(), 125);
         assert!(matches!(hands.admit("7", 5_000, None), Admission::Start(_)), "others go on");
+    }
+
+    #[test]
+    fn a_line_has_room_for_many_events_though_there_are_hundreds_of_workers() {
+        let limits = KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 256 };
+        assert_eq!(KeyQueues::new(limits).longest(), 62);
     }
 
     #[test]
