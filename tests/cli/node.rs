@@ -1,7 +1,7 @@
 //! A host among others, with the plugin `recorder`, and what it left in its log.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::thread::JoinHandle;
@@ -53,6 +53,8 @@ impl Mode {
 pub(crate) struct Node {
     name: String,
     log: PathBuf,
+    /// How long its log was when it was started last, in bytes.
+    log_before: u64,
     child: Child,
 }
 
@@ -65,7 +67,7 @@ impl Node {
         let name = format!("host-{number}");
         let log = place.path().join(&name).with_extension("log");
         let child = spawn(place, &log, settings);
-        Self { name, log, child }
+        Self { name, log, log_before: 0, child }
     }
 
     /// `kill -9`. Returns how many events it held.
@@ -91,11 +93,36 @@ impl Node {
 
     /// Starts it anew after its end; its log goes on.
     pub(crate) fn revive(&mut self, place: &Place, settings: Settings<'_>) {
+        self.log_before = fs::metadata(&self.log).expect("it was started before").len();
         self.child = spawn(place, &self.log, settings);
     }
 
-    /// Asks it to end, and waits for that. Returns its exit code.
+    /// Waits until it is ready, asks it to end, and waits for that. Returns its exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
+        let started = Instant::now();
+        while !self.is_ready() {
+            assert!(
+                started.elapsed() < PATIENCE && self.runs(),
+                "expected within {PATIENCE:?}: {} is ready: {}",
+                self.name,
+                self.tail()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.end()
+    }
+
+    /// Whether it has said so since its last start.
+    fn is_ready(&self) -> bool {
+        let mut log = File::open(&self.log).expect("the log is there");
+        log.seek(SeekFrom::Start(self.log_before)).expect("the log can be read");
+        let mut said = String::new();
+        log.read_to_string(&mut said).expect("the log can be read");
+        said.contains(r#""message":"ready""#)
+    }
+
+    /// Asks it to end, ready or not, and waits for that. Returns its exit code.
+    pub(crate) fn end(&mut self) -> Option<i32> {
         self.signal("TERM");
         let started = Instant::now();
         loop {

@@ -58,7 +58,7 @@ fn a_host_waits_for_a_server_that_comes_later(database: Database) {
 
     let mut impatient = Node::start(&ground.place, 0, SETTINGS);
     impatient.wait_for(WAITS, 1);
-    assert_eq!(impatient.stop(), Some(130), "a host that waits can be stopped");
+    assert_eq!(impatient.end(), Some(130), "a host that waits can be stopped");
     let mut node = Node::start(&ground.place, 1, SETTINGS);
     node.wait_for(WAITS, 1);
     ground.server.resume().expect("it starts again");
