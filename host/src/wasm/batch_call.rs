@@ -1,8 +1,8 @@
 //! `on-events`: events of one listener that are with it at the same time go into one call.
 //!
 //! Nobody waits for others to come: a call takes along whoever is there. When a call breaks off, its events are delivered again
-//! one by one, so that the one that broke it is found and only that one pays. The listener's breaker counts such a call once, and
-//! none of the good calls that repeat it: a listener whose every call breaks off is paused like any other.
+//! one by one, so that the one that broke it is found and only that one pays. The listener's breaker judges these single calls alone;
+//! after a few calls in a row that broke off, no more are made for a while.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -211,7 +211,12 @@ impl Shared {
         let Identity { name: plugin, digest, .. } = &*self.plugin.linked.identity;
         let why = &broken.why;
         if !broken.counts {
-            tracing::debug!(plugin, digest, events, "on-events was not called, and its events are delivered one by one: {why}");
+            tracing::debug!(
+                plugin,
+                digest,
+                events,
+                "a call of on-events does not count, and its events are delivered one by one: {why}"
+            );
             return;
         }
         tracing::warn!(

@@ -215,7 +215,6 @@ impl Room {
                 entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
             }
             (Err(error), Which::LastGood) => {
-                entry.fell_back = !error.may_pass();
                 tracing::error!(
                     plugin = job.name,
                     "nor could the last good version of {} be loaded: {}",

@@ -1,0 +1,214 @@
+use std::time::Duration;
+
+use super::*;
+use crate::event::{Envelope, Fence};
+use crate::queue::{InFlight, Via};
+
+struct Hands {
+    queues: Arc<KeyQueues>,
+    in_flight: Arc<InFlight>,
+}
+
+impl Hands {
+    fn new() -> Self {
+        let limits = KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 4 };
+        Self { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() }
+    }
+
+    fn one_for_all() -> Self {
+        Self { queues: Arc::new(KeyQueues::one_for_all()), in_flight: Arc::default() }
+    }
+
+    fn admit(&self, aggregate: &str, sequence: u64, nearest: Option<u64>) -> Admission {
+        let envelope = Envelope::new("X").aggregate("Order", aggregate).json(&1).expect("good");
+        let fence = Some(Fence { sequence, claim: 1 });
+        let mark = self.in_flight.mark(envelope.id(), fence, Duration::from_secs(30)).expect("new");
+        let event = Event::of(envelope).sequence(sequence).fence(1).build();
+        self.queues.admit(Delivery::new(Arc::new(event), mark, Via::Cold, 0), nearest)
+    }
+
+    fn start(&self, aggregate: &str, sequence: u64) -> Delivery {
+        match self.admit(aggregate, sequence, None) {
+            Admission::Start(delivery) => delivery,
+            other => panic!("it may start: {other:?}"),
+        }
+    }
+}
+
+fn end(mut delivery: Delivery, resolved: bool) -> AfterTurn {
+    delivery.turn.take().expect("its turn").end(resolved)
+}
+
+#[test]
+fn events_of_one_aggregate_start_one_after_the_other() {
+    let hands = Hands::new();
+    let first = hands.start("42", 1);
+    assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Waits));
+    assert!(matches!(hands.admit("42", 3, Some(2)), Admission::Waits));
+    let _other = hands.start("7", 4);
+    assert_eq!(hands.queues.waiting().0, 2);
+
+    let second = end(first, true).next.expect("the next one");
+    assert_eq!(second.event.sequence(), 2);
+    let third = end(second, true).next.expect("the next one");
+    assert_eq!(third.event.sequence(), 3);
+    assert!(end(third, true).next.is_none());
+    assert_eq!((hands.queues.waiting(), hands.queues.lock().queues.len()), ((0, 0), 1));
+}
+
+#[test]
+fn an_event_whose_time_comes_late_waits_in_its_place() {
+    let hands = Hands::new();
+    let first = hands.start("42", 5);
+    hands.admit("42", 6, Some(5));
+    hands.admit("42", 9, Some(6));
+    assert!(matches!(hands.admit("42", 3, None), Admission::Waits));
+    assert!(matches!(hands.admit("42", 7, Some(6)), Admission::Waits));
+
+    let mut next = end(first, true).next;
+    let mut order = Vec::new();
+    while let Some(delivery) = next {
+        order.push(delivery.event.sequence());
+        next = end(delivery, true).next;
+    }
+    assert_eq!(order, [3, 6, 7, 9]);
+}
+
+#[test]
+fn in_one_line_events_wait_for_each_other_whatever_they_belong_to_and_however_many() {
+    let hands = Hands::one_for_all();
+    let first = hands.start("42", 1);
+    let last = 256;
+    for sequence in 2..=last {
+        assert!(matches!(hands.admit(&sequence.to_string(), sequence, Some(sequence - 1)), Admission::Waits));
+    }
+    assert_eq!(hands.queues.held().len(), hands.queues.waiting().0 + 1);
+
+    let after = end(first, false);
+
+    assert_eq!(after.behind.len(), hands.in_flight.len());
+    assert!(after.behind.iter().map(|waiting| waiting.event.sequence()).is_sorted());
+    assert!(matches!(hands.admit("7", last + 1, Some(last)), Admission::Elsewhere(_, end) if end == last));
+}
+
+#[test]
+fn what_waits_for_an_unresolved_event_is_set_aside_behind_it() {
+    let hands = Hands::new();
+    let first = hands.start("42", 1);
+    hands.admit("42", 2, Some(1));
+    hands.admit("42", 3, Some(2));
+
+    let after = end(first, false);
+
+    assert!(after.next.is_none());
+    assert_eq!(after.behind.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(hands.queues.waiting(), (0, 0));
+    assert!(matches!(hands.admit("42", 4, Some(3)), Admission::Elsewhere(_, 3)), "it is not in our hands any more");
+}
+
+/// Adds events to the queue of an aggregate until it takes no more. Returns how many wait in it then.
+fn fill(hands: &Hands, aggregate: &str, first: u64) -> usize {
+    let before = hands.queues.waiting().0;
+    // Its turn would be over at once otherwise.
+    std::mem::forget(hands.start(aggregate, first));
+    for sequence in first + 1.. {
+        match hands.admit(aggregate, sequence, Some(sequence - 1)) {
+            Admission::Waits => {}
+            Admission::Behind(_, last) => {
+                assert_eq!(last, sequence - 1, "behind the last of the queue");
+                break;
+            }
+            other => panic!("it waits or is set aside: {other:?}"),
+        }
+    }
+    hands.queues.waiting().0 - before
+}
+
+#[test]
+fn a_long_line_takes_no_more_and_others_go_on() {
+    let hands = Hands::new();
+    assert_eq!(fill(&hands, "42", 1), 111, "the eighth part of what it leaves of a thousand");
+    assert_eq!(hands.queues.longest(), 125);
+    assert!(matches!(hands.admit("7", 5_000, None), Admission::Start(_)), "others go on");
+}
+
+#[test]
+fn a_line_has_room_for_many_events_though_there_are_hundreds_of_workers() {
+    let limits = KeyQueueLimits { events: 1_000, bytes: 1 << 20, workers: 256 };
+    assert_eq!(KeyQueues::new(limits).longest(), 62);
+}
+
+#[test]
+fn however_many_lines_are_long_they_leave_room_for_others() {
+    let hands = Hands::new();
+    let waiting: Vec<usize> = (0..4).map(|slow| fill(&hands, &slow.to_string(), 10_000 * slow + 1)).collect();
+    assert!(waiting.iter().sum::<usize>() < 400 && waiting.iter().all(|count| *count > 60), "{waiting:?}");
+    for slow in 4..100 {
+        fill(&hands, &slow.to_string(), 10_000 * slow + 1);
+    }
+    assert!(hands.queues.waiting().0 < 1_000, "{:?}", hands.queues.waiting());
+}
+
+#[test]
+fn a_line_of_large_events_is_a_short_one() {
+    let limits = KeyQueueLimits { events: 1_000, bytes: 64, workers: 4 };
+    let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
+    assert!(fill(&hands, "42", 1) < 8, "{:?}", hands.queues.waiting());
+}
+
+#[test]
+fn a_small_room_takes_one_event_of_each_line() {
+    let limits = KeyQueueLimits { events: 4, bytes: 1 << 20, workers: 4 };
+    let hands = Hands { queues: Arc::new(KeyQueues::new(limits)), in_flight: Arc::default() };
+    assert_eq!([fill(&hands, "1", 1), fill(&hands, "2", 100), fill(&hands, "3", 200)], [1, 1, 0]);
+}
+
+#[test]
+fn an_event_that_waits_for_more_than_its_line_is_set_aside_behind_the_last_of_it() {
+    let hands = Hands::new();
+    let _first = hands.start("42", 1);
+    hands.admit("42", 2, Some(1));
+    let refused = hands.admit("42", 4, Some(3));
+    assert!(matches!(refused, Admission::Behind(_, 2)), "the third is not in our hands: {refused:?}");
+    assert_eq!(hands.queues.waiting().0, 1);
+}
+
+#[test]
+fn what_waits_is_counted_in_events_and_bytes_until_it_is_taken_out() {
+    let hands = Hands::new();
+    let first = hands.start("42", 1);
+    let bytes = first.event.size_bytes();
+    hands.admit("42", 2, Some(1));
+    hands.admit("42", 3, Some(2));
+    assert_eq!(hands.queues.waiting(), (2, 2 * bytes), "they are all alike");
+    assert_eq!([1, 2, 3, 4].map(|sequence| hands.queues.holds(sequence)), [true, true, true, false]);
+
+    let second = end(first, true).next.expect("the next one");
+    assert_eq!((hands.queues.waiting(), hands.queues.holds(1)), ((1, bytes), false));
+    let drained = hands.queues.drain();
+
+    assert_eq!(drained.iter().map(|waiting| waiting.event.sequence()).collect::<Vec<_>>(), [3]);
+    assert_eq!((hands.queues.waiting(), hands.queues.holds(2), hands.queues.holds(3)), ((0, 0), true, false));
+    let key = key(&second.event).expect("it has an aggregate");
+    assert!(hands.queues.has(&key), "the second is on its way still");
+    assert!(end(second, true).next.is_none());
+    assert!(!hands.queues.has(&key));
+}
+
+#[test]
+fn what_was_resolved_while_a_claim_was_on_its_way_is_not_waited_for() {
+    let hands = Hands::new();
+    let first = hands.start("42", 1);
+    hands.queues.claiming();
+    end(first, true);
+    assert!(matches!(hands.admit("42", 2, Some(1)), Admission::Start(_)));
+}
+
+#[test]
+fn an_event_whose_turn_is_lost_lets_the_others_go() {
+    let hands = Hands::new();
+    let first = hands.start("42", 1);
+    hands.admit("42", 2, Some(1));
+    drop(first);
+    assert_eq!((hands.queues.waiting(), hands.in_flight.len()), ((0, 0), 0), "their marks are gone, their leases end");
+}
