@@ -30,6 +30,7 @@ mod settler;
 pub mod sink;
 pub mod store;
 pub mod time;
+mod turns;
 pub mod units;
 mod wake;
 #[cfg(feature = "wasm")]

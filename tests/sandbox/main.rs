@@ -2,6 +2,7 @@
 
 mod batches;
 mod common;
+mod computing;
 mod conformance;
 mod costs;
 mod effects;

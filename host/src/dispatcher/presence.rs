@@ -8,16 +8,12 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::time::Sleep;
 
 use crate::queue::{CallPlace, Queue};
-
-/// The longest that a visit whose wait has ended waits for its turn to compute. Shorter than the grace of a deadline, since nobody looks
-/// at its deadline and its claim meanwhile.
-const LONGEST_WAIT: Duration = Duration::from_millis(200);
+use crate::turns::{LONGEST_WAIT, Turn};
 
 /// One worker's eye on its visits.
 pub(super) struct Presence {
@@ -54,19 +50,21 @@ impl Presence {
     pub(super) async fn watch<T>(&self, queue: &Queue, place: &Held, visit: impl Future<Output = T>) -> T {
         let mut visit = pin!(visit);
         let mut waits = false;
-        let mut turn: Option<Pin<Box<Sleep>>> = None;
+        let mut place_comes: Option<Pin<Box<Sleep>>> = None;
+        let mut turn = Turn::default();
         poll_fn(|context| {
             self.bell.worker.register(context.waker());
             self.bell.rung.store(false, Ordering::Release);
             if waits && !place.may_compute(&self.waker) {
-                let turn = turn.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST_WAIT)));
-                if turn.as_mut().poll(context).is_pending() {
+                let longest = place_comes.get_or_insert_with(|| Box::pin(tokio::time::sleep(LONGEST_WAIT)));
+                if longest.as_mut().poll(context).is_pending() {
                     return Poll::Pending;
                 }
                 place.compute_anyway();
             }
-            (waits, turn) = (false, None);
-            let polled = visit.as_mut().poll(&mut Context::from_waker(&self.waker));
+            (waits, place_comes) = (false, None);
+            let visit = |_: &mut Context<'_>| visit.as_mut().poll(&mut Context::from_waker(&self.waker));
+            let Some(polled) = turn.poll(context, visit) else { return Poll::Pending };
             if polled.is_pending() && !self.bell.rung.load(Ordering::Acquire) {
                 waits = true;
                 place.waits();

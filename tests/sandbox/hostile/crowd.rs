@@ -1,13 +1,14 @@
 //! All that does harm at once, beside a good plugin and a native listener.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use outbox::listener::Cause;
 use outbox::poller::PollerConfig;
 use outbox::store::{Filter, Record};
 use outbox::wasm::PluginsConfig;
-use outbox::{DispatchResult, Envelope, Outbox, SqliteStore, Status, Store};
+use outbox::{DispatchResult, Envelope, Event, EventId, Outbox, SqliteStore, Status, Store};
 use support::eventually;
 
 use super::LIMITS;
@@ -34,8 +35,12 @@ fn corpus() -> Vec<(String, Evil)> {
     all().into_iter().enumerate().map(route).collect()
 }
 
-async fn host(store: &SqliteStore, directory: &Directory) -> Outbox<SqliteStore> {
+/// When the native listener was called, for each event.
+type Called = Arc<Mutex<HashMap<EventId, Instant>>>;
+
+async fn host(store: &SqliteStore, directory: &Directory, called: &Called) -> Outbox<SqliteStore> {
     let never = Duration::from_secs(3_600);
+    let called = called.clone();
     Outbox::single_node(store.clone())
         .poller(PollerConfig { interval: Duration::from_millis(20), ..PollerConfig::default() })
         .plugins_config(PluginsConfig {
@@ -44,40 +49,69 @@ async fn host(store: &SqliteStore, directory: &Directory) -> Outbox<SqliteStore>
             debounce: never,
             ..PluginsConfig::default()
         })
-        .listener(("Native", "Good"), async |_| Ok(DispatchResult::Done))
+        .listener(("Native", "Good"), move |event: Arc<Event>| {
+            called.lock().expect("nobody panics").insert(event.id(), Instant::now());
+            async { Ok(DispatchResult::Done) }
+        })
         .start()
         .await
         .expect("starts")
 }
 
-/// Writes good events a few at a time, and others with them; tells how long each good one took from its row to its end, in
-/// microseconds, and in which round; sorted.
+/// How long good events took, in microseconds; sorted.
+#[derive(Default)]
+struct Took {
+    /// From the end of a commit to the call of the native listener.
+    to_the_call: Vec<u64>,
+    /// From the row to its end, and in which round.
+    to_the_end: Vec<(u64, usize)>,
+}
+
+/// Writes good events a few at a time, and others with them.
 async fn good_events(
     outbox: &Outbox<SqliteStore>,
     store: &SqliteStore,
+    called: &Called,
     mut others: impl Iterator<Item = Vec<Envelope>>,
-) -> Vec<(u64, usize)> {
-    let mut took = Vec::new();
+) -> Took {
+    let micros = |took: Duration| u64::try_from(took.as_micros()).expect("it is short");
+    let mut took = Took::default();
     for round in 0..GOOD / BATCH {
         if let Some(others) = others.next() {
             commit(outbox, others).await;
         }
         let good = (0..BATCH).map(|n| if n % 2 == 0 { event("Bench", "Noop", "1") } else { event("Native", "Good", "1") });
-        for id in commit(outbox, good.collect()).await {
+        let ids = commit(outbox, good.collect()).await;
+        let committed = Instant::now();
+        for id in ids {
             let row = async || store.get(id).await.expect("reads").expect("the row is there");
             eventually("a good event is done", async || row().await.status == Status::Done).await;
             let row = row().await;
             assert_eq!((row.attempts, row.claim_seq, row.last_error), (0, 1, None), "at once, once, and undisturbed");
             let end = row.done_at.expect("it is done");
-            took.push((u64::try_from(end.since(row.created_at).as_micros()).expect("it is short"), round));
+            took.to_the_end.push((micros(end.since(row.created_at)), round));
+            if let Some(at) = called.lock().expect("nobody panics").remove(&id) {
+                took.to_the_call.push(micros(at.saturating_duration_since(committed)));
+            }
         }
     }
-    took.sort_unstable();
+    took.to_the_end.sort_unstable();
+    took.to_the_call.sort_unstable();
     took
 }
 
-fn percentile(sorted: &[(u64, usize)], of_hundred: usize) -> u64 {
-    sorted[(sorted.len() * of_hundred / 100).min(sorted.len() - 1)].0
+fn percentile(mut sorted: impl ExactSizeIterator<Item = u64>, of_hundred: usize) -> u64 {
+    let count = sorted.len();
+    sorted.nth((count * of_hundred / 100).min(count - 1)).expect("there is one")
+}
+
+/// The median and the 99th of a hundred, alone and beside others.
+fn compared(what: &str, alone: impl Fn(usize) -> u64, beside: impl Fn(usize) -> u64) -> String {
+    let factor = beside(99) as f64 / alone(99).max(1) as f64;
+    let [p50, p99, p50_beside, p99_beside] = [alone(50), alone(99), beside(50), beside(99)];
+    format!(
+        "{what}: p50 {p50} µs, p99 {p99} µs alone; p50 {p50_beside} µs, p99 {p99_beside} µs beside them (p99 × {factor:.1})"
+    )
 }
 
 /// Resident memory of this process, in KiB.
@@ -97,18 +131,19 @@ async fn all_evil_at_once_hurts_no_neighbour_and_each_has_its_reason() {
         directory.put(&format!("{name}.wasm"), &evil.guest.build());
     }
     let (_db, store) = database().await;
-    let outbox = host(&store, &directory).await;
+    let called = Called::default();
+    let outbox = host(&store, &directory, &called).await;
     let loaded = outbox.plugins().expect("it has a directory").list();
     assert!(loaded.iter().all(|plugin| plugin.error.is_none()), "{loaded:?}");
 
-    let alone = good_events(&outbox, &store, std::iter::empty()).await;
+    let alone = good_events(&outbox, &store, &called, std::iter::empty()).await;
     let before = resident();
     let evil: Vec<Envelope> =
         (0..EACH).flat_map(|_| corpus.iter().map(|(name, _)| event("Evil", name, "{\"a\": 1}"))).collect();
     let total = evil.len();
     // Spread over the good ones: a queue that others have filled is another matter.
     let each = total.div_ceil(GOOD / BATCH);
-    let beside = good_events(&outbox, &store, evil.chunks(each).map(<[Envelope]>::to_vec)).await;
+    let beside = good_events(&outbox, &store, &called, evil.chunks(each).map(<[Envelope]>::to_vec)).await;
     let of_evil = Filter { aggregate_type: Some("Evil".to_owned()), status: Some(Status::Dead), ..Filter::default() };
     let dead = async || store.list(&of_evil, 1_000).await.expect("lists");
     eventually("every evil event is dead", async || dead().await.len() == total).await;
@@ -134,18 +169,18 @@ async fn all_evil_at_once_hurts_no_neighbour_and_each_has_its_reason() {
     assert!(store.list(&emitted, 10).await.expect("lists").is_empty(), "nothing that failed has emitted");
     let last = outbox.metrics().counts();
     assert_eq!(last.fenced_outcomes, 0, "nothing was delivered twice");
-    let (p50, p99) = (percentile(&alone, 50), percentile(&alone, 99));
-    let (p50_beside, p99_beside) = (percentile(&beside, 50), percentile(&beside, 99));
+    let to_the_call = |took: &Took, of_hundred| percentile(took.to_the_call.iter().copied(), of_hundred);
+    let to_the_end = |took: &Took, of_hundred| percentile(took.to_the_end.iter().map(|(took, _)| *took), of_hundred);
     tell(&format!(
-        "{} evil plugins, {} evil events: a neighbour's event took p50 {p50} µs, p99 {p99} µs alone; p50 {p50_beside} µs, \
-         p99 {p99_beside} µs beside them (p99 × {:.1}); resident memory {} MiB before, {} MiB after",
+        "{} evil plugins, {} evil events; a neighbour's event, {}; {}; resident memory {} MiB before, {} MiB after",
         corpus.len(),
         total,
-        p99_beside as f64 / p99.max(1) as f64,
+        compared("from its commit to its call", |p| to_the_call(&alone, p), |p| to_the_call(&beside, p)),
+        compared("from its row to its end", |p| to_the_end(&alone, p), |p| to_the_end(&beside, p)),
         before >> 10,
         after >> 10,
     ));
-    let slowest = beside.last().map_or(0, |(_, round)| *round);
+    let slowest = beside.to_the_end.last().map_or(0, |(_, round)| *round);
     let there: Vec<&str> = evil_in(slowest, each, &corpus);
     tell(&format!("in the slowest round, beside it were guests that: {}", there.join("; ")));
     outbox.shutdown().await;

@@ -17,6 +17,7 @@ use super::guest_event::{GuestEvent, GuestLists};
 use super::outcome;
 use crate::event::{Cost, Event, EventId};
 use crate::listener::{Outcome, Reply, Visit};
+use crate::turns::in_turns;
 use crate::wasm::bindings::exports::outbox::listener::handler as wit;
 use crate::wasm::capability::{Identity, State};
 use crate::wasm::limits::INIT_FUEL;
@@ -168,7 +169,7 @@ impl Shared {
         let mut store = self.plugin.linked.store(INIT_FUEL);
         let answered = tokio::select! {
             biased;
-            answered = tokio::time::timeout(deadline, self.ask(&mut store, &asked, started + deadline)) => answered,
+            answered = tokio::time::timeout(deadline, in_turns(self.ask(&mut store, &asked, started + deadline))) => answered,
             () = all_closed(&mut senders) => return,
         };
         let cost = Cost { guest: Some(used(&store)), ..Cost::of_time(started.elapsed()) };

@@ -8,6 +8,7 @@ use wasmtime::{AsContextMut, Store, UpdateDeadline};
 
 use crate::event::{GuestCost, Route};
 use crate::listener::{Concurrency, Registration};
+use crate::turns;
 use crate::wasm::bindings::{Listener as Guest, ListenerPre};
 use crate::wasm::call::PluginListener;
 use crate::wasm::call::batch;
@@ -108,6 +109,7 @@ fn tick(mut store: wasmtime::StoreContextMut<'_, State>) -> wasmtime::Result<Upd
         let left = store.get_fuel()?.saturating_sub(due);
         store.set_fuel(left)?;
     }
+    turns::give_way();
     Ok(UpdateDeadline::Yield(1))
 }
 

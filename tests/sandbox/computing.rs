@@ -1,0 +1,52 @@
+//! Plugins that compute without an end on every processor: the host goes on seeing what comes in from outside.
+
+use std::time::Duration;
+
+use outbox::Outbox;
+use outbox::dispatcher::DispatcherConfig;
+use support::eventually;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{Directory, commit, database, event, sample};
+
+const CALLS: usize = 16;
+const MESSAGES: usize = 200;
+
+/// Sends messages through a connection, one after the other: each is seen once the runtime looks for what has come in.
+async fn converse() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("can listen");
+    let address = listener.local_addr().expect("it is bound");
+    let echo = tokio::spawn(async move {
+        let (mut peer, _) = listener.accept().await.expect("is asked");
+        for _ in 0..MESSAGES {
+            let byte = peer.read_u8().await.expect("reads");
+            peer.write_u8(byte).await.expect("writes");
+        }
+    });
+    let mut stream = TcpStream::connect(address).await.expect("connects");
+    for _ in 0..MESSAGES {
+        stream.write_u8(1).await.expect("writes");
+        assert_eq!(stream.read_u8().await.expect("reads"), 1);
+    }
+    echo.await.expect("does not panic");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guests_that_compute_for_ever_keep_no_connection_waiting() {
+    let (_db, store) = database().await;
+    let directory = Directory::new();
+    directory.put("trouble.toml", b"[limits]\nfuel = 1_000_000_000_000\ndeadline = \"20s\"\n[retry]\nmax_attempts = 1\n");
+    directory.put("trouble.wasm", &sample("trouble"));
+    let config = DispatcherConfig { drain_timeout: Duration::from_millis(100), ..DispatcherConfig::default() };
+    let outbox = Outbox::single_node(store).dispatcher(config).plugins(directory.path()).start().await.expect("starts");
+
+    commit(&outbox, (0..CALLS).map(|_| event("Trouble", "Loop", "1")).collect()).await;
+    // One for each thread of the runtime; the others wait for a place.
+    eventually("two guests compute", async || outbox.in_flight() == CALLS && outbox.queue_depth().0 <= CALLS - 2).await;
+    tokio::spawn(converse()).await.expect("does not panic");
+
+    let counts = outbox.metrics().counts();
+    assert_eq!((counts.dispatch_failure, counts.dispatch_dead), (0, 0), "no guest has ended meanwhile");
+    outbox.shutdown().await;
+}
