@@ -6,7 +6,8 @@ use outbox::Status;
 use outbox::store::WaitsFor;
 
 use super::step::{
-    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, LOOKS, Line, NewEvent, Outcome, Partitions, Step, Writer,
+    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, Kept, KeyWork, LOOKS, Line, NewEvent, Outcome, Partitions,
+    ReadChoice, StateWork, Step, WithEffects, Writer,
 };
 
 /// Longest trace, in steps.
@@ -126,6 +127,7 @@ fn step(chance: &mut Chance) -> Step {
         (24, writing as fn(&mut Chance) -> Step),
         (18, claim),
         (20, |chance| Step::Settle { outcomes: chance.many(1, 4, |chance| (chance.fence(), outcome(chance))) }),
+        (20, keeping),
         (3, |chance| Step::CountStart { fence: chance.fence() }),
         (2, |chance| Step::UncountStart { fence: chance.fence() }),
         (3, |chance| Step::GiveBack { owner: chance.owner(), events: chance.many(1, 4, Chance::place) }),
@@ -211,6 +213,47 @@ fn outcome(chance: &mut Chance) -> Outcome {
         14..16 => Outcome::Parked(text),
         16..20 => Outcome::Behind(chance.place()),
         _ => Outcome::Released(later),
+    }
+}
+
+fn keeping(chance: &mut Chance) -> Step {
+    match chance.below(20) {
+        0..14 => Step::SettleWithEffects { items: chance.many(1, 4, with_effects) },
+        14..18 => Step::ReadState { plugin: chance.below(2), key: chance.below(3) },
+        18 => Step::DeleteState { plugin: chance.below(2), key: chance.below(3) },
+        _ => Step::DeleteAllState { plugin: chance.below(2), limit: chance.limit() },
+    }
+}
+
+fn with_effects(chance: &mut Chance) -> WithEffects {
+    // Follow-up events are never inserted as claimed.
+    let follow_up = |chance: &mut Chance| NewEvent { claimed: false, ..new_event(chance) };
+    WithEffects {
+        fence: chance.fence(),
+        outcome: outcome(chance),
+        emitted: chance.many(0, 2, follow_up),
+        emits_refused: chance.percent(2),
+        state: chance.maybe(80, state_work),
+    }
+}
+
+fn state_work(chance: &mut Chance) -> StateWork {
+    let read = |chance: &mut Chance| match chance.below(8) {
+        0..5 => ReadChoice::Now,
+        5..7 => ReadChoice::Earlier(chance.place()),
+        _ => ReadChoice::Nothing,
+    };
+    let write =
+        |chance: &mut Chance| chance.weighted(&[(3, Kept::Set(10)), (1, Kept::Set(0)), (1, Kept::Set(300)), (2, Kept::Delete)]);
+    StateWork {
+        plugin: chance.below(2),
+        quota: (chance.weighted(&[(3, 100), (1, 2), (1, 1)]), chance.weighted(&[(3, 1_000), (1, 320), (1, 12)])),
+        keys: chance.many(0, 3, |chance| KeyWork {
+            key: chance.below(3),
+            read: chance.maybe(50, read),
+            write: chance.maybe(75, write),
+        }),
+        writes_refused: chance.percent(2),
     }
 }
 
