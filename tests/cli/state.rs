@@ -126,7 +126,7 @@ fn deleting_asks_first_and_says_how_many_values() {
 
     let asked = place.run(&["state", "delete", "totals", "--all"]);
     assert_eq!(asked.code, Some(2), "{}", asked.stderr);
-    assert!(asked.stderr.contains("delete 3 values of totals (25 bytes) for good; add --yes"), "{}", asked.stderr);
+    assert!(asked.stderr.contains("delete 3 values of totals (28 bytes) for good; add --yes"), "{}", asked.stderr);
     let asked = place.run(&["state", "delete", "totals", "/ada"]);
     assert_eq!(asked.code, Some(2), "{}", asked.stderr);
     assert!(asked.stderr.contains("the value of totals under /ada (4 bytes) for good"), "{}", asked.stderr);
