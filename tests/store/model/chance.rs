@@ -15,11 +15,12 @@ const LONGEST: usize = 40;
 /// How many of each kind of thing there are to choose from by place.
 const PLACES: usize = 12;
 
-/// The trace of a seed, mostly of steps that a host does all day.
+/// The trace of a seed, mostly of steps that a host does all day; one in three of a host whose plugins do much beside.
 pub(super) fn trace(seed: u64) -> Vec<Step> {
     let mut chance = Chance(seed);
     let length = 1 + chance.below(LONGEST);
-    (0..length).map(|_| step(&mut chance)).collect()
+    let next = if chance.percent(67) { step } else { step_with_effects };
+    (0..length).map(|_| next(&mut chance)).collect()
 }
 
 /// Numbers that look random and follow from the seed: SplitMix64.
@@ -144,6 +145,20 @@ fn step(chance: &mut Chance) -> Step {
         (9, |chance| Step::Pass { time: chance.one(&[1, 2, 5, 30]) }),
     ]);
     kind(chance)
+}
+
+/// Events are there to be settled: what a plugin keeps changes again and again.
+fn step_with_effects(chance: &mut Chance) -> Step {
+    let at_hand = |chance: &mut Chance| NewEvent { claimed: true, again: None, ..new_event(chance) };
+    let kind = chance.weighted(&[(5, 0), (1, 1), (10, 2), (2, 3)]);
+    match kind {
+        0 => {
+            Step::Write { events: chance.many(1, 4, at_hand), owner: chance.owner(), lease: chance.lease(), by: Writer::Store }
+        }
+        1 => Step::Claim { owner: 0, lease: 4, limit: 100, max_bytes: 1 << 20, skip_recent: 0, line: None },
+        2 => keeping(chance),
+        _ => step(chance),
+    }
 }
 
 fn writing(chance: &mut Chance) -> Step {

@@ -138,9 +138,10 @@ impl<'d, D: Database> Player<'d, D> {
         (self.db.now().await, self.table.now)
     }
 
-    /// The id of the n-th event of this trace.
+    /// The id of the n-th event of this trace. A later one sorts behind all before: where a transaction that stays open has
+    /// repeated one of its ids, MySQL keeps others from writing any that sort right before it.
     pub(super) fn event_id(&self, number: usize) -> EventId {
-        format!("{}{number}", self.name).parse().expect("a good id")
+        format!("{}{number:03}", self.name).parse().expect("a good id")
     }
 
     pub(super) fn owner(&self, number: usize) -> OwnerId {
