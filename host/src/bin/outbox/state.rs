@@ -23,7 +23,7 @@ pub(crate) enum StateCommand {
         after_help = "Examples:\n  outbox state list\n  outbox state list --plugin order-totals --key /customers/ --output json"
     )]
     List(List),
-    /// Show one value: text as text, other bytes and all of JSON in base64
+    /// Show one value: text as text, other bytes in base64; with --output json always in base64
     #[command(after_help = "Examples:\n  outbox state get order-totals /ada\n  \
                             outbox state get order-totals /ada --output json | jq -r .value_base64 | base64 -d")]
     Get {
@@ -154,7 +154,8 @@ impl List {
             }
         }
         if let (true, Some(last)) = (more, records.last()) {
-            eprintln!("there are more; go on with --after '{}' '{}', or raise --limit", shown(&last.plugin), shown(&last.key));
+            let (plugin, key) = (quoted(&last.plugin), quoted(&last.key));
+            eprintln!("there are more; go on with --after {plugin} {key}, or raise --limit");
         }
         Ok(())
     }
@@ -287,8 +288,11 @@ impl Used {
         if let Some((max_keys, max_bytes)) = self.max_keys.zip(self.max_bytes) {
             return format!("{plugin} keeps {keys} of {max_keys} keys and {bytes} of {max_bytes} bytes");
         }
-        let why =
-            if self.granted.is_some() { "its manifest grants it no state" } else { "how much it may keep is not known here" };
+        let why = if self.granted.is_some() {
+            "its manifest grants it no state"
+        } else {
+            "how much it may keep is not known without --plugins DIR"
+        };
         format!("{plugin} keeps {} and {}; {why}", count(keys, "key"), count(bytes, "byte"))
     }
 }
@@ -328,6 +332,11 @@ fn for_people(record: &StateRecord, value: &[u8]) -> String {
         ("value", count(record.value_bytes, "byte")),
     ];
     format!("{}\n{}", output::pairs(&pairs), output::bytes_text(value))
+}
+
+/// A name as a shell takes it.
+fn quoted(name: &str) -> String {
+    format!("'{}'", shown(name).replace('\'', r"'\''"))
 }
 
 fn no_value(plugin: &str, key: &str) -> Failure {
