@@ -8,7 +8,7 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 46] = [
+const ONCE: [(&[&str], &str); 50] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -38,6 +38,10 @@ const ONCE: [(&[&str], &str); 46] = [
     (&["plugin", "componentize", "core.wasm", "--out", "made.wasm"], "made.wasm: "),
     (&["sinks", "list", "--set", "sinks.console.kind=stdout"], "standard output"),
     (&["sinks", "test", "console", "--set", "sinks.console.kind=stdout"], "\"type\":\"OutboxSinkTest\""),
+    (&["state", "list"], "/customers"),
+    (&["state", "get", "order-mailer", "/customers"], "thousands"),
+    (&["state", "usage"], "order-mailer"),
+    (&["state", "delete", "order-mailer", "/customers", "--yes"], "1 value deleted"),
     (&["route", "pause", "Order/OrderPlaced"], "Order/OrderPlaced"),
     (&["route", "list"], "Order/OrderPlaced"),
     (&["route", "resume", "Order/OrderPlaced"], "Order/OrderPlaced"),
@@ -65,7 +69,8 @@ const UNTIL_CTRL_C: [(&[&str], &str); 4] = [
     (&["event", "tail", "--after", "0"], "dead-1"),
 ];
 
-/// A place with a plugin, a project of one, three dead events, of which the first is waited for, and a finished one.
+/// A place with a plugin that keeps a value, a project of one, three dead events, of which the first is waited for, and a finished
+/// one.
 fn place() -> Place {
     let place = Place::migrated();
     place.plugin("order-mailer");
@@ -80,6 +85,8 @@ fn place() -> Place {
     );
     place.sql("UPDATE outbox_event SET due_at = NULL, behind = 1 WHERE event_id = 'behind'");
     place.sql("UPDATE outbox_event SET status = 1, due_at = NULL, done_at = 1 WHERE event_id = 'done'");
+    place.sql("INSERT INTO outbox_event_state VALUES ('order-mailer', '/customers', CAST('thousands' AS BLOB), 1, 1)");
+    place.sql("INSERT INTO outbox_event_state_usage VALUES ('order-mailer', 1, 19, 1)");
     place
 }
 

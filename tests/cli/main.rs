@@ -21,6 +21,7 @@ mod project;
 mod route;
 mod schema;
 mod sinks;
+mod state;
 mod stuck;
 mod swap;
 mod tls;

@@ -1,6 +1,6 @@
 //! What a plugin does beside its answer: committed with it, or not at all.
 
-use outbox::store::{Filter, Record};
+use outbox::store::{Filter, Record, StateStore};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use support::{Harness, eventually};
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use outbox::poller::PollerConfig;
-use outbox::store::Filter;
+use outbox::store::{Filter, StateStore};
 use outbox::wasm::{PluginState, PluginsConfig, anatomy};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use serde_json::{Value, json};

@@ -8,16 +8,16 @@ use support::Harness;
 
 use crate::common::{LEASE, MOMENT, claim, claim_one, plain, plains, row, settle, write, write_one};
 
-const QUOTA: StateQuota = StateQuota { keys: 3, bytes: 1_000 };
+pub(crate) const QUOTA: StateQuota = StateQuota { keys: 3, bytes: 1_000 };
 
 /// What a plugin reads (the version) and writes of its keys.
-type Change<'a> = (&'a str, Option<u64>, Option<StateWrite>);
+pub(crate) type Change<'a> = (&'a str, Option<u64>, Option<StateWrite>);
 
-fn set(value: &str) -> Option<StateWrite> {
+pub(crate) fn set(value: &str) -> Option<StateWrite> {
     Some(StateWrite::Set(Bytes::copy_from_slice(value.as_bytes())))
 }
 
-fn effects(emitted: Vec<Envelope>, plugin: &str, changes: &[Change<'_>]) -> Effects {
+pub(crate) fn effects(emitted: Vec<Envelope>, plugin: &str, changes: &[Change<'_>]) -> Effects {
     let change = |(key, read, write): &Change<'_>| ((*key).to_owned(), StateChange { read: *read, write: write.clone() });
     let keys = changes.iter().map(change).collect();
     Effects { emitted, state: Some(StateChanges { plugin: plugin.to_owned(), quota: QUOTA, keys }) }
@@ -27,19 +27,19 @@ fn emits(emitted: Vec<Envelope>) -> Effects {
     Effects { emitted, state: None }
 }
 
-async fn commit(db: &dyn Harness, items: &[(Fence, Settlement, Effects)]) -> Vec<Committed> {
+pub(crate) async fn commit(db: &dyn Harness, items: &[(Fence, Settlement, Effects)]) -> Vec<Committed> {
     let settled: Vec<Settled> = items.iter().map(|(fence, settlement, _)| Settled::new(*fence, settlement.clone())).collect();
     let with: Vec<_> =
         settled.iter().zip(items).map(|(settled, (.., effects))| SettledWithEffects { settled, effects }).collect();
     db.store().settle_with_effects(&with).await.expect("they are written")
 }
 
-async fn value(db: &dyn Harness, plugin: &str, key: &str) -> Option<(u64, String)> {
+pub(crate) async fn value(db: &dyn Harness, plugin: &str, key: &str) -> Option<(u64, String)> {
     let value = db.store().state(plugin, key).await.expect("reads");
     value.map(|value| (value.version, String::from_utf8(value.value.to_vec()).expect("text")))
 }
 
-async fn usage(db: &dyn Harness, plugin: &str) -> (u64, u64) {
+pub(crate) async fn usage(db: &dyn Harness, plugin: &str) -> (u64, u64) {
     let usage = db.store().state_usage(plugin).await.expect("reads");
     (usage.keys, usage.bytes)
 }
@@ -98,6 +98,20 @@ pub(crate) async fn an_outcome_that_is_fenced_off_leaves_nothing_behind(db: &dyn
     let first = value(db, "p", "k").await;
     assert_eq!(commit(db, &[mine()]).await, [Committed::Fenced]);
     assert_eq!(value(db, "p", "k").await, first);
+}
+
+pub(crate) async fn two_outcomes_of_one_event_are_told_apart_by_their_fences(db: &dyn Harness) {
+    let id = write_one(db).await;
+    let late = claim_one(db).await;
+    db.let_pass(LEASE + MOMENT).await;
+    let fence = claim_one(db).await;
+    let done = |fence, value| (fence, Settlement::Done, effects(vec![], "p", &[("k", None, set(value))]));
+
+    let committed = commit(db, &[done(late, "late"), done(fence, "mine")]).await;
+
+    assert_eq!(committed, [Committed::Fenced, Committed::Stored]);
+    assert_eq!(row(db, id).await.status, Status::Done);
+    assert_eq!(value(db, "p", "k").await.map(|(_, text)| text).as_deref(), Some("mine"));
 }
 
 pub(crate) async fn what_a_listener_read_must_still_be_so(db: &dyn Harness) {

@@ -20,6 +20,7 @@ mod purge;
 mod settle;
 mod sqlite_clock;
 mod sqlite_file;
+mod state;
 mod write;
 
 /// One test for each fact, on one database.
@@ -59,10 +60,19 @@ conformance! {
     effects::an_outcome_its_events_and_its_state_come_together,
     effects::effects_come_with_every_kind_of_answer,
     effects::an_outcome_that_is_fenced_off_leaves_nothing_behind,
+    effects::two_outcomes_of_one_event_are_told_apart_by_their_fences,
     effects::what_a_listener_read_must_still_be_so,
     effects::a_plugin_keeps_no_more_than_its_quota,
     effects::an_event_that_is_there_already_is_not_emitted_again,
     effects::outcomes_of_many_plugins_go_together_whatever_they_are,
+    state::what_a_plugin_keeps_is_listed_by_key_in_pages_without_the_values,
+    state::a_prefix_is_bytes_and_no_pattern,
+    state::a_plugin_that_keeps_nothing_is_not_listed,
+    state::a_deleted_value_makes_room_and_its_version_is_never_used_again,
+    state::deleting_everything_of_a_plugin_touches_no_other_and_its_versions_go_on,
+    state::a_call_that_read_what_was_deleted_ends_in_a_conflict,
+    state::what_is_deleted_by_hand_is_noted_and_what_was_not_there_is_not,
+    state::deletes_beside_settling_calls_leave_the_usage_exact,
     claim::two_owners_never_hold_the_same_event,
     claim::an_expired_lease_can_be_claimed_again,
     claim::a_row_inserted_as_claimed_is_hidden_until_its_lease_ends,

@@ -150,6 +150,7 @@ impl Harness for MySql {
         self.execute(&format!("UPDATE outbox_event SET {}", event.join(", "))).await;
         self.execute(&format!("UPDATE outbox_event_partition SET {}", back("lease_end"))).await;
         self.execute(&format!("UPDATE outbox_event_node SET {}, {}", back("started_at"), back("alive_until"))).await;
+        self.execute(&format!("UPDATE outbox_event_state SET {}", back("updated_at"))).await;
     }
 
     async fn execute(&self, sql: &str) -> u64 {

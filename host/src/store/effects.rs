@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use bytes::Bytes;
 
 use super::{NewRow, Settled};
-use crate::event::{Effects, StateChanges, StateUsage, StateWrite};
+use crate::event::{Effects, Fence, StateChanges, StateUsage, StateWrite};
 
 /// An outcome, and what its listener did beside.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +51,8 @@ pub(super) type StateKey<'a> = (&'a str, &'a str);
 /// What is read before it is decided.
 #[derive(Debug, Default)]
 pub(super) struct Read<'a> {
-    /// The `seq` of the events that are held under the given fences, locked.
-    pub(super) held: HashSet<u64>,
+    /// Those of the given fences under which an event is held, which is locked. Of two fences of one event at most one.
+    pub(super) held: HashSet<Fence>,
     pub(super) used: BTreeMap<&'a str, Used>,
     pub(super) present: HashMap<StateKey<'a>, Present>,
 }
@@ -93,8 +93,7 @@ pub(super) fn decide<'a>(items: &[SettledWithEffects<'a>], read: Read<'a>) -> De
     let Read { mut held, mut used, mut present } = read;
     let mut decided = Decided::default();
     for item in items {
-        // An event has one outcome.
-        if !held.remove(&item.settled.fence.sequence) {
+        if !held.contains(&item.settled.fence) {
             decided.committed.push(Committed::Fenced);
             continue;
         }
@@ -110,6 +109,8 @@ pub(super) fn decide<'a>(items: &[SettledWithEffects<'a>], read: Read<'a>) -> De
                 decided.used.insert(&state.plugin, after);
             }
         }
+        // An event has one outcome. One that ended in a conflict has none yet.
+        held.remove(&item.settled.fence);
         decided.committed.push(Committed::Stored);
         decided.settled.push(item.settled);
         decided.emitted.extend(item.effects.emitted.iter().map(|envelope| NewRow { envelope, claimed: false }));
@@ -170,7 +171,7 @@ fn size(key: &str, value: &Bytes) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Fence, StateChange, StateQuota};
+    use crate::event::{StateChange, StateQuota};
     use crate::store::Settlement;
 
     const QUOTA: StateQuota = StateQuota { keys: 2, bytes: 20 };
@@ -194,7 +195,7 @@ mod tests {
     fn read(present: &[(&'static str, u64, u64)], revision: u64) -> Read<'static> {
         let usage = StateUsage { keys: present.len() as u64, bytes: present.iter().map(|(_, _, bytes)| bytes).sum() };
         Read {
-            held: (1..100).collect(),
+            held: (1..100).map(|sequence| settled(sequence).fence).collect(),
             used: BTreeMap::from([("p", Used { usage, revision })]),
             present: present
                 .iter()
@@ -242,12 +243,22 @@ mod tests {
 
     #[test]
     fn an_outcome_without_its_claim_writes_nothing_and_an_event_has_one() {
+        let wrong = effects(&[("a", Some(7), Some("y"))]);
         let (settled, effects) = (settled(1), effects(&[("a", None, Some("x"))]));
         let item = SettledWithEffects { settled: &settled, effects: &effects };
-        let decided = decide(&[item, item], Read { held: HashSet::from([1]), ..read(&[], 0) });
+        let decided = decide(&[item, item], Read { held: HashSet::from([settled.fence]), ..read(&[], 0) });
         assert_eq!(decided.committed, [Committed::Stored, Committed::Fenced]);
         assert_eq!((decided.settled.len(), decided.used["p"].revision), (1, 1));
         let decided = decide(&[item], Read::default());
         assert_eq!((decided.committed, decided.writes.len(), decided.settled.len()), (vec![Committed::Fenced], 0, 0));
+
+        let conflict = SettledWithEffects { settled: &settled, effects: &wrong };
+        let decided = decide(&[conflict, item], Read { held: HashSet::from([settled.fence]), ..read(&[], 0) });
+        assert_eq!(decided.committed, [Committed::Conflict, Committed::Stored], "the event was held still");
+
+        let lost = Settled::new(Fence { claim: 0, ..settled.fence }, Settlement::Done);
+        let late = SettledWithEffects { settled: &lost, effects: &effects };
+        let decided = decide(&[late, item], Read { held: HashSet::from([settled.fence]), ..read(&[], 0) });
+        assert_eq!(decided.committed, [Committed::Fenced, Committed::Stored], "of the same event, under another claim");
     }
 }

@@ -16,6 +16,7 @@ mod number;
 mod record;
 mod route;
 mod settlement;
+mod state;
 mod table;
 mod transactional;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -45,6 +46,7 @@ pub use route::{BlockedKey, RouteRecord};
 pub use settlement::{Settled, Settlement};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
+pub use state::{PluginUsage, StateRecord, StateStore};
 pub use table::TableName;
 pub use transactional::{NewRow, Ownership, TransactionalStore};
 
@@ -53,14 +55,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::event::{EventId, Fence, OwnerId, Route, StateUsage, StateValue};
+use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
 
 /// What the host asks of a database. Every call is whole: it has happened, or an error is returned and nothing has.
 ///
 /// Calls must not be cancelled: run them in a task of their own where the caller may be dropped.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: StateStore {
     /// The kind of database: `sqlite`, `postgres`, `mysql`.
     fn kind(&self) -> &'static str;
 
@@ -139,18 +141,6 @@ pub trait Store: Send + Sync + 'static {
     /// The database's own; nothing was written then, unless the answer to the commit was lost. A repeat is safe: what was
     /// written is fenced off.
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError>;
-
-    /// One value of a plugin's state; `None` when there is none.
-    ///
-    /// # Errors
-    /// The database's own.
-    async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError>;
-
-    /// How much a plugin keeps.
-    ///
-    /// # Errors
-    /// The database's own.
-    async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError>;
 
     /// Which of these events somebody else has locked just now, of those that there are. Their outcomes would have to wait, and
     /// the whole batch with them. None where a database is locked as a whole.

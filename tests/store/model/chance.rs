@@ -6,7 +6,8 @@ use outbox::Status;
 use outbox::store::WaitsFor;
 
 use super::step::{
-    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, LOOKS, Line, NewEvent, Outcome, Partitions, Step, Writer,
+    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, Kept, KeyWork, LOOKS, Line, NewEvent, Outcome, Partitions,
+    ReadChoice, StateWork, Step, WithEffects, Writer,
 };
 
 /// Longest trace, in steps.
@@ -14,11 +15,12 @@ const LONGEST: usize = 40;
 /// How many of each kind of thing there are to choose from by place.
 const PLACES: usize = 12;
 
-/// The trace of a seed, mostly of steps that a host does all day.
+/// The trace of a seed, mostly of steps that a host does all day; one in three of a host whose plugins do much beside.
 pub(super) fn trace(seed: u64) -> Vec<Step> {
     let mut chance = Chance(seed);
     let length = 1 + chance.below(LONGEST);
-    (0..length).map(|_| step(&mut chance)).collect()
+    let next = if chance.percent(67) { step } else { step_with_effects };
+    (0..length).map(|_| next(&mut chance)).collect()
 }
 
 /// Numbers that look random and follow from the seed: SplitMix64.
@@ -126,6 +128,7 @@ fn step(chance: &mut Chance) -> Step {
         (24, writing as fn(&mut Chance) -> Step),
         (18, claim),
         (20, |chance| Step::Settle { outcomes: chance.many(1, 4, |chance| (chance.fence(), outcome(chance))) }),
+        (20, keeping),
         (3, |chance| Step::CountStart { fence: chance.fence() }),
         (2, |chance| Step::UncountStart { fence: chance.fence() }),
         (3, |chance| Step::GiveBack { owner: chance.owner(), events: chance.many(1, 4, Chance::place) }),
@@ -142,6 +145,20 @@ fn step(chance: &mut Chance) -> Step {
         (9, |chance| Step::Pass { time: chance.one(&[1, 2, 5, 30]) }),
     ]);
     kind(chance)
+}
+
+/// Events are there to be settled: what a plugin keeps changes again and again.
+fn step_with_effects(chance: &mut Chance) -> Step {
+    let at_hand = |chance: &mut Chance| NewEvent { claimed: true, again: None, ..new_event(chance) };
+    let kind = chance.weighted(&[(5, 0), (1, 1), (10, 2), (2, 3)]);
+    match kind {
+        0 => {
+            Step::Write { events: chance.many(1, 4, at_hand), owner: chance.owner(), lease: chance.lease(), by: Writer::Store }
+        }
+        1 => Step::Claim { owner: 0, lease: 4, limit: 100, max_bytes: 1 << 20, skip_recent: 0, line: None },
+        2 => keeping(chance),
+        _ => step(chance),
+    }
 }
 
 fn writing(chance: &mut Chance) -> Step {
@@ -211,6 +228,47 @@ fn outcome(chance: &mut Chance) -> Outcome {
         14..16 => Outcome::Parked(text),
         16..20 => Outcome::Behind(chance.place()),
         _ => Outcome::Released(later),
+    }
+}
+
+fn keeping(chance: &mut Chance) -> Step {
+    match chance.below(20) {
+        0..14 => Step::SettleWithEffects { items: chance.many(1, 4, with_effects) },
+        14..18 => Step::ReadState { plugin: chance.below(2), key: chance.below(3) },
+        18 => Step::DeleteState { plugin: chance.below(2), key: chance.below(3) },
+        _ => Step::DeleteAllState { plugin: chance.below(2), limit: chance.limit() },
+    }
+}
+
+fn with_effects(chance: &mut Chance) -> WithEffects {
+    // Follow-up events are never inserted as claimed.
+    let follow_up = |chance: &mut Chance| NewEvent { claimed: false, ..new_event(chance) };
+    WithEffects {
+        fence: chance.fence(),
+        outcome: outcome(chance),
+        emitted: chance.many(0, 2, follow_up),
+        emits_refused: chance.percent(2),
+        state: chance.maybe(80, state_work),
+    }
+}
+
+fn state_work(chance: &mut Chance) -> StateWork {
+    let read = |chance: &mut Chance| match chance.below(8) {
+        0..5 => ReadChoice::Now,
+        5..7 => ReadChoice::Earlier(chance.place()),
+        _ => ReadChoice::Nothing,
+    };
+    let write =
+        |chance: &mut Chance| chance.weighted(&[(3, Kept::Set(10)), (1, Kept::Set(0)), (1, Kept::Set(300)), (2, Kept::Delete)]);
+    StateWork {
+        plugin: chance.below(2),
+        quota: (chance.weighted(&[(3, 100), (1, 2), (1, 1)]), chance.weighted(&[(3, 1_000), (1, 320), (1, 12)])),
+        keys: chance.many(0, 3, |chance| KeyWork {
+            key: chance.below(3),
+            read: chance.maybe(50, read),
+            write: chance.maybe(75, write),
+        }),
+        writes_refused: chance.percent(2),
     }
 }
 

@@ -37,7 +37,7 @@ impl Times {
     }
 
     /// Replaces a time by the expected one where it is the same.
-    fn settle(self, expected: Timestamp, found: &mut Timestamp) {
+    pub(super) fn settle(self, expected: Timestamp, found: &mut Timestamp) {
         if self.same(expected, *found) {
             *found = expected;
         }

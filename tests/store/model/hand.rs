@@ -15,7 +15,7 @@ impl Table {
     }
 
     /// Notes what was done; nothing when nothing was.
-    fn note(&mut self, audit: &Audit, action: &'static str, selector: serde_json::Value, count: u64) -> u64 {
+    pub(super) fn note(&mut self, audit: &Audit, action: &'static str, selector: serde_json::Value, count: u64) -> u64 {
         if count > 0 {
             self.notes.push(Note { audit: audit.clone(), action, selector, count });
         }

@@ -1,6 +1,6 @@
 //! A model of the store: its specification, in memory, and traces of calls that every database must answer alike.
 //!
-//! `table.rs`, `taking.rs`, `order.rs`, `hand.rs` and `looking.rs` say what each call of [`outbox::Store`] does, without any
+//! `table.rs`, `taking.rs`, `effects.rs`, `order.rs`, `hand.rs` and `looking.rs` say what each call of [`outbox::Store`] does, without any
 //! database. `step.rs` and `chance.rs` make traces: calls by several owners, transactions that end late, outcomes under any
 //! fence, time that passes. `play*.rs` plays a trace on a database and on the table side by side; after each step the answers
 //! and all rows must be equal.
@@ -15,11 +15,13 @@
 
 mod chance;
 mod compare;
+mod effects;
 mod hand;
 mod late;
 mod looking;
 mod order;
 mod play;
+mod play_effects;
 mod play_hand;
 mod play_hold;
 mod play_line;
@@ -56,6 +58,8 @@ DELETE FROM outbox_event_route;
 DELETE FROM outbox_event_pause;
 DELETE FROM outbox_event_node;
 DELETE FROM outbox_event_audit;
+DELETE FROM outbox_event_state;
+DELETE FROM outbox_event_state_usage;
 UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner IS NOT NULL;
 COMMIT";
 
@@ -88,6 +92,7 @@ fn runtime() -> Runtime {
 fn play_all<D: Database>(runtime: &Runtime, database: &D) {
     let (first, count) = chosen();
     let (partition_of, mut newest) = runtime.block_on(partitions(database));
+    runtime.block_on(database.execute(play_effects::refusals(database.store().kind())));
     let mut fault = |steps: &[Step], name: String| {
         let (result, last) = runtime.block_on(play(database, steps, name, newest, partition_of.clone()));
         newest = last;

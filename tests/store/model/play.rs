@@ -36,6 +36,8 @@ pub(super) struct Player<'d, D: Database> {
     pub(super) owners: [OwnerId; 3],
     /// Every fence that was given out.
     pub(super) fences: Vec<Fence>,
+    /// The versions of plugins' values that were read, by plugin and key.
+    pub(super) seen: HashMap<(&'static str, &'static str), Vec<u64>>,
     /// Transactions that stay open.
     pub(super) late: [Late<D::Store>; 2],
     /// What the ids of its events begin with. No other trace has the same: what is left of a deleted id makes MySQL lock
@@ -60,6 +62,7 @@ impl<'d, D: Database> Player<'d, D> {
             times: Times { passed: Duration::ZERO, slack },
             owners: ["a", "b", "c"].map(OwnerId::generate),
             fences: Vec::new(),
+            seen: HashMap::new(),
             late: [Late::new(), Late::new()],
             name,
             ids: 0,
@@ -89,6 +92,10 @@ impl<'d, D: Database> Player<'d, D> {
             | Step::UncountStart { .. }
             | Step::GiveBack { .. }
             | Step::Settle { .. } => self.hold(step).await,
+            Step::SettleWithEffects { .. }
+            | Step::ReadState { .. }
+            | Step::DeleteState { .. }
+            | Step::DeleteAllState { .. } => self.keep(step).await,
             Step::Unblock { .. }
             | Step::KeepPartitions { .. }
             | Step::ReleasePartitions { .. }
@@ -131,9 +138,10 @@ impl<'d, D: Database> Player<'d, D> {
         (self.db.now().await, self.table.now)
     }
 
-    /// The id of the n-th event of this trace.
+    /// The id of the n-th event of this trace. A later one sorts behind all before: where a transaction that stays open has
+    /// repeated one of its ids, MySQL keeps others from writing any that sort right before it.
     pub(super) fn event_id(&self, number: usize) -> EventId {
-        format!("{}{number}", self.name).parse().expect("a good id")
+        format!("{}{number:03}", self.name).parse().expect("a good id")
     }
 
     pub(super) fn owner(&self, number: usize) -> OwnerId {

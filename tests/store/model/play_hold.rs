@@ -130,7 +130,7 @@ impl<D: Database> Player<'_, D> {
             .collect()
     }
 
-    fn settlement(&self, fence: Fence, outcome: &Outcome) -> Settlement {
+    pub(super) fn settlement(&self, fence: Fence, outcome: &Outcome) -> Settlement {
         let error = |number: usize| match ERRORS.get(number) {
             Some(error) => (*error).to_owned(),
             None => "ü".repeat(TOO_LONG),
@@ -183,7 +183,7 @@ fn agree_claimed(taken: &Taken, claimed: &Claimed, times: Times) -> Result<(), F
 }
 
 /// What the attempt cost, for every second claim of an event.
-fn cost(fence: Fence, settlement: &Settlement) -> Option<AttemptCost> {
+pub(super) fn cost(fence: Fence, settlement: &Settlement) -> Option<AttemptCost> {
     let took = Duration::from_micros(fence.sequence);
     AttemptCost::new(1, settlement, Cost::of_time(took)).filter(|_| fence.claim.is_multiple_of(2))
 }

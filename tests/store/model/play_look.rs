@@ -70,6 +70,7 @@ impl<D: Database> Player<'_, D> {
                 agree("dead", self.table.count_dead(&ours), said("count_dead", self.store.count_dead(&theirs).await)?)
             }
             Look::Audit => self.look_at_audit().await,
+            Look::State => self.look_at_state(event).await,
         }
     }
 

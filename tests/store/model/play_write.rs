@@ -47,9 +47,14 @@ impl<D: Database> Player<'_, D> {
             Some(late) => self.late[late].ids.clone(),
             None => self.repeatable(),
         };
+        self.named_among(events, &mut known)
+    }
+
+    /// Gives events their ids, of which some are among these.
+    pub(super) fn named_among(&mut self, events: &[NewEvent], known: &mut Vec<EventId>) -> Vec<(EventId, NewEvent)> {
         let mut named = Vec::with_capacity(events.len());
         for event in events {
-            let again = event.again.and_then(|number| round(&known, number).copied());
+            let again = event.again.and_then(|number| round(known, number).copied());
             let id = match again {
                 Some(id) => id,
                 None if self.ids < MOST_EVENTS => {
@@ -66,7 +71,7 @@ impl<D: Database> Player<'_, D> {
 
     /// Ids that may be written again. MySQL remembers deleted ones for a while, and looks beside them for what it would lock:
     /// then it waits for open transactions that wrote other ids.
-    fn repeatable(&mut self) -> Vec<EventId> {
+    pub(super) fn repeatable(&mut self) -> Vec<EventId> {
         let used: Vec<EventId> = (0..self.ids).map(|number| self.event_id(number)).collect();
         let late: Vec<EventId> = self.late.iter().flat_map(|late| late.ids.clone()).collect();
         let (table, ids) = (&self.table, used.iter().filter(|id| !late.contains(id)).copied());
@@ -161,7 +166,7 @@ impl<D: Database> Player<'_, D> {
     }
 
     /// Takes over what was committed, and asks which partition events without an aggregate are in.
-    async fn commit(&mut self, transaction: Uncommitted) -> Result<(), Fault> {
+    pub(super) async fn commit(&mut self, transaction: Uncommitted) -> Result<(), Fault> {
         for row in transaction.iter().filter(|row| row.aggregate_id.is_none()) {
             let partition = self.db.number(&format!("SELECT partition_id FROM outbox_event WHERE seq = {}", row.seq)).await;
             self.table.learn(row.event_id, partition_number(partition)?);
@@ -179,18 +184,7 @@ impl<D: Database> Player<'_, D> {
         }
         let id = self.event_id(self.ids);
         self.ids += 1;
-        let new = NewEvent {
-            again: None,
-            claimed: false,
-            event_type,
-            key,
-            occurred: 0,
-            delay: 0,
-            expires: None,
-            payload_bytes: id.as_str().len(),
-            tenant: false,
-            header: false,
-        };
+        let new = NewEvent { event_type, key, payload_bytes: id.as_str().len(), ..NewEvent::plain() };
         self.tick().await;
         let (kind, key) = match key {
             Some((kind, key)) => (AGGREGATE_TYPES[kind], format!("'{}'", AGGREGATE_IDS[key])),

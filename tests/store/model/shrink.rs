@@ -1,6 +1,6 @@
 //! A shorter trace that fails too.
 
-use super::step::{DeadChoice, NewEvent, Step};
+use super::step::{DeadChoice, KeyWork, NewEvent, Outcome, StateWork, Step, WithEffects};
 
 /// Leaves out steps, then parts of steps, as long as what is left fails. `fails` is asked at most `tries` times.
 pub(super) fn shrink(mut trace: Vec<Step>, tries: u32, mut fails: impl FnMut(&[Step]) -> bool) -> Vec<Step> {
@@ -64,6 +64,9 @@ fn simpler(step: &Step) -> Vec<Step> {
             simpler_events(events).into_iter().map(with).collect()
         }
         Step::Settle { outcomes } => shorter(outcomes).map(|outcomes| Step::Settle { outcomes }).collect(),
+        Step::SettleWithEffects { items } => {
+            simpler_items(items).into_iter().map(|items| Step::SettleWithEffects { items }).collect()
+        }
         Step::Renew { fences, lease } => shorter(fences).map(|fences| Step::Renew { fences, lease: *lease }).collect(),
         Step::Unpark { routes, limit } => shorter(routes).map(|routes| Step::Unpark { routes, limit: *limit }).collect(),
         Step::Remember { routes } => shorter(routes).map(|routes| Step::Remember { routes }).collect(),
@@ -84,6 +87,50 @@ fn shorter<T: Clone>(things: &[T]) -> impl Iterator<Item = Vec<T>> {
         without.remove(at);
         without
     })
+}
+
+fn simpler_items(items: &[WithEffects]) -> Vec<Vec<WithEffects>> {
+    let mut lists: Vec<_> = shorter(items).collect();
+    for (at, item) in items.iter().enumerate() {
+        lists.extend(simpler_item(item).into_iter().map(|item| {
+            let mut list = items.to_vec();
+            list[at] = item;
+            list
+        }));
+    }
+    lists
+}
+
+/// With less of each of its parts.
+fn simpler_item(item: &WithEffects) -> Vec<WithEffects> {
+    let mut simpler = Vec::new();
+    if !item.emitted.is_empty() {
+        simpler.push(WithEffects { emitted: Vec::new(), ..item.clone() });
+        simpler.extend(simpler_events(&item.emitted).into_iter().map(|emitted| WithEffects { emitted, ..item.clone() }));
+    }
+    if item.emits_refused {
+        simpler.push(WithEffects { emits_refused: false, ..item.clone() });
+    }
+    if !matches!(item.outcome, Outcome::Done) {
+        simpler.push(WithEffects { outcome: Outcome::Done, ..item.clone() });
+    }
+    if let Some(state) = &item.state {
+        let with = |state| WithEffects { state, ..item.clone() };
+        simpler.push(with(None));
+        if state.writes_refused {
+            simpler.push(with(Some(StateWork { writes_refused: false, ..state.clone() })));
+        }
+        simpler.extend(shorter(&state.keys).map(|keys| with(Some(StateWork { keys, ..state.clone() }))));
+        for (at, key) in state.keys.iter().enumerate() {
+            let less = [key.read.map(|_| KeyWork { read: None, ..*key }), key.write.map(|_| KeyWork { write: None, ..*key })];
+            simpler.extend(less.into_iter().flatten().map(|key| {
+                let mut keys = state.keys.clone();
+                keys[at] = key;
+                with(Some(StateWork { keys, ..state.clone() }))
+            }));
+        }
+    }
+    simpler
 }
 
 fn simpler_events(events: &[NewEvent]) -> Vec<Vec<NewEvent>> {

@@ -66,6 +66,23 @@ pub(super) enum Step {
     Settle {
         outcomes: Vec<(FenceChoice, Outcome)>,
     },
+    /// Settles events, each together with follow-up events and changes of its plugin's state.
+    SettleWithEffects {
+        items: Vec<WithEffects>,
+    },
+    /// Reads a value as a call would.
+    ReadState {
+        plugin: usize,
+        key: usize,
+    },
+    DeleteState {
+        plugin: usize,
+        key: usize,
+    },
+    DeleteAllState {
+        plugin: usize,
+        limit: u32,
+    },
     Unblock {
         waits_for: WaitsFor,
         limit: u32,
@@ -172,6 +189,24 @@ pub(super) struct NewEvent {
     pub(super) header: bool,
 }
 
+impl NewEvent {
+    /// With nothing about it.
+    pub(super) fn plain() -> Self {
+        Self {
+            again: None,
+            claimed: false,
+            event_type: 0,
+            key: None,
+            occurred: 0,
+            delay: 0,
+            expires: None,
+            payload_bytes: 10,
+            tenant: false,
+            header: false,
+        }
+    }
+}
+
 /// In which transaction events are written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Writer {
@@ -226,6 +261,55 @@ pub(super) enum Outcome {
     /// Behind an earlier event of its aggregate; released when there is none.
     Behind(usize),
     Released(Hours),
+}
+
+/// An outcome, and what its listener did beside.
+#[derive(Clone, Debug)]
+pub(super) struct WithEffects {
+    pub(super) fence: FenceChoice,
+    pub(super) outcome: Outcome,
+    pub(super) emitted: Vec<NewEvent>,
+    /// Whether it emits another event that the database refuses.
+    pub(super) emits_refused: bool,
+    pub(super) state: Option<StateWork>,
+}
+
+/// What a call did to its plugin's state.
+#[derive(Clone, Debug)]
+pub(super) struct StateWork {
+    pub(super) plugin: usize,
+    /// Keys, and bytes.
+    pub(super) quota: (u64, u64),
+    pub(super) keys: Vec<KeyWork>,
+    /// Whether it writes another value that the database refuses.
+    pub(super) writes_refused: bool,
+}
+
+/// What a call did to one key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyWork {
+    pub(super) key: usize,
+    pub(super) read: Option<ReadChoice>,
+    pub(super) write: Option<Kept>,
+}
+
+/// Which version a call has read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReadChoice {
+    /// The one that is there before the step.
+    Now,
+    /// One that an earlier step has read.
+    Earlier(usize),
+    /// That there is none.
+    Nothing,
+}
+
+/// What a call leaves under a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kept {
+    /// A value of so many bytes.
+    Set(usize),
+    Delete,
 }
 
 /// Which order a claim keeps.
@@ -289,10 +373,11 @@ pub(super) enum Look {
     Locked,
     CountDead,
     Audit,
+    State,
 }
 
 /// Everything that can be asked.
-pub(super) const LOOKS: [Look; 12] = [
+pub(super) const LOOKS: [Look; 13] = [
     Look::Stats,
     Look::NextDue,
     Look::Routes,
@@ -305,4 +390,5 @@ pub(super) const LOOKS: [Look; 12] = [
     Look::Locked,
     Look::CountDead,
     Look::Audit,
+    Look::State,
 ];

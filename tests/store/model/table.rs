@@ -6,6 +6,8 @@ use outbox::store::{Audit, NewRow, Ownership, PARTITIONS, Record};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
 
+use super::effects::PluginState;
+
 /// How a database and its specification differ, in words.
 pub(super) type Fault = String;
 
@@ -27,6 +29,8 @@ pub(super) struct Table {
     pub(super) remembered: BTreeSet<Route>,
     /// Routes that are paused, by whom and why.
     pub(super) paused: BTreeMap<Route, Audit>,
+    /// What plugins keep, by plugin.
+    pub(super) kept: BTreeMap<String, PluginState>,
     /// What was done by hand, oldest first.
     pub(super) notes: Vec<Note>,
     /// The greatest number of a committed row, whether it is still there or not.
@@ -65,6 +69,7 @@ impl Table {
             nodes: BTreeMap::new(),
             remembered: BTreeSet::new(),
             paused: BTreeMap::new(),
+            kept: BTreeMap::new(),
             notes: Vec::new(),
             newest,
             partition_of,

@@ -112,7 +112,7 @@ impl Table {
 
     /// The row that a fence is good for: claimed under it, and not finished. Whose claim it is and whether its lease is over
     /// changes nothing, as long as nobody else has claimed the row.
-    fn held(&mut self, fence: Fence) -> Option<&mut Record> {
+    pub(super) fn held(&mut self, fence: Fence) -> Option<&mut Record> {
         let row = self.rows.get_mut(&fence.sequence)?;
         (row.claim_seq == fence.claim && row.locked_by.is_some() && is_unfinished(row)).then_some(row)
     }
@@ -166,7 +166,7 @@ impl Table {
     }
 
     /// False when the outcome is dropped.
-    fn settle_one(&mut self, settled: &Settled) -> bool {
+    pub(super) fn settle_one(&mut self, settled: &Settled) -> bool {
         let now = self.now;
         let later = |after: Duration| Some(now.plus(after.min(LONGEST)));
         let Some(row) = self.held(settled.fence) else { return false };

@@ -26,7 +26,7 @@ impl Reason {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum AuditCommand {
-    /// Show what was done by hand, newest first: replays, skips, discards, pauses, purges
+    /// Show what was done by hand, newest first: replays, skips, discards, pauses, purges, deleted state
     #[command(after_help = "Example:\n  outbox audit list --limit 20 --output json")]
     List {
         /// At most so many
@@ -60,7 +60,7 @@ fn table(records: &[AuditRecord]) -> String {
             or_dash(record.reason.as_deref()),
         ]
     });
-    output::table(&["when", "who", "what", ">events", "which", "why"], rows)
+    output::table(&["when", "who", "what", ">count", "which", "why"], rows)
 }
 
 /// What something was done to, as one line: `event_type=OrderPlaced error=timeout`.

@@ -314,17 +314,8 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
         pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));
         pairs.push(("content_type", shown(&row.content_type).into_owned()));
         pairs.push(("payload", output::count(row.payload_bytes, "byte")));
-        format!("{}\n{}", output::pairs(&pairs), payload_text(&row))
+        format!("{}\n{}", output::pairs(&pairs), output::bytes_text(row.payload.as_deref().unwrap_or_default()))
     })
-}
-
-/// The payload as people read it: text line by line, other bytes as base64.
-fn payload_text(row: &Record) -> String {
-    let bytes = row.payload.as_deref().unwrap_or_default();
-    match std::str::from_utf8(bytes) {
-        Ok(text) => text.lines().fold(String::new(), |safe, line| safe + &shown(line) + "\n"),
-        Err(_) => data_encoding::BASE64.encode(bytes) + "\n",
-    }
 }
 
 /// Follows what is inserted. By `seq`: what another program commits late under an earlier number is not shown.

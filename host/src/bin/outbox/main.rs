@@ -32,6 +32,7 @@ mod route;
 mod run;
 mod settings;
 mod sinks;
+mod state;
 mod stats;
 mod why;
 mod wit;
@@ -140,6 +141,9 @@ enum Command {
     /// Look at sinks, the brokers and endpoints that events go to without a plugin, and try them
     #[command(subcommand)]
     Sinks(sinks::SinksCommand),
+    /// Look at what plugins keep, and delete it
+    #[command(subcommand)]
+    State(state::StateCommand),
     /// Look at the hosts that work on the table
     #[command(subcommand)]
     Node(node::NodeCommand),
@@ -228,6 +232,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         Command::Route(command) => command.run(config).await,
         Command::Plugin(command) => command.run(config).await,
         Command::Sinks(command) => command.run(config).await,
+        Command::State(command) => command.run(config).await,
         Command::Node(command) => command.run(config).await,
         Command::Audit(command) => command.run(config).await,
         Command::Stats(command) => command.run(config).await,

@@ -148,6 +148,14 @@ fn is_hidden(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Bytes as people read them, safe for a terminal: text line by line, other bytes as base64.
+pub(crate) fn bytes_text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.lines().fold(String::new(), |safe, line| safe + &shown(line) + "\n"),
+        Err(_) => data_encoding::BASE64.encode(bytes) + "\n",
+    }
+}
+
 /// The beginning of a text, safe for a terminal.
 pub(crate) fn short(text: &str, max: usize) -> String {
     let safe = shown(text);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source};
+use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Manifest, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
     Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen, RolledBack,
 };
@@ -142,6 +142,31 @@ pub(crate) fn rollback(name: &str, config: &Config) -> Result<RolledBack, LoadEr
 /// Why it cannot be loaded.
 pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, LoadError> {
     wasm::check(file, alone(config), config.dispatcher.workers).await
+}
+
+/// What is known here of how much a plugin may keep.
+pub(crate) enum StateGrant {
+    Granted(State),
+    NotGranted,
+    /// There is no such plugin here, or nobody can read its manifest.
+    Unknown,
+}
+
+/// What the manifest of a plugin grants: that of the configuration, or the one beside the component.
+pub(crate) fn state_grant(name: &str, config: &Config) -> StateGrant {
+    let grant = |manifest: &Manifest| manifest.state.map_or(StateGrant::NotGranted, StateGrant::Granted);
+    let dir = &config.plugins.dir;
+    // A name that stands in the database need not be one of a file.
+    let is_file = !name.contains(['/', '\\', '\0']) && dir.join(format!("{name}.wasm")).is_file();
+    match config.plugins.manifests.get(name) {
+        Some(manifest) => grant(manifest),
+        None if !is_file => StateGrant::Unknown,
+        None => match std::fs::read_to_string(dir.join(format!("{name}.toml"))) {
+            Ok(text) => toml::from_str(&text).map_or(StateGrant::Unknown, |manifest| grant(&manifest)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => StateGrant::NotGranted,
+            Err(_) => StateGrant::Unknown,
+        },
+    }
 }
 
 /// Which plugin answers a route.

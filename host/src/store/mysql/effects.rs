@@ -1,16 +1,14 @@
-//! Outcomes with effects, and plugins' state.
+//! Outcomes with effects: follow-up events and plugins' state.
 
-use bytes::Bytes;
+use sqlx::FromRow;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
-use sqlx::{FromRow, Row};
 
 use super::MySqlStore;
 use super::insert::insert;
 use super::lease::fences;
-use super::row::sequence;
 use super::settle::settle_in;
 use super::transaction::{self, Patience};
-use crate::event::{StateUsage, StateValue};
+use crate::event::{Fence, StateUsage};
 use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
 use crate::store::number::{signed, unsigned};
 use crate::store::{Committed, Ownership, SettledWithEffects, StoreError};
@@ -18,7 +16,7 @@ use crate::store::{Committed, Ownership, SettledWithEffects, StoreError};
 /// The events that are held under these fences, locked in the order in which everybody locks. Bound: rows of [seq, fence], in
 /// order.
 const HELD: &str = "
-SELECT outbox_event.seq
+SELECT outbox_event.seq, outbox_event.claim_seq
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', fence BIGINT PATH '$[1]')) AS settled
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = settled.seq
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)
@@ -29,7 +27,7 @@ const OPEN_USAGE: &str = "INSERT IGNORE INTO outbox_event_state_usage (plugin) V
 
 /// One transaction at a time changes the state of a plugin: what is read after this lock stays true until the commit. Bound: the
 /// plugin.
-const LOCK_USAGE: &str = "
+pub(super) const LOCK_USAGE: &str = "
 SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ? FOR UPDATE";
 
 /// Read under a lock, or this database would answer what was true when the transaction began. Bound: the plugin, the key.
@@ -45,14 +43,8 @@ ON DUPLICATE KEY UPDATE value = VALUES(value), version = VALUES(version), update
 const DELETE: &str = "DELETE FROM outbox_event_state WHERE plugin = ? AND name = ?";
 
 /// Bound: keys and bytes kept, the revision, the plugin.
-const NOTE_USAGE: &str = "
+pub(super) const NOTE_USAGE: &str = "
 UPDATE outbox_event_state_usage SET used_keys = ?, used_bytes = ?, revision = ? WHERE plugin = ?";
-
-/// Bound: the plugin, the key.
-const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = ? AND name = ?";
-
-/// Bound: the plugin.
-const USAGE: &str = "SELECT used_keys, used_bytes FROM outbox_event_state_usage WHERE plugin = ?";
 
 const ACTION: &str = "store outcomes with their effects";
 
@@ -87,7 +79,7 @@ async fn read<'a>(
     let failed = |error| store.failed(ACTION, error);
     let query = sqlx::query(store.table.sql(HELD)).bind(fences(items.iter().map(|item| &item.settled.fence)));
     let rows = query.fetch_all(&mut *connection).await.map_err(failed)?;
-    let mut read = Read { held: rows.iter().map(sequence).collect::<Result<_, _>>()?, ..Read::default() };
+    let mut read = Read { held: rows.iter().map(fence).collect::<Result<_, _>>().map_err(failed)?, ..Read::default() };
     for plugin in plugins(items) {
         let query = sqlx::query(store.table.sql(LOCK_USAGE)).bind(plugin.as_bytes());
         if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
@@ -104,6 +96,11 @@ async fn read<'a>(
         }
     }
     Ok(read)
+}
+
+fn fence(row: &MySqlRow) -> Result<Fence, sqlx::Error> {
+    let (sequence, claim): (i64, i64) = FromRow::from_row(row)?;
+    Ok(Fence { sequence: unsigned(sequence), claim: unsigned(claim) })
 }
 
 async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
@@ -132,22 +129,4 @@ async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &D
         query.execute(&mut *connection).await.map_err(failed)?;
     }
     Ok(())
-}
-
-pub(super) async fn state(store: &MySqlStore, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
-    let failed = |error| store.failed("read a plugin's state", error);
-    let query = sqlx::query(store.table.sql(STATE)).bind(plugin.as_bytes()).bind(key.as_bytes());
-    let row = query.fetch_optional(&store.pool).await.map_err(failed)?;
-    let value = |row: &MySqlRow| {
-        Ok(StateValue { version: unsigned(row.try_get(0)?), value: Bytes::from(row.try_get::<Vec<u8>, _>(1)?) })
-    };
-    row.as_ref().map(value).transpose().map_err(failed)
-}
-
-pub(super) async fn usage(store: &MySqlStore, plugin: &str) -> Result<StateUsage, StoreError> {
-    let failed = |error| store.failed("read how much a plugin keeps", error);
-    let query = sqlx::query(store.table.sql(USAGE)).bind(plugin.as_bytes());
-    let row = query.fetch_optional(&store.pool).await.map_err(failed)?;
-    let usage = |row: &MySqlRow| Ok(StateUsage { keys: unsigned(row.try_get(0)?), bytes: unsigned(row.try_get(1)?) });
-    Ok(row.as_ref().map(usage).transpose().map_err(failed)?.unwrap_or_default())
 }

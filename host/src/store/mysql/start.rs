@@ -4,14 +4,14 @@ use super::MySqlStore;
 use crate::event::Fence;
 use crate::store::StoreError;
 
-/// Bound: the fence.
+/// Names the primary key: along another index this database would wait for rows that others are inserting. Bound: the fence.
 const COUNT: &str = "
-UPDATE outbox_event SET starts = starts + 1
+UPDATE outbox_event FORCE INDEX (PRIMARY) SET starts = starts + 1
 WHERE seq = ? AND claim_seq = ? AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// Names no fence: whoever holds the event now, this host has outlived it. Bound: the `seq`.
 const UNCOUNT: &str = "
-UPDATE outbox_event SET starts = starts - 1 WHERE seq = ? AND starts > 0 AND status IN (0, 2)";
+UPDATE outbox_event FORCE INDEX (PRIMARY) SET starts = starts - 1 WHERE seq = ? AND starts > 0 AND status IN (0, 2)";
 
 pub(super) async fn count(store: &MySqlStore, fence: Fence) -> Result<bool, StoreError> {
     let counted = sqlx::query(store.table.sql(COUNT)).bind(fence.sequence).bind(fence.claim).execute(&store.pool).await;

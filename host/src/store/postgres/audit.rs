@@ -27,16 +27,15 @@ pub(super) async fn note(
     if count == 0 {
         return Ok(());
     }
-    let (actor, reason) = audit.stored();
-    let statement = store
-        .statement(NOTE)
-        .bind(actor)
-        .bind(reason)
-        .bind(selector.to_string())
-        .bind(action)
-        .bind(i64::try_from(count).unwrap_or(i64::MAX));
-    store.execute("note what was done", statement).await?;
+    store.execute("note what was done", noting(store, audit, action, selector, count)).await?;
     Ok(())
+}
+
+/// The statement that notes something, for whoever runs it in the transaction that does it.
+pub(super) fn noting<'q>(store: &PostgresStore, audit: &Audit, action: &'q str, selector: &Value, count: u64) -> Statement<'q> {
+    let (actor, reason) = audit.stored();
+    let statement = store.statement(NOTE).bind(actor).bind(reason).bind(selector.to_string());
+    statement.bind(action).bind(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 /// Runs a statement that does something and notes it, both or neither, and answers to how many rows. Its first three

@@ -1,24 +1,21 @@
-//! Outcomes with effects, and plugins' state.
-
-use std::collections::HashSet;
+//! Outcomes with effects: follow-up events and plugins' state.
 
 use bytes::Bytes;
+use sqlx::FromRow;
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{FromRow, Row};
 
 use super::PostgresStore;
 use super::insert::insert;
-use super::row::sequence;
 use super::settle::settle_locked;
 use super::transaction;
-use crate::event::{StateUsage, StateValue};
+use crate::event::{Fence, StateUsage};
 use crate::store::effects::{Decided, Present, Read, StateKey, Used, decide, keys, plugins};
 use crate::store::number::{signed, unsigned};
 use crate::store::{Committed, Ownership, Settled, SettledWithEffects, StoreError};
 
 /// The events that are held under these fences, locked in the order in which everybody locks. $1 and $2 the fences.
 const HELD: &str = "
-SELECT seq FROM outbox_event
+SELECT seq, claim_seq FROM outbox_event
 JOIN unnest($1::bigint[], $2::bigint[]) AS settled (sequence, fence) ON seq = settled.sequence AND claim_seq = settled.fence
 WHERE locked_by IS NOT NULL AND status IN (0, 2)
 ORDER BY seq FOR UPDATE OF outbox_event";
@@ -28,7 +25,7 @@ const OPEN_USAGE: &str = "
 INSERT INTO outbox_event_state_usage (plugin) SELECT unnest($1::text[]) ON CONFLICT (plugin) DO NOTHING";
 
 /// One transaction at a time changes the state of a plugin: what is read after this lock stays true until the commit. $1 plugins.
-const LOCK_USAGE: &str = "
+pub(super) const LOCK_USAGE: &str = "
 SELECT plugin, used_keys, used_bytes, revision FROM outbox_event_state_usage
 WHERE plugin = ANY ($1::text[]) ORDER BY plugin FOR UPDATE";
 
@@ -50,16 +47,10 @@ DELETE FROM outbox_event_state USING unnest($1::text[], $2::text[]) AS given (gi
 WHERE plugin = given_plugin AND name = given_name";
 
 /// $1 plugins, $2 keys kept, $3 bytes kept, $4 revisions.
-const NOTE_USAGE: &str = "
+pub(super) const NOTE_USAGE: &str = "
 UPDATE outbox_event_state_usage SET used_keys = kept_keys, used_bytes = kept_bytes, revision = given_revision
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS given (given_plugin, kept_keys, kept_bytes, given_revision)
 WHERE plugin = given_plugin";
-
-/// $1 the plugin, $2 the key.
-const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = $1::text AND name = $2::text";
-
-/// $1 the plugin.
-const USAGE: &str = "SELECT used_keys, used_bytes FROM outbox_event_state_usage WHERE plugin = $1::text";
 
 const ACTION: &str = "store outcomes with their effects";
 
@@ -80,7 +71,7 @@ async fn read<'a>(
     let sequences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.sequence)).collect();
     let fences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.claim)).collect();
     let held = store.statement(HELD).bind(sequences).bind(fences).fetch_all(&mut *connection).await.map_err(failed)?;
-    let held: HashSet<u64> = held.iter().map(sequence).collect::<Result<_, _>>()?;
+    let held = held.iter().map(fence).collect::<Result<_, _>>().map_err(failed)?;
     let mut read = Read { held, ..Read::default() };
     let plugins = plugins(items);
     if plugins.is_empty() {
@@ -103,6 +94,11 @@ async fn read<'a>(
         read.present.extend(at.ok().map(|at| (keys[at], present)));
     }
     Ok(read)
+}
+
+fn fence(row: &PgRow) -> Result<Fence, sqlx::Error> {
+    let (sequence, claim): (i64, i64) = FromRow::from_row(row)?;
+    Ok(Fence { sequence: unsigned(sequence), claim: unsigned(claim) })
 }
 
 async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
@@ -140,19 +136,4 @@ async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &D
         statement.execute(&mut *connection).await.map_err(failed)?;
     }
     Ok(())
-}
-
-pub(super) async fn state(store: &PostgresStore, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
-    let action = "read a plugin's state";
-    let row = store.optional(action, store.statement(STATE).bind(plugin).bind(key)).await?;
-    let value =
-        |row: &PgRow| Ok(StateValue { version: unsigned(row.try_get(0)?), value: Bytes::from(row.try_get::<Vec<u8>, _>(1)?) });
-    row.as_ref().map(value).transpose().map_err(|error| store.failed(action, error))
-}
-
-pub(super) async fn usage(store: &PostgresStore, plugin: &str) -> Result<StateUsage, StoreError> {
-    let action = "read how much a plugin keeps";
-    let row = store.optional(action, store.statement(USAGE).bind(plugin)).await?;
-    let usage = |row: &PgRow| Ok(StateUsage { keys: unsigned(row.try_get(0)?), bytes: unsigned(row.try_get(1)?) });
-    Ok(row.as_ref().map(usage).transpose().map_err(|error| store.failed(action, error))?.unwrap_or_default())
 }

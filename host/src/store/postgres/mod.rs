@@ -30,6 +30,7 @@ mod row;
 mod run;
 mod settle;
 mod start;
+mod state;
 mod time;
 mod transaction;
 
@@ -48,7 +49,7 @@ use super::{
     Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
     Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
-use crate::event::{EventId, Fence, OwnerId, Route, StateUsage, StateValue};
+use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
 use crate::time::Timestamp;
 
@@ -146,14 +147,6 @@ impl Store for PostgresStore {
 
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
         effects::settle(self, settled).await
-    }
-
-    async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
-        effects::state(self, plugin, key).await
-    }
-
-    async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
-        effects::usage(self, plugin).await
     }
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {

@@ -1,16 +1,15 @@
-//! Outcomes with effects, and plugins' state.
+//! Outcomes with effects: follow-up events and plugins' state.
 //!
 //! The transaction holds the lock of the whole file, so that nothing that it reads can change before its commit.
 
-use bytes::Bytes;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
-use sqlx::{FromRow, Row};
+use sqlx::FromRow;
+use sqlx::sqlite::SqliteConnection;
 
 use super::error::failed;
 use super::insert::insert;
 use super::settle::settle_in;
 use super::{SqliteStore, transaction};
-use crate::event::{StateUsage, StateValue};
+use crate::event::StateUsage;
 use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
 use crate::store::number::{signed, unsigned};
 use crate::store::{Committed, Ownership, SettledWithEffects, StoreError};
@@ -20,7 +19,7 @@ const HELD: &str = "
 SELECT 1 FROM outbox_event WHERE seq = ?1 AND claim_seq = ?2 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
 /// ?1 the plugin.
-const USED: &str = "SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ?1";
+pub(super) const USED: &str = "SELECT used_keys, used_bytes, revision FROM outbox_event_state_usage WHERE plugin = ?1";
 
 /// ?1 the plugin, ?2 the key.
 const PRESENT: &str = "
@@ -35,13 +34,10 @@ ON CONFLICT (plugin, name) DO UPDATE SET value = excluded.value, version = exclu
 const DELETE: &str = "DELETE FROM outbox_event_state WHERE plugin = ?1 AND name = ?2";
 
 /// ?1 the plugin, ?2 keys and ?3 bytes kept, ?4 the revision.
-const NOTE_USAGE: &str = "
+pub(super) const NOTE_USAGE: &str = "
 INSERT INTO outbox_event_state_usage (plugin, used_keys, used_bytes, revision) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (plugin) DO UPDATE
 SET used_keys = excluded.used_keys, used_bytes = excluded.used_bytes, revision = excluded.revision";
-
-/// ?1 the plugin, ?2 the key.
-const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = ?1 AND name = ?2";
 
 const ACTION: &str = "store outcomes with their effects";
 
@@ -64,7 +60,7 @@ async fn read<'a>(
         let fence = item.settled.fence;
         let query = sqlx::query(store.table.sql(HELD)).bind(signed(fence.sequence)).bind(signed(fence.claim));
         if query.fetch_optional(&mut *connection).await.map_err(failed)?.is_some() {
-            read.held.insert(fence.sequence);
+            read.held.insert(fence);
         }
     }
     for plugin in plugins(items) {
@@ -112,22 +108,4 @@ async fn write(store: &SqliteStore, connection: &mut SqliteConnection, decided: 
         query.execute(&mut *connection).await.map_err(failed)?;
     }
     Ok(())
-}
-
-pub(super) async fn state(store: &SqliteStore, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
-    let failed = |error| failed("read a plugin's state", error);
-    let query = sqlx::query(store.table.sql(STATE)).bind(plugin).bind(key);
-    let row = query.fetch_optional(&store.readers).await.map_err(failed)?;
-    let value = |row: &SqliteRow| {
-        Ok(StateValue { version: unsigned(row.try_get(0)?), value: Bytes::from(row.try_get::<Vec<u8>, _>(1)?) })
-    };
-    row.as_ref().map(value).transpose().map_err(failed)
-}
-
-pub(super) async fn usage(store: &SqliteStore, plugin: &str) -> Result<StateUsage, StoreError> {
-    let failed = |error| failed("read how much a plugin keeps", error);
-    let query = sqlx::query(store.table.sql(USED)).bind(plugin);
-    let row = query.fetch_optional(&store.readers).await.map_err(failed)?;
-    let usage = |row: &SqliteRow| Ok(StateUsage { keys: unsigned(row.try_get(0)?), bytes: unsigned(row.try_get(1)?) });
-    Ok(row.as_ref().map(usage).transpose().map_err(failed)?.unwrap_or_default())
 }

@@ -24,6 +24,7 @@ mod route;
 mod row;
 mod settle;
 mod start;
+mod state;
 mod transaction;
 
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use super::{
     Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
     Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
 };
-use crate::event::{EventId, Fence, OwnerId, Route, StateUsage, StateValue};
+use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
 use crate::time::{Clock, Timestamp, micros};
 
@@ -129,14 +130,6 @@ impl Store for SqliteStore {
 
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
         effects::settle(self, settled).await
-    }
-
-    async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
-        effects::state(self, plugin, key).await
-    }
-
-    async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
-        effects::usage(self, plugin).await
     }
 
     /// None: the file is locked as a whole.
