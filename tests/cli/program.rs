@@ -78,13 +78,10 @@ impl Place {
     /// A line as somebody types it into a shell in this place, where the program is found by its name. In a group of its own, which
     /// [`Host::signal_group`] reaches.
     pub(crate) fn shell(&self, line: &str) -> Command {
-        let programs = std::env::var_os("PATH").unwrap_or_default();
-        let mut path = binary().parent().expect("it is in a directory").as_os_str().to_owned();
-        path.push(":");
-        path.push(programs);
+        let path = binary().parent().expect("it is in a directory").display();
         let mut command = Command::new("sh");
-        command.args(["-c", line]).current_dir(self.path()).stdin(Stdio::null()).process_group(0);
-        command.env("PATH", path).env("NO_COLOR", "1");
+        command.args(["-c", &format!("PATH='{path}':\"$PATH\"\n{line}")]).current_dir(self.path());
+        command.stdin(Stdio::null()).process_group(0).env("NO_COLOR", "1");
         command
     }
 
