@@ -43,6 +43,7 @@ pub use listener::{DispatchResult, Failure, Listener, Registration};
 pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
 #[cfg(feature = "sinks")]
 pub use relay::RelayConfig;
+pub use routes::PAUSE_KNOWN_WITHIN;
 #[cfg(feature = "mysql")]
 pub use store::MySqlStore;
 #[cfg(feature = "postgres")]

@@ -1,5 +1,7 @@
 //! This node among the others: says that it is alive, and keeps its partitions.
 
+mod others;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use crate::order::Partitions;
 use crate::queue::InFlight;
 use crate::store::{Node, Store, StoreError};
 use crate::wake::Wake;
+use others::{Notice, Others};
 
 /// So many times in a lease a node says that it is alive: one failure is no loss.
 const HEARTBEATS: u32 = 3;
@@ -39,20 +42,20 @@ impl Heartbeat {
     /// Says so until it is stopped, then leaves: its partitions are free at once.
     pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
         let mut failing = false;
-        let mut known = false;
+        let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let mut told = None;
         loop {
             // Written when it changed; a beat that failed is repeated whole.
             let plugins = self.report.as_ref().and_then(|report| report());
             let news = plugins.clone().filter(|_| plugins != told);
             match self.run_once(news).await {
-                Ok(()) => {
+                Ok(live) => {
                     told = plugins;
                     if std::mem::take(&mut failing) {
                         tracing::info!("this node is seen by the others again");
                     }
-                    if !std::mem::replace(&mut known, true) {
-                        self.warn_of_others().await;
+                    if others.should_look(live) {
+                        self.tell_of(&mut others).await;
                     }
                 }
                 Err(error) => {
@@ -83,28 +86,51 @@ impl Heartbeat {
         }
     }
 
-    async fn run_once(&self, plugins: Option<String>) -> Result<(), StoreError> {
+    /// How many live nodes have this one's mode.
+    async fn run_once(&self, plugins: Option<String>) -> Result<u32, StoreError> {
         let node = Node { plugins, ..self.node.clone() };
         let live = self.store.heartbeat(&node, self.lease).await?;
-        match &self.partitions {
-            Some(partitions) => {
-                partitions.keep(&*self.store, &self.node.owner, self.lease, live, &self.in_flight, &self.wake).await
-            }
-            None => Ok(()),
+        if let Some(partitions) = &self.partitions {
+            partitions.keep(&*self.store, &self.node.owner, self.lease, live, &self.in_flight, &self.wake).await?;
         }
+        Ok(live)
     }
 
     /// Modes that do not go together on one table are a mistake that nobody would see otherwise.
-    async fn warn_of_others(&self) {
-        let Ok(nodes) = self.store.nodes().await else { return };
-        let ours = self.node.mode;
-        for other in nodes.iter().filter(|other| other.alive && other.owner != self.node.owner.as_str() && other.mode != ours) {
-            tracing::warn!(
-                mode = ours,
-                other = other.label,
-                other_mode = other.mode,
+    async fn tell_of(&self, others: &mut Others) {
+        let (Ok(nodes), Ok(now)) = (self.store.nodes().await, self.store.now().await) else { return };
+        for notice in others.look(&nodes, now) {
+            self.tell(&notice);
+        }
+    }
+
+    fn tell(&self, notice: &Notice) {
+        let mode = self.node.mode;
+        match notice {
+            Notice::NotAlone { label, mode: other_mode, is_certain, heard, forgotten } => {
+                let (heard, forgotten) = (heard.as_secs(), forgotten.as_secs());
+                let killed = if *is_certain {
+                    String::new()
+                } else {
+                    format!("; if {label} was killed, do nothing: it is forgotten in {forgotten} s")
+                };
+                tracing::warn!(
+                    mode,
+                    other = label,
+                    other_mode,
+                    heard_s = heard,
+                    "another host works on this table, and single_node is for one host alone: {label} ({other_mode}) said {heard} s ago \
+                     that it is alive; stop one of them, or set mode = \"multi_node\" for all (each event is still delivered by one \
+                     host only){killed}"
+                );
+            }
+            Notice::OtherMode { label, mode: other_mode } => tracing::warn!(
+                mode,
+                other = label,
+                other_mode,
                 "another host works on the same table in another mode; order holds only when all of them run in the same one"
-            );
+            ),
+            Notice::Gone => tracing::info!(mode, "the other hosts that did not go together with this one are gone"),
         }
     }
 }

@@ -10,7 +10,11 @@ use crate::event::Route;
 use crate::listener::Listeners;
 use crate::store::{RouteRecord, Store, StoreError};
 
-/// How soon a pause that somebody ordered elsewhere is noticed.
+/// Within how long every running host knows that a route was paused or resumed elsewhere, unless it waits for its database. What
+/// is with a listener by then is finished.
+pub const PAUSE_KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// Rest between two looks at the pauses.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Notes which routes have a listener, so that their events are parked while it is away, and learns which are paused; until it

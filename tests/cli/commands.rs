@@ -68,6 +68,30 @@ fn an_id_that_was_written_before_ends_with_7() {
 }
 
 #[test]
+fn events_are_listed_by_what_they_wait_for_and_by_their_route() {
+    let place = Place::migrated();
+    for id in ["parked", "blocked", "due"] {
+        place.order(id, "42");
+    }
+    place.ok(&["event", "emit", "--type", "UserCreated", "--aggregate-type", "User", "--payload", "{}", "--id", "user"]);
+    place.sql("UPDATE outbox_event SET parked = 'no listener', due_at = NULL WHERE event_id = 'parked'");
+    place.sql("UPDATE outbox_event SET behind = 1, due_at = NULL WHERE event_id = 'blocked'");
+
+    for (filter, wanted) in [
+        (vec!["--status", "parked"], vec!["parked"]),
+        (vec!["--status", "BLOCKED"], vec!["blocked"]),
+        (vec!["--status", "new", "--route", "User/UserCreated"], vec!["user"]),
+        (vec!["--route", "Order/*"], vec!["parked", "blocked", "due"]),
+        (vec!["--route", "Order/OrderPlaced", "--status", "blocked"], vec!["blocked"]),
+        (vec!["--route", "User/*", "--status", "parked"], vec![]),
+    ] {
+        let listed = place.json(&[&["event", "list", "--output", "json"], &filter[..]].concat());
+        let ids: Vec<&str> = listed.as_array().expect("an array").iter().filter_map(|row| row["event_id"].as_str()).collect();
+        assert_eq!(ids, wanted, "{filter:?}");
+    }
+}
+
+#[test]
 fn many_events_come_from_a_file_of_lines() {
     let place = Place::migrated();
     let lines: String = (0..1_500)

@@ -186,8 +186,13 @@ for case in cases:
 of = lambda kind: [case.get('name') for case in cases if case.find(kind) is not None]
 assert int(suite.get('tests')) == len(cases) == int(root.get('tests'))
 assert int(suite.get('failures')) == len(of('failure')) and int(suite.get('skipped')) == len(of('skipped'))
+assert all(float(of.get('time')) >= 0 for of in [root, suite, *cases])
+whole = sum(float(case.get('time')) for case in cases)
+assert whole > 0 and abs(float(suite.get('time')) - whole) < 0.001 * len(cases) + 0.001, (whole, suite.get('time'))
+assert root.get('time') == suite.get('time')
+messages = [case.find('failure').get('message') for case in cases if case.find('failure') is not None]
 texts = [case.find('failure').text for case in cases if case.find('failure') is not None]
-print(json.dumps({'names': [case.get('name') for case in cases], 'failed': of('failure'), 'texts': texts}))
+print(json.dumps({'names': [case.get('name') for case in cases], 'failed': of('failure'), 'texts': texts, 'messages': messages}))
 ";
 
 #[test]
@@ -206,6 +211,28 @@ fn junit_is_read_by_whoever_reads_junit() {
     assert!(names.contains(&Value::from("an order <is> mailed & \"done\"")), "{said}");
     assert_eq!(said["failed"], serde_json::json!(["an order below zero is given up"]));
     assert!(said["texts"][0].as_str().is_some_and(|text| text.contains("expected: done\n  got:      dead: ")), "{said}");
+    let message = said["messages"][0].as_str().expect("a message");
+    assert!(message.starts_with("answer: expected: done; got: dead: "), "{message}");
+    assert!(message.ends_with("Mend the plugin, or what the case expects in cases/orders.toml."), "{message}");
+}
+
+#[test]
+fn junit_tells_of_a_broken_rule_what_it_promises_what_was_found_and_what_to_do() {
+    let place = place();
+    fs::write(place.path().join("trouble.toml"), "[limits]\ndeadline = \"100ms\"\nfuel = 10_000_000\n")
+        .expect("can be written");
+    let ended = test(&place, &["plugins/trouble.wasm", "--manifest", "trouble.toml", "--output", "junit"]);
+    let file = place.path().join("report.xml");
+    fs::write(&file, &ended.stdout).expect("can be written");
+
+    let read = Command::new("python3").arg("-c").arg(READ).arg(&file).output().expect("Python 3 is there");
+
+    assert!(read.status.success(), "{}\n{}", String::from_utf8_lossy(&read.stderr), ended.stdout);
+    let said: Value = serde_json::from_slice(&read.stdout).expect("JSON");
+    let message = said["messages"][0].as_str().expect("a message");
+    assert_eq!(said["failed"][0], "answers", "{said}");
+    assert!(message.contains("expected: answers an event of every declared route; got: "), "{message}");
+    assert!(message.contains(" more). Every event of a route that `describe` declares"), "{message}");
 }
 
 #[test]

@@ -30,6 +30,11 @@ fn dead_events_are_chosen_by_everything_that_the_table_knows() {
     for (filter, wanted) in [
         (vec![], 3),
         (vec!["--type", "OrderPlaced", "--aggregate-type", "Order"], 3),
+        (vec!["--route", "Order/OrderPlaced"], 3),
+        (vec!["--route", "Order/*"], 3),
+        (vec!["--route", "*/OrderPlaced", "--aggregate-id", "2"], 1),
+        (vec!["--route", "OrderPlaced"], 0),
+        (vec!["--route", "Order/OrderPaid"], 0),
         (vec!["--aggregate-id", "2"], 1),
         (vec!["--max-attempts", "2"], 2),
         (vec!["--since", "2h"], 2),
@@ -41,6 +46,12 @@ fn dead_events_are_chosen_by_everything_that_the_table_knows() {
         let listed = place.json(&[&["dead", "list", "--output", "json"], &filter[..]].concat());
         assert_eq!(listed.as_array().map(Vec::len), usize::try_from(wanted).ok(), "{filter:?}");
     }
+    for both in [["--type", "OrderPlaced"], ["--aggregate-type", "Order"]] {
+        let refused = place.run(&[&["dead", "count", "--route", "Order/OrderPlaced"], &both[..]].concat());
+        assert_eq!(refused.code, Some(2), "a route says both: {}", refused.stderr);
+    }
+    let with_an_id = place.run(&["dead", "replay", "dead-1", "--route", "Order/OrderPlaced"]);
+    assert_eq!(with_an_id.code, Some(2), "an event is named or chosen: {}", with_an_id.stderr);
     let bad = place.run(&["dead", "count", "--since", "yesterday"]);
     assert_eq!(bad.code, Some(2), "{}", bad.stderr);
     assert!(bad.stderr.contains("2h"), "{}", bad.stderr);

@@ -77,6 +77,38 @@ fn differences_come_first_and_what_would_not_be_done_is_told_by_the_code() {
 }
 
 #[test]
+fn a_file_of_another_name_is_tried_with_the_settings_and_grants_of_the_plugin_that_answers_the_events() {
+    let place = Place::migrated();
+    place.plugin("order-webhook");
+    let write = |file: &str, text: &str| std::fs::write(place.path().join(file), text).expect("can be written");
+    write(
+        "plugins/order-webhook.toml",
+        "http.allow = [\"https://hooks.example.com\"]\n[config]\nendpoint = \"https://hooks.example.com/orders\"\n\
+         [secrets]\ntoken = \"t\"\n",
+    );
+    std::fs::create_dir(place.path().join("build")).expect("can be made");
+    std::fs::rename(place.path().join("plugins/order-webhook.wasm"), place.path().join("build/fix.wasm"))
+        .expect("can be moved");
+    place.plugin("order-webhook");
+    let order = ["--aggregate-type", "Order", "--payload", "{\"order_id\":7}", "--id", "order"];
+    place.ok(&[&["event", "emit", "--type", "OrderShipped"][..], &order].concat());
+    let test = |more: &[&str]| place.run(&[&["event", "test", "--plugin", "build/fix.wasm", "order"], more].concat());
+
+    let found = test(&[]);
+    let alone = test(&["--as", "fix"]);
+    write("build/fix.toml", "[config]\nendpoint = \"https://elsewhere.example.com/orders\"\n");
+    let beside = test(&[]);
+
+    assert_eq!(found.code, Some(0), "{}{}", found.stdout, found.stderr);
+    assert!(found.stderr.contains("tried as order-webhook, which answers these events"), "{}", found.stderr);
+    assert!(found.stdout.contains("1 event with order-webhook"), "{}", found.stdout);
+    assert_eq!(alone.code, Some(8), "it has no settings under its own name: {}", alone.stdout);
+    assert!(alone.stderr.contains("it has no manifest yet: write build/fix.toml"), "{}", alone.stderr);
+    assert_eq!(beside.code, Some(8), "its own manifest grants it nothing: {}", beside.stdout);
+    assert!(!beside.stderr.contains("tried as"), "{}", beside.stderr);
+}
+
+#[test]
 fn any_event_can_be_tried_by_its_id_and_a_plugin_reads_its_state_and_does_not_change_it() {
     let place = Place::migrated();
     place.plugin("effects");

@@ -1,6 +1,7 @@
 //! The `outbox` program as somebody meets it from outside: commands, exit codes, signals. Nothing here knows the library; what
 //! writes in transactions of its own stands in `support`.
 
+mod alone;
 mod commands;
 mod conformance;
 mod cost;
@@ -9,6 +10,7 @@ mod dead;
 mod doctor;
 mod dry_run;
 mod every;
+mod first_run;
 mod home;
 mod host;
 mod loading;

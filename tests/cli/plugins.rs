@@ -159,3 +159,21 @@ fn the_check_of_the_configuration_reads_the_manifests_beside_the_components() {
     assert!(ended.stderr.contains("order-mailer.toml") && ended.stderr.contains("fule"), "{}", ended.stderr);
     assert_eq!(compiled(&place), [], "and compiles nothing");
 }
+
+#[test]
+fn settings_that_are_missing_are_told_once_with_the_file_to_write() {
+    let place = place();
+    place.plugin("order-webhook");
+
+    for arguments in [&["plugin", "list"][..], &["plugin", "check", "plugins"], &["doctor"]] {
+        let ended = run(&place, arguments);
+        let said = ended.stdout + &ended.stderr;
+        assert_eq!(ended.code, Some(8), "{arguments:?}: {said}");
+        assert_eq!(said.matches("does not accept its settings").count(), 1, "{arguments:?}: {said}");
+        assert!(said.contains("it has no manifest yet: write plugins/order-webhook.toml"), "{arguments:?}: {said}");
+        assert!(!said.contains("ERROR"), "what is told on the page is not logged beside it: {arguments:?}: {said}");
+    }
+    put(&place, "order-webhook.toml", "[config]\nendpont = \"https://hooks.example.com\"\n");
+    let checked = run(&place, &["plugin", "check", "plugins/order-webhook.wasm"]);
+    assert!(checked.stderr.contains("its manifest is plugins/order-webhook.toml"), "{}", checked.stderr);
+}

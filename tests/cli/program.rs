@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -71,6 +72,16 @@ impl Place {
         let mut command = Command::new(binary());
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
         command.env("OUTBOX_DATABASE_URL", &self.url).env("NO_COLOR", "1");
+        command
+    }
+
+    /// A line as somebody types it into a shell in this place, where the program is found by its name. In a group of its own, which
+    /// [`Host::signal_group`] reaches.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let path = binary().parent().expect("it is in a directory").display();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("PATH='{path}':\"$PATH\"\n{line}")]).current_dir(self.path());
+        command.stdin(Stdio::null()).process_group(0).env("NO_COLOR", "1");
         command
     }
 
@@ -150,18 +161,8 @@ impl Place {
     pub(crate) fn host(&self, settings: &[(&str, &str)]) -> Host {
         self.plugin("order-mailer");
         let mut command = self.command(&["run", "--plugins", "plugins", "--log", "info"]);
-        command.envs(settings.iter().copied()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program can be started");
-        let stderr = child.stderr.take().expect("it is piped");
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut host = Host { child, lines, seen: Vec::new() };
+        command.envs(settings.iter().copied());
+        let mut host = Host::of(command);
         host.wait_for_line("it says that it is ready", |line| line == "ready");
         host
     }
@@ -188,6 +189,28 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// Starts it.
+    pub(crate) fn of(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program can be started");
+        let stderr = child.stderr.take().expect("it is piped");
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line of standard error that may have been seen already.
+    pub(crate) fn wait_until_it_said(&mut self, fact: &str, wanted: impl Fn(&str) -> bool) {
+        if !self.seen.iter().any(|line| wanted(line)) {
+            self.wait_for_line(fact, wanted);
+        }
+    }
+
     /// Waits for a line of standard error.
     pub(crate) fn wait_for_line(&mut self, fact: &str, wanted: impl Fn(&str) -> bool) {
         let until = Instant::now() + PATIENCE;
@@ -227,6 +250,13 @@ impl Host {
     /// Sends a signal by its name.
     pub(crate) fn signal(&self, name: &str) {
         signal(&self.child, name);
+    }
+
+    /// Sends a signal to it and to all that it has started; see [`Place::shell`].
+    pub(crate) fn signal_group(&self, name: &str) {
+        let group = format!("-{}", self.child.id());
+        let sent = Command::new("kill").args(["-s", name, "--", &group]).status().expect("kill is there");
+        assert!(sent.success(), "the group takes signals");
     }
 
     /// Waits for its end. Returns how it ended and everything that it said.

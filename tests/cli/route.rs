@@ -39,6 +39,91 @@ fn a_route_that_nobody_knows_may_be_paused_and_the_near_names_are_told() {
     assert_eq!(place.run(&["route", "pause", "Order/"]).code, Some(2));
 }
 
+/// A place with two routes of orders, an event of each, and a paused pattern that covers them.
+fn with_a_paused_pattern() -> Place {
+    let place = Place::migrated();
+    place.order("one", "42");
+    place.ok(&["event", "emit", "--type", "OrderPaid", "--aggregate-type", "Order", "--payload", "{}", "--id", "two"]);
+    place.ok(&["event", "emit", "--type", "UserCreated", "--aggregate-type", "User", "--payload", "{}", "--id", "three"]);
+    place.ok(&["route", "pause", "Order/*", "--reason", "the mail server moves"]);
+    // As a host parks it.
+    place.sql("UPDATE outbox_event SET parked = 'the route Order/* is paused', due_at = NULL WHERE event_id = 'one'");
+    place
+}
+
+#[test]
+fn a_paused_pattern_is_told_with_every_route_that_it_holds() {
+    let place = with_a_paused_pattern();
+
+    let listed = place.json(&["route", "list", "--output", "json"]);
+    let people = place.ok(&["route", "list"]);
+    let doctor = place.run(&["doctor"]).stdout;
+
+    let listed = listed.as_array().expect("an array");
+    let held_by = |event_type: &str| {
+        let known = listed.iter().find(|known| known["event_type"] == event_type);
+        known.unwrap_or_else(|| panic!("{event_type} is listed: {listed:?}"))["held_by"].clone()
+    };
+    assert_eq!((held_by("OrderPlaced"), held_by("OrderPaid")), (["Order/*"].as_slice().into(), ["Order/*"].as_slice().into()));
+    assert_eq!(held_by("UserCreated"), serde_json::json!([]));
+    let line = |name: &str| people.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(line("Order/OrderPlaced").contains("Order/*, ") && line("Order/OrderPlaced").contains("mail server"), "{people}");
+    assert!(line("User/UserCreated").ends_with('-'), "{people}");
+    assert!(doctor.contains("Order/* has been paused by") && doctor.contains("1 event held back"), "{doctor}");
+    assert!(doctor.contains("outbox route resume 'Order/*'"), "{doctor}");
+    assert!(!doctor.contains("waiting without a listener"), "the pause is what holds them: {doctor}");
+}
+
+#[test]
+fn what_a_pause_by_pattern_covers_is_told_when_it_is_made_and_when_it_ends() {
+    let place = with_a_paused_pattern();
+
+    let again = place.run(&["route", "pause", "*/OrderPaid"]);
+    let nothing = place.run(&["route", "pause", "Nobody/*"]);
+    let own = place.run(&["route", "pause", "Order/OrderPlaced"]);
+    let held = place.run(&["route", "resume", "Order/OrderPlaced"]);
+    let held_again = place.run(&["route", "resume", "Order/OrderPlaced", "--output", "json"]);
+    let resumed = place.run(&["route", "resume", "Order/*"]);
+
+    assert!(
+        again.stderr.contains("this pattern holds Order/OrderPaid") && !again.stderr.contains("OrderPlaced"),
+        "{}",
+        again.stderr
+    );
+    assert!(nothing.stderr.contains("no known route is of this pattern"), "{}", nothing.stderr);
+    assert!(own.stderr.contains("the pattern Order/* is paused, too"), "{}", own.stderr);
+    assert_eq!(held.code, Some(6), "its own pause has ended, and the pattern's holds it: {}", held.stderr);
+    assert!(held.stderr.contains("still paused, by the pattern Order/*"), "{}", held.stderr);
+    assert!(held.stderr.contains("outbox route resume 'Order/*'"), "{}", held.stderr);
+    assert_eq!(held_again.code, Some(7), "nothing was changed: {}", held_again.stderr);
+    let answer: serde_json::Value = serde_json::from_str(&held_again.stdout).expect("one document");
+    assert_eq!((answer["paused"].as_bool(), answer["changed"].as_bool()), (Some(true), Some(false)));
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    assert!(resumed.stdout.contains("1 parked event will go on when a host is started"), "{}", resumed.stdout);
+}
+
+#[test]
+fn a_pause_tells_that_running_hosts_have_yet_to_learn_of_it() {
+    let place = Place::migrated();
+    place.order("one", "42");
+    let alone = place.ok(&["route", "pause", "Order/OrderPlaced"]);
+    let again = place.ok(&["route", "pause", "Order/OrderPlaced"]);
+    place.ok(&["route", "resume", "Order/OrderPlaced"]);
+    place.sql(
+        "INSERT INTO outbox_event_node (owner, label, mode, version, started_at, alive_until)
+         VALUES ('a', 'shop 1', 'multi_node', '0.1.0', 1, 9000000000000000),
+                ('b', 'shop 2', 'multi_node', '0.1.0', 2, 1000000)",
+    );
+    let hosts = place.ok(&["route", "pause", "Order/OrderPlaced"]);
+    place.ok(&["route", "resume", "Order/OrderPlaced"]);
+    let json = place.json(&["route", "pause", "Order/OrderPlaced", "--output", "json"]);
+
+    assert!(alone.starts_with("Order/OrderPlaced is paused; no host is running."), "{alone}");
+    assert!(again.starts_with("Order/OrderPlaced is paused; its events wait until"), "{again}");
+    assert!(hosts.starts_with("Order/OrderPlaced will be paused within 2s by 1 running host;"), "{hosts}");
+    assert_eq!((json["hosts"].as_u64(), json["known_within_seconds"].as_u64()), (Some(1), Some(2)), "{json}");
+}
+
 #[test]
 fn blocked_aggregates_are_listed_with_their_cause() {
     let place = Place::migrated();

@@ -86,4 +86,5 @@ fn a_sink_that_is_not_there_and_a_fault_are_told() {
     );
     let unknown = Place::migrated().run(&["sinks", "test", "orders"]);
     assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("defined in outbox.toml: add a section [sinks.orders]"), "{}", unknown.stderr);
 }

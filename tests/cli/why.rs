@@ -113,6 +113,38 @@ fn a_pause_and_what_was_done_by_hand_are_told() {
 }
 
 #[test]
+fn an_event_under_a_paused_pattern_names_the_pattern_and_how_to_resume_it() {
+    // As a host parks it.
+    let place = place("parked = 'the route Order/* is paused: the mail server moves', due_at = NULL");
+    place.ok(&["route", "pause", "Order/*", "--reason", "the mail server moves"]);
+    place.ok(&["route", "pause", "User/*"]);
+
+    let (state, next) = why(&place, "one");
+
+    assert_eq!(state, "paused", "{next}");
+    assert!(next.contains("held by the pattern Order/*, which is paused by ") && next.contains("mail server"), "{next}");
+    let page = place.ok(&["event", "why", "one"]);
+    assert!(page.contains("pause of Order/* by") && !page.contains("User/*"), "{page}");
+    assert!(page.contains("outbox route resume 'Order/*'") && !page.contains("outbox plugin list"), "{page}");
+}
+
+#[test]
+fn what_went_wrong_is_told_once_and_before_where_it_happened() {
+    let error = "trap: panicked: no such customer; at src/lib.rs:13:5; wasm trap: unreachable; in function 370";
+    let place = place(&format!("status = 3, due_at = NULL, done_at = {PAST}, attempts = 2, last_error = '{error}'"));
+
+    let (_, next) = why(&place, "one");
+    let page = place.ok(&["event", "why", "one"]);
+
+    assert!(next.ends_with("after 2 failed attempts: trap: panicked: no such customer."), "{next}");
+    assert_eq!(page.matches("no such customer").count(), 1, "{page}");
+    assert!(page.contains("\ndetails     at src/lib.rs:13:5; wasm trap: unreachable; in function 370\n"), "{page}");
+    // The sentence of a parked event says nothing of earlier failures.
+    place.sql("UPDATE outbox_event SET status = 2, parked = 'no listener answers it', done_at = NULL WHERE event_id = 'one'");
+    assert!(place.ok(&["event", "why", "one"]).contains(&format!("\nlast error  {error}\n")));
+}
+
+#[test]
 fn an_event_that_is_not_there_ends_with_3() {
     let ended = Place::migrated().run(&["event", "why", "nobody"]);
 

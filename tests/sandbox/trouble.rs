@@ -29,7 +29,7 @@ const ENDINGS: [(&str, &str, Status, u32, &str); 20] = [
     ("Retryable", "1", Status::Dead, 2, "as asked"),
     ("RetryableAfter", r#"{"ms":1}"#, Status::Dead, 2, "as asked"),
     ("FlakyUntil", r#"{"attempt":2}"#, Status::Done, 1, "attempt 1 of 2"),
-    ("Panic", "1", Status::Dead, 2, "trap:"),
+    ("Panic", "1", Status::Dead, 2, "trap: panicked: as asked; at "),
     ("Loop", "1", Status::Dead, 2, "fuel:"),
     ("Sleep", "1", Status::Dead, 2, "deadline:"),
     ("Memory", "1", Status::Dead, 2, "memory:"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox::store::{Filter, Settlement, Stats};
+use outbox::store::{Filter, SetAside, Settlement, Stats};
 use outbox::{EventId, Status};
 use support::Harness;
 
@@ -94,6 +94,26 @@ pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
     for all in [Filter::default(), Filter { max_attempts: Some(1), ..Filter::default() }] {
         assert_eq!(db.store().list(&all, 10).await.expect("lists").len(), 2);
     }
+}
+
+pub(crate) async fn what_is_parked_or_waits_behind_another_is_listed_alone(db: &dyn Harness) {
+    let parked = finished(db, Settlement::Parked { reason: "nobody".to_owned() }).await;
+    let first = write_one(db).await;
+    let fence = claim_one(db).await;
+    let blocked = finished(db, Settlement::Behind { sequence: fence.sequence }).await;
+    let list = async |filter: Filter| -> Vec<EventId> {
+        db.store().list(&filter, 10).await.expect("lists").iter().map(|record| record.event_id).collect()
+    };
+
+    for (set_aside, wanted) in
+        [(Some(SetAside::Parked), vec![parked]), (Some(SetAside::Blocked), vec![blocked]), (None, vec![parked, first, blocked])]
+    {
+        assert_eq!(list(Filter { set_aside, ..Filter::default() }).await, wanted, "{set_aside:?}");
+        let newest_first = Filter { set_aside, newest_first: true, ..Filter::default() };
+        assert_eq!(list(newest_first).await, wanted.into_iter().rev().collect::<Vec<_>>(), "{set_aside:?}");
+    }
+    let dead = Filter { set_aside: Some(SetAside::Parked), status: Some(Status::Dead), ..Filter::default() };
+    assert_eq!(list(dead).await, []);
 }
 
 pub(crate) async fn pages_follow_each_other_without_gap_or_overlap(db: &dyn Harness) {

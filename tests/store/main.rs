@@ -127,6 +127,7 @@ conformance! {
     inspect::statistics_count_every_state,
     inspect::an_empty_table_has_no_oldest_event,
     inspect::each_filter_narrows_the_list,
+    inspect::what_is_parked_or_waits_behind_another_is_listed_alone,
     inspect::pages_follow_each_other_without_gap_or_overlap,
     inspect::a_list_carries_no_payloads,
     inspect::an_unreadable_row_does_not_hide_the_others_from_a_list,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -167,6 +168,7 @@ impl Case {
 
     /// Calls the plugin once, and compares.
     pub(super) async fn check(&self, host: &PluginHost) -> CaseReport {
+        let started = Instant::now();
         let call = Call { deferrals: self.deferrals, max_attempts: self.max_attempts, ..Call::from(self.event.clone()) };
         let own = scripted(&self.host(host), &Script::of(&self.replies));
         let report = own.call(call).await;
@@ -192,6 +194,7 @@ impl Case {
             file: self.file.as_ref().map(|file| file.display().to_string()),
             verdict: Verdict::of(&findings),
             findings,
+            took: started.elapsed(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A report as JUnit XML, which every CI server reads.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use super::report::{Finding, Report, Verdict};
 
@@ -11,7 +12,11 @@ struct Test<'r> {
     verdict: Verdict,
     note: Option<&'r str>,
     findings: &'r [Finding],
-    advice: Option<&'r str>,
+    /// What is expected where a finding does not say it.
+    promise: Option<&'r str>,
+    /// What to do when it fails.
+    advice: String,
+    took: Duration,
 }
 
 pub(super) fn written(report: &Report) -> String {
@@ -21,7 +26,9 @@ pub(super) fn written(report: &Report) -> String {
         verdict: rule.verdict,
         note: rule.note.as_deref(),
         findings: &rule.findings,
-        advice: rule.advice,
+        promise: Some(rule.promise),
+        advice: rule.advice.unwrap_or_default().to_owned(),
+        took: rule.took,
     });
     let cases = report.cases.iter().map(|case| Test {
         name: &case.name,
@@ -29,19 +36,24 @@ pub(super) fn written(report: &Report) -> String {
         verdict: case.verdict,
         note: None,
         findings: &case.findings,
-        advice: None,
+        promise: None,
+        advice: match &case.file {
+            Some(file) => format!("Mend the plugin, or what the case expects in {file}."),
+            None => "Mend the plugin, or what the case expects.".to_owned(),
+        },
+        took: case.took,
     });
     let counts = |count: fn(&Report, Verdict) -> usize| {
         let (failed, skipped) = (count(report, Verdict::Failed), count(report, Verdict::Skipped));
         let tests = failed + skipped + count(report, Verdict::Passed);
-        format!("tests=\"{tests}\" failures=\"{failed}\" errors=\"0\" skipped=\"{skipped}\" time=\"0\"")
+        (format!("tests=\"{tests}\" failures=\"{failed}\" errors=\"0\""), format!("skipped=\"{skipped}\""))
     };
-    let counts = counts(Report::count);
-    let name = escaped(&format!("{} {}", report.plugin, report.version));
     // `testsuites` has no count of skipped tests in the usual schema.
-    let all = counts.split(" skipped").next().unwrap_or_default();
-    let mut xml = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"outbox plugin test\" {all}>\n");
-    let _ = writeln!(xml, "  <testsuite name=\"{name}\" {counts}>");
+    let ((counts, skipped), time) = (counts(Report::count), time(report.took()));
+    let name = escaped(&format!("{} {}", report.plugin, report.version));
+    let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
+    let _ = writeln!(xml, "<testsuites name=\"outbox plugin test\" {counts} {time}>");
+    let _ = writeln!(xml, "  <testsuite name=\"{name}\" {counts} {skipped} {time}>");
     for test in rules.chain(cases) {
         write_test(&mut xml, &test);
     }
@@ -49,9 +61,14 @@ pub(super) fn written(report: &Report) -> String {
     xml
 }
 
+/// The attribute, in seconds.
+fn time(took: Duration) -> String {
+    format!("time=\"{:.6}\"", took.as_secs_f64())
+}
+
 fn write_test(xml: &mut String, test: &Test<'_>) {
     let (name, class) = (escaped(test.name), escaped(&test.class));
-    let _ = write!(xml, "    <testcase name=\"{name}\" classname=\"{class}\" time=\"0\"");
+    let _ = write!(xml, "    <testcase name=\"{name}\" classname=\"{class}\" {}", time(test.took));
     match test.verdict {
         Verdict::Passed => xml.push_str("/>\n"),
         Verdict::Skipped => {
@@ -59,18 +76,30 @@ fn write_test(xml: &mut String, test: &Test<'_>) {
             let _ = writeln!(xml, ">\n      <skipped message=\"{why}\"/>\n    </testcase>");
         }
         Verdict::Failed => {
-            let first = test.findings.first().map(|finding| format!("{}: {}", finding.at, finding.found)).unwrap_or_default();
-            let text = test.findings.iter().map(told).chain(test.advice.map(str::to_owned)).collect::<Vec<_>>().join("\n");
-            let (first, text) = (escaped(&first), escaped(&text));
+            let told = test.findings.iter().map(|finding| told(finding, test.promise));
+            let text = told.chain([test.advice.clone()]).collect::<Vec<_>>().join("\n");
+            let (message, text) = (escaped(&message(test)), escaped(&text));
             let _ =
-                writeln!(xml, ">\n      <failure message=\"{first}\" type=\"conformance\">{text}</failure>\n    </testcase>");
+                writeln!(xml, ">\n      <failure message=\"{message}\" type=\"conformance\">{text}</failure>\n    </testcase>");
         }
     }
 }
 
-fn told(finding: &Finding) -> String {
+/// The first finding with what was expected, and what to do: all that many CI servers show.
+fn message(test: &Test<'_>) -> String {
+    let Some(Finding { at, found, expected }) = test.findings.first() else { return test.advice.clone() };
+    let expected = expected.as_deref().or(test.promise);
+    let expected = expected.map_or_else(String::new, |expected| format!("expected: {expected}; "));
+    let more = match test.findings.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    format!("{at}: {expected}got: {found}{more}. {}", test.advice)
+}
+
+fn told(finding: &Finding, promise: Option<&str>) -> String {
     let Finding { at, found, expected } = finding;
-    match expected {
+    match expected.as_deref().or(promise) {
         Some(expected) => format!("{at}\n  expected: {expected}\n  got:      {found}"),
         None => format!("{at}\n  {found}"),
     }

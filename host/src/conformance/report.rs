@@ -1,8 +1,9 @@
 //! What was found, for people and programs.
 
 use std::fmt;
+use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::junit;
 
@@ -40,6 +41,9 @@ pub struct RuleReport {
     /// For the author of a plugin that breaks it: why it matters, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<&'static str>,
+    /// How long it took to try it. Written as seconds.
+    #[serde(rename = "took_seconds", serialize_with = "seconds")]
+    pub took: Duration,
 }
 
 /// What was found of one case.
@@ -54,6 +58,13 @@ pub struct CaseReport {
     pub verdict: Verdict,
     /// What was not; empty when it passed.
     pub findings: Vec<Finding>,
+    /// How long it took to try it. Written as seconds.
+    #[serde(rename = "took_seconds", serialize_with = "seconds")]
+    pub took: Duration,
+}
+
+fn seconds<S: Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(took.as_secs_f64())
 }
 
 /// Whether a rule or a case holds.
@@ -119,6 +130,12 @@ impl Report {
     pub fn count(&self, verdict: Verdict) -> usize {
         let rules = self.rules.iter().map(|rule| rule.verdict);
         rules.chain(self.cases.iter().map(|case| case.verdict)).filter(|one| *one == verdict).count()
+    }
+
+    /// How long it took to try all rules and cases.
+    #[must_use]
+    pub fn took(&self) -> Duration {
+        self.rules.iter().map(|rule| rule.took).chain(self.cases.iter().map(|case| case.took)).sum()
     }
 
     /// The report as JUnit writes its own: one test case for each rule and for each case of the author.

@@ -77,11 +77,33 @@ pub struct Record {
     pub last_cost: Option<AttemptCost>,
 }
 
+/// Why an event that is not finished waits for something that is not time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetAside {
+    /// No listener is there for it, or its route is paused.
+    Parked,
+    /// It waits behind an earlier event of its aggregate.
+    Blocked,
+}
+
+impl SetAside {
+    /// The word for it in statements.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Parked => "parked",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
 /// Which rows to list; `None` and empty mean any.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// In this state.
     pub status: Option<Status>,
+    /// Waiting for this instead of time.
+    pub set_aside: Option<SetAside>,
     /// Of this event type.
     pub event_type: Option<String>,
     /// Of this aggregate type.

@@ -160,10 +160,12 @@ pub enum LoadError {
         known: Vec<String>,
     },
     /// The component has looked at its settings, and cannot work with them.
-    #[error("{file} does not accept its settings: {reason}")]
+    #[error("{file} does not accept its settings: {reason}; {manifest}")]
     Settings {
         /// The file.
         file: PathBuf,
+        /// Where they stand, or which file to write.
+        manifest: String,
         /// What the component says.
         reason: String,
     },

@@ -68,7 +68,12 @@ impl BenchCommand {
         }
         let sink = match &self.relay {
             Some(name) => {
-                let unknown = || Failure::new(Exit::NotFound, format!("there is no sink `{name}` in the configuration"));
+                let unknown = || {
+                    Failure::new(
+                        Exit::NotFound,
+                        format!("there is no sink `{name}`; add a section [sinks.{name}] to the configuration"),
+                    )
+                };
                 Some(crate::sinks::connect(config).get(name).ok_or_else(unknown)?)
             }
             None => None,

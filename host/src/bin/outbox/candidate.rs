@@ -19,12 +19,27 @@ pub(crate) struct Guise {
     /// The manifest that it gets; default the one of its name in the configuration, or the one beside the file
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// The plugin's name where the file is called otherwise: its manifest and its state go by it
+    /// The plugin's name where the file is called otherwise: its settings, grants and state go by it
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
 }
 
 impl Guise {
+    /// Whether the file says what it is taken for: by a flag, or because there is a plugin or a manifest of its name.
+    pub(crate) fn is_clear(&self, file: &Path, config: &Config) -> bool {
+        let (stem, dir) = (stem(file), &config.plugins.dir);
+        self.name.is_some()
+            || self.manifest.is_some()
+            || config.plugins.manifests.contains_key(&stem)
+            || file.with_extension("toml").exists()
+            || ["wasm", "toml"].iter().any(|kind| dir.join(format!("{stem}.{kind}")).exists())
+    }
+
+    /// The same, for the file of this plugin.
+    pub(crate) fn of(&self, plugin: &str) -> Self {
+        Self { name: Some(plugin.to_owned()), ..self.clone() }
+    }
+
     /// Loads a component that reads its state from there, and does nothing that anybody else would notice.
     ///
     /// # Errors
@@ -33,16 +48,23 @@ impl Guise {
         if !file.exists() {
             return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
         }
-        let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let name = self.name.clone().unwrap_or(stem);
+        let name = self.name.clone().unwrap_or_else(|| stem(file));
         let mut settings = plugins::settings(config);
         if let Some(manifest) = &self.manifest {
             settings.manifests.insert(name.clone(), read(manifest)?);
             settings = PluginsConfig { resolve: for_plugins(), ..settings };
         }
         let loaded = PluginHost::from_file_as(&name, file, &settings, state).await;
-        loaded.map_err(|error| Failure::new(Exit::Findings, "this file cannot serve").because(error))
+        loaded.map_err(|error| {
+            let hint = "it has no manifest: --as NAME takes the settings, grants and state of a plugin, --manifest FILE those of a file";
+            let hints = if self.is_clear(file, config) { Vec::new() } else { vec![hint.to_owned()] };
+            Failure::new(Exit::Findings, "this file cannot serve").because(error).details(hints)
+        })
     }
+}
+
+fn stem(file: &Path) -> String {
+    file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 fn read(file: &Path) -> Result<Manifest, Failure> {

@@ -21,12 +21,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::database;
 use crate::failure::{Exit, Failure};
+use crate::output::argument;
 use crate::plugins::{self, PluginsConfig, ReadyWhen};
 use crate::sinks::{self, SinkConfigs};
-use layers::Layers;
+use layers::{Layers, Origin};
 
 /// The file that is read when it is there and no other is named.
-const FILE: &str = "outbox.toml";
+pub(crate) const FILE: &str = "outbox.toml";
 
 /// Everything that can be set.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -185,6 +186,8 @@ pub(crate) struct Settings {
     pub(crate) layers: Layers,
     /// The file that was read; `None` when there was none.
     pub(crate) file: Option<PathBuf>,
+    /// Whether a flag named the file.
+    is_file_a_flag: bool,
 }
 
 impl Settings {
@@ -193,6 +196,7 @@ impl Settings {
     /// # Errors
     /// All faults together, each with its place.
     pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Self, Failure> {
+        let is_file_a_flag = file.is_some();
         #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
         let named = file.map(Path::to_owned).or_else(|| std::env::var_os("OUTBOX_CONFIG").map(PathBuf::from));
         let file = named.clone().or_else(|| Path::new(FILE).exists().then(|| PathBuf::from(FILE)));
@@ -213,7 +217,20 @@ impl Settings {
             let what = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
             Failure::new(Exit::Config, format!("the configuration is not valid ({what})")).details(faults)
         })?;
-        Ok(Self { config, layers, file })
+        Ok(Self { config, layers, file, is_file_a_flag })
+    }
+
+    /// The flags that another command needs to see the same file and the same values of these keys, with a space before each.
+    pub(crate) fn flags(&self, keys: &[&str]) -> String {
+        let file = self.file.as_ref().filter(|_| self.is_file_a_flag);
+        let mut flags = file.map_or_else(String::new, |file| format!(" --config {}", argument(&file.to_string_lossy())));
+        for key in keys {
+            if let Some((Origin::Flag(flag), value)) = self.layers.written(key) {
+                let value = if flag == "--set" { format!("{key}={value}") } else { value.to_owned() };
+                flags.push_str(&format!(" {flag} {}", argument(&value)));
+            }
+        }
+        flags
     }
 
     /// Whether somebody set this key.

@@ -5,10 +5,10 @@ use std::time::Duration;
 use outbox::event::{Cost, ShortDigest};
 use outbox::store::{AttemptCost, AttemptEnd, NodeRecord};
 
-use crate::output::{count, shown};
+use crate::output::{count, grouped, shown, size};
 use crate::plugins::PluginStatus;
 
-/// `attempt 2, which failed: 12.3ms, 1200000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab`. The
+/// `attempt 2, which failed: 12.3ms, 1,200,000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab`. The
 /// component has its name while a running host lists it.
 pub(crate) fn cost_text(kept: &AttemptCost, nodes: &[NodeRecord]) -> String {
     let AttemptCost { attempt, outcome, cost } = kept;
@@ -27,10 +27,10 @@ fn figures(cost: &Cost, nodes: &[NodeRecord]) -> String {
         None => format!("{took:?}"),
         Some(guest) => format!(
             "{took:?}, {} fuel, {} of memory, {} of the host with {}, by {}",
-            guest.fuel,
-            bytes(guest.memory_bytes),
+            grouped(guest.fuel),
+            size(guest.memory_bytes),
             count(guest.host_calls.into(), "call"),
-            bytes(guest.host_bytes),
+            size(guest.host_bytes),
             component(guest.digest, nodes),
         ),
     };
@@ -49,19 +49,6 @@ fn component(digest: ShortDigest, nodes: &[NodeRecord]) -> String {
         Some(PluginStatus { name, version: Some(version), .. }) => format!("{} {} ({digest})", shown(&name), shown(&version)),
         Some(PluginStatus { name, .. }) => format!("{} ({digest})", shown(&name)),
         None => digest,
-    }
-}
-
-/// `512 B`, `2.0 KiB`, `1.1 MiB`.
-fn bytes(count: u64) -> String {
-    let tenths = |shift: u32| {
-        let tenths = count.saturating_mul(10) >> shift;
-        format!("{}.{}", tenths / 10, tenths % 10)
-    };
-    match count {
-        0..1_024 => format!("{count} B"),
-        1_024..1_048_576 => format!("{} KiB", tenths(10)),
-        _ => format!("{} MiB", tenths(20)),
     }
 }
 
@@ -101,7 +88,7 @@ mod tests {
 
         assert_eq!(
             cost_text(&kept, &[]),
-            "attempt 2, which failed: 12.345ms, 1200000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab"
+            "attempt 2, which failed: 12.345ms, 1,200,000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab"
         );
         let told = format!(
             r#"[{{"name":"mailer","version":"1.4.0","digest":"{DIGEST}ffff","state":"serving","routes":[],"error":null,"file":"mailer.wasm"}}]"#
@@ -117,10 +104,5 @@ mod tests {
 
         assert!(cost_text(&share, &[]).ends_with("; its share of one call for 40 events, but for the memory"));
         assert_eq!(cost_text(&native, &[]), "attempt 3, after which it was given up: 250ms");
-    }
-
-    #[test]
-    fn sizes_are_short() {
-        assert_eq!([0, 1_023, 1_024, 1_048_576, 67_108_864].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "64.0 MiB"]);
     }
 }

@@ -1,5 +1,6 @@
 //! Opening the database of the configuration: the one file of the program that tells kinds of databases apart.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ValueEnum;
@@ -78,6 +79,13 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
         Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database)?).await?)),
         Kind::Mysql => Ok(Arc::new(MySqlStore::connect_with(mysql(database)?).await?)),
     }
+}
+
+/// The file of the configuration's database, when it has one and that is not there yet.
+pub(crate) fn missing_file(config: &Config) -> Option<PathBuf> {
+    let database = &config.database;
+    let file = (kind(&database.url).ok()? == Kind::Sqlite).then(|| sqlite(database))?.ok()?.file;
+    (!file.exists()).then_some(file)
 }
 
 /// How many connections a host of this configuration may open in all.

@@ -16,6 +16,7 @@ use crate::database;
 use crate::dry_run::{self, Candidate};
 use crate::event::{self, Fields, Paging};
 use crate::failure::{Exit, Failure};
+use crate::names::Names;
 use crate::output::{self, Output, count};
 use filter::{DeadArgs, Death, Limits};
 
@@ -44,6 +45,8 @@ pub(crate) enum DeadCommand {
     /// Count dead events
     #[command(after_help = "Example:\n  outbox dead count --type OrderPlaced --since 2h")]
     Count {
+        #[command(flatten)]
+        names: Names,
         #[command(flatten)]
         filter: DeadArgs,
         #[command(flatten)]
@@ -107,11 +110,13 @@ pub(crate) struct Test {
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
     /// The events' ids
-    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "filter", "death", "limit", "time_limit", "rate"])]
+    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "names", "filter", "death", "limit", "time_limit", "rate"])]
     ids: Vec<EventId>,
     /// All that match, and are dead by now
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    names: Names,
     #[command(flatten)]
     filter: DeadArgs,
     #[command(flatten)]
@@ -153,9 +158,9 @@ impl DeadCommand {
                 event::list(&*store, death.narrow(filter, store.now().await?), &paging, output.output).await
             }
             Self::Show { id, output } => event::show(id, Some(Status::Dead), output.output, config).await,
-            Self::Count { filter, death, output } => {
+            Self::Count { names, filter, death, output } => {
                 let store = database::ready(config).await?;
-                let counted = Counted { count: store.count_dead(&filter.filter(death, store.now().await?)).await? };
+                let counted = Counted { count: store.count_dead(&filter.filter(&names, death, store.now().await?)).await? };
                 output::one(&counted, output.output, |counted| format!("{}\n", counted.count))
             }
             Self::Test(test) => {
@@ -238,9 +243,9 @@ fn told(verb: &str, events: u64, dry_run: bool) -> String {
 }
 
 async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
-    let Replay { filter, death, limits, dry_run, yes, reason, output, .. } = replay;
+    let Replay { names, filter, death, limits, dry_run, yes, reason, output, .. } = replay;
     let store = database::ready(config).await?;
-    let filter = filter.filter(death, store.now().await?);
+    let filter = filter.filter(&names, death, store.now().await?);
     let dead = DeadEvents::new(store.clone());
     let wanted = limits.of(dead.count(&filter).await?);
     let show = |events: u64| {

@@ -38,17 +38,22 @@ impl DoctorCommand {
             return explain(&database::ready(config).await?.plans().await?, self.output);
         }
         let mut findings = vec![look::settings(settings)];
-        let plugins = look::plugins(config).await;
+        let plugins = look::plugins(settings).await;
         findings.extend(plugins.findings);
         let looked = match database::open(config, Missing::Refuse).await {
             Ok(store) => database(&*store, config, plugins.routes.as_deref(), &mut findings).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = &looked {
-            let url = hide_password(&config.database.url);
-            let fix = "start the database or correct database.url; the rest of the examination needs it";
-            let found = format!("the database {url} could not be looked at: {}", failure.message());
-            findings.push(Finding::fault("connection", found, fix));
+            findings.push(match database::missing_file(config) {
+                Some(file) => look::missing_file(&file, settings),
+                None => {
+                    let url = hide_password(&config.database.url);
+                    let found = format!("the database {url} could not be looked at: {}", failure.message());
+                    let fix = "start the database or correct database.url; the rest of the examination needs it";
+                    Finding::fault("connection", found, fix)
+                }
+            });
         }
         show(&findings, self.output)?;
         looked?;

@@ -3,6 +3,7 @@
 
 mod tried;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,13 +11,14 @@ use clap::Args;
 use outbox::event::{StateUsage, StateValue, Status};
 use outbox::store::{Filter, Record};
 use outbox::wasm::{PluginHost, StateSource};
-use outbox::{EventId, Store};
+use outbox::{EventId, Route, Store};
 use serde::Serialize;
 
 use crate::candidate::Guise;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, Output, count, or_dash, short, shown};
+use crate::plugins::{self, PluginStatus};
 use tried::{Then, Tried};
 
 /// Which component.
@@ -56,7 +58,7 @@ pub(crate) async fn dead(
     output: Output,
     config: &Config,
 ) -> Result<(), Failure> {
-    let host = candidate.load(&store, config).await?;
+    candidate.is_there()?;
     let mut rows = store.list(&filter, limit.saturating_add(1)).await?;
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = rows.len() > most;
@@ -64,6 +66,7 @@ pub(crate) async fn dead(
     if rows.is_empty() {
         return Err(Failure::new(Exit::NotFound, "no dead event matches"));
     }
+    let host = candidate.load(&store, &rows, config).await?;
     let ids: Vec<EventId> = rows.into_iter().map(|row| row.event_id).collect();
     let tried = each(&host, &*store, &ids).await?;
     let shown = show(&host, tried, output);
@@ -81,7 +84,12 @@ pub(crate) async fn named(
     output: Output,
     config: &Config,
 ) -> Result<(), Failure> {
-    let host = candidate.load(&store, config).await?;
+    candidate.is_there()?;
+    let mut rows = Vec::with_capacity(ids.len());
+    for id in ids {
+        rows.extend(store.get(*id).await?);
+    }
+    let host = candidate.load(&store, &rows, config).await?;
     let tried = each(&host, &*store, ids).await?;
     let missing: Vec<String> =
         ids.iter().filter(|id| !tried.iter().any(|one| one.event_id == **id)).map(EventId::to_string).collect();
@@ -93,9 +101,59 @@ pub(crate) async fn named(
 }
 
 impl Candidate {
-    async fn load(&self, store: &Arc<dyn Store>, config: &Config) -> Result<PluginHost, Failure> {
-        self.guise.load(&self.file, config, Arc::new(StoredState(store.clone()))).await
+    fn is_there(&self) -> Result<(), Failure> {
+        if self.file.exists() {
+            return Ok(());
+        }
+        Err(Failure::new(Exit::NotFound, format!("{} does not exist", self.file.display())))
     }
+
+    /// Loads the file for these rows: as the plugin that serves them, unless the file says itself what it is.
+    async fn load(&self, store: &Arc<dyn Store>, rows: &[Record], config: &Config) -> Result<PluginHost, Failure> {
+        let state = Arc::new(StoredState(store.clone()));
+        if self.guise.is_clear(&self.file, config) {
+            return self.guise.load(&self.file, config, state).await;
+        }
+        let servers = servers(&**store, rows, config).await?;
+        let names = servers.iter().map(|name| shown(name).into_owned()).collect::<Vec<_>>().join(", ");
+        let guise = match servers.as_slice() {
+            [plugin] => {
+                eprintln!(
+                    "note: tried as {names}, which answers these events: with its settings, grants and state (--as NAME for another's)"
+                );
+                self.guise.of(plugin)
+            }
+            [] => self.guise.clone(),
+            _ => {
+                eprintln!(
+                    "note: tried without settings and grants; --as NAME takes those of a plugin that answers these events: {names}"
+                );
+                self.guise.clone()
+            }
+        };
+        guise.load(&self.file, config, state).await
+    }
+}
+
+/// The plugins that answer the routes of these rows, by name: those of the hosts that run, or else those of the directory.
+async fn servers(store: &dyn Store, rows: &[Record], config: &Config) -> Result<Vec<String>, Failure> {
+    let answers = |status: &PluginStatus| {
+        let fits = |row: &Record, route: &Route| {
+            route.aggregate_type.as_str() == row.aggregate_type && route.event_type.as_str() == row.event_type
+        };
+        rows.iter().any(|row| status.routes.iter().any(|route| fits(row, route)))
+    };
+    let names = |plugins: Vec<PluginStatus>| -> BTreeSet<String> {
+        plugins.into_iter().filter(answers).map(|status| status.name).collect()
+    };
+    let live = store.nodes().await?.into_iter().filter(|node| node.alive);
+    let told = live.filter_map(|node| serde_json::from_str::<Vec<PluginStatus>>(node.plugins.as_deref()?).ok());
+    let mut servers = names(told.flatten().collect());
+    if servers.is_empty() && config.plugins.dir.is_dir() {
+        // One that cannot be looked at answers nothing.
+        servers = names(plugins::inspect(config).await.unwrap_or_default());
+    }
+    Ok(servers.into_iter().collect())
 }
 
 /// One after the other, each in an instance of its own and with the state as it stands.

@@ -26,7 +26,7 @@ const MAX_LINE: u64 = 16 << 20;
 #[command(
     group = ArgGroup::new("what").required(true).args(["event_type", "jsonl"]),
     group = ArgGroup::new("body").args(["payload", "payload_file", "stdin"]),
-    after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --aggregate-id 42 --payload '{\"total\":99.5}'\n  \
+    after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --payload '{\"total\":99.5}'\n  \
                   outbox event emit --jsonl events.jsonl\n\n\
                   Prints the id of each event that was written, one a line. An id that was written before: exit 7; in a file of\n\
                   lines such events are skipped and counted."

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use outbox::event::Status;
-use outbox::store::{Filter, Record};
+use outbox::store::{Filter, Record, SetAside};
 use outbox::{EventId, Store};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -15,6 +15,7 @@ use crate::database;
 use crate::dry_run::{self, Candidate};
 use crate::emit::Emit;
 use crate::failure::{Exit, Failure};
+use crate::names::Names;
 use crate::output::{self, Format, Output, or_dash, relative, short, shown};
 use crate::why::why;
 
@@ -25,7 +26,8 @@ const PAGE: u32 = 500;
 pub(crate) enum EventCommand {
     Emit(Box<Emit>),
     /// Show events, oldest first
-    #[command(after_help = "Example:\n  outbox event list --status dead --type OrderPlaced --newest-first --limit 20")]
+    #[command(after_help = "Examples:\n  outbox event list --status parked\n  \
+                            outbox event list --status dead --route Order/OrderPlaced --newest-first --limit 20")]
     List {
         #[command(flatten)]
         filter: FilterArgs,
@@ -90,12 +92,8 @@ pub(crate) struct Matching {
 /// Which rows, whatever their state.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Fields {
-    /// Only of this event type
-    #[arg(long = "type", value_name = "TYPE")]
-    pub(crate) event_type: Option<String>,
-    /// Only of this aggregate type
-    #[arg(long, value_name = "TYPE")]
-    pub(crate) aggregate_type: Option<String>,
+    #[command(flatten)]
+    names: Names,
     /// Only of this aggregate
     #[arg(long, value_name = "ID")]
     aggregate_id: Option<String>,
@@ -134,20 +132,42 @@ pub(crate) struct FilterArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum StatusArg {
+    /// Written, and not tried to an end
     New,
+    /// Failed, to be tried again
     Retry,
+    /// Finished
     Done,
+    /// Given up
     Dead,
+    /// New or retry, without a listener or under a pause
+    Parked,
+    /// New or retry, behind an earlier event of its aggregate
+    Blocked,
 }
 
-impl From<StatusArg> for Status {
-    fn from(status: StatusArg) -> Self {
-        match status {
-            StatusArg::New => Self::New,
-            StatusArg::Retry => Self::Retry,
-            StatusArg::Done => Self::Done,
-            StatusArg::Dead => Self::Dead,
+impl StatusArg {
+    /// With these rows alone.
+    fn narrow(self, filter: Filter) -> Filter {
+        let status = |status| Filter { status: Some(status), ..filter.clone() };
+        match self {
+            Self::New => status(Status::New),
+            Self::Retry => status(Status::Retry),
+            Self::Done => status(Status::Done),
+            Self::Dead => status(Status::Dead),
+            Self::Parked => Filter { set_aside: Some(SetAside::Parked), ..filter },
+            Self::Blocked => Filter { set_aside: Some(SetAside::Blocked), ..filter },
         }
+    }
+}
+
+impl Matching {
+    fn filter(&self) -> Result<Filter, Failure> {
+        let filter = self.fields.filter(None)?;
+        Ok(match self.status {
+            Some(status) => status.narrow(filter),
+            None => filter,
+        })
     }
 }
 
@@ -159,8 +179,8 @@ impl Fields {
         });
         Ok(Filter {
             status,
-            event_type: self.event_type.clone(),
-            aggregate_type: self.aggregate_type.clone(),
+            event_type: self.names.event_type(),
+            aggregate_type: self.names.aggregate_type(),
             aggregate_id: self.aggregate_id.clone(),
             tenant_id: self.tenant.clone(),
             header: header.transpose()?,
@@ -175,9 +195,7 @@ impl EventCommand {
         match self {
             Self::Emit(emit) => emit.run(config).await,
             Self::List { filter, output } => {
-                let status = filter.matching.status.map(Status::from);
-                let paging = filter.paging;
-                let filter = filter.matching.fields.filter(status)?;
+                let (paging, filter) = (filter.paging, filter.matching.filter()?);
                 list(&*database::ready(config).await?, filter, &paging, output.output).await
             }
             Self::Show { id, output } => show(id, None, output.output, config).await,
@@ -321,7 +339,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
 /// Follows what is inserted. By `seq`: what another program commits late under an earlier number is not shown.
 async fn tail(args: TailArgs, config: &Config) -> Result<(), Failure> {
     let store = database::ready(config).await?;
-    let filter = args.matching.fields.filter(args.matching.status.map(Status::from))?;
+    let filter = args.matching.filter()?;
     let newest = Filter { newest_first: true, ..Filter::default() };
     let mut after = match args.after {
         Some(after) => after,

@@ -1,12 +1,14 @@
 //! `outbox init`: a commented configuration to begin with.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::config::FILE;
 use crate::database::Kind;
 use crate::failure::{Exit, Failure};
+use crate::output::argument;
 
 /// Every setting with its default, commented out. A test holds it against the defaults.
 const TEMPLATE: &str = include_str!("init.toml");
@@ -60,16 +62,19 @@ impl InitCommand {
             }
             _ => Failure::new(Exit::Failed, format!("{name} cannot be written")).because(error),
         })?;
+        // As they are printed, these commands work: a file of another name has to be named.
+        let config =
+            if file == Path::new(FILE) { String::new() } else { format!(" --config {}", argument(&file.to_string_lossy())) };
+        let next = format!("mkdir -p plugins && outbox migrate up{config} && outbox run{config}");
         match db {
             Kind::Sqlite => {
                 eprintln!("wrote {name}; every line of it is a default, so change what you need");
-                eprintln!("next: `outbox migrate up` makes the database, `outbox run` starts the host");
+                eprintln!("next: {next}");
             }
             Kind::Postgres | Kind::Mysql => {
                 eprintln!("wrote {name}; set database.url in it, everything else is a default");
-                eprintln!(
-                    "next: `outbox migrate up` makes the tables, `outbox doctor` looks at the server, `outbox run` starts the host"
-                );
+                eprintln!("then look at the server: outbox doctor{config}");
+                eprintln!("next: {next}");
             }
         }
         Ok(())

@@ -25,7 +25,9 @@ pub(crate) fn start(settings: &Settings, host: bool) {
     // A bare level is meant for the host: at `debug` the compiler alone would say thousands of lines. The driver warns of each
     // connection that a restart cuts, and of each call that waits for another; the host says once what failed and what it does.
     let directives = if plain && level != "off" {
-        format!("{level},sqlx=error,wasmtime=warn,cranelift_codegen=warn")
+        // Other commands than a host tell themselves why a plugin does not load.
+        let loads = if host { "" } else { ",outbox::plugin_loads=off" };
+        format!("{level},sqlx=error,wasmtime=warn,cranelift_codegen=warn{loads}")
     } else {
         level.to_owned()
     };

@@ -156,6 +156,17 @@ pub(crate) fn bytes_text(bytes: &[u8]) -> String {
     }
 }
 
+/// A word of a command line as a shell takes it whole: in quotes where it has to be.
+pub(crate) fn argument(word: &str) -> String {
+    let word = shown(word);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// The beginning of a text, safe for a terminal.
 pub(crate) fn short(text: &str, max: usize) -> String {
     let safe = shown(text);
@@ -175,6 +186,32 @@ pub(crate) fn or_dash(text: Option<&str>) -> String {
 /// `1 event`, `2 events`.
 pub(crate) fn count(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// `200,000,000`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `512 B`, `2.0 KiB`, `1.1 MiB`.
+pub(crate) fn size(count: u64) -> String {
+    let tenths = |shift: u32| {
+        let tenths = count.saturating_mul(10) >> shift;
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    match count {
+        0..1_024 => format!("{count} B"),
+        1_024..1_048_576 => format!("{} KiB", tenths(10)),
+        _ => format!("{} MiB", tenths(20)),
+    }
 }
 
 /// A span in one unit, as people say it.
@@ -240,6 +277,18 @@ mod tests {
         assert_eq!(shown("plain ünïcode"), "plain ünïcode");
         assert_eq!(shown("a\u{1b}[31mred\r\n"), "a\\u{1b}[31mred\\r\\n");
         assert_eq!(shown("\u{202e}txt.exe\u{9b}2J"), "\\u{202e}txt.exe\\u{9b}2J");
+    }
+
+    #[test]
+    fn a_word_that_a_shell_would_read_otherwise_is_quoted() {
+        assert_eq!(argument("Order/OrderPlaced"), "Order/OrderPlaced");
+        assert_eq!([argument("Order/*"), argument("it's"), argument("")], ["'Order/*'", r"'it'\''s'", "''"]);
+    }
+
+    #[test]
+    fn numbers_and_sizes_can_be_read_at_a_glance() {
+        assert_eq!([0, 999, 8_812, 200_000_000].map(grouped), ["0", "999", "8,812", "200,000,000"]);
+        assert_eq!([0, 1_023, 1_024, 1_048_576, 67_108_864].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "64.0 MiB"]);
     }
 
     #[test]

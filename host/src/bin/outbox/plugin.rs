@@ -1,5 +1,6 @@
 //! `outbox plugin`: the component files that answer events.
 
+mod described;
 mod test;
 
 use std::path::{Path, PathBuf};
@@ -15,8 +16,10 @@ use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, or_dash, short, shown};
-use crate::plugins::{self, Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus, RolledBack};
+use crate::plugins::{self, LockChange, Locked, PluginState, PluginStatus, RolledBack};
 use crate::project::{build, dev, new};
+pub(crate) use described::described;
+use described::{Inspected, inspected};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PluginCommand {
@@ -314,82 +317,4 @@ pub(crate) fn routes(routes: &[Route]) -> String {
         return "-".to_owned();
     }
     routes.iter().map(|route| shown(&route.to_string()).into_owned()).collect::<Vec<_>>().join(", ")
-}
-
-/// One below the other; `-` for none.
-fn list(entries: &[String]) -> String {
-    let shown: Vec<_> = entries.iter().map(|entry| shown(entry)).collect();
-    if shown.is_empty() { "-".to_owned() } else { shown.join("\n") }
-}
-
-/// A component taken apart, and what it says of itself.
-#[derive(Debug, Serialize)]
-struct Inspected {
-    #[serde(flatten)]
-    anatomy: Anatomy,
-    /// `None` when it was not asked, or does not load.
-    report: Option<PluginReport>,
-    /// Why it does not load.
-    error: Option<String>,
-}
-
-fn inspected(inspected: &Inspected) -> String {
-    let Inspected { anatomy, report, error } = inspected;
-    let pages = |pages: &(u64, Option<u64>), unit: &str| match pages.1 {
-        Some(most) => format!("{} to {most} {unit}", pages.0),
-        None => format!("{} {unit} and more", pages.0),
-    };
-    let module = |(number, module): (usize, &CoreModule)| {
-        let mut parts = vec![format!("{} bytes", module.size_bytes), format!("{} functions", module.functions)];
-        parts.extend(module.memories.iter().map(|memory| format!("memory of {}", pages(memory, "pages"))));
-        parts.extend(module.tables.iter().map(|table| format!("table of {}", pages(table, "elements"))));
-        format!("{number}: {}", parts.join(", "))
-    };
-    let modules: Vec<String> = anatomy.modules.iter().enumerate().map(module).collect();
-    let sections: Vec<String> = anatomy.sections.iter().map(|(kind, bytes)| format!("{kind}: {bytes} bytes")).collect();
-    let mut pairs = vec![
-        ("world", anatomy.world.clone()),
-        ("digest", anatomy.digest.clone()),
-        ("size", format!("{} bytes", anatomy.size_bytes)),
-        ("imports", list(&anatomy.imports)),
-        ("exports", list(&anatomy.exports)),
-        ("core modules", list(&modules)),
-        ("sections", list(&sections)),
-    ];
-    if !anatomy.differences.is_empty() {
-        pairs.push(("does not fit", list(&anatomy.differences)));
-    }
-    if let Some(report) = report {
-        let limits = &report.limits;
-        pairs.extend([
-            ("calls itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
-            ("routes", routes(&report.routes)),
-            ("granted", list(&report.granted)),
-            ("not granted", list(&report.not_granted)),
-            ("limits", format!("fuel {}, deadline {:?}, memory {}", limits.fuel, limits.deadline, limits.memory)),
-        ]);
-    }
-    if let Some(error) = error {
-        pairs.push(("does not load", lines(error)));
-    }
-    output::pairs(&pairs)
-}
-
-pub(crate) fn described(report: &PluginReport) -> String {
-    let limits = &report.limits;
-    let isolation = serde_json::to_string(&report.isolation).unwrap_or_default();
-    let pairs = [
-        ("name", shown(&report.name).into_owned()),
-        ("calls itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
-        ("digest", report.digest.clone()),
-        ("routes", routes(&report.routes)),
-        ("granted", list(&report.granted)),
-        ("not granted", list(&report.not_granted)),
-        ("imports", if report.imports.is_empty() { "-".to_owned() } else { shown(&report.imports.join(", ")).into_owned() }),
-        ("size", format!("{} bytes", report.size_bytes)),
-        (if report.was_compiled { "read from cache in" } else { "compiled in" }, format!("{} ms", report.compile.as_millis())),
-        ("isolation", isolation.trim_matches('"').to_owned()),
-        ("limits", format!("fuel {}, deadline {:?}, memory {}", limits.fuel, limits.deadline, limits.memory)),
-    ];
-    output::pairs(&pairs)
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Manifest, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
-    Anatomy, CoreModule, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen, RolledBack,
+    Anatomy, CoreModule, Limits, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen,
+    RolledBack,
 };
 
 use crate::config::{Config, cache_dir, reference};

@@ -2,14 +2,15 @@
 
 use clap::{Args, Subcommand};
 use outbox::store::{BlockedKey, RouteRecord};
-use outbox::{AggregateType, Route};
+use outbox::{PAUSE_KNOWN_WITHIN, Route, Store};
 use serde::Serialize;
 
 use crate::audit::Reason;
 use crate::config::{Config, layers};
 use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Format, Output, count, or_dash, relative, short, shown};
+use crate::output::{self, Format, Output, count, or_dash, relative, short, shown, span};
+use crate::pauses::{covered, holding, resume_command, told};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum RouteCommand {
@@ -21,6 +22,7 @@ pub(crate) enum RouteCommand {
     },
     /// Hold the events of a route back: hosts park them until it is resumed
     #[command(after_help = "Examples:\n  outbox route pause Order/OrderPlaced --reason 'the mail server moves'\n  \
+                            outbox route pause 'Order/*'      every route of an aggregate type, also those to come\n  \
                             outbox route pause Heartbeat      a route without an aggregate type")]
     Pause(Change),
     /// Let the events of a paused route go on
@@ -39,8 +41,8 @@ pub(crate) enum RouteCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct Change {
-    /// The route: AGGREGATE_TYPE/EVENT_TYPE, or EVENT_TYPE alone for events without an aggregate type
-    #[arg(value_name = "A/T", value_parser = parse)]
+    /// The route: AGGREGATE_TYPE/EVENT_TYPE, or EVENT_TYPE alone for events without an aggregate type; `*` stands for any name
+    #[arg(value_name = "A/T", value_parser = crate::names::route)]
     route: Route,
     #[command(flatten)]
     reason: Reason,
@@ -48,20 +50,34 @@ pub(crate) struct Change {
     output: Output,
 }
 
-/// A route as people write it. An event type may hold a slash, an aggregate type in front of it may not.
-fn parse(text: &str) -> Result<Route, String> {
-    let (aggregate_type, event_type) = text.split_once('/').unwrap_or((AggregateType::GLOBAL, text));
-    Route::new(aggregate_type, event_type).map_err(|error| error.to_string())
+/// A route of the list.
+#[derive(Serialize)]
+struct Listed<'r> {
+    #[serde(flatten)]
+    known: &'r RouteRecord,
+    /// The routes and patterns whose pauses hold it, the most exact first.
+    held_by: Vec<String>,
 }
 
 /// What a pause or a resumption came to.
 #[derive(Serialize)]
-struct Changed {
+struct Changed<'r> {
     #[serde(flatten)]
-    route: Route,
+    route: &'r Route,
+    /// Whether it is paused by now, itself or by a pattern.
     paused: bool,
     /// False when it was so before.
     changed: bool,
+    /// How many running hosts have to learn of it.
+    hosts: usize,
+    /// Within how long they do.
+    known_within_seconds: u64,
+}
+
+impl<'r> Changed<'r> {
+    fn new(route: &'r Route, paused: bool, changed: bool, hosts: usize) -> Self {
+        Self { route, paused, changed, hosts, known_within_seconds: PAUSE_KNOWN_WITHIN.as_secs() }
+    }
 }
 
 impl RouteCommand {
@@ -69,7 +85,12 @@ impl RouteCommand {
         match self {
             Self::List { output } => {
                 let routes = database::ready(config).await?.count_routes().await?;
-                output::many(&routes, output.output, |routes| if routes.is_empty() { String::new() } else { table(routes) })?;
+                let held_by = |known: &RouteRecord| {
+                    holding(&known.route, &routes).into_iter().map(|pause| pause.route.to_string()).collect()
+                };
+                let listed: Vec<Listed> = routes.iter().map(|known| Listed { known, held_by: held_by(known) }).collect();
+                let people = |_: &[Listed]| if routes.is_empty() { String::new() } else { table(&routes) };
+                output::many(&listed, output.output, people)?;
                 if routes.is_empty() && output.output == Format::Table {
                     eprintln!("no route is known yet: none has a listener, and no event waits");
                 }
@@ -84,25 +105,28 @@ impl RouteCommand {
 
 fn table(routes: &[RouteRecord]) -> String {
     let rows = routes.iter().map(|known| {
+        // Events are of routes, not of patterns.
+        let counted = |number: u64| if known.route.is_pattern() && number == 0 { "-".to_owned() } else { number.to_string() };
+        let never = if known.route.is_pattern() { "-" } else { "never" };
         [
             short(&known.route.to_string(), 48),
-            known.waiting.to_string(),
-            known.parked.to_string(),
-            known.blocked.to_string(),
-            known.dead.to_string(),
-            known.first_seen_at.map_or_else(|| "never".to_owned(), relative),
-            paused(known).map_or_else(|| "-".to_owned(), |pause| short(&pause, 80)),
+            counted(known.waiting),
+            counted(known.parked),
+            counted(known.blocked),
+            counted(known.dead),
+            known.first_seen_at.map_or_else(|| never.to_owned(), relative),
+            paused(known, routes),
         ]
     });
     output::table(&["route", ">waiting", ">parked", ">blocked", ">dead", "first listener", "paused"], rows)
 }
 
-/// `2h ago by anna@shop: the mail server moves`; `None` when it is not paused.
-fn paused(known: &RouteRecord) -> Option<String> {
-    let since = relative(known.paused_at?);
-    let by = known.paused_by.as_deref().unwrap_or("somebody");
-    let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
-    Some(format!("{since} by {by}{why}"))
+/// `2h ago by anna@shop: the mail server moves`, with the pattern in front that is paused instead of the route.
+fn paused(known: &RouteRecord, routes: &[RouteRecord]) -> String {
+    let holding = holding(&known.route, routes);
+    let Some(pause) = holding.first() else { return "-".to_owned() };
+    let by_pattern = if pause.route == known.route { String::new() } else { format!("{}, ", pause.route) };
+    short(&format!("{by_pattern}{}", told(pause).unwrap_or_default()), 80)
 }
 
 async fn pause(Change { route, reason, output }: Change, config: &Config) -> Result<(), Failure> {
@@ -114,35 +138,96 @@ async fn pause(Change { route, reason, output }: Change, config: &Config) -> Res
     if changed {
         database::tell_hosts(&*store).await;
     }
+    let hosts = hosts(&*store).await?;
     match known {
+        Some(known) if !changed => eprintln!("{name} was paused already, {}", told(known).unwrap_or_default()),
+        _ if route.is_pattern() => eprintln!("{}", covers(&route, &routes)),
         None => eprintln!("note: no listener ever answered {name}, and no event of it waits{}", near(&route, &routes)),
-        Some(known) if !changed => eprintln!("{name} was paused already, {}", paused(known).unwrap_or_default()),
         Some(_) => {}
     }
-    output::one(&Changed { route, paused: true, changed }, output.output, |_| {
-        format!("{name} is paused; its events wait until `outbox route resume {name}`\n")
+    for other in holding(&route, &routes).into_iter().filter(|pause| pause.route != route) {
+        let (pattern, pause) = (shown(&other.route.to_string()).into_owned(), told(other).unwrap_or_default());
+        eprintln!("note: the pattern {pattern} is paused, too, {pause}; its events go on when both are resumed");
+    }
+    let resume = resume_command(&route);
+    output::one(&Changed::new(&route, true, changed, hosts), output.output, |_| match (hosts, changed) {
+        (_, false) => format!("{name} is paused; its events wait until `{resume}`\n"),
+        (0, true) => format!("{name} is paused; no host is running. Its events wait until `{resume}`\n"),
+        (hosts, true) => format!(
+            "{name} will be paused within {} by {}; its events then wait until `{resume}`\n",
+            span(PAUSE_KNOWN_WITHIN),
+            running(hosts)
+        ),
     })
 }
 
 async fn resume(Change { route, reason, output }: Change, config: &Config) -> Result<(), Failure> {
     let store = database::ready(config).await?;
     let routes = store.count_routes().await?;
-    let known = routes.iter().find(|known| known.route == route);
     let name = shown(&route.to_string()).into_owned();
-    let Some(known) = known else {
+    let others: Vec<&RouteRecord> = holding(&route, &routes).into_iter().filter(|pause| pause.route != route).collect();
+    if others.is_empty() && !route.is_pattern() && !routes.iter().any(|known| known.route == route) {
         return Err(Failure::new(Exit::NotFound, format!("no route is called {name}{}", near(&route, &routes))));
-    };
+    }
     let changed = store.resume(&route, &reason.audit()).await?;
     if changed {
         database::tell_hosts(&*store).await;
     } else {
-        eprintln!("{name} was not paused");
+        eprintln!("{name} was not paused{}", if others.is_empty() { "" } else { " itself" });
     }
-    output::one(&Changed { route, paused: false, changed }, output.output, |_| {
-        let parked =
-            if known.parked > 0 { format!("; that lets {} go on", count(known.parked, "parked event")) } else { String::new() };
-        format!("{name} is not paused{parked}\n")
-    })
+    let hosts = hosts(&*store).await?;
+    let answer = Changed::new(&route, !others.is_empty(), changed, hosts);
+    if others.is_empty() {
+        for still in covered(&route, &routes).filter(|known| known.route != route && known.paused_at.is_some()) {
+            let (own, pause) = (shown(&still.route.to_string()).into_owned(), told(still).unwrap_or_default());
+            eprintln!("note: {own} is still paused itself, {pause}; `{}`", resume_command(&still.route));
+        }
+        let parked: u64 = routes.iter().filter(|known| route.covers(&known.route)).map(|known| known.parked).sum();
+        return output::one(&answer, output.output, |_| resumed(&name, changed, parked, hosts));
+    }
+    output::one(&answer, output.output, |_| String::new())?;
+    let held: Vec<String> = others.iter().map(|pause| shown(&pause.route.to_string()).into_owned()).collect();
+    let exit = if changed { Exit::Partly } else { Exit::Conflict };
+    Err(Failure::new(exit, format!("{name} is still paused, by the pattern {}", held.join(" and ")))
+        .details(others.iter().map(|pause| format!("resume that: {}", resume_command(&pause.route))).collect()))
+}
+
+fn resumed(name: &str, changed: bool, parked: u64, hosts: usize) -> String {
+    if !changed {
+        return format!("{name} is not paused\n");
+    }
+    let events = count(parked, "parked event");
+    let what = match (hosts, parked) {
+        (0, 0) => "no host is running".to_owned(),
+        (0, _) => format!("{events} will go on when a host is started"),
+        (_, 0) => format!("{} will know within {}", running(hosts), span(PAUSE_KNOWN_WITHIN)),
+        _ => format!("{} will let {events} go on within {}", running(hosts), span(PAUSE_KNOWN_WITHIN)),
+    };
+    format!("{name} is not paused any more; {what}\n")
+}
+
+/// How many hosts deliver now.
+async fn hosts(store: &dyn Store) -> Result<usize, Failure> {
+    Ok(store.nodes().await?.iter().filter(|node| node.alive).count())
+}
+
+fn running(hosts: usize) -> String {
+    count(u64::try_from(hosts).unwrap_or(u64::MAX), "running host")
+}
+
+/// The most names that are listed of what a pattern covers.
+const NAMED: usize = 5;
+
+/// What a pattern stands for, as a note.
+fn covers(pattern: &Route, routes: &[RouteRecord]) -> String {
+    let names: Vec<String> = covered(pattern, routes).map(|known| shown(&known.route.to_string()).into_owned()).collect();
+    match names.len() {
+        0 => "note: no known route is of this pattern; events of those that come wait as well".to_owned(),
+        all => {
+            let rest = if all > NAMED { format!(" and {} more", all - NAMED) } else { String::new() };
+            format!("note: this pattern holds {}{rest}", names[..all.min(NAMED)].join(", "))
+        }
+    }
 }
 
 /// Names that were probably meant, as the end of a sentence.
@@ -195,16 +280,4 @@ fn blocked_table(keys: &[BlockedKey]) -> String {
         ]
     });
     output::table(&["aggregate", ">waiting", "behind", "type", "status", "due", "cause"], rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_route_is_written_with_or_without_its_aggregate_type() {
-        assert_eq!(parse("Order/OrderPlaced").unwrap(), Route::new("Order", "OrderPlaced").unwrap());
-        assert_eq!(parse("Heartbeat").unwrap(), Route::new(AggregateType::GLOBAL, "Heartbeat").unwrap());
-        assert!(parse("Order/").unwrap_err().contains("event_type is empty"));
-    }
 }

@@ -11,6 +11,7 @@ use crate::database::{self, Kind, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
 use crate::logging;
+use crate::output::argument;
 use crate::plugins::PluginState;
 
 /// How soon a server that is not there is asked again, at first and in the end.
@@ -35,9 +36,9 @@ impl RunCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let dir = &config.plugins.dir;
         if host::wants_plugins(config) && config.mode != Mode::WriterOnly && !dir.is_dir() {
-            let what =
-                format!("the plugins directory {} does not exist; make it, or name another with --plugins DIR", dir.display());
-            return Err(Failure::new(Exit::Config, what));
+            let what = format!("the plugins directory {} does not exist", dir.display());
+            let fix = format!("make it: mkdir -p {}; or name another with --plugins DIR", argument(&dir.to_string_lossy()));
+            return Err(Failure::new(Exit::Config, what).details(vec![fix]));
         }
         let mut stop = Stop::listen()?;
         let outbox = tokio::select! {

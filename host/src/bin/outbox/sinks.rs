@@ -1,6 +1,7 @@
 //! `outbox sinks`: where events go without a plugin; and the one file that knows how `[sinks.*]` and `[routes.*]` are read.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use outbox::sink::{Message, SinkConfig, SinkError, Sinks};
 use outbox::{Envelope, RelayConfig, Route};
 use serde::Serialize;
 
-use crate::config::Config;
+use crate::config::{Config, FILE, Settings};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, shown};
 
@@ -50,10 +51,11 @@ struct Listed {
 }
 
 impl SinksCommand {
-    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+    pub(crate) async fn run(self, settings: &Settings) -> Result<(), Failure> {
+        let config = &settings.config;
         match self {
             Self::List { output } => list(config, output),
-            Self::Test { name, subject } => test(config, &name, subject).await,
+            Self::Test { name, subject } => test(settings, &name, subject).await,
         }
     }
 }
@@ -80,12 +82,10 @@ fn list(config: &Config, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn test(config: &Config, name: &str, subject: Option<String>) -> Result<(), Failure> {
-    let mut configs = config.sinks();
+async fn test(settings: &Settings, name: &str, subject: Option<String>) -> Result<(), Failure> {
+    let mut configs = settings.config.sinks();
     let Some(of) = configs.remove(name) else {
-        let known: Vec<String> = configs.into_keys().collect();
-        let known = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
-        return Err(Failure::new(Exit::NotFound, format!("there is no sink `{}`; {known}", shown(name))));
+        return Err(unknown(name, configs.keys(), settings.file.as_deref()));
     };
     let (kind, target) = (of.kind(), of.target());
     let sinks = Sinks::connect(&[(name.to_owned(), of)].into());
@@ -112,6 +112,16 @@ async fn test(config: &Config, name: &str, subject: Option<String>) -> Result<()
         }
         None => Err(Failure::new(Exit::Failed, format!("{name} ({kind}, {target}) gave no answer"))),
     }
+}
+
+/// What is said of a sink that is not there; sinks are defined in the file of the configuration.
+fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n String>, file: Option<&Path>) -> Failure {
+    let known: Vec<&str> = known.map(String::as_str).collect();
+    let known = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    let file = file.unwrap_or(Path::new(FILE)).display();
+    let name = shown(name);
+    let fix = format!("sinks are defined in {file}: add a section [sinks.{name}]; `outbox sinks list` shows them");
+    Failure::new(Exit::NotFound, format!("there is no sink `{name}`; {known}")).details(vec![fix])
 }
 
 /// Makes the sinks of a configuration, which was checked when it was read.

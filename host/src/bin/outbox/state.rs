@@ -10,7 +10,7 @@ use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Format, Output, count, relative, short, shown};
+use crate::output::{self, Format, Output, argument, count, relative, short, shown};
 use crate::plugins::{self, StateGrant};
 
 /// How many values, or plugins, one statement brings or deletes.
@@ -154,7 +154,7 @@ impl List {
             }
         }
         if let (true, Some(last)) = (more, records.last()) {
-            let (plugin, key) = (quoted(&last.plugin), quoted(&last.key));
+            let (plugin, key) = (argument(&last.plugin), argument(&last.key));
             eprintln!("there are more; go on with --after {plugin} {key}, or raise --limit");
         }
         Ok(())
@@ -332,11 +332,6 @@ fn for_people(record: &StateRecord, value: &[u8]) -> String {
         ("value", count(record.value_bytes, "byte")),
     ];
     format!("{}\n{}", output::pairs(&pairs), output::bytes_text(value))
-}
-
-/// A name as a shell takes it.
-fn quoted(name: &str) -> String {
-    format!("'{}'", shown(name).replace('\'', r"'\''"))
 }
 
 fn no_value(plugin: &str, key: &str) -> Failure {

@@ -162,7 +162,14 @@ fn text(known: &Known, reason: &Reason, steps: &[Step]) -> String {
     let mut text = format!("{}  {}{aggregate}  {}\n\n", record.event_id, shown(&route), paint(record.status.as_str(), colour));
     text.push_str(&format!("{}\n\n", reason.next));
     if let Some(error) = &record.last_error {
-        text.push_str(&format!("last error  {}\n", shown(error)));
+        let (first, rest) = reason::parts(error);
+        // What the sentence above has told is not told again.
+        let is_told = reason.next.contains(&*shown(first.trim_end_matches('.')));
+        match (is_told, rest) {
+            (false, _) => text.push_str(&format!("last error  {}\n", shown(error))),
+            (true, "") => {}
+            (true, rest) => text.push_str(&format!("details     {}\n", shown(rest))),
+        }
     }
     if let Some(cost) = &record.last_cost {
         text.push_str(&format!("cost        {}\n", cost_text(cost, &known.nodes)));

@@ -5,6 +5,8 @@ mod input;
 mod outside;
 mod sameness;
 
+use std::time::Instant;
+
 use futures_util::future::BoxFuture;
 
 use super::ground::{Ground, breakage};
@@ -166,6 +168,7 @@ pub(super) async fn check(ground: &mut Ground) -> Vec<RuleReport> {
     let mut reports: Vec<RuleReport> = Vec::with_capacity(RULES.len());
     for Rule { id, promise, advice, check } in &RULES {
         let failed = |id: &str| reports.iter().any(|rule| rule.id == id && rule.verdict == Verdict::Failed);
+        let started = Instant::now();
         let checked = if *id == "order" && failed("same-twice") {
             Checked::skipped("`same-twice` is broken: one event alone does not come to the same answer")
         } else if *id != "answers" && *id != "grants" && ground.answered.is_empty() {
@@ -176,7 +179,7 @@ pub(super) async fn check(ground: &mut Ground) -> Vec<RuleReport> {
         let Checked { findings, note, skipped } = checked;
         let verdict = if skipped.is_some() { Verdict::Skipped } else { Verdict::of(&findings) };
         let advice = (verdict == Verdict::Failed).then_some(*advice);
-        reports.push(RuleReport { id, promise, verdict, note: skipped.or(note), findings, advice });
+        reports.push(RuleReport { id, promise, verdict, note: skipped.or(note), findings, advice, took: started.elapsed() });
     }
     reports
 }

@@ -7,7 +7,7 @@ use super::SqliteStore;
 use super::error::failed;
 use super::row::record;
 use crate::event::EventId;
-use crate::store::{Filter, Record, Stats, StoreError};
+use crate::store::{Filter, Record, SetAside, Stats, StoreError};
 use crate::time::Timestamp;
 
 /// Each number from the index that holds just those rows. ?1 now.
@@ -25,7 +25,7 @@ FROM outbox_event WHERE due_at IS NOT NULL";
 
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of
-/// the end.
+/// the end, ?15 what sets it aside.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
@@ -37,7 +37,9 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
   AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(headers), headers, NULL)) AS header
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
-  AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14) AND seq > ?9 AND seq < ?10
+  AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
+  AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL)
+  AND seq > ?9 AND seq < ?10
 ORDER BY seq LIMIT ?11";
 
 const LIST_NEWEST_FIRST: &str = "
@@ -51,7 +53,9 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
   AND (?6 IS NULL OR EXISTS (SELECT 1 FROM json_each(iif(json_valid(headers), headers, NULL)) AS header
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
-  AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14) AND seq > ?9 AND seq < ?10
+  AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
+  AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL)
+  AND seq > ?9 AND seq < ?10
 ORDER BY seq DESC LIMIT ?11";
 
 const GET: &str = "
@@ -102,6 +106,7 @@ pub(super) async fn list(store: &SqliteStore, filter: &Filter, limit: u32) -> Re
         .bind(filter.max_attempts)
         .bind(filter.finished_after.map(Timestamp::as_micros))
         .bind(filter.finished_before.map(Timestamp::as_micros))
+        .bind(filter.set_aside.map(SetAside::as_str))
         .fetch_all(&store.readers)
         .await
         .map_err(|error| failed("list events", error))?;

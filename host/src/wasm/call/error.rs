@@ -39,9 +39,74 @@ pub(in crate::wasm) fn explain(error: &wasmtime::Error, store: &mut Store<State>
         append_frames(&mut message, backtrace);
     }
     if let Some(stderr) = stderr {
-        write!(message, "; stderr: {stderr}").expect("a String takes everything");
+        message = match Panic::in_stderr(&stderr).filter(|_| cause == Cause::Trap) {
+            Some(panic) => panic.before(&message),
+            None => format!("{message}; stderr: {stderr}"),
+        };
     }
     CallError::Broken(Failure::broken(cause, message))
+}
+
+/// What a guest in Rust or Go says on standard error before it traps: its message is what people look for.
+struct Panic<'s> {
+    message: &'s str,
+    place: Option<&'s str>,
+    /// What it wrote before.
+    earlier: &'s str,
+    /// What it wrote afterwards.
+    later: &'s str,
+}
+
+impl<'s> Panic<'s> {
+    /// Between two lines of standard error.
+    const LINE: &'static str = " | ";
+    /// The line after the message of a panic in Rust; it advises what nobody can do here.
+    const NOTE: &'static str = "note: run with `RUST_BACKTRACE=1`";
+
+    /// `None` when it tells of no panic, or its beginning is no longer among the last lines.
+    fn in_stderr(stderr: &'s str) -> Option<Self> {
+        Self::of_rust(stderr).or_else(|| Self::of_go(stderr))
+    }
+
+    /// `thread '<unnamed>' (1) panicked at src/lib.rs:13:5:`, the message, and the note.
+    fn of_rust(stderr: &'s str) -> Option<Self> {
+        let begin = Self::line(stderr, "thread '")?;
+        let (_, panic) = stderr[begin..].split_once(" panicked at ")?;
+        let (place, rest) = panic.split_once(": | ")?;
+        let message = rest.find(Self::NOTE).map_or(rest, |note| rest[..note].trim_end_matches(Self::LINE));
+        Some(Self { message, place: Some(place), earlier: stderr[..begin].trim_end_matches(Self::LINE), later: "" })
+    }
+
+    /// `panic: `, the message, and what each goroutine was doing.
+    fn of_go(stderr: &'s str) -> Option<Self> {
+        let begin = Self::line(stderr, "panic: ")?;
+        let panic = &stderr[begin + "panic: ".len()..];
+        let (message, later) = panic.split_once(Self::LINE).unwrap_or((panic, ""));
+        Some(Self { message, place: None, earlier: stderr[..begin].trim_end_matches(Self::LINE), later })
+    }
+
+    /// Where the first line begins that begins like this.
+    fn line(stderr: &str, beginning: &str) -> Option<usize> {
+        if stderr.starts_with(beginning) {
+            return Some(0);
+        }
+        stderr.find(&format!("{}{beginning}", Self::LINE)).map(|at| at + Self::LINE.len())
+    }
+
+    /// The message of the panic, its place, and only then what the engine says of it.
+    fn before(&self, trap: &str) -> String {
+        let mut text = format!("panicked: {}", self.message);
+        let mut add = |part: &str| {
+            text.push_str("; ");
+            text.push_str(part);
+        };
+        self.place.map(|place| format!("at {place}")).iter().for_each(|place| add(place));
+        add(trap);
+        for stderr in [self.earlier, self.later].into_iter().filter(|stderr| !stderr.is_empty()) {
+            add(&format!("stderr: {stderr}"));
+        }
+        text
+    }
 }
 
 fn classify(error: &wasmtime::Error, denied: bool, limits: &Limits, name: &str) -> (Cause, String) {
@@ -96,5 +161,45 @@ fn append_frames(message: &mut String, backtrace: &WasmBacktrace) {
             None => write!(message, "{place} function {}", frame.func_index()),
         }
         .expect("a String takes everything");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(stderr: &str) -> Option<String> {
+        Panic::in_stderr(stderr).map(|panic| panic.before("wasm trap: unreachable; in function 370"))
+    }
+
+    #[test]
+    fn the_message_of_a_panic_comes_first_and_its_place_next() {
+        let note = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace";
+        assert_eq!(
+            told(&format!("thread '<unnamed>' (1) panicked at src/lib.rs:13:5: | as asked | {note}")).as_deref(),
+            Some("panicked: as asked; at src/lib.rs:13:5; wasm trap: unreachable; in function 370")
+        );
+        assert_eq!(
+            told(&format!("reading | thread 'main' panicked at src/lib.rs:2:1: | not equal |   left: 1 |  right: 2 | {note}")),
+            Some(
+                "panicked: not equal |   left: 1 |  right: 2; at src/lib.rs:2:1; wasm trap: unreachable; in function 370; stderr: reading"
+                    .to_owned()
+            )
+        );
+    }
+
+    #[test]
+    fn a_panic_in_go_is_told_like_one_in_rust() {
+        assert_eq!(
+            told("panic: no stock | goroutine 1 [running]: | main.main()").as_deref(),
+            Some("panicked: no stock; wasm trap: unreachable; in function 370; stderr: goroutine 1 [running]: | main.main()")
+        );
+    }
+
+    #[test]
+    fn what_is_no_panic_stays_as_it_was_written() {
+        for stderr in ["", "don't panic: it is fine", "  right: 2 | note: run with `RUST_BACKTRACE=1`", "panicked at x"] {
+            assert_eq!(told(stderr), None, "{stderr}");
+        }
     }
 }

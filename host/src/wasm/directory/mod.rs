@@ -89,6 +89,11 @@ impl ManifestFile {
         }
     }
 
+    /// Whether somebody wrote it.
+    pub(super) fn is_there(&self) -> bool {
+        self.origin == Origin::Host || !self.text.is_empty()
+    }
+
     /// The manifest, if it is one.
     pub(super) fn checked(&self, file: &Path) -> Result<&Manifest, LoadError> {
         self.manifest.as_ref().map_err(|reason| LoadError::Manifest { file: self.stands(file), reason: reason.clone() })

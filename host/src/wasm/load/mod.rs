@@ -147,7 +147,7 @@ impl Loader {
         // It looks at its settings, and at nothing else: nothing may happen outside while a component is only tried.
         let (config, secrets) = (grants.config.clone(), grants.secrets.clone());
         let bare = Linked { identity: identity(Grants { config, secrets, ..Grants::default() }), ..bare };
-        check_settings(file, &component, &bare).await?;
+        check_settings(file, &component, &bare, &written).await?;
         let linked = Linked { identity: identity(grants), ..bare };
         let Description { name: described_name, version, .. } = description;
         let on_events = batch::export(&component);
@@ -388,11 +388,17 @@ async fn describe(file: &Path, linked: &Linked) -> Result<Description, LoadError
 }
 
 /// Asks a component that looks at its settings whether they will do.
-async fn check_settings(file: &Path, component: &Component, linked: &Linked) -> Result<(), LoadError> {
+async fn check_settings(file: &Path, component: &Component, linked: &Linked, written: &ManifestFile) -> Result<(), LoadError> {
     let Some(interface) = component.get_export_index(None, SETTINGS_CHECK) else { return Ok(()) };
     let refused = |reason: &str| {
         let reason = keepable(&linked.identity.grants.hide(reason), 1_024);
-        LoadError::Settings { file: file.to_owned(), reason }
+        let stands = written.stands(file);
+        let manifest = if written.is_there() {
+            format!("its manifest is {stands}")
+        } else {
+            format!("it has no manifest yet: write {stands}")
+        };
+        LoadError::Settings { file: file.to_owned(), manifest, reason }
     };
     let broken = |error: &wasmtime::Error, store: &mut wasmtime::Store<State>| match explain(
         error,

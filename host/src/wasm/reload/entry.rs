@@ -16,6 +16,9 @@ use crate::wasm::load::plugin::Plugin;
 use crate::wasm::manifest::references::Origin;
 use crate::wasm::text::escape;
 
+/// The target of the log lines that tell why a plugin was not loaded: whoever is told by other means can leave them out.
+const LOADS: &str = "outbox::plugin_loads";
+
 /// The longest that a load rests that may pass, unless scans are rarer.
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
@@ -174,7 +177,7 @@ impl Entry {
                 Some(serving) => format!("version {} ({}) goes on serving", serving.plugin.version, serving.key.short()),
                 None => "its routes have no listener".to_owned(),
             };
-            tracing::error!(plugin = name, "plugin {} was not loaded, {fate}: {error}", escape(name));
+            tracing::error!(target: LOADS, plugin = name, "plugin {} was not loaded, {fate}: {error}", escape(name));
         }
         self.fault = Some(Fault { key, error });
         (self.loading, self.quarantined) = (false, false);

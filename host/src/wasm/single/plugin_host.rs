@@ -150,7 +150,8 @@ impl PluginHost {
         Self::from_file_as(&name_of(file), file, config, state).await
     }
 
-    /// As [`from_file`](Self::from_file), for a file that is called otherwise than the plugin.
+    /// As [`from_file`](Self::from_file), for a file that is called otherwise than the plugin: without a manifest beside it, it gets
+    /// the one that the plugin has in the plugins directory.
     ///
     /// # Errors
     /// Why it would not be loaded from a plugins directory either.
@@ -164,7 +165,7 @@ impl PluginHost {
         let bytes = Bytes::read(&place, file)?;
         let written = match config.manifests.get(name) {
             Some(manifest) => ManifestFile::by_host(manifest.clone()),
-            None => directory::manifest_beside(&place, file)?,
+            None => manifest(name, &place, file, &config.dir)?,
         };
         Self::new(name, bytes, written, config, state).await
     }
@@ -399,4 +400,14 @@ impl PluginHost {
 struct Tally {
     instance: InstanceUse,
     init_fuel: u64,
+}
+
+/// The manifest beside a file; for one that is called otherwise than its plugin and has none, the one that the plugin has in the
+/// directory.
+fn manifest(name: &str, place: &Place, file: &Path, dir: &Path) -> Result<ManifestFile, LoadError> {
+    let beside = directory::manifest_beside(place, file)?;
+    if beside.is_there() || name == name_of(file) || !dir.is_dir() {
+        return Ok(beside);
+    }
+    directory::manifest_beside(&Place::open(dir, None)?, &dir.join(format!("{name}.wasm")))
 }

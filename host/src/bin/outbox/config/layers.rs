@@ -163,6 +163,12 @@ impl Layers {
         self.leaves.get(&key.split('.').map(str::to_owned).collect::<Key>()).map(|leaf| &leaf.origin)
     }
 
+    /// What set this key, and the text that it set it to; `None` when that is no text.
+    pub(crate) fn written(&self, key: &str) -> Option<(&Origin, &str)> {
+        let leaf = self.leaves.get(&key.split('.').map(str::to_owned).collect::<Key>())?;
+        Some((&leaf.origin, leaf.written.as_str()?))
+    }
+
     /// Whether somebody set this key.
     pub(crate) fn is_set(&self, key: &str) -> bool {
         self.origin(key).is_some_and(|origin| *origin != Origin::Default)

@@ -8,16 +8,12 @@ use outbox::dead::ReplayLimits;
 use outbox::store::{DeadFilter, Filter};
 use outbox::time::Timestamp;
 
-/// Which dead events.
+use crate::names::Names;
+
+/// Which dead events, their names aside: an argument that came in with another struct would be in no group.
 #[derive(Args, Clone, Debug)]
 #[group(id = "filter", multiple = true)]
 pub(crate) struct DeadArgs {
-    /// Only of this event type
-    #[arg(long = "type", value_name = "TYPE")]
-    event_type: Option<String>,
-    /// Only of this aggregate type
-    #[arg(long, value_name = "TYPE")]
-    aggregate_type: Option<String>,
     /// Only of this aggregate
     #[arg(long, value_name = "ID")]
     aggregate_id: Option<String>,
@@ -29,8 +25,7 @@ pub(crate) struct DeadArgs {
     error: Option<String>,
 }
 
-/// When they died and how often they failed. Apart from [`DeadArgs`]: a list has fields of its own, and an argument that came in
-/// with another struct would be in no group.
+/// When they died and how often they failed. Apart from [`DeadArgs`], because a list has fields of its own.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(id = "death", multiple = true)]
 pub(crate) struct Death {
@@ -59,10 +54,10 @@ impl Death {
 
 impl DeadArgs {
     /// As the store wants it; spans count back from `now`, the time of the database.
-    pub(crate) fn filter(&self, death: Death, now: Timestamp) -> DeadFilter {
+    pub(crate) fn filter(&self, names: &Names, death: Death, now: Timestamp) -> DeadFilter {
         DeadFilter {
-            event_type: self.event_type.clone(),
-            aggregate_type: self.aggregate_type.clone(),
+            event_type: names.event_type(),
+            aggregate_type: names.aggregate_type(),
             aggregate_id: self.aggregate_id.clone(),
             tenant_id: self.tenant.clone(),
             error: self.error.clone(),

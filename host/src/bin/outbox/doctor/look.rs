@@ -1,14 +1,17 @@
 //! What only the program looks at: settings, plugins, other hosts, routes, events. Pure, but for the plugins.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use outbox::store::{Finding, NodeRecord, RouteRecord, Stats};
 use outbox::time::Timestamp;
 use outbox::{Mode, Route};
 
-use crate::config::{Config, Settings};
-use crate::output::{count, short, span};
+use crate::config::Settings;
+use crate::host;
+use crate::output::{argument, count, short, span};
+use crate::pauses::{holding, resume_command};
 use crate::plugin::routes as names;
 use crate::plugins::{self, PluginState, PluginStatus};
 
@@ -37,17 +40,25 @@ pub(super) struct Plugins {
 }
 
 /// Loads every plugin, without serving it.
-pub(super) async fn plugins(config: &Config) -> Plugins {
+pub(super) async fn plugins(settings: &Settings) -> Plugins {
+    let config = &settings.config;
+    let alone = |finding| Plugins { findings: vec![finding], routes: None };
     if config.mode == Mode::WriterOnly {
-        let finding = Finding::good("plugins", "mode is writer_only: this host delivers nothing");
-        return Plugins { findings: vec![finding], routes: None };
+        return alone(Finding::good("plugins", "mode is writer_only: this host delivers nothing"));
+    }
+    if !host::wants_plugins(config) {
+        return alone(Finding::good("plugins", "no plugins directory: this host only relays to sinks"));
     }
     let dir = config.plugins.dir.display();
+    if !config.plugins.dir.exists() {
+        let what = format!("the plugins directory {dir} does not exist, and `outbox run` does not start without it");
+        let fix = format!("mkdir -p {}\nor name another directory with plugins.dir", argument(&dir.to_string()));
+        return alone(Finding::fault("plugins", what, fix));
+    }
     match plugins::inspect(config).await {
         Err(error) => {
             let fix = format!("correct {dir}, or name another directory with plugins.dir");
-            let finding = Finding::fault("plugins", outbox::chain(&error), fix);
-            Plugins { findings: vec![finding], routes: None }
+            alone(Finding::fault("plugins", outbox::chain(&error), fix))
         }
         Ok(found) => {
             let sections = config.plugins.manifests.keys().map(String::as_str).collect();
@@ -57,12 +68,22 @@ pub(super) async fn plugins(config: &Config) -> Plugins {
     }
 }
 
+/// The file of the database, which is made by hand, so that a misspelt name is no new outbox.
+pub(super) fn missing_file(file: &Path, settings: &Settings) -> Finding {
+    let what = format!("the SQLite file {} does not exist", file.display());
+    let fix = format!(
+        "outbox migrate up{}\nor correct database.url; the rest of the examination needs the file",
+        settings.flags(&["database.url"])
+    );
+    Finding::fault("connection", what, fix)
+}
+
 fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (failed, serving): (Vec<_>, Vec<_>) = found.iter().partition(|plugin| plugin.state == PluginState::Failed);
     for plugin in failed {
         let (name, why) = (&plugin.name, plugin.error.as_deref().unwrap_or("it could not be loaded"));
-        let fix = format!("replace or repair it; try with: outbox plugin check {}", plugin.file.display());
+        let fix = format!("when that is mended: outbox plugin check {}", argument(&plugin.file.to_string_lossy()));
         findings.push(Finding::fault("plugins", format!("{name} cannot serve: {why}"), fix));
     }
     for name in sections.iter().filter(|name| !found.iter().any(|plugin| plugin.name == **name)) {
@@ -101,7 +122,8 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
         && let Some(alone) = hosts.iter().find(|node| node.mode == ALONE)
     {
         let what = format!("{} runs as {ALONE}, but others work on the table, too: {}", alone.label, named(&hosts));
-        findings.push(Finding::warning("nodes", what, "stop all but one, or set mode = \"multi_node\" for all of them"));
+        let fix = "stop all but one, or set mode = \"multi_node\" for all of them; one that was killed is forgotten when its lease ends";
+        findings.push(Finding::warning("nodes", what, fix));
     }
     if let Some(ordered) = hosts.iter().find(|node| IN_ORDER.contains(&node.mode.as_str()))
         && hosts.iter().any(|node| node.mode != ordered.mode)
@@ -125,11 +147,14 @@ pub(super) fn routes(routes: &[RouteRecord], answered: Option<&[Route]>, now: Ti
     for known in routes {
         let (route, parked) = (&known.route, count(known.parked, "event"));
         if let Some(since) = known.paused_at {
+            let parked: u64 = routes.iter().filter(|held| route.covers(&held.route)).map(|held| held.parked).sum();
             let by = known.paused_by.as_deref().unwrap_or("somebody");
             let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
-            let held = if known.parked > 0 { format!("; {parked} held back") } else { String::new() };
+            let held = if parked > 0 { format!("; {} held back", count(parked, "event")) } else { String::new() };
             let what = format!("{route} has been paused by {by} for {}{why}{held}", span(now.since(since)));
-            findings.push(Finding::warning("routes", what, format!("when that is over: outbox route resume {route}")));
+            findings.push(Finding::warning("routes", what, format!("when that is over: {}", resume_command(route))));
+        } else if !holding(route, routes).is_empty() {
+            // The pattern that holds it is told of.
         } else if known.parked > 0 {
             let here = answered.is_some_and(|answered| answered.contains(route));
             let fix = if here {

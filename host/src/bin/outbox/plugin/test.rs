@@ -27,7 +27,8 @@ use crate::output::{self, Colour, Format, count, paint, shown};
 /// publish = [{ sink, and nothing more when it is confirmed, or rejected = "why", or unavailable = "why" }].
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox plugin test plugins/order-mailer.wasm\n  \
-                        outbox plugin test build/order-mailer.wasm --cases cases/ --manifest order-mailer.toml --output junit")]
+                        outbox plugin test build/order-mailer.wasm --cases cases/ --output junit\n  \
+                        outbox plugin test build/fix.wasm --as order-mailer --manifest order-mailer.toml")]
 pub(crate) struct Test {
     /// The component file
     file: PathBuf,
@@ -78,7 +79,7 @@ fn for_people(report: &Report) -> String {
     let digest: String = report.digest.chars().take(12).collect();
     let mut text = format!("{} {} ({digest})\n\n", shown(&report.plugin), shown(&report.version));
     let width = report.rules.iter().map(|rule| rule.id.len()).max().unwrap_or(0);
-    for RuleReport { id, promise, verdict, note, findings, advice } in &report.rules {
+    for RuleReport { id, promise, verdict, note, findings, advice, .. } in &report.rules {
         let note = note.as_deref().map_or_else(String::new, |note| format!(" ({note})"));
         text.push_str(&format!("{}  {id:width$}  {promise}{note}\n", word(*verdict)));
         list(&mut text, findings);
@@ -87,7 +88,7 @@ fn for_people(report: &Report) -> String {
         }
     }
     let mut file = None;
-    for CaseReport { name, file: stands, verdict, findings } in &report.cases {
+    for CaseReport { name, file: stands, verdict, findings, .. } in &report.cases {
         if file != Some(stands) {
             let stands = stands.as_deref().unwrap_or("cases");
             text.push_str(&format!("\n{}\n", shown(stands)));

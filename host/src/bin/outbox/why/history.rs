@@ -1,5 +1,6 @@
 //! What happened to an event, as far as its row and the record of what is done by hand tell.
 
+use outbox::Route;
 use outbox::event::Status;
 use outbox::store::{AuditRecord, Record};
 use outbox::time::Timestamp;
@@ -67,7 +68,13 @@ fn by_hand(record: &Record, entry: &AuditRecord) -> Option<String> {
         && fits("aggregate_id", record.aggregate_id.as_deref())
         && fits("tenant_id", record.tenant_id.as_deref());
     match entry.action.as_str() {
-        "pause" | "resume" => matches.then(|| format!("{} of its route by {who}{why}", entry.action)),
+        "pause" | "resume" => {
+            let route = |aggregate_type: &str, event_type: &str| Route::new(aggregate_type, event_type).ok();
+            let changed = route(field("aggregate_type")?, field("event_type")?)?;
+            let own = route(&record.aggregate_type, &record.event_type)?;
+            let which = if changed == own { "its route".to_owned() } else { shown(&changed.to_string()).into_owned() };
+            changed.covers(&own).then(|| format!("{} of {which} by {who}{why}", entry.action))
+        }
         // Which events a filter met is not kept.
         "replay" if matches && record.replays > 0 => {
             let (count, which) = (entry.count, selector(&entry.selector));

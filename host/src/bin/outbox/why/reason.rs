@@ -1,10 +1,11 @@
 //! Why an event is where it is, and what happens next. Pure: rows in, sentences out, so that every state is a plain test.
 
-use outbox::store::Record;
+use outbox::store::{Record, RouteRecord};
 use outbox::time::Timestamp;
 
-use super::state::{Known, State, paused_route, state_of};
+use super::state::{Known, State, pauses, state_of};
 use crate::output::{count, shown, span};
+use crate::pauses::resume_command;
 
 /// Why it is where it is, in one sentence or two, and what can be done.
 #[derive(Debug)]
@@ -45,9 +46,14 @@ pub(super) fn reason(known: &Known) -> Reason {
                 commands.push((format!("outbox event why {}", head.event_id), "all about the event that it waits for"));
             }
         },
-        State::Paused => {
-            commands.push((format!("outbox route resume {}", route_name(record)), "let the events of its route go on"));
-        }
+        State::Paused => commands.extend(pauses(known, record).into_iter().map(|paused| {
+            let meaning = if paused.route.is_pattern() {
+                "let the events of all routes of this pattern go on"
+            } else {
+                "let the events of its route go on"
+            };
+            (resume_command(&paused.route), meaning)
+        })),
         State::Parked => commands.push(("outbox plugin list".to_owned(), "which plugin should answer it")),
         State::Stranded => commands.push(("outbox doctor".to_owned(), "look at the database")),
         _ => {}
@@ -110,10 +116,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
                 route_name(record)
             )
         }
-        State::Paused => {
-            let pause = pause(known, record).unwrap_or_default();
-            format!("Its route {} is paused{pause}. It goes on when the route is resumed.", route_name(record))
-        }
+        State::Paused => paused(known, record),
         State::Behind => {
             let first = known.queue.first().map_or_else(|| format!("seq {}", record.behind.unwrap_or(0)), name);
             format!("It waits behind an earlier event of {}, {first}.", aggregate(record))
@@ -168,13 +171,34 @@ fn is_in_partitions(known: &Known) -> bool {
     known.nodes.iter().any(|node| node.alive && node.mode == "ordered_by_aggregate")
 }
 
-/// ` by anna@shop since … (2h ago): the mail server moves`, when its route is paused.
-fn pause(known: &Known, record: &Record) -> Option<String> {
-    let route = paused_route(known, record)?;
-    let since = route.paused_at?;
-    let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", shown(by)));
-    let why = route.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));
-    Some(format!("{by} since {since} ({}){why}", at(since, known.now)))
+/// Which pauses hold its route, and what ends them.
+fn paused(known: &Known, record: &Record) -> String {
+    let (route, pauses) = (route_name(record), pauses(known, record));
+    let mut said = String::new();
+    for paused in &pauses {
+        let pause = pause(paused, known.now);
+        let pattern = shown(&paused.route.to_string()).into_owned();
+        said.push_str(&match (paused.route.is_pattern(), said.is_empty()) {
+            (false, _) => format!("Its route {route} is paused{pause}. "),
+            (true, true) => format!("Its route {route} is held by the pattern {pattern}, which is paused{pause}. "),
+            (true, false) => format!("The pattern {pattern}, which covers it, is paused, too,{pause}. "),
+        });
+    }
+    match pauses.as_slice() {
+        [alone] if alone.route.is_pattern() => {
+            said + &format!("It goes on when {} is resumed.", shown(&alone.route.to_string()))
+        }
+        [_] => said + "It goes on when the route is resumed.",
+        _ => said + "It goes on when all of them are resumed.",
+    }
+}
+
+/// ` by anna@shop since … (2h ago): the mail server moves`.
+fn pause(paused: &RouteRecord, now: Timestamp) -> String {
+    let by = paused.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", shown(by)));
+    let why = paused.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));
+    let since = paused.paused_at.map_or_else(String::new, |since| format!(" since {since} ({})", at(since, now)));
+    format!("{by}{since}{why}")
 }
 
 /// Since when it could have been taken.
@@ -199,8 +223,13 @@ fn times(count: u32) -> String {
 }
 
 fn error(record: &Record) -> String {
-    let text = record.last_error.as_deref().unwrap_or("no reason was kept");
-    shown(text.trim_end_matches('.')).into_owned()
+    let (first, _) = parts(record.last_error.as_deref().unwrap_or("no reason was kept"));
+    shown(first.trim_end_matches('.')).into_owned()
+}
+
+/// What went wrong, and where and what else, which the host adds after a semicolon. The second is empty where there is none.
+pub(super) fn parts(error: &str) -> (&str, &str) {
+    error.split_once("; ").unwrap_or((error, ""))
 }
 
 /// `in 3s`, `3s ago`, by the database's clock.

@@ -1,9 +1,12 @@
 //! Where an event stands, as one word that its row, the hosts and the routes decide.
 
+use outbox::Route;
 use outbox::event::Status;
 use outbox::store::{NodeRecord, Record, RouteRecord};
 use outbox::time::Timestamp;
 use serde::Serialize;
+
+use crate::pauses::holding;
 
 /// Everything that the table knows of one event.
 #[derive(Debug)]
@@ -53,7 +56,7 @@ pub(super) enum State {
 
 /// Where an event stands. Pure: what a host would do next with these rows.
 pub(super) fn state_of(known: &Known, record: &Record) -> State {
-    let is_paused = paused_route(known, record).is_some();
+    let is_paused = !pauses(known, record).is_empty();
     match (record.status, record.due_at) {
         (Status::Done, _) => State::Done,
         (Status::Dead, _) if record.blocks => State::DeadBlocking,
@@ -73,12 +76,9 @@ pub(super) fn state_of(known: &Known, record: &Record) -> State {
     }
 }
 
-/// The pause that holds its route; `None` when it is not paused.
-pub(super) fn paused_route<'a>(known: &'a Known, record: &Record) -> Option<&'a RouteRecord> {
-    known.routes.iter().find(|known| {
-        let route = &known.route;
-        known.paused_at.is_some()
-            && route.aggregate_type.as_str() == record.aggregate_type
-            && route.event_type.as_str() == record.event_type
-    })
+/// The pauses that hold its route, the most exact first; none when it is not paused.
+pub(super) fn pauses<'a>(known: &'a Known, record: &Record) -> Vec<&'a RouteRecord> {
+    // A plain INSERT may hold a name that is none: no pause is of it.
+    let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str());
+    route.map_or_else(|_| Vec::new(), |route| holding(&route, &known.routes))
 }

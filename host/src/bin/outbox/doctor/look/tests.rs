@@ -88,6 +88,18 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
 }
 
 #[test]
+fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
+    let pattern = RouteRecord { paused_at: Some(NOW.minus(LONG)), paused_by: Some("anna".to_owned()), ..route("*", 0) };
+    let never = RouteRecord { waiting: 1, ..route("C", 0) };
+
+    let found = routes(&[pattern, route("A", 2), route("B", 3), never], Some(&[]), NOW);
+
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].found, "Order/* has been paused by anna for 5m; 5 events held back");
+    assert!(found[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume 'Order/*'")), "{found:?}");
+}
+
+#[test]
 fn events_that_need_somebody_are_told() {
     assert_eq!(worst(&events(&Stats::default(), false)), Severity::Good);
     let bad = Stats { dead: 1, blocked: 2, oldest_pending_seconds: Some(600.0), ..Stats::default() };

@@ -224,6 +224,25 @@ fn a_parked_event_says_what_ends_its_wait() {
 }
 
 #[test]
+fn an_event_under_a_paused_pattern_is_told_of_the_pattern_and_how_to_resume_it() {
+    let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), first_seen_at: None, ..paused() };
+    let other = RouteRecord { route: Route::new("User", "*").unwrap(), ..paused() };
+    let parked = Record { parked: Some("the route Order/* is paused".to_owned()), due_at: None, ..record(1) };
+    for record in [parked, record(1)] {
+        let (state, next, commands) = told(&Known { routes: vec![other.clone(), pattern.clone()], ..known(record) });
+        assert_eq!((state, commands.as_str()), (State::Paused, "outbox route resume 'Order/*'"));
+        let held = "Its route Order/OrderPlaced is held by the pattern Order/*, which is paused by anna@shop since ";
+        assert!(next.starts_with(held) && next.contains("(2m ago): the mail server moves"), "{next}");
+        assert!(next.ends_with("It goes on when Order/* is resumed."), "{next}");
+    }
+
+    let (_, next, commands) = told(&Known { routes: vec![pattern, paused()], ..known(record(1)) });
+    assert_eq!(commands, "outbox route resume Order/OrderPlaced\noutbox route resume 'Order/*'");
+    assert!(next.contains("The pattern Order/*, which covers it, is paused, too, by anna@shop"), "{next}");
+    assert!(next.ends_with("It goes on when all of them are resumed."), "{next}");
+}
+
+#[test]
 fn what_will_never_be_done_is_told() {
     let expired = Record { expires_at: Some(ago(1)), ..record(1) };
     assert_eq!(told(&known(expired)).0, State::Expired);
