@@ -5,6 +5,7 @@ mod common;
 mod conformance;
 mod costs;
 mod effects;
+mod findings;
 mod hostile;
 mod http;
 mod languages;
