@@ -9,7 +9,7 @@ use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
-use crate::wasm::bucket::Bucket;
+use crate::wasm::capability::bucket::Bucket;
 use crate::wasm::limits::pairs_bytes;
 use crate::wasm::manifest::Emit;
 use crate::wasm::text::keepable;

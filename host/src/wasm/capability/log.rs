@@ -14,7 +14,7 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 use super::{Grants, Identity, State};
 use crate::event::EventId;
 use crate::wasm::bindings::outbox::listener::log::{Host, Level};
-use crate::wasm::call_report::LogLine;
+use crate::wasm::call::report::LogLine;
 use crate::wasm::limits::{Exceeded, pairs_bytes};
 use crate::wasm::text::{cut, escape};
 

@@ -1,6 +1,7 @@
 //! What a guest reaches outside its memory: one file each. Everything is linked, nothing is granted, so that a guest that
 //! imports more than it uses still loads, and one that uses more is refused at the call.
 
+mod bucket;
 mod call;
 pub(super) mod emit;
 pub(super) mod http;
@@ -20,14 +21,14 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi_http::WasiHttpCtx;
 
+use self::bucket::Bucket;
 use self::emit::EmitGrant;
 use self::http::{HttpClient, Requests};
 use self::log::{LogLines, SharedLines};
 use self::publish::PublishGrant;
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
-use super::bucket::Bucket;
-use super::call_report::{LogLine, Refused};
+use super::call::report::{LogLine, Refused};
 use super::engine::Engine;
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;

@@ -2,7 +2,10 @@
 
 mod emit;
 mod http;
+pub(super) mod references;
 mod revoked;
+
+pub use self::references::{Resolve, Source};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

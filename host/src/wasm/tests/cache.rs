@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::cache::Cache;
-use super::super::private::Private;
 use crate::time::{Clock, SystemClock, Timestamp};
 use crate::units::ByteSize;
+use crate::wasm::private::Private;
+use crate::wasm::private::cache::Cache;
 use crate::wasm::{Engine, PagemapScan};
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::load::Loader;
-use super::super::single;
 use super::reload::{answering, config, one};
 use super::{Engine, Guest};
+use crate::wasm::load::Loader;
+use crate::wasm::single;
 use crate::wasm::{ChildCompiler, Compile, CompileLimits, LoadError, PagemapScan, PluginState, Plugins, PluginsConfig};
 
 fn script(text: &str) -> Compile {
@@ -93,8 +93,8 @@ async fn the_child_is_told_its_limits_and_nothing_of_the_hosts_environment() {
 
 #[test]
 fn an_engine_of_any_allocator_compiles_as_one_of_the_childs_does() {
-    use super::super::compile::compatibility;
-    let children = super::super::engine::compilers().unwrap().map(|engine| compatibility(&engine));
+    use crate::wasm::load::compile::compatibility;
+    let children = crate::wasm::engine::compilers().unwrap().map(|engine| compatibility(&engine));
     for scan in [PagemapScan::Auto, PagemapScan::Off] {
         let engine = Engine::new(2, scan).unwrap();
         assert!(children.contains(&compatibility(&engine.wasm)));

@@ -156,7 +156,7 @@ async fn an_instance_that_is_kept_counts_for_the_memories_and_tables_that_it_has
     let weight = |module: &str, times: usize| {
         let instances = "(core instance (instantiate $m))".repeat(times);
         let text = format!("(component (core module $m {module}) {instances})");
-        super::super::engine::weight(&Component::new(&engine.wasm, wat::parse_str(text).unwrap()).unwrap())
+        crate::wasm::engine::weight(&Component::new(&engine.wasm, wat::parse_str(text).unwrap()).unwrap())
     };
     assert_eq!([1, 2, 3, 8].map(|memories| weight("(memory 1)", memories)), [1, 1, 2, 4]);
     assert_eq!([4, 5, 16].map(|tables| weight("(table 1 funcref)", tables)), [1, 2, 4]);

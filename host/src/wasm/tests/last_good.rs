@@ -8,8 +8,8 @@ use super::{logged, put};
 use crate::listener::Listeners;
 use crate::time::{Timestamp, system_clock};
 use crate::units::ByteSize;
-use crate::wasm::last_good::{LastGood, Version};
 use crate::wasm::private::Private;
+use crate::wasm::private::last_good::{LastGood, Version};
 use crate::wasm::{PluginState, Plugins, PluginsConfig, ReadyWhen};
 
 async fn start(dir: &Path, cache: &Path) -> (Plugins, Arc<Listeners>) {

@@ -7,8 +7,8 @@ use super::{Guest, event, put, visit};
 use crate::event::Route;
 use crate::health::Health;
 use crate::listener::{Listeners, Outcome};
-use crate::wasm::machine::Machine;
-use crate::wasm::probe::{slots_come_back_clean, slots_come_back_clean_from};
+use crate::wasm::engine::machine::Machine;
+use crate::wasm::engine::probe::{slots_come_back_clean, slots_come_back_clean_from};
 use crate::wasm::{Engine, PagemapScan, Plugins};
 
 const NO_SWAP: &str = "Filename\tType\tSize\tUsed\tPriority\n";

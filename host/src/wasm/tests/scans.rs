@@ -10,7 +10,7 @@ use super::reload::{answering, config, one};
 use super::{Guest, event, put, visit};
 use crate::event::Route;
 use crate::listener::{Listeners, Outcome};
-use crate::wasm::entry::{Entry, Key};
+use crate::wasm::reload::entry::{Entry, Key};
 use crate::wasm::{PluginState, Plugins, PluginsConfig, Resolve};
 
 /// A guest that answers with its setting `token`.

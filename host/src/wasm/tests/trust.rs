@@ -5,11 +5,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::place::Place;
-use super::super::trust::Trust;
 use super::put;
 use super::reload::{answer, answering, config, one, start};
 use crate::listener::Listeners;
+use crate::wasm::directory::place::Place;
+use crate::wasm::directory::trust::Trust;
 use crate::wasm::{LoadError, PluginState, Plugins, PluginsConfig, inspect};
 
 fn mode(path: &Path, mode: u32) {

@@ -1,0 +1,209 @@
+//! One event's visit to a plugin: an instance, one call, one outcome.
+
+pub(super) mod batch;
+pub(super) mod error;
+mod guest_event;
+pub(super) mod report;
+mod warm;
+
+pub use self::report::{CallReport, InstanceUse, LogLevel, LogLine, Refused};
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+
+use self::batch::{Alone, BatchCalls};
+use self::error::{CallError, explain, late};
+use self::guest_event::GuestEvent;
+use self::warm::WarmInstances;
+use super::bindings::exports::outbox::listener::handler as wit;
+use super::bindings::outbox::listener::types as wit_types;
+use super::capability::{Identity, State};
+use super::engine::KeptPlace;
+use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
+use super::load::plugin::{Instance, Linked, Plugin, refuel, used};
+use super::manifest::Isolation;
+use super::text::{cut, keepable};
+use crate::event::{Cost, GuestCost};
+use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Visit};
+
+/// How long a call waits when all slots of the pool are taken.
+const NO_SLOT: Duration = Duration::from_millis(100);
+/// The most details of a failure that are kept.
+const MAX_ATTRIBUTES: usize = 16;
+
+/// A plugin as the listener of one route.
+pub(super) struct PluginListener {
+    plugin: Arc<Plugin>,
+    warm: WarmInstances,
+    /// Calls for many events; `None` for one at a time.
+    batches: Option<BatchCalls>,
+    /// The deadline as the guest is told it.
+    deadline_ms: String,
+}
+
+impl PluginListener {
+    pub(super) fn new(plugin: Arc<Plugin>) -> Self {
+        let warm = WarmInstances::new(plugin.isolation());
+        let deadline_ms = plugin.manifest.limits.deadline.as_millis().to_string();
+        let function = plugin.on_events.filter(|_| plugin.isolation() == Isolation::Batch);
+        let batches = function.map(|function| BatchCalls::new(plugin.clone(), function, deadline_ms.clone()));
+        Self { plugin, warm, batches, deadline_ms }
+    }
+
+    /// Drops kept instances that nobody came for.
+    pub(super) fn sweep(&self, idle: Duration) {
+        self.warm.sweep(idle);
+    }
+}
+
+impl Listener for PluginListener {
+    fn call<'a>(&'a self, visit: Visit<'a>) -> BoxFuture<'a, Reply> {
+        Box::pin(async move {
+            let Some(batches) = &self.batches else { return self.visit(&visit, visit.began).await };
+            match batches.answer(&visit).await {
+                Ok(reply) => reply,
+                Err(Alone { broken_call_cost }) => Reply { broken_call_cost, ..self.visit(&visit, Instant::now()).await },
+            }
+        })
+    }
+}
+
+impl PluginListener {
+    /// One call for one event, whose time began at `began`.
+    async fn visit(&self, visit: &Visit<'_>, began: Instant) -> Reply {
+        let linked = &self.plugin.linked;
+        let ends = began + self.plugin.manifest.limits.deadline;
+        let reply = |outcome, used| Reply::with_cost(outcome, Cost { guest: Some(used), ..Cost::of_time(began.elapsed()) });
+        let (mut instance, calls, place) = match self.warm.take(visit) {
+            Some(kept) => {
+                let (instance, calls, place) = kept.into_parts();
+                (instance, calls, Some(place))
+            }
+            None => match tokio::time::timeout_at(ends.into(), linked.instantiate(linked.store(INIT_FUEL))).await {
+                Ok(Ok(instance)) => (instance, 0, None),
+                Ok(Err((error, mut store))) => {
+                    let used = used(&store);
+                    return match self.broken(&error, &mut store) {
+                        // Without a place there was no call.
+                        busy @ Outcome::Busy { .. } => busy.into(),
+                        outcome => reply(outcome, used),
+                    };
+                }
+                Err(_) => {
+                    let unknown = GuestCost { digest: linked.identity.short, ..GuestCost::default() };
+                    return reply(Outcome::Failed(self.late()), unknown);
+                }
+            },
+        };
+        // The instance outlives a call that is cut off: it knows what that used.
+        let entered = tokio::time::timeout_at(ends.into(), self.enter(&mut instance, visit, ends)).await;
+        let used = used(&instance.store);
+        match entered {
+            // It was refused memory for no fault of its own, and may have failed for that.
+            Ok(Ok(_)) if instance.store.data().limiter.starved => reply(Outcome::Busy { after: NO_SLOT }, used),
+            Ok(Ok(outcome)) => {
+                let state = instance.store.data_mut();
+                state.end();
+                let effects = state.take_effects().filter(|_| outcome.is_answer());
+                self.keep(visit, instance, calls + 1, place);
+                Reply { effects, ..reply(outcome, used) }
+            }
+            Ok(Err(error)) => reply(self.broken(&error, &mut instance.store), used),
+            Err(_) => reply(Outcome::Failed(self.late()), used),
+        }
+    }
+
+    /// Keeps an instance after a clean end, unless it has grown large or there is no room.
+    fn keep(&self, visit: &Visit<'_>, instance: Instance, calls: u32, place: Option<KeptPlace>) {
+        let may_stay = match self.plugin.isolation() {
+            Isolation::Event | Isolation::Strict => return,
+            Isolation::Batch => true,
+            Isolation::Worker { max_calls } => calls < max_calls,
+        };
+        let large = instance.store.data().limiter.used() > self.plugin.manifest.limits.memory.as_usize() / 2;
+        if !may_stay || large || instance.store.data().limiter.denied {
+            return;
+        }
+        let Linked { engine, weight, .. } = &self.plugin.linked;
+        let place = place.or_else(|| engine.keep(*weight));
+        // An instance of this listener that waits longer, for another tenant perhaps, makes room for this one.
+        let place = place.or_else(|| if self.warm.evict() { engine.keep(*weight) } else { None });
+        if let Some(place) = place {
+            self.warm.put(visit, instance, calls, place);
+        }
+    }
+
+    /// The failure of a call that was cut off at its deadline.
+    pub(super) fn late(&self) -> Failure {
+        let linked = &self.plugin.linked;
+        Failure::broken(Cause::Deadline, late(&linked.limits, &linked.identity.name))
+    }
+
+    /// Calls `on-event`. Everything that goes in is borrowed from the event.
+    pub(super) async fn enter(&self, instance: &mut Instance, visit: &Visit<'_>, ends: Instant) -> wasmtime::Result<Outcome> {
+        let Instance { store, guest } = instance;
+        let event = visit.event;
+        store.data_mut().begin(Some(event.clone()), ends);
+        refuel(store, self.plugin.linked.limits.fuel)?;
+        store.set_epoch_deadline(1);
+        let event = GuestEvent::new(event, visit.max_attempts, visit.deferrals);
+        let lists = event.lists(&self.deadline_ms);
+        let param = event.param(&lists);
+        let answer = guest.outbox_listener_handler().call_on_event(store, param).await?;
+        Ok(outcome(answer, &self.plugin.linked.identity))
+    }
+
+    pub(super) fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<State>) -> Outcome {
+        match explain(error, store, &self.plugin.manifest.limits, &self.plugin.linked.identity.name) {
+            CallError::NoSlot => Outcome::Busy { after: NO_SLOT },
+            CallError::Broken(failure) => Outcome::Failed(failure),
+        }
+    }
+}
+
+/// The guest's answer in our words, with its delays and texts within bounds and its secrets blanked out.
+pub(super) fn outcome(answer: Result<wit::DispatchResult, wit::Failure>, identity: &Identity) -> Outcome {
+    let text = |text: &str| keepable(&identity.grants.hide(text), MAX_MESSAGE_BYTES);
+    let answer = match answer {
+        Ok(wit::DispatchResult::Done) => Ok(DispatchResult::Done),
+        Ok(wit::DispatchResult::RetryAfter(millis)) => Ok(DispatchResult::RetryAfter(delay(millis))),
+        Ok(wit::DispatchResult::Dead(reason)) => Ok(DispatchResult::Dead(reason.map(|reason| text(&reason)))),
+        Err(failure) => Err(Failure {
+            message: keepable(&message(&failure, identity), MAX_MESSAGE_BYTES),
+            kind: match failure.kind {
+                wit_types::FailureKind::Retryable => FailureKind::Retryable,
+                wit_types::FailureKind::RetryableAfter(millis) => FailureKind::RetryableAfter(delay(millis)),
+                wit_types::FailureKind::Unrecoverable => FailureKind::Unrecoverable,
+            },
+            cause: Cause::Listener,
+        }),
+    };
+    Outcome::from(answer)
+}
+
+/// `[code] message (key=value, …)`, each part where the guest gave it.
+fn message<'f>(failure: &'f wit::Failure, identity: &Identity) -> Cow<'f, str> {
+    // Before anything is cut: half a secret is not found.
+    let hide = |text: &'f str| identity.grants.hide(text);
+    let code = failure.code.as_deref().filter(|code| is_code(code));
+    if code.is_none() && failure.attributes.is_empty() {
+        return hide(&failure.message);
+    }
+    let mut message = code.map_or_else(String::new, |code| format!("[{}] ", hide(code)));
+    message.push_str(cut(&hide(&failure.message), MAX_MESSAGE_BYTES));
+    for (index, (key, value)) in failure.attributes.iter().take(MAX_ATTRIBUTES).enumerate() {
+        let gap = if index == 0 { " (" } else { ", " };
+        message.push_str(&format!("{gap}{}={}", cut(&hide(key), 64), cut(&hide(value), 256)));
+    }
+    if !failure.attributes.is_empty() {
+        message.push(')');
+    }
+    Cow::Owned(message)
+}
+
+fn is_code(code: &str) -> bool {
+    (1..=64).contains(&code.len()) && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}

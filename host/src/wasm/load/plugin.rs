@@ -1,0 +1,181 @@
+//! One loaded component: compiled, linked, described, and ready to answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use wasmtime::component::ComponentExportIndex;
+use wasmtime::{AsContextMut, Store, UpdateDeadline};
+
+use crate::event::{GuestCost, Route};
+use crate::listener::{Concurrency, Registration};
+use crate::wasm::bindings::{Listener as Guest, ListenerPre};
+use crate::wasm::call::PluginListener;
+use crate::wasm::call::batch;
+use crate::wasm::call::error::{CallError, explain};
+use crate::wasm::capability::{Identity, State};
+use crate::wasm::engine::Engine;
+use crate::wasm::error::LoadError;
+use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
+use crate::wasm::manifest::{Isolation, Limits, Manifest};
+use crate::wasm::private::cache::copied;
+
+/// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
+const DEADLINE_SLACK: Duration = Duration::from_secs(1);
+
+/// A store with one instance in it. Dropped after anything but a clean end: an instance that was cut off cannot be entered
+/// again.
+pub(in crate::wasm) struct Instance {
+    pub(in crate::wasm) store: Store<State>,
+    pub(in crate::wasm) guest: Guest,
+}
+
+/// A component that can be instantiated: what a plugin is before and after it has described itself.
+pub(in crate::wasm) struct Linked {
+    pub(in crate::wasm) engine: Arc<Engine>,
+    pub(in crate::wasm) pre: ListenerPre<State>,
+    pub(in crate::wasm) identity: Arc<Identity>,
+    pub(in crate::wasm) limits: Limits,
+    /// What an instance counts for while it is kept.
+    pub(in crate::wasm) weight: usize,
+    /// Whether no table in it can grow beyond a small one.
+    pub(in crate::wasm) has_small_tables: bool,
+}
+
+impl Linked {
+    /// An empty store with all limits set.
+    pub(in crate::wasm) fn store(&self, fuel: u64) -> Store<State> {
+        let mut store = Store::new(&self.engine.wasm, State::new(&self.engine, &self.identity, &self.limits));
+        store.limiter(|state| &mut state.limiter);
+        store.set_hostcall_fuel(HOSTCALL_BYTES);
+        store.set_max_component_handles(MAX_HANDLES);
+        store.epoch_deadline_callback(tick);
+        store.set_epoch_deadline(1);
+        refuel(&mut store, fuel).expect("the engine counts fuel");
+        store
+    }
+
+    /// Instantiates the component in a store of its own. The error comes with the store, which knows why.
+    pub(in crate::wasm) async fn instantiate(
+        &self,
+        mut store: Store<State>,
+    ) -> Result<Instance, (wasmtime::Error, Store<State>)> {
+        match self.pre.instantiate_async(&mut store).await {
+            Ok(guest) => Ok(Instance { store, guest }),
+            Err(error) => Err((error, store)),
+        }
+    }
+}
+
+/// The engine in which a plugin of this isolation and these tables runs.
+pub(in crate::wasm) fn engine_for(
+    engine: &Arc<Engine>,
+    isolation: Isolation,
+    has_small_tables: bool,
+) -> Result<Arc<Engine>, LoadError> {
+    match isolation {
+        Isolation::Strict => engine.strict(),
+        Isolation::Event | Isolation::Batch | Isolation::Worker { .. } if has_small_tables => Ok(engine.for_small_tables()),
+        Isolation::Event | Isolation::Batch | Isolation::Worker { .. } => Ok(engine.clone()),
+    }
+}
+
+/// Gives a guest so much fuel, whatever it had.
+pub(in crate::wasm) fn refuel(store: &mut Store<State>, fuel: u64) -> wasmtime::Result<()> {
+    store.data_mut().fuel = fuel;
+    store.set_fuel(fuel)
+}
+
+/// What a guest has used since it was last given fuel.
+pub(in crate::wasm) fn used(store: &Store<State>) -> GuestCost {
+    let state = store.data();
+    let (host_calls, host_bytes) = state.meter.used();
+    GuestCost {
+        digest: state.identity.short,
+        fuel: state.fuel.saturating_sub(store.get_fuel().unwrap_or(0)),
+        memory_bytes: state.limiter.used() as u64,
+        host_calls,
+        host_bytes,
+    }
+}
+
+/// Comes by every 10 ms while the guest computes: collects what its calls of the host cost, and lets others run.
+fn tick(mut store: wasmtime::StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> {
+    let meter = &mut store.data_mut().meter;
+    meter.check().map_err(|exceeded: Exceeded| wasmtime::Error::from(exceeded))?;
+    let due = meter.fuel_due();
+    if due > 0 {
+        let mut store = store.as_context_mut();
+        let left = store.get_fuel()?.saturating_sub(due);
+        store.set_fuel(left)?;
+    }
+    Ok(UpdateDeadline::Yield(1))
+}
+
+/// A loaded plugin.
+pub(in crate::wasm) struct Plugin {
+    pub(in crate::wasm) linked: Linked,
+    pub(in crate::wasm) manifest: Manifest,
+    /// What the component says of itself.
+    pub(in crate::wasm) version: String,
+    pub(in crate::wasm) described_name: String,
+    pub(in crate::wasm) routes: Vec<Route>,
+    /// Where the component takes events many at a time; `None` when it does not.
+    pub(in crate::wasm) on_events: Option<ComponentExportIndex>,
+}
+
+impl Plugin {
+    pub(in crate::wasm) fn isolation(&self) -> Isolation {
+        self.manifest.isolation
+    }
+
+    /// Why a call broke off.
+    pub(in crate::wasm) fn why(&self, error: &wasmtime::Error, store: &mut Store<State>) -> CallError {
+        explain(error, store, &self.linked.limits, &self.linked.identity.name)
+    }
+
+    /// The same plugin in another sandbox; instances that this one keeps stay behind.
+    pub(in crate::wasm) fn moved_to(&self, engine: &Arc<Engine>) -> wasmtime::Result<Arc<Self>> {
+        let Linked { identity, limits, weight, has_small_tables, .. } = &self.linked;
+        let (limits, weight, has_small_tables) = (*limits, *weight, *has_small_tables);
+        let engine = engine_for(engine, self.isolation(), has_small_tables);
+        let engine = engine.map_err(|error| wasmtime::format_err!("{error}"))?;
+        let component = copied(self.linked.pre.instance_pre().component(), &engine.wasm)?;
+        let pre = engine.linker.instantiate_pre(&component).and_then(ListenerPre::new)?;
+        let linked = Linked { engine, pre, identity: identity.clone(), limits, weight, has_small_tables };
+        let Self { manifest, version, described_name, routes, .. } = self;
+        let on_events = batch::export(&component);
+        Ok(Arc::new(Self {
+            linked,
+            manifest: manifest.clone(),
+            version: version.clone(),
+            described_name: described_name.clone(),
+            routes: routes.clone(),
+            on_events,
+        }))
+    }
+
+    /// One listener for each route, as it is and as the registry takes it.
+    pub(in crate::wasm) fn registrations(self: &Arc<Self>) -> (Vec<Arc<PluginListener>>, Vec<Registration>) {
+        let Limits { deadline, concurrency, .. } = self.manifest.limits;
+        // Half of the workers stay free for others, whatever one plugin does.
+        let calls = concurrency.unwrap_or((self.linked.engine.workers / 2).max(1));
+        // An event that waits for a call with others, which then breaks off, is called alone afterwards.
+        let longest = if self.on_events.is_some() && self.isolation() == Isolation::Batch {
+            deadline.saturating_mul(3)
+        } else {
+            deadline
+        };
+        let register = |(route, listener): (&Route, &Arc<PluginListener>)| Registration {
+            route: route.clone(),
+            listener: listener.clone(),
+            retry: self.manifest.retry.map(|retry| retry.policy()),
+            max_attempts: self.manifest.retry.and_then(|retry| retry.max_attempts),
+            deadline: Some(longest.saturating_add(DEADLINE_SLACK)),
+            concurrency: Some(Concurrency::OfOwner(calls)),
+            breaker: None,
+        };
+        let listeners: Vec<_> = self.routes.iter().map(|_| Arc::new(PluginListener::new(self.clone()))).collect();
+        let registrations = self.routes.iter().zip(&listeners).map(register).collect();
+        (listeners, registrations)
+    }
+}

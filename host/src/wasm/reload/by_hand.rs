@@ -1,0 +1,165 @@
+//! What an operator does to plugins by hand, beside the host that serves them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::PluginsConfig;
+use crate::time::system_clock;
+use crate::wasm::directory::file::Bytes;
+use crate::wasm::directory::pins::{self, Pin, Pins};
+use crate::wasm::directory::place::Place;
+use crate::wasm::directory::trust::Trust;
+use crate::wasm::directory::{self, ManifestFile};
+use crate::wasm::error::LoadError;
+use crate::wasm::load::accepted;
+use crate::wasm::private::Private;
+use crate::wasm::private::last_good::LastGood;
+use crate::wasm::private::quarantine::Quarantine;
+
+/// Lets a component be compiled again whose compiler had to be stopped: true when it was not to be. A running host sees it with its
+/// next scan, after [`rescan_interval`](PluginsConfig::rescan_interval) at the latest.
+///
+/// # Errors
+/// When the plugin's file cannot be read, or the private directory cannot be used.
+pub fn retry(config: &PluginsConfig, name: &str) -> Result<bool, LoadError> {
+    let file = config.dir.join(format!("{name}.wasm"));
+    let place = Place::open(&config.dir, Some(Trust::of(&config.trusted_owners)))?;
+    let bytes = Bytes::read(&place, &file)?;
+    let private = private(config)?;
+    Ok(Quarantine::new(Some(private), system_clock()).lift(&bytes.digest))
+}
+
+fn private(config: &PluginsConfig) -> Result<Arc<Private>, LoadError> {
+    let none = |dir, reason: &str| LoadError::Directory { dir, reason: reason.to_owned() };
+    let Some(dir) = &config.cache_dir else {
+        return Err(none(config.dir.clone(), "the host has no private directory to note anything in; set plugins.cache_dir"));
+    };
+    let private = Private::open(dir).ok_or_else(|| none(dir.clone(), "it cannot be used as a private directory"))?;
+    Ok(Arc::new(private))
+}
+
+/// What `plugin lock` has written of one plugin.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Locked {
+    /// The plugin's name.
+    pub name: String,
+    /// SHA-256 of the component, in hex.
+    pub digest: String,
+    /// What this is against the file as it was.
+    pub change: LockChange,
+}
+
+/// What became of a pin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockChange {
+    /// It was not pinned before.
+    Added,
+    /// It was pinned to another component or manifest.
+    Changed,
+    /// It is what it was.
+    Unchanged,
+    /// Its file is gone, and so is its pin; `digest` is the one that was pinned.
+    Removed,
+}
+
+/// Pins every plugin of the directory to what lies there now, in [`lock`](PluginsConfig::lock) or `plugins.lock`. Returns the pins by
+/// name, and the file.
+///
+/// # Errors
+/// When the directory or one of its files cannot be read or trusted: then nothing is written.
+pub fn lock(config: &PluginsConfig) -> Result<(PathBuf, Vec<Locked>), LoadError> {
+    let trust = Trust::of(&config.trusted_owners);
+    let place = Place::open(&config.dir, Some(trust.clone()))?;
+    let unreadable = |error: std::io::Error| LoadError::Directory { dir: config.dir.clone(), reason: error.to_string() };
+    let (rule, mut pins) = (config.rule(), BTreeMap::new());
+    for (name, file) in place.list().map_err(unreadable)? {
+        let bytes = Bytes::read(&place, &file)?;
+        let written = match config.manifests.get(&name) {
+            Some(manifest) => ManifestFile::by_host(manifest.clone()),
+            None => directory::manifest_beside(&place, &file)?,
+        };
+        accepted(&name, &file, &bytes.digest, &written)?;
+        pins.insert(name, Pin::of(&bytes.digest, &written));
+    }
+    // A file that cannot be used is written anew.
+    let before = rule.read(&config.dir, &place, &trust).map(Pins::into_plugins).unwrap_or_default();
+    let file = rule.file(&config.dir);
+    let failed = |error: std::io::Error| LoadError::Lock { file: file.clone(), reason: error.to_string() };
+    let draft = file.with_extension(format!("lock.{:016x}.tmp", rand::random::<u64>()));
+    let written = std::fs::write(&draft, pins::text(pins.clone())).and_then(|()| std::fs::rename(&draft, &file));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written.map_err(failed)?;
+    let names: BTreeSet<&String> = before.keys().chain(pins.keys()).collect();
+    let locked = |name: &String| {
+        let (change, pin) = match (before.get(name), pins.get(name)) {
+            (None, Some(pin)) => (LockChange::Added, pin),
+            (Some(old), Some(pin)) if old == pin => (LockChange::Unchanged, pin),
+            (_, Some(pin)) => (LockChange::Changed, pin),
+            (old, None) => (LockChange::Removed, old?),
+        };
+        Some(Locked { name: name.clone(), digest: pin.component().to_owned(), change })
+    };
+    let locked = names.into_iter().filter_map(locked).collect();
+    Ok((file, locked))
+}
+
+/// Puts the version that served before the last one back into the directory: component, and the manifest beside it. A running host
+/// swaps it in as it does any other file, unless it is pinned to another.
+///
+/// # Errors
+/// When no earlier version is known, or the files cannot be written.
+pub fn rollback(config: &PluginsConfig, name: &str) -> Result<RolledBack, LoadError> {
+    let file = config.dir.join(format!("{name}.wasm"));
+    let refused = |reason: String| LoadError::Directory { dir: config.dir.clone(), reason };
+    let trust = Trust::of(&config.trusted_owners);
+    let place = Place::open(&config.dir, Some(trust.clone()))?;
+    let good = LastGood::new(private(config)?, &config.dir);
+    // Whatever lies there now, broken or good, is what is rolled back.
+    let now = Bytes::read(&place, &file).map(|bytes| bytes.digest).ok();
+    let versions = good.versions(name);
+    let earlier = versions.iter().find(|version| Some(&version.digest) != now.as_ref());
+    let earlier = earlier.ok_or_else(|| refused(format!("no earlier version of {name} is known that served from here")))?;
+    let bytes =
+        good.bytes(&earlier.digest).ok_or_else(|| refused(format!("the earlier version of {name} is not kept any more")))?;
+    let put = |file: &Path, content: &[u8]| {
+        let draft = file.with_extension(format!("{:016x}.tmp", rand::random::<u64>()));
+        let written = std::fs::write(&draft, content).and_then(|()| std::fs::rename(&draft, file));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&draft);
+        }
+        written.map_err(|error| refused(format!("{} cannot be written: {error}", file.display())))
+    };
+    if let Some(manifest) = &earlier.manifest {
+        let beside = file.with_extension("toml");
+        if manifest.is_empty() {
+            // None lay there, and none is left.
+            let _ = std::fs::remove_file(beside);
+        } else {
+            put(&beside, manifest.as_bytes())?;
+        }
+    }
+    put(&file, &bytes)?;
+    let digest = earlier.digest.clone();
+    let written = match config.manifests.get(name) {
+        Some(manifest) => ManifestFile::by_host(manifest.clone()),
+        None => directory::manifest_beside(&place, &file)?,
+    };
+    let pins = config.rule().read(&config.dir, &place, &trust).ok();
+    let held_back = pins.and_then(|pins| pins.check(name, &digest, &written).err()).map(|error| error.to_string());
+    Ok(RolledBack { digest, held_back })
+}
+
+/// What `plugin rollback` has put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolledBack {
+    /// SHA-256 of the component that lies there now, in hex.
+    pub digest: String,
+    /// Why hosts do not load it, when it is not what is pinned.
+    pub held_back: Option<String>,
+}

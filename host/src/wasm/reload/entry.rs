@@ -1,0 +1,214 @@
+//! What is known of one plugin of the directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wasmtime::component::Component;
+
+use super::job::Which;
+use super::status::{PluginState, PluginStatus};
+use crate::event::Route;
+use crate::wasm::call::PluginListener;
+use crate::wasm::directory::{ManifestFile, Pair};
+use crate::wasm::load::Loader;
+use crate::wasm::load::plugin::Plugin;
+use crate::wasm::manifest::references::Origin;
+use crate::wasm::text::escape;
+
+/// The longest that a load rests that may pass, unless scans are rarer.
+const LONGEST_REST: Duration = Duration::from_secs(300);
+
+/// What is known of one file name.
+pub(in crate::wasm) struct Entry {
+    pub(in crate::wasm) file: PathBuf,
+    pub(in crate::wasm) serving: Option<Serving>,
+    /// Loaded, and wants to serve: in this scan, or since its routes belong to somebody else.
+    pub(in crate::wasm) candidate: Option<Candidate>,
+    pub(in crate::wasm) fault: Option<Fault>,
+    /// Whether the file as it is has yet to be loaded.
+    pub(in crate::wasm) loading: bool,
+    /// The files as they were last read.
+    pub(in crate::wasm) seen: Option<Seen>,
+    /// What the files are now; `None` when they cannot be read.
+    pub(in crate::wasm) wanted: Option<Key>,
+    /// What last failed to load, though it may load the next time.
+    pub(in crate::wasm) failed: Option<Key>,
+    /// How often that was in a row.
+    failures: u32,
+    /// Until when it rests before it is tried again though nothing has changed.
+    rests_until: Option<Instant>,
+    /// Whether the fault is one of the compiler, which is not tried again until somebody asks.
+    pub(in crate::wasm) quarantined: bool,
+    /// Whether the last version that served has been tried, since the file does not load.
+    pub(in crate::wasm) fell_back: bool,
+    /// The grant of the last good version that the manifest no longer gives; because of it that version is not loaded.
+    pub(in crate::wasm) revoked: Option<String>,
+}
+
+/// A pair of files as they were read.
+#[derive(Clone)]
+pub(in crate::wasm) struct Seen {
+    pub(in crate::wasm) pair: Pair,
+    pub(in crate::wasm) digest: String,
+    pub(in crate::wasm) written: ManifestFile,
+    pub(in crate::wasm) at: Instant,
+}
+
+/// A version that answers.
+pub(in crate::wasm) struct Serving {
+    pub(in crate::wasm) key: Key,
+    pub(in crate::wasm) plugin: Arc<Plugin>,
+    pub(in crate::wasm) listeners: Vec<Arc<PluginListener>>,
+}
+
+/// A version that could answer.
+pub(in crate::wasm) struct Candidate {
+    pub(in crate::wasm) key: Key,
+    pub(in crate::wasm) plugin: Arc<Plugin>,
+    pub(in crate::wasm) which: Which,
+    /// When its load began.
+    pub(in crate::wasm) since: Instant,
+}
+
+/// Why the file as it is does not serve.
+pub(in crate::wasm) struct Fault {
+    /// Not tried again while this stays the same; `None` for a fault that may pass by itself.
+    key: Option<Key>,
+    error: String,
+}
+
+/// What a plugin was made from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::wasm) struct Key {
+    pub(in crate::wasm) digest: String,
+    /// Its text, where it stands beside the component.
+    manifest: Option<String>,
+    /// What its references stood for, as a digest; `None` when one stood for nothing.
+    values: Option<String>,
+}
+
+impl Key {
+    pub(in crate::wasm) fn of(loader: &Loader, name: &str, seen: &Seen) -> Self {
+        let manifest = (seen.written.origin == Origin::Beside).then(|| seen.written.text.clone());
+        Self { digest: seen.digest.clone(), manifest, values: loader.values(name, &seen.written) }
+    }
+
+    /// The text of the manifest beside the component; `None` when the host's own counted.
+    pub(in crate::wasm) fn beside(&self) -> Option<String> {
+        self.manifest.clone()
+    }
+
+    /// As much of the digest as people read.
+    pub(in crate::wasm) fn short(&self) -> &str {
+        &self.digest[..12]
+    }
+}
+
+impl Entry {
+    pub(in crate::wasm) fn new(file: &Path) -> Self {
+        Self {
+            file: file.to_owned(),
+            serving: None,
+            candidate: None,
+            fault: None,
+            loading: false,
+            seen: None,
+            wanted: None,
+            failed: None,
+            failures: 0,
+            rests_until: None,
+            quarantined: false,
+            fell_back: false,
+            revoked: None,
+        }
+    }
+
+    /// The compiled component of these bytes, if it serves.
+    pub(in crate::wasm) fn component(&self, digest: &str) -> Option<Component> {
+        let serving = self.serving.as_ref().filter(|serving| serving.key.digest == digest)?;
+        Some(serving.plugin.linked.pre.instance_pre().component().clone())
+    }
+
+    /// Whether the candidate answers less than what serves.
+    pub(in crate::wasm) fn gives_up_routes(&self) -> bool {
+        let keeps = |route| self.candidate.as_ref().is_none_or(|candidate| candidate.plugin.routes.contains(route));
+        !self.routes().iter().all(keeps)
+    }
+
+    /// What it answers now.
+    pub(in crate::wasm) fn routes(&self) -> &[Route] {
+        self.serving.as_ref().map(|serving| &*serving.plugin.routes).unwrap_or_default()
+    }
+
+    /// Whether the file as it is has been dealt with: it serves, waits for a route, or has failed for good.
+    pub(in crate::wasm) fn has_dealt_with(&self, key: &Key) -> bool {
+        self.candidate.as_ref().is_some_and(|candidate| candidate.key == *key)
+            || self.fault.as_ref().is_some_and(|fault| fault.key.as_ref() == Some(key))
+    }
+
+    /// Takes note of a failed load. Where the fault may pass, it is tried again after a rest: `interval` at first, doubled with each
+    /// failure.
+    pub(in crate::wasm) fn note_failed_load(&mut self, key: &Key, may_pass: bool, interval: Duration, now: Instant) {
+        self.failures = if self.failed.as_ref() == Some(key) { self.failures.saturating_add(1) } else { 1 };
+        self.failed = Some(key.clone());
+        let rest = interval.saturating_mul(1 << (self.failures - 1).min(16)).min(LONGEST_REST.max(interval));
+        self.rests_until = may_pass.then(|| now.checked_add(rest)).flatten();
+    }
+
+    /// Whether this failed to load, and rests before it is tried again.
+    pub(in crate::wasm) fn rests(&self, key: &Key, now: Instant) -> bool {
+        self.failed.as_ref() == Some(key) && self.rests_until.is_some_and(|until| now < until)
+    }
+
+    /// The file is again what serves.
+    pub(in crate::wasm) fn settle(&mut self) {
+        (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
+        (self.loading, self.fell_back, self.quarantined) = (false, false, false);
+    }
+
+    /// Remembers why the file does not serve; logged once for each reason.
+    pub(in crate::wasm) fn fail(&mut self, name: &str, key: Option<Key>, error: String) {
+        if self.fault.as_ref().is_none_or(|fault| fault.error != error) {
+            let fate = match &self.serving {
+                Some(serving) => format!("version {} ({}) goes on serving", serving.plugin.version, serving.key.short()),
+                None => "its routes have no listener".to_owned(),
+            };
+            tracing::error!(plugin = name, "plugin {} was not loaded, {fate}: {error}", escape(name));
+        }
+        self.fault = Some(Fault { key, error });
+        (self.loading, self.quarantined) = (false, false);
+    }
+
+    /// Why the file as it is does not serve; `None` when it does.
+    pub(in crate::wasm) fn trouble(&self) -> Option<&str> {
+        match &self.fault {
+            Some(fault) => Some(&fault.error),
+            None => self.loading.then_some("it is being compiled"),
+        }
+    }
+
+    pub(in crate::wasm) fn status(&self, name: &str) -> PluginStatus {
+        let plugin = self.serving.as_ref().map(|serving| &serving.plugin);
+        let key = match (&self.serving, &self.candidate, &self.fault) {
+            (Some(serving), ..) => Some(&serving.key),
+            (None, Some(candidate), _) => Some(&candidate.key),
+            (None, None, fault) => fault.as_ref().and_then(|fault| fault.key.as_ref()),
+        };
+        let state = match &self.serving {
+            Some(serving) if self.fault.is_some() && self.wanted.as_ref() != Some(&serving.key) => PluginState::ServingOlder,
+            Some(_) => PluginState::Serving,
+            None if self.loading || (self.candidate.is_some() && self.fault.is_none()) => PluginState::Loading,
+            None => PluginState::Failed,
+        };
+        PluginStatus {
+            name: name.to_owned(),
+            version: plugin.map(|plugin| plugin.version.clone()),
+            digest: key.map(|key| key.digest.clone()),
+            state,
+            routes: self.routes().to_vec(),
+            error: self.fault.as_ref().map(|fault| fault.error.clone()),
+            file: self.file.clone(),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A load that goes on while scans come and go, since its component is being compiled. Dropped, it ends, and so does its compiler.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::entry::{Candidate, Key};
+use crate::wasm::error::LoadError;
+use crate::wasm::load::Loaded;
+use crate::wasm::load::plugin::Plugin;
+
+/// Which version of a plugin is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::wasm) enum Which {
+    /// The file as it lies in the directory.
+    File,
+    /// The last one that served, since the file does not.
+    LastGood,
+}
+
+/// A load that goes on.
+pub(in crate::wasm) struct Job {
+    pub(in crate::wasm) name: String,
+    pub(in crate::wasm) key: Key,
+    pub(in crate::wasm) which: Which,
+    pub(in crate::wasm) since: Instant,
+    pub(in crate::wasm) ends: Ends,
+    pub(in crate::wasm) task: JoinHandle<Result<Loaded, LoadError>>,
+}
+
+impl Job {
+    /// What this load came to.
+    pub(in crate::wasm) fn candidate(&self, plugin: Arc<Plugin>) -> Candidate {
+        Candidate { key: self.key.clone(), plugin, which: self.which, since: self.since }
+    }
+
+    /// Whether it loads this version of this plugin's file.
+    pub(in crate::wasm) fn is_of(&self, name: &str, key: &Key) -> bool {
+        self.which == Which::File && self.name == name && self.key == *key
+    }
+}
+
+/// Tells that a load has ended, however it did.
+#[derive(Clone, Default)]
+pub(in crate::wasm) struct Ends(Arc<AtomicBool>);
+
+impl Ends {
+    /// What the load holds until it ends.
+    pub(in crate::wasm) fn guard(&self, progress: watch::Sender<u64>) -> Guard {
+        Guard { ended: self.0.clone(), progress }
+    }
+
+    pub(in crate::wasm) fn has_ended(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Held by a load.
+pub(in crate::wasm) struct Guard {
+    ended: Arc<AtomicBool>,
+    progress: watch::Sender<u64>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        self.progress.send_modify(|count| *count = count.wrapping_add(1));
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

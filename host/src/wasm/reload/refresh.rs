@@ -1,0 +1,292 @@
+//! The half of a scan that loads: each plugin is brought up to its files, but for serving it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::entry::{Entry, Key, Seen};
+use super::job::{Ends, Job, Which};
+use super::reloader::{Found, Reloader, State, Take};
+use crate::chain::chain;
+use crate::time::system_clock;
+use crate::wasm::directory::file::Bytes;
+use crate::wasm::directory::place::Place;
+use crate::wasm::directory::{self, ManifestFile, Pair};
+use crate::wasm::error::LoadError;
+use crate::wasm::load::{Known, Loaded, accepted};
+use crate::wasm::manifest::references::Origin;
+use crate::wasm::private::last_good::Version;
+
+/// A file is hashed again after so long, though nothing says that it changed: a stamp is the file system's word.
+const HASH_INTERVAL: Duration = Duration::from_secs(600);
+/// How long a scan waits for a component that need not be compiled; then it goes on beside the scans.
+const QUICK: Duration = Duration::from_secs(1);
+
+impl Reloader {
+    /// Loads what is new. False when a file is being written just now: what seems to be gone may be on its way.
+    pub(in crate::wasm) async fn load(&self, state: &mut State, found: &Found, take: Take) -> bool {
+        let mut complete = true;
+        if state.job.as_ref().is_some_and(|job| !found.files.contains_key(&job.name)) {
+            state.job = None;
+        }
+        for (name, (file, pair)) in &found.files {
+            state.plugins.entry(name.clone()).or_insert_with(|| Entry::new(file));
+            if let Err(error) = self.refresh(state, found, name, file, pair, take).await {
+                let is_changing = matches!(error, LoadError::Changing { .. });
+                complete &= !is_changing;
+                let entry = entry(state, name);
+                (entry.candidate, entry.wanted) = (None, None);
+                entry.fail(name, None, chain(&error));
+                if !is_changing {
+                    self.fall_back(state, found, name, take).await;
+                }
+            }
+        }
+        complete
+    }
+
+    /// Brings one plugin up to its files. The error is one of reading them.
+    async fn refresh(
+        &self,
+        state: &mut State,
+        found: &Found,
+        name: &str,
+        file: &Path,
+        pair: &Pair,
+        take: Take,
+    ) -> Result<(), LoadError> {
+        let (seen, bytes) = self.see(state, found, name, file, pair).await?;
+        let key = Key::of(&state.loader, name, &seen);
+        let pinned = found.pinned(name, &seen.digest, &seen.written);
+        let entry = entry(state, name);
+        entry.wanted = Some(key.clone());
+        if let Err(error) = pinned {
+            entry.candidate = None;
+            entry.fail(name, None, chain(&error));
+            self.fall_back(state, found, name, take).await;
+            return Ok(());
+        }
+        if entry.serving.as_ref().is_some_and(|serving| serving.key == key) {
+            entry.settle();
+            return Ok(());
+        }
+        if take == Take::Waiting && entry.failed.as_ref() == Some(&key) {
+            return Ok(());
+        }
+        if take == Take::Due && entry.rests(&key, Instant::now()) {
+            self.fall_back(state, found, name, take).await;
+            return Ok(());
+        }
+        let lifted = entry.quarantined && state.loader.quarantined(&key.digest).is_none();
+        let entry = self::entry(state, name);
+        if (entry.has_dealt_with(&key) && !lifted) || state.job.as_ref().is_some_and(|job| job.is_of(name, &key)) {
+            return Ok(());
+        }
+        let entry = self::entry(state, name);
+        entry.candidate = None;
+        // What is wrong with the manifest is told at once: it takes no compiler.
+        if let Err(error) = accepted(name, file, &seen.digest, &seen.written) {
+            entry.fail(name, (!error.may_pass()).then_some(key), chain(&error));
+            self.fall_back(state, found, name, take).await;
+            return Ok(());
+        }
+        let is_quick = state.loader.is_quick(&key.digest) || self::entry(state, name).component(&key.digest).is_some();
+        if !is_quick && (take == Take::Compiled || state.job.as_ref().is_some_and(|job| job.name != name)) {
+            self::entry(state, name).loading = true;
+            self.show(state);
+            self.fall_back(state, found, name, Take::Compiled).await;
+            return Ok(());
+        }
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => self.read(found, name, file, pair).await?.0,
+        };
+        self.begin(
+            state,
+            name,
+            key,
+            Known { bytes: Arc::new(bytes), written: seen.written, component: None },
+            Which::File,
+            is_quick,
+        )
+        .await;
+        let take = if self::entry(state, name).loading { Take::Compiled } else { take };
+        self.fall_back(state, found, name, take).await;
+        Ok(())
+    }
+
+    /// Digest and manifest of the files: from the last look when nothing touched them since, with the bytes otherwise.
+    async fn see(
+        &self,
+        state: &mut State,
+        found: &Found,
+        name: &str,
+        file: &Path,
+        pair: &Pair,
+    ) -> Result<(Seen, Option<Bytes>), LoadError> {
+        let entry = entry(state, name);
+        if let Some(seen) = entry.seen.as_ref().filter(|seen| seen.pair == *pair && seen.at.elapsed() < HASH_INTERVAL) {
+            return Ok((seen.clone(), None));
+        }
+        entry.seen = None;
+        let is_quiet = pair.is_quiet(system_clock().now());
+        let (bytes, written) = self.read(found, name, file, pair).await?;
+        let seen = Seen { pair: pair.clone(), digest: bytes.digest.clone(), written, at: Instant::now() };
+        // Touched just now, it may be touched again without another stamp.
+        self::entry(state, name).seen = is_quiet.then(|| seen.clone());
+        Ok((seen, Some(bytes)))
+    }
+
+    /// The file's bytes and the manifest that counts, read off the runtime's threads.
+    async fn read(&self, found: &Found, name: &str, file: &Path, pair: &Pair) -> Result<(Bytes, ManifestFile), LoadError> {
+        #[cfg(test)]
+        self.reads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (place, file, pair) = (found.place.clone(), file.to_owned(), pair.clone());
+        let given = self.manifests.get(name).cloned();
+        let reading = tokio::task::spawn_blocking(move || directory::read(&place, &file, given, &pair));
+        reading.await.unwrap_or_else(|panic| {
+            Err(LoadError::Directory { dir: self.dir.clone(), reason: format!("reading {name} gave up: {panic}") })
+        })
+    }
+
+    /// Begins a load, and ends it if it is a quick one.
+    async fn begin(&self, state: &mut State, name: &str, key: Key, mut known: Known, which: Which, is_quick: bool) {
+        #[cfg(test)]
+        self.loads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let entry = entry(state, name);
+        entry.loading = true;
+        known.component = entry.component(&key.digest);
+        self.show(state);
+        let (loader, good, of) = (state.loader.clone(), self.last_good.clone(), name.to_owned());
+        let (since, ends) = (Instant::now(), Ends::default());
+        let guard = ends.guard(self.progress.clone());
+        let task = tokio::spawn(async move {
+            let _guard = guard;
+            let bytes = known.bytes.clone();
+            let loaded = loader.load_known(&of, known).await;
+            if let (Ok(_), Some(good), Which::File) = (&loaded, good, which) {
+                let kept = tokio::task::spawn_blocking(move || good.keep(&bytes.digest, &bytes.bytes));
+                // A panic there is in the log, and costs a fallback at most.
+                let _ = kept.await;
+            }
+            loaded
+        });
+        let mut job = Job { name: name.to_owned(), key, which, since, ends, task };
+        if is_quick && let Ok(ended) = tokio::time::timeout(QUICK, &mut job.task).await {
+            self.ended(state, &job, ended);
+        } else if state.job.as_ref().is_none_or(|other| other.name == name) {
+            state.job = Some(job);
+        }
+    }
+
+    /// Takes what the load beside the scans came to, if it has ended.
+    pub(in crate::wasm) async fn collect(&self, state: &mut State) {
+        if let Some(mut job) = state.job.take_if(|job| job.ends.has_ended()) {
+            let ended = (&mut job.task).await;
+            if state.plugins.contains_key(&job.name) {
+                self.ended(state, &job, ended);
+            }
+        }
+    }
+
+    /// Notes what a load came to.
+    fn ended(&self, state: &mut State, job: &Job, ended: Result<Result<Loaded, LoadError>, tokio::task::JoinError>) {
+        let entry = entry(state, &job.name);
+        let loaded = ended.unwrap_or_else(|panic| {
+            Err(LoadError::Compile { file: entry.file.clone(), reason: format!("the load gave up ({panic})") })
+        });
+        entry.loading = false;
+        if job.which == Which::File && entry.wanted.as_ref() != Some(&job.key) {
+            // The file has changed since: what it was must not begin to serve.
+            return;
+        }
+        match (loaded, job.which) {
+            (Ok(loaded), Which::File) => {
+                entry.fault = None;
+                entry.candidate = Some(job.candidate(loaded.plugin));
+            }
+            (Ok(loaded), Which::LastGood) if entry.serving.is_none() && entry.candidate.is_none() => {
+                entry.candidate = Some(job.candidate(loaded.plugin));
+            }
+            (Ok(_), Which::LastGood) => {}
+            (Err(error), Which::File) => {
+                entry.note_failed_load(&job.key, error.may_pass(), self.interval, Instant::now());
+                entry.fail(&job.name, (!error.may_pass()).then(|| job.key.clone()), chain(&error));
+                entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
+            }
+            (Err(error), Which::LastGood) => {
+                tracing::error!(
+                    plugin = job.name,
+                    "nor could the last good version of {} be loaded: {}",
+                    job.name,
+                    chain(&error)
+                );
+            }
+        }
+    }
+
+    /// Loads the last version that served, once, if the file as it is does not and nothing else does. One that had more rights than
+    /// the manifest gives that lies there now stays away: whoever took them back did so for every version. A manifest that cannot be
+    /// read takes nothing back, as it does not while a host runs.
+    async fn fall_back(&self, state: &mut State, found: &Found, name: &str, take: Take) {
+        let entry = entry(state, name);
+        let Some(good) =
+            self.last_good.clone().filter(|_| entry.serving.is_none() && entry.candidate.is_none() && !entry.fell_back)
+        else {
+            return;
+        };
+        let was_loading = entry.loading;
+        let (given, of, file) = (self.manifests.get(name).cloned(), name.to_owned(), entry.file.clone());
+        let place = found.place.clone();
+        let finding = tokio::task::spawn_blocking(move || {
+            let version = good.versions(&of).into_iter().next()?;
+            let bytes = good.bytes(&version.digest)?;
+            let written = last_manifest(&version, given);
+            let revoked = if written.origin == Origin::Beside { revoked(&place, &file, &written) } else { None };
+            Some((Bytes::of(&file, bytes), written, revoked))
+        });
+        // Nothing to fall back on is the usual case, and no fault.
+        let Ok(Some((bytes, written, revoked))) = finding.await else { return };
+        let entry = self::entry(state, name);
+        if revoked.is_some() {
+            if entry.revoked != revoked {
+                tracing::error!(
+                    plugin = name,
+                    "the last good version of {name} is not loaded: its manifest no longer grants {}; grant it again, or repair the \
+                     component",
+                    revoked.as_deref().unwrap_or_default()
+                );
+            }
+            entry.revoked = revoked;
+            return;
+        }
+        let is_allowed = found.pinned(name, &bytes.digest, &written).is_ok();
+        let is_quick = state.loader.is_quick(&bytes.digest);
+        if !is_allowed || (!is_quick && (take == Take::Compiled || state.job.is_some())) {
+            return;
+        }
+        self::entry(state, name).fell_back = true;
+        let seen = Seen { pair: Pair::default(), digest: bytes.digest.clone(), written, at: Instant::now() };
+        let key = Key::of(&state.loader, name, &seen);
+        let known = Known { bytes: Arc::new(bytes), written: seen.written, component: None };
+        self.begin(state, name, key, known, Which::LastGood, is_quick).await;
+        self::entry(state, name).loading |= was_loading;
+    }
+}
+
+/// What a version was granted that the manifest beside the component does not grant now.
+fn revoked(place: &Place, file: &Path, written: &ManifestFile) -> Option<String> {
+    let now = directory::manifest_beside(place, file).ok()?.manifest.ok()?;
+    written.manifest.as_ref().ok()?.revoked_by(&now)
+}
+
+fn last_manifest(version: &Version, given: Option<crate::wasm::Manifest>) -> ManifestFile {
+    match (given, &version.manifest) {
+        (Some(manifest), _) => ManifestFile::by_host(manifest),
+        (None, text) => ManifestFile::noted(text.clone().unwrap_or_default()),
+    }
+}
+
+fn entry<'a>(state: &'a mut State, name: &str) -> &'a mut Entry {
+    state.plugins.get_mut(name).expect("made before it is loaded")
+}

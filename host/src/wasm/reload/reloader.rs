@@ -1,0 +1,300 @@
+//! The plugins directory and the registry, kept alike: what is new loads, what changed is swapped, what is gone is unloaded.
+//!
+//! One scan is one turn of the crank; the watcher (`watch.rs`) and the clock only decide when it turns. A scan first loads
+//! (`refresh.rs`) and then changes the table of routes once (`swap.rs`). What must be compiled is loaded beside the scans, one
+//! component at a time, and serves with a later one; until then no route is taken away, so a route that moves from one plugin to
+//! another, or whose plugin is renamed, keeps its old listener.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::PluginsConfig;
+use super::entry::Entry;
+use super::job::Job;
+use super::status::{PluginState, PluginStatus};
+use crate::listener::{Listeners, Owner};
+use crate::time::system_clock;
+use crate::units::ByteSize;
+use crate::wasm::capability::state::StateSource;
+use crate::wasm::directory::pins::{Pins, Rule};
+use crate::wasm::directory::place::Place;
+use crate::wasm::directory::trust::Trust;
+use crate::wasm::directory::{self, ManifestFile, Pair};
+use crate::wasm::engine::Engine;
+use crate::wasm::engine::machine::Machine;
+use crate::wasm::error::LoadError;
+use crate::wasm::load::Loader;
+use crate::wasm::manifest::Manifest;
+use crate::wasm::private::last_good::LastGood;
+use crate::wasm::text::escape;
+
+/// A kept instance that nobody came for is dropped after so long.
+const IDLE: Duration = Duration::from_secs(600);
+/// Rest between two looks at the size of the cache.
+const SHRINK_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Which plugins a scan loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::wasm) enum Take {
+    /// Those that the cache has compiled; the others are left for the next scan.
+    Compiled,
+    /// All.
+    All,
+    /// All but failed loads whose rest has not ended: nothing was seen to change.
+    Due,
+    /// Those that waited for a load that has ended; not those whose load has just failed.
+    Waiting,
+}
+
+/// Everything that a scan works with.
+pub(in crate::wasm) struct Reloader {
+    pub(in crate::wasm) dir: PathBuf,
+    debounce: Duration,
+    cache_max: ByteSize,
+    /// How often the directory is scanned though no change was seen.
+    pub(in crate::wasm) interval: Duration,
+    pub(in crate::wasm) trust: Trust,
+    pub(in crate::wasm) rule: Rule,
+    pub(in crate::wasm) manifests: BTreeMap<String, Manifest>,
+    pub(in crate::wasm) listeners: Arc<Listeners>,
+    /// `None` without a private directory.
+    pub(in crate::wasm) last_good: Option<Arc<LastGood>>,
+    /// Counts the loads that have ended beside the scans: each makes another scan worth while.
+    pub(in crate::wasm) progress: watch::Sender<u64>,
+    /// How many pairs of files have been read.
+    #[cfg(test)]
+    pub(in crate::wasm) reads: std::sync::atomic::AtomicUsize,
+    /// How many loads have begun.
+    #[cfg(test)]
+    pub(in crate::wasm) loads: std::sync::atomic::AtomicUsize,
+    /// Held during a scan: one at a time.
+    state: tokio::sync::Mutex<State>,
+    shown: Mutex<Vec<PluginStatus>>,
+}
+
+pub(in crate::wasm) struct State {
+    pub(in crate::wasm) loader: Loader,
+    pub(in crate::wasm) plugins: BTreeMap<String, Entry>,
+    /// The load that goes on beside the scans.
+    pub(in crate::wasm) job: Option<Job>,
+    /// Why the directory says nothing of the plugins: everything goes on serving.
+    away: Option<String>,
+    /// When the cache was last made smaller.
+    shrunk: Option<Instant>,
+    /// Whether it was noted which plugins were removed before this host came.
+    forgot: bool,
+    /// Whether it was told that plugins could not be moved to an engine that does not leak.
+    pub(in crate::wasm) stuck: bool,
+}
+
+/// What lies in the directory.
+pub(in crate::wasm) struct Found {
+    pub(in crate::wasm) place: Arc<Place>,
+    /// Or which file cannot be used, and why.
+    pub(in crate::wasm) pins: Result<Pins, (PathBuf, String)>,
+    /// The files by plugin name, and what each pair of them looked like.
+    pub(in crate::wasm) files: BTreeMap<String, (PathBuf, Pair)>,
+}
+
+impl Found {
+    /// Refuses a plugin that is not as it is pinned.
+    pub(in crate::wasm) fn pinned(&self, name: &str, digest: &str, written: &ManifestFile) -> Result<(), LoadError> {
+        match &self.pins {
+            Ok(pins) => pins.check(name, digest, written),
+            Err((file, reason)) => Err(LoadError::Lock { file: file.clone(), reason: reason.clone() }),
+        }
+    }
+}
+
+impl std::fmt::Debug for Reloader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reloader").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl Reloader {
+    pub(in crate::wasm) fn new(
+        machine: Machine,
+        config: PluginsConfig,
+        workers: usize,
+        listeners: Arc<Listeners>,
+        state: Option<Arc<dyn StateSource>>,
+    ) -> Result<Self, LoadError> {
+        let trust = Trust::of(&config.trusted_owners);
+        let unreadable = |error| LoadError::Directory {
+            dir: config.dir.clone(),
+            reason: format!("{error}; check that this process's user may read it"),
+        };
+        Place::open(&config.dir, Some(trust.clone()))?.list().map_err(unreadable)?;
+        let private = config.private();
+        let last_good = private.clone().map(|private| Arc::new(LastGood::new(private, &config.dir)));
+        let loader = config.loader(Engine::on(machine, workers, config.pagemap_scan)?, state, private);
+        let state =
+            State { loader, plugins: BTreeMap::new(), job: None, away: None, shrunk: None, forgot: false, stuck: false };
+        Ok(Self {
+            trust,
+            rule: config.rule(),
+            debounce: config.debounce,
+            cache_max: config.cache_max,
+            interval: config.rescan_interval,
+            #[cfg(test)]
+            reads: std::sync::atomic::AtomicUsize::default(),
+            #[cfg(test)]
+            loads: std::sync::atomic::AtomicUsize::default(),
+            dir: config.dir,
+            manifests: config.manifests,
+            listeners,
+            last_good,
+            progress: watch::Sender::default(),
+            state: tokio::sync::Mutex::new(state),
+            shown: Mutex::default(),
+        })
+    }
+
+    pub(in crate::wasm) fn list(&self) -> Vec<PluginStatus> {
+        let now = Instant::now();
+        let mut list = self.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for status in &mut list {
+            let owner = Owner::from(&*status.name);
+            let paused = |found: Arc<crate::listener::RegistryEntry>| found.owner == owner && found.breaker.is_open(now);
+            if status.routes.iter().filter_map(|route| self.listeners.find(route)).any(paused) {
+                status.state = PluginState::Paused;
+            }
+        }
+        list
+    }
+
+    #[cfg(test)]
+    pub(in crate::wasm) async fn engine(&self) -> Arc<Engine> {
+        self.state.lock().await.loader.engine.clone()
+    }
+
+    #[cfg(test)]
+    pub(in crate::wasm) async fn engine_of(&self, name: &str) -> Arc<Engine> {
+        let state = self.state.lock().await;
+        state.plugins[name].serving.as_ref().expect("it serves").plugin.linked.engine.clone()
+    }
+
+    /// Scans until nothing is left to be compiled.
+    pub(in crate::wasm) async fn scan_to_the_end(&self) {
+        let mut take = Take::All;
+        loop {
+            let mut progress = self.progress.subscribe();
+            if !self.scan(take).await {
+                return;
+            }
+            take = Take::Waiting;
+            // Its sender is in this room.
+            let _ = progress.changed().await;
+        }
+    }
+
+    /// Looks at the directory and does what follows; true when a load goes on. Dropped at any await, it has changed nothing that
+    /// serves.
+    pub(in crate::wasm) async fn scan(&self, take: Take) -> bool {
+        let state = &mut *self.state.lock().await;
+        self.leave_leaking_engine(state);
+        self.collect(state).await;
+        match self.look().await.and_then(|found| self.not_emptied(&state.plugins, found)) {
+            Ok(found) => {
+                state.away = None;
+                let complete = self.load(state, &found, take).await;
+                let settled = complete && !state.plugins.values().any(|entry| entry.loading);
+                self.swap(&mut state.plugins, settled, |name| !found.files.contains_key(name));
+                if complete && !found.files.is_empty() && !std::mem::replace(&mut state.forgot, true) {
+                    self.forget_others(&found).await;
+                }
+            }
+            Err(reason) => {
+                if state.away.as_ref() != Some(&reason) {
+                    tracing::error!(dir = %self.dir.display(), "{reason}; what serves goes on");
+                    state.away = Some(reason);
+                }
+            }
+        }
+        for serving in state.plugins.values().filter_map(|entry| entry.serving.as_ref()) {
+            serving.listeners.iter().for_each(|listener| listener.sweep(IDLE));
+        }
+        self.shrink_cache(state);
+        self.show(state);
+        state.job.is_some()
+    }
+
+    /// Makes the cache smaller at the start and now and then, beside everything else.
+    fn shrink_cache(&self, state: &mut State) {
+        let Some(cache) = state.loader.cache.clone() else { return };
+        if state.shrunk.is_some_and(|at| at.elapsed() < SHRINK_INTERVAL) {
+            return;
+        }
+        state.shrunk = Some(Instant::now());
+        let serving = state.plugins.values().filter_map(|entry| entry.serving.as_ref());
+        let mut wanted: BTreeSet<String> = serving.map(|serving| serving.key.digest.clone()).collect();
+        let (good, max) = (self.last_good.clone(), self.cache_max);
+        tokio::task::spawn_blocking(move || {
+            let now = system_clock().now();
+            wanted.extend(good.into_iter().flat_map(|good| good.shrink(max, now)));
+            cache.shrink(&wanted, now);
+        });
+    }
+
+    /// What lies in the directory, once it has settled.
+    async fn look(&self) -> Result<Found, String> {
+        let (dir, debounce, trust, rule) = (self.dir.clone(), self.debounce, self.trust.clone(), self.rule.clone());
+        let looking = tokio::task::spawn_blocking(move || {
+            let place = Place::open(&dir, Some(trust.clone())).map_err(|error| error.to_string())?;
+            let files = place.list();
+            let files = files.map_err(|error| format!("the plugins directory {} cannot be read: {error}", dir.display()))?;
+            let mut pairs = directory::settle(&place, &files, debounce);
+            let mut pair = |name: String, file: PathBuf| pairs.remove(&name).map(|pair| (name, (file, pair)));
+            let files = files.into_iter().filter_map(|(name, file)| pair(name, file)).collect();
+            let pins = rule.read(&dir, &place, &trust);
+            Ok(Found { place: Arc::new(place), pins, files })
+        });
+        looking.await.unwrap_or_else(|panic| Err(format!("looking at the plugins directory gave up: {panic}")))
+    }
+
+    /// Forgets the plugins whose files went while no host was there to see it. Of an empty directory nobody knows whether it was
+    /// emptied: its volume may not be mounted yet.
+    async fn forget_others(&self, found: &Found) {
+        let Some(good) = self.last_good.clone() else { return };
+        let plugins: BTreeSet<String> = found.files.keys().cloned().collect();
+        // A panic there is in the log, and costs nothing but disk.
+        let _ = tokio::task::spawn_blocking(move || good.forget_others(&plugins)).await;
+    }
+
+    /// A directory that has lost every plugin at once was more likely unmounted, or is being replaced, than emptied.
+    fn not_emptied(&self, plugins: &BTreeMap<String, Entry>, found: Found) -> Result<Found, String> {
+        let serving = plugins.values().filter(|entry| entry.serving.is_some()).count();
+        if serving == 0 || !found.files.is_empty() {
+            return Ok(found);
+        }
+        Err(format!(
+            "the plugins directory {} holds no plugins any more, though {serving} from it serve: is its volume mounted? To unload \
+             the last plugins, restart the host",
+            self.dir.display()
+        ))
+    }
+
+    /// Tells of the plugins as they stand, and whether events of unknown routes may be theirs.
+    pub(in crate::wasm) fn show(&self, state: &State) {
+        let mut list: Vec<PluginStatus> = state.plugins.iter().map(|(name, entry)| entry.status(name)).collect();
+        if let Some(away) = &state.away {
+            list.iter_mut().for_each(|status| status.error = Some(away.clone()));
+        }
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = list;
+        self.listeners.set_incomplete(incomplete(state));
+    }
+}
+
+/// Why routes may be missing: nobody knows what a plugin answers before it has been loaded.
+fn incomplete(state: &State) -> Option<String> {
+    let trouble = |(name, entry): (&String, &Entry)| {
+        let why = entry.trouble()?;
+        Some(format!("the plugin {} does not serve as it lies in the directory: {why}", escape(name)))
+    };
+    state.away.clone().or_else(|| state.plugins.iter().find_map(trouble))
+}

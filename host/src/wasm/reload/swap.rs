@@ -1,0 +1,219 @@
+//! The half of a scan that serves: what is loaded gets its routes, in one change of the table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::claims::{self, Claim};
+use super::entry::{Candidate, Entry, Serving};
+use super::job::Which;
+use super::reloader::{Reloader, State};
+use crate::chain::chain;
+use crate::listener::{Owner, RouteConflict};
+use crate::time::system_clock;
+use crate::wasm::error::LoadError;
+use crate::wasm::load::plugin::Plugin;
+use crate::wasm::private::last_good::Version;
+
+impl Reloader {
+    /// Gives every candidate its routes, or none of them, and takes away those of what is gone: one change of the table. Before
+    /// everything has `settled`, nothing is taken away: what is being compiled may want it.
+    pub(in crate::wasm) fn swap(
+        &self,
+        plugins: &mut BTreeMap<String, Entry>,
+        settled: bool,
+        is_missing: impl Fn(&str) -> bool,
+    ) {
+        let is_gone = |name: &str| settled && is_missing(name);
+        if !settled && plugins.values().any(Entry::gives_up_routes) {
+            // Whoever wants such a route waits too, and is not told of a conflict that passes.
+            tracing::debug!("plugins that give up routes are swapped when nothing is being compiled");
+        }
+        // One whose file is gone does not begin to serve, even where it is not yet unloaded.
+        let ready =
+            |name: &str, entry: &Entry| entry.candidate.is_some() && !is_missing(name) && (settled || !entry.gives_up_routes());
+        let refused = self.refused(plugins, is_gone, ready);
+        let (mut changes, mut new_listeners) = (Vec::new(), BTreeMap::new());
+        for (name, entry) in &*plugins {
+            if is_gone(name) {
+                changes.extend(entry.serving.as_ref().map(|_| (Owner::from(&**name), Vec::new())));
+            } else if let Some(candidate) =
+                entry.candidate.as_ref().filter(|_| ready(name, entry) && !refused.contains_key(name))
+            {
+                let (listeners, registrations) = candidate.plugin.registrations();
+                changes.push((Owner::from(&**name), registrations));
+                new_listeners.insert(name.clone(), listeners);
+            }
+        }
+        if !changes.is_empty()
+            && let Err(conflict) = self.listeners.replace_all(changes)
+        {
+            tracing::warn!("plugins are swapped with the next scan, since the application took a route meanwhile: {conflict}");
+            return;
+        }
+        plugins.retain(|name, entry| {
+            let gone = is_gone(name);
+            if let Some(serving) = entry.serving.as_ref().filter(|_| gone) {
+                unloaded(name, serving);
+            }
+            if gone {
+                self.forget(name);
+            }
+            !gone
+        });
+        for (name, entry) in plugins {
+            if let Some(listeners) = new_listeners.remove(name) {
+                self.serve(name, entry, listeners);
+            } else if let (Some(conflict), Some(candidate), true) = (refused.get(name), &entry.candidate, settled) {
+                let key = candidate.key.clone();
+                let error = LoadError::Conflict { file: entry.file.clone(), source: conflict.clone() };
+                entry.fail(name, Some(key), chain(&error));
+            }
+        }
+    }
+
+    fn refused(
+        &self,
+        plugins: &BTreeMap<String, Entry>,
+        is_gone: impl Fn(&str) -> bool,
+        ready: impl Fn(&str, &Entry) -> bool,
+    ) -> BTreeMap<String, RouteConflict> {
+        let staying = plugins.iter().filter(|(name, _)| !is_gone(name));
+        let claims = staying.map(|(name, entry)| {
+            let wanted = entry.candidate.as_ref().filter(|_| ready(name, entry)).map(|candidate| &*candidate.plugin.routes);
+            (name.as_str(), Claim { now: entry.routes(), wanted })
+        });
+        let is_ours = |owner: &Owner| matches!(owner, Owner::Plugin(name) if plugins.contains_key(&**name));
+        let foreign =
+            |route: &_| self.listeners.registered(route).map(|found| found.owner.clone()).filter(|owner| !is_ours(owner));
+        claims::refused(&claims.collect(), foreign)
+    }
+
+    /// Forgets the versions of a plugin whose file was removed.
+    fn forget(&self, name: &str) {
+        let Some(good) = self.last_good.clone() else { return };
+        let name = name.to_owned();
+        tokio::task::spawn_blocking(move || good.forget(&name));
+    }
+
+    /// Notes and logs that the candidate serves.
+    fn serve(&self, name: &str, entry: &mut Entry, listeners: Vec<Arc<crate::wasm::call::PluginListener>>) {
+        let Some(candidate) = entry.candidate.take() else { return };
+        let before = entry.serving.as_ref().map(|serving| serving.key.short().to_owned());
+        told(name, &candidate, before.as_deref());
+        let Candidate { key, plugin, which, .. } = candidate;
+        let version = Version { digest: key.digest.clone(), manifest: key.beside(), since: system_clock().now() };
+        entry.serving = Some(Serving { key, plugin, listeners });
+        if which == Which::LastGood {
+            return;
+        }
+        entry.settle();
+        if let Some(good) = self.last_good.clone() {
+            let name = name.to_owned();
+            tokio::task::spawn_blocking(move || good.note(&name, version));
+        }
+    }
+
+    /// Moves everything that serves to an engine that cleans its memory without the kernel's help, once that cannot be trusted
+    /// any more. Events in flight end where they began.
+    pub(in crate::wasm) fn leave_leaking_engine(&self, state: &mut State) {
+        let Some(why) = state.loader.engine.leaks() else { return };
+        match self.move_all(state) {
+            Ok(()) => {
+                tracing::warn!("plugins: memory is cleaned without the kernel's help from now on, at half the speed: {why}")
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut state.stuck, true) {
+                    tracing::error!(
+                        "plugins may see what others wrote, since {why} and they could not be moved to another pool: {}; restart the \
+                         host, or set plugins.pagemap_scan = \"off\"",
+                        chain(&error)
+                    );
+                }
+            }
+        }
+    }
+
+    fn move_all(&self, state: &mut State) -> Result<(), LoadError> {
+        let engine = state.loader.engine.without_scan()?;
+        let moved = |plugin: &Arc<Plugin>| plugin.moved_to(&engine).map_err(LoadError::Engine);
+        let mut serving = BTreeMap::new();
+        let mut changes = Vec::new();
+        for (name, entry) in &state.plugins {
+            let Some(before) = &entry.serving else { continue };
+            let plugin = moved(&before.plugin)?;
+            let (listeners, registrations) = plugin.registrations();
+            changes.push((Owner::from(&**name), registrations));
+            serving.insert(name.clone(), Serving { key: before.key.clone(), plugin, listeners });
+        }
+        if !changes.is_empty() {
+            self.listeners.replace_all(changes).expect("each keeps its routes");
+        }
+        // Loaded for the other engine, by the scan that is about to begin.
+        state.job = None;
+        for (name, entry) in &mut state.plugins {
+            entry.serving = serving.remove(name);
+            // Loaded again, for the other engine, by the scan that is about to begin.
+            if entry.candidate.take().is_some() {
+                entry.fault = None;
+            }
+        }
+        state.loader.engine = engine;
+        Ok(())
+    }
+}
+
+/// Logs that a candidate serves.
+fn told(name: &str, candidate: &Candidate, before: Option<&str>) {
+    let (plugin, digest) = (&candidate.plugin, candidate.key.short());
+    let (version, routes) = (plugin.version.as_str(), listed(plugin));
+    let duration_ms = u64::try_from(candidate.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    match (before, candidate.which) {
+        (_, Which::LastGood) => tracing::warn!(
+            plugin = name,
+            version,
+            digest,
+            routes,
+            duration_ms,
+            "plugin {name}: the last version that served, {version} ({digest}), serves again, since the file does not load; it answers \
+             {routes}"
+        ),
+        (Some(before), Which::File) if before == digest => tracing::info!(
+            plugin = name,
+            version,
+            digest,
+            routes,
+            duration_ms,
+            "plugin {name} serves with another manifest, or other settings: {digest}, answering {routes}"
+        ),
+        (Some(before), Which::File) => tracing::info!(
+            plugin = name,
+            version,
+            digest,
+            before,
+            routes,
+            duration_ms,
+            "plugin {name} swapped: {before} → {digest}, answering {routes}"
+        ),
+        (None, Which::File) => tracing::info!(
+            plugin = name,
+            version,
+            digest,
+            routes,
+            duration_ms,
+            "plugin {name} loaded: {digest}, answering {routes}"
+        ),
+    }
+}
+
+fn unloaded(name: &str, serving: &Serving) {
+    tracing::info!(
+        plugin = name,
+        digest = serving.key.short(),
+        routes = listed(&serving.plugin),
+        "plugin {name} unloaded, since its file is gone: events of its routes wait"
+    );
+}
+
+fn listed(plugin: &Plugin) -> String {
+    plugin.routes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,402 @@
+//! The sandbox used alone: one component, called with events that nobody stored, without a database or a dispatcher.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::memory_state::MemoryState;
+use super::outside::{Confirms, Disturbance, EmptyAnswers, Gate, GatedHttp, GatedSink, GatedState};
+use super::{name_of, report};
+use crate::event::{Effects, Event, GuestCost, Route};
+use crate::listener::{Cause, Failure, Outcome, Visit};
+use crate::sink::Sinks;
+use crate::wasm::call::PluginListener;
+use crate::wasm::call::report::{CallReport, InstanceUse};
+use crate::wasm::capability::http::HttpStandIn;
+use crate::wasm::capability::publish::PublishGrant;
+use crate::wasm::capability::state::{StateGrant, StateSource};
+use crate::wasm::capability::{Grants, Identity};
+use crate::wasm::directory::file::{Bytes, MAX_FILE_BYTES};
+use crate::wasm::directory::place::{Place, parent};
+use crate::wasm::directory::{self, ManifestFile};
+use crate::wasm::engine::{Engine, PagemapScan};
+use crate::wasm::error::LoadError;
+use crate::wasm::limits::INIT_FUEL;
+use crate::wasm::load::plugin::{Instance, Linked, Plugin, used};
+use crate::wasm::load::{Loaded, Loader};
+use crate::wasm::manifest::Manifest;
+use crate::wasm::reload::PluginsConfig;
+use crate::wasm::reload::status::PluginReport;
+
+/// One call at a time, and one instance kept.
+const WORKERS: usize = 2;
+/// Counted failures after which an event is dead, as the guest is told unless the caller says otherwise.
+const MAX_ATTEMPTS: u32 = 10;
+
+/// A component in a sandbox of its own: for tests of plugins, for trying one on stored events, for a program that wants sandboxed
+/// listeners and has no outbox.
+///
+/// What the component does beside its answer is reported and not done: what it emits is collected, what it writes to its state
+/// is not written, its log lines go into the report and not into the log. Calls go one at a time.
+///
+/// ```
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// use outbox::listener::Outcome;
+/// use outbox::wasm::{Manifest, PluginHost};
+/// use outbox::{Envelope, Event};
+///
+/// # let component = std::fs::read(support::sample_plugins().join("order-mailer.wasm"))?;
+/// let host = PluginHost::from_bytes("order-mailer", component, Manifest::default()).await?;
+/// let order = Envelope::new("OrderPlaced").aggregate("Order", "42").json_text(r#"{"order_id": 42, "total": 99.5}"#)?;
+///
+/// // A sequence, since emitting and keeping state need an event that is in a table.
+/// let report = host.call(Event::of(order).sequence(1).build()).await;
+///
+/// assert_eq!(report.outcome, Outcome::Done);
+/// assert!(report.lines[0].message.contains("thank you for your order 42"));
+/// assert!(report.used.fuel < host.manifest().limits.fuel / 100);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+pub struct PluginHost {
+    plugin: Arc<Plugin>,
+    listener: PluginListener,
+    description: Arc<PluginReport>,
+    stand_ins: StandIns,
+    gate: Arc<Gate>,
+    kept: tokio::sync::Mutex<Option<Instance>>,
+}
+
+/// What answers a component in place of what lies outside.
+#[derive(Clone)]
+struct StandIns {
+    state: Arc<dyn StateSource>,
+    http: Arc<dyn HttpStandIn>,
+    /// By name; one that is not there confirms every message.
+    sinks: Sinks,
+}
+
+/// One call of `on-event`.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The event. One with the sequence 0 is in no table: it can be answered, but nothing can be emitted or kept for it.
+    pub event: Arc<Event>,
+    /// In which instance. A kept one is kept again after a clean end; without one, or after anything else, a fresh one is made.
+    /// Default fresh.
+    pub instance: InstanceUse,
+    /// How often the listener has put this event off before, as it is told. Default 0.
+    pub deferrals: u32,
+    /// Counted failures after which the event is dead, as it is told. Default: as its manifest says, or 10.
+    pub max_attempts: Option<u32>,
+    /// Trouble for one of its calls to the outside. Default none.
+    pub disturbance: Option<Disturbance>,
+}
+
+impl From<Event> for Call {
+    fn from(event: Event) -> Self {
+        Arc::new(event).into()
+    }
+}
+
+impl From<Arc<Event>> for Call {
+    fn from(event: Arc<Event>) -> Self {
+        Self { event, instance: InstanceUse::Fresh, deferrals: 0, max_attempts: None, disturbance: None }
+    }
+}
+
+impl Call {
+    /// The same call in the instance that is kept.
+    #[must_use]
+    pub fn kept(self) -> Self {
+        Self { instance: InstanceUse::Kept, ..self }
+    }
+
+    /// The same call with trouble for one of its calls to the outside.
+    #[must_use]
+    pub fn disturbed(self, disturbance: Disturbance) -> Self {
+        Self { disturbance: Some(disturbance), ..self }
+    }
+}
+
+impl std::fmt::Debug for PluginHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PluginHost").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl PluginHost {
+    /// Loads a component of which the bytes are at hand. Its state is empty; values of its manifest refer to nothing elsewhere.
+    ///
+    /// # Errors
+    /// Why it would not be loaded from a plugins directory either.
+    pub async fn from_bytes(name: &str, bytes: Vec<u8>, manifest: Manifest) -> Result<Self, LoadError> {
+        let file = Path::new(name).with_extension("wasm");
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(LoadError::TooLarge { file, bytes: bytes.len() as u64 });
+        }
+        let bytes = Bytes::of(&file, bytes);
+        bytes.check_kind()?;
+        Self::new(name, bytes, ManifestFile::by_host(manifest), &PluginsConfig::default(), Arc::new(MemoryState::default()))
+            .await
+    }
+
+    /// Loads a component file as a host with this configuration would: with the manifest that the configuration has for its
+    /// name, or with the one beside it; compiled by the cache. It reads its state from `state`, a [`MemoryState`] or a database's.
+    ///
+    /// # Errors
+    /// Why it would not be loaded from a plugins directory either.
+    pub async fn from_file(file: &Path, config: &PluginsConfig, state: Arc<dyn StateSource>) -> Result<Self, LoadError> {
+        Self::from_file_as(&name_of(file), file, config, state).await
+    }
+
+    /// As [`from_file`](Self::from_file), for a file that is called otherwise than the plugin.
+    ///
+    /// # Errors
+    /// Why it would not be loaded from a plugins directory either.
+    pub async fn from_file_as(
+        name: &str,
+        file: &Path,
+        config: &PluginsConfig,
+        state: Arc<dyn StateSource>,
+    ) -> Result<Self, LoadError> {
+        let place = Place::open(parent(file), None)?;
+        let bytes = Bytes::read(&place, file)?;
+        let written = match config.manifests.get(name) {
+            Some(manifest) => ManifestFile::by_host(manifest.clone()),
+            None => directory::manifest_beside(&place, file)?,
+        };
+        Self::new(name, bytes, written, config, state).await
+    }
+
+    async fn new(
+        name: &str,
+        bytes: Bytes,
+        written: ManifestFile,
+        config: &PluginsConfig,
+        state: Arc<dyn StateSource>,
+    ) -> Result<Self, LoadError> {
+        let engine = Engine::new(WORKERS, PagemapScan::Off)?;
+        let loader = config.loader(engine, Some(state.clone()), config.private());
+        // Nothing goes to a sink from here, so that none need be there.
+        let loader = Loader { sinks: None, ..loader };
+        let bytes = Arc::new(bytes);
+        let loaded = loader.load(name, bytes.clone(), written).await?;
+        let description = Arc::new(report(&bytes, &loaded));
+        let Loaded { plugin, .. } = loaded;
+        let grants = plugin.linked.identity.grants.clone();
+        Ok(Self::of(&plugin, grants, description, StandIns { state, http: Arc::new(EmptyAnswers), sinks: Sinks::default() }))
+    }
+
+    fn of(plugin: &Plugin, granted: Grants, description: Arc<PluginReport>, stand_ins: StandIns) -> Self {
+        // A gate of its own, since another host may call at the same time.
+        let gate = Arc::new(Gate::default());
+        let Grants { config, secrets, emit, state: keeps, publish, http } = granted;
+        let source = Arc::new(GatedState { gate: gate.clone(), state: stand_ins.state.clone() });
+        let keeps = keeps.map(|StateGrant { quota, .. }| StateGrant { source, quota });
+        let http = http.map(|client| {
+            let answers = GatedHttp { gate: gate.clone(), answers: stand_ins.http.clone() };
+            Arc::new(client.answered_by(Arc::new(answers)))
+        });
+        let publish = publish.map(|publish| {
+            let with = |sinks: Sinks, name: &String| {
+                let sink = stand_ins.sinks.get(name).unwrap_or_else(|| Arc::new(Confirms));
+                sinks.with(name, Arc::new(GatedSink { gate: gate.clone(), name: name.clone(), sink }))
+            };
+            Arc::new(PublishGrant { names: publish.names.clone(), sinks: publish.names.iter().fold(Sinks::default(), with) })
+        });
+        // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
+        let grants = Grants { config, secrets, emit, state: keeps, publish, http };
+        let Plugin { linked, manifest, version, described_name, routes, on_events } = plugin;
+        let Linked { engine, pre, identity, limits, weight, has_small_tables } = linked;
+        let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();
+        let (engine, pre) = (engine.clone(), pre.clone());
+        let plugin = Arc::new(Plugin {
+            linked: Linked {
+                engine,
+                pre,
+                identity: Arc::new(identity),
+                limits: *limits,
+                weight: *weight,
+                has_small_tables: *has_small_tables,
+            },
+            manifest: manifest.clone(),
+            version: version.clone(),
+            described_name: described_name.clone(),
+            routes: routes.clone(),
+            on_events: *on_events,
+        });
+        let listener = PluginListener::new(plugin.clone());
+        Self { plugin, listener, description, stand_ins, gate, kept: tokio::sync::Mutex::default() }
+    }
+
+    /// The same component with other settings; `None` for those that it has. Whether it accepts them is not asked again.
+    #[must_use]
+    pub fn with_settings(&self, config: Option<BTreeMap<String, String>>, secrets: Option<BTreeMap<String, String>>) -> Self {
+        let mut grants = self.plugin.linked.identity.grants.clone();
+        grants.config = config.unwrap_or(grants.config);
+        grants.secrets = secrets.unwrap_or(grants.secrets);
+        Self::of(&self.plugin, grants, self.description.clone(), self.stand_ins.clone())
+    }
+
+    /// The same component with its settings, and granted nothing.
+    #[must_use]
+    pub fn without_grants(&self) -> Self {
+        let Grants { config, secrets, .. } = self.plugin.linked.identity.grants.clone();
+        let grants = Grants { config, secrets, ..Grants::default() };
+        Self::of(&self.plugin, grants, self.description.clone(), self.stand_ins.clone())
+    }
+
+    /// The same component with its state elsewhere; without one where its manifest grants none.
+    #[must_use]
+    pub fn with_state(&self, state: Arc<dyn StateSource>) -> Self {
+        let grants = self.plugin.linked.identity.grants.clone();
+        Self::of(&self.plugin, grants, self.description.clone(), StandIns { state, ..self.stand_ins.clone() })
+    }
+
+    /// The same component with somebody who answers the HTTP requests that its manifest grants. Without one, every response is a
+    /// 200 with an empty body.
+    #[must_use]
+    pub fn with_http(&self, http: Arc<dyn HttpStandIn>) -> Self {
+        let grants = self.plugin.linked.identity.grants.clone();
+        Self::of(&self.plugin, grants, self.description.clone(), StandIns { http, ..self.stand_ins.clone() })
+    }
+
+    /// The same component with sinks that take the messages which its manifest grants. One that is not among them confirms every
+    /// message, and sends none.
+    #[must_use]
+    pub fn with_sinks(&self, sinks: Sinks) -> Self {
+        let grants = self.plugin.linked.identity.grants.clone();
+        Self::of(&self.plugin, grants, self.description.clone(), StandIns { sinks, ..self.stand_ins.clone() })
+    }
+
+    /// The text without the values of the plugin's secrets.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        self.plugin.linked.identity.grants.hide(text).into_owned()
+    }
+
+    /// The plugin's name: of its file, its manifest and its state.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.plugin.linked.identity.name
+    }
+
+    /// What the component says of itself and asks for, and what loading it cost.
+    #[must_use]
+    pub fn description(&self) -> &PluginReport {
+        &self.description
+    }
+
+    /// The routes that it answers, sorted; at least one.
+    #[must_use]
+    pub fn routes(&self) -> &[Route] {
+        &self.plugin.routes
+    }
+
+    /// What it is granted, and what one call may use.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.plugin.manifest
+    }
+
+    /// Calls `on-event` once. The event's route need not be one of the component's.
+    ///
+    /// When the future is dropped, the call is cut off, and a kept instance goes with it.
+    pub async fn call(&self, call: impl Into<Call>) -> CallReport {
+        let call = call.into();
+        let mut kept = self.kept.lock().await;
+        let started = Instant::now();
+        let ends = started + self.plugin.manifest.limits.deadline;
+        let instance = match call.instance {
+            InstanceUse::Kept => kept.take(),
+            InstanceUse::Fresh => None,
+        };
+        let _ = self.plugin.linked.identity.take_refused();
+        self.gate.begin(call.disturbance);
+        let mut tally = Tally { instance: instance.as_ref().map_or(InstanceUse::Fresh, |_| InstanceUse::Kept), init_fuel: 0 };
+        let mut instance = match self.instance(instance, &mut tally, ends).await {
+            Ok(instance) => instance,
+            Err(outcome) => return self.report(outcome, None, tally, started.elapsed()),
+        };
+        let visit = Visit {
+            event: &call.event,
+            worker: 0,
+            batch: 0,
+            deferrals: call.deferrals,
+            max_attempts: call
+                .max_attempts
+                .or(self.plugin.manifest.retry.and_then(|retry| retry.max_attempts))
+                .unwrap_or(MAX_ATTEMPTS),
+            began: started,
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = tokio::time::timeout_at(ends.into(), self.listener.enter(&mut instance, &visit, ends)) => {
+                answer.unwrap_or_else(|_| Ok(Outcome::Failed(self.listener.late())))
+            }
+            () = self.gate.hangs() => Ok(Outcome::Failed(Failure::broken(Cause::Deadline, "was cut off at a call to the outside"))),
+        };
+        let took = started.elapsed();
+        let outcome = match answer {
+            Ok(outcome) => outcome,
+            Err(error) => self.listener.broken(&error, &mut instance.store),
+        };
+        let report = self.report(outcome, Some(&mut instance), tally, took);
+        let clean = !matches!(&report.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
+        if call.instance == InstanceUse::Kept && clean && !instance.store.data().limiter.denied {
+            *kept = Some(instance);
+        }
+        report
+    }
+
+    /// Drops the instance that is kept, if there is one.
+    pub async fn forget(&self) {
+        *self.kept.lock().await = None;
+    }
+
+    async fn instance(&self, kept: Option<Instance>, tally: &mut Tally, ends: Instant) -> Result<Instance, Outcome> {
+        if let Some(kept) = kept {
+            return Ok(kept);
+        }
+        let linked = &self.plugin.linked;
+        let made = tokio::time::timeout_at(ends.into(), linked.instantiate(linked.store(INIT_FUEL))).await;
+        match made {
+            Ok(Ok(instance)) => {
+                tally.init_fuel = used(&instance.store).fuel;
+                Ok(instance)
+            }
+            Ok(Err((error, mut store))) => Err(self.listener.broken(&error, &mut store)),
+            Err(_) => Err(Outcome::Failed(self.listener.late())),
+        }
+    }
+
+    fn report(&self, outcome: Outcome, instance: Option<&mut Instance>, tally: Tally, took: Duration) -> CallReport {
+        let Tally { instance: instance_use, init_fuel } = tally;
+        let mut report = CallReport {
+            outcome,
+            effects: Effects::default(),
+            lines: Vec::new(),
+            lines_dropped: 0,
+            refused: self.plugin.linked.identity.take_refused(),
+            outside: self.gate.take(),
+            init_fuel,
+            took,
+            used: GuestCost { digest: self.plugin.linked.identity.short, ..GuestCost::default() },
+            instance: instance_use,
+        };
+        let Some(instance) = instance else { return report };
+        report.used = used(&instance.store);
+        let state = instance.store.data_mut();
+        state.end();
+        (report.lines, report.lines_dropped) = state.take_lines();
+        let effects = state.take_effects().filter(|_| report.outcome.is_answer());
+        report.effects = effects.map(|effects| *effects).unwrap_or_default();
+        report
+    }
+}
+
+/// What is known of a call before it begins.
+struct Tally {
+    instance: InstanceUse,
+    init_fuel: u64,
+}
