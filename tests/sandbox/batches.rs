@@ -1,10 +1,11 @@
 //! `on-events`: events that are with a listener at the same time go into one call.
 
+use std::fs;
 use std::time::Instant;
 
 use outbox::store::{Filter, Record};
 use outbox::{Outbox, SqliteStore, Status, Store};
-use support::{Sqlite, eventually};
+use support::{Sqlite, eventually, sample_languages};
 
 use crate::common::{Directory, commit, database, event, host, sample};
 
@@ -26,9 +27,20 @@ struct Batches {
 
 impl Batches {
     async fn with(manifest: &str) -> Self {
+        Self::of(&sample("batches"), manifest).await
+    }
+
+    /// The same plugin in Go, by its SDK.
+    async fn in_go() -> Self {
+        let file = sample_languages().join("batches-go.wasm");
+        let component = fs::read(&file).unwrap_or_else(|error| panic!("{} is not there: {error}", file.display()));
+        Self::of(&component, MANIFEST).await
+    }
+
+    async fn of(component: &[u8], manifest: &str) -> Self {
         let directory = Directory::new();
         directory.put("batches.toml", manifest.as_bytes());
-        directory.put("batches.wasm", &sample("batches"));
+        directory.put("batches.wasm", component);
         let (db, store) = database().await;
         let outbox = host(store.clone(), &directory).await;
         Self { db, store, _directory: directory, outbox }
@@ -59,22 +71,48 @@ fn reason(row: &Record) -> &str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_that_come_together_go_into_one_call_and_each_has_its_own_answer() {
-    let batches = Batches::with(MANIFEST).await;
-    let mut payloads = vec!["count"; 60];
-    payloads.extend(["fail", "done", "done"]);
+    each_has_its_own_answer(Batches::with(MANIFEST).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_come_together_go_into_one_call_of_a_plugin_in_go_and_each_has_its_own_answer() {
+    each_has_its_own_answer(Batches::in_go().await).await;
+}
+
+/// Many events together: those that fail say of how many they were one, and fail alone.
+async fn each_has_its_own_answer(batches: Batches) {
+    let payloads = [vec!["count"; 60], ["fail", "done"].repeat(20)].concat();
     let rows = batches.ended(&payloads).await;
-    let sizes: Vec<usize> = rows.iter().filter_map(|row| reason(row).rsplit_once("one of ")?.1.trim().parse().ok()).collect();
-    assert_eq!(sizes.len(), 61, "{:?}", rows.iter().map(reason).collect::<Vec<_>>());
-    assert!(sizes.iter().any(|size| *size > 1), "{sizes:?}");
-    assert!(sizes.iter().all(|size| *size <= 100));
-    let done = rows.iter().filter(|row| row.status == Status::Done).count();
-    assert_eq!(done, 2);
+    let mut together = Vec::new();
+    for (row, payload) in rows.iter().zip(&payloads) {
+        let said = reason(row);
+        let size: Option<usize> = said.rsplit_once("one of ").and_then(|(_, size)| size.trim().parse().ok());
+        match *payload {
+            "done" => assert_eq!((row.status, row.attempts, said), (Status::Done, 0, "")),
+            _ => {
+                let size = size.unwrap_or_else(|| panic!("it came with others: {said}"));
+                assert!(row.status == Status::Dead && size <= 100, "{said}");
+                together.extend((size > 1).then_some(*payload));
+            }
+        }
+    }
+    for payload in ["count", "fail"] {
+        assert!(together.contains(&payload), "some of those that {payload} were in a call with others: {together:?}");
+    }
     batches.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_event_that_breaks_a_call_pays_for_it() {
-    let batches = Batches::with(MANIFEST).await;
+    only_the_breaker_pays(Batches::with(MANIFEST).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_event_that_breaks_a_call_of_a_plugin_in_go_pays_for_it() {
+    only_the_breaker_pays(Batches::in_go().await).await;
+}
+
+async fn only_the_breaker_pays(batches: Batches) {
     let mut payloads = vec!["done"; 40];
     payloads[17] = "trap";
     let rows = batches.ended(&payloads).await;

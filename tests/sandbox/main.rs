@@ -6,6 +6,7 @@ mod computing;
 mod conformance;
 mod costs;
 mod effects;
+mod findings;
 mod hostile;
 mod http;
 mod languages;

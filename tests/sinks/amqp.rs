@@ -13,14 +13,14 @@ use crate::broker::{kill, own, resume, shared};
 use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
 
 /// A durable queue, by its name; the default exchange routes to it.
-struct Queue {
+pub(crate) struct Queue {
     channel: Channel,
     name: String,
     _connection: Connection,
 }
 
 impl Queue {
-    async fn make(url: &str, name: &str) -> Self {
+    pub(crate) async fn make(url: &str, name: &str) -> Self {
         let connection = Connection::connect(url, ConnectionProperties::default()).await.expect("connects");
         let channel = connection.create_channel().await.expect("a channel");
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
@@ -34,7 +34,7 @@ impl Queue {
         self.channel.basic_get(self.name.as_str().into(), options).await.expect("answers")
     }
 
-    async fn take_all(&self) -> Vec<String> {
+    pub(crate) async fn take_all(&self) -> Vec<String> {
         let mut bodies = Vec::new();
         while let Some(message) = self.take().await {
             bodies.push(String::from_utf8(message.delivery.data.clone()).expect("text"));
@@ -43,7 +43,7 @@ impl Queue {
     }
 }
 
-fn config(url: &str, queue: &str) -> Value {
+pub(crate) fn config(url: &str, queue: &str) -> Value {
     json!({"kind": "amqp", "url": url, "routing_key": queue, "timeout": "3s"})
 }
 

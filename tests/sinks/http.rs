@@ -1,134 +1,15 @@
 //! Webhooks, against an endpoint that answers as it is told.
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
 use outbox::sink::SinkError;
 use serde_json::{Value, json};
 use support::eventually;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 use crate::common::{order, send_one, sink};
-
-/// What came in one request.
-#[derive(Clone, Debug)]
-struct Request {
-    head: String,
-    body: Vec<u8>,
-    /// Which connection it came by, from 0.
-    connection: usize,
-}
-
-impl Request {
-    fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().skip(1).find_map(|line| {
-            let (found, value) = line.split_once(':')?;
-            found.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
-    }
-
-    fn path(&self) -> &str {
-        self.head.split_whitespace().nth(1).unwrap_or_default()
-    }
-}
-
-/// How an endpoint answers.
-#[derive(Clone, Copy)]
-enum Answer {
-    /// With these bytes.
-    Says(&'static str),
-    /// With a head, and then one byte after the other for ever.
-    Endless(&'static str),
-    /// Not at all.
-    Silent,
-    /// By closing the connection.
-    Closes,
-}
-
-const OK: Answer = Answer::Says("HTTP/1.1 204 No Content\r\n\r\n");
-
-struct Endpoint {
-    address: SocketAddr,
-    requests: Arc<Mutex<Vec<Request>>>,
-    accepting: tokio::task::JoinHandle<()>,
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-impl Endpoint {
-    async fn that(answer: Answer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        Self::on(listener, answer)
-    }
-
-    fn on(listener: TcpListener, answer: Answer) -> Self {
-        let address = listener.local_addr().expect("bound");
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let seen = requests.clone();
-        let accepting = tokio::spawn(async move {
-            for connection in 0.. {
-                let Ok((stream, _)) = listener.accept().await else { return };
-                tokio::spawn(serve(stream, connection, answer, seen.clone()));
-            }
-        });
-        Self { address, requests, accepting }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/hooks", self.address)
-    }
-
-    fn requests(&self) -> Vec<Request> {
-        self.requests.lock().expect("nobody panicked").clone()
-    }
-}
-
-async fn serve(mut stream: TcpStream, connection: usize, answer: Answer, seen: Arc<Mutex<Vec<Request>>>) {
-    let mut read = Vec::new();
-    loop {
-        let end = loop {
-            if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
-            }
-            if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
-                return;
-            }
-        };
-        let mut request =
-            Request { head: String::from_utf8_lossy(&read[..end]).into_owned(), body: read.split_off(end), connection };
-        let length: usize = request.header("content-length").unwrap_or("0").parse().expect("a number");
-        while request.body.len() < length {
-            if stream.read_buf(&mut request.body).await.unwrap_or(0) == 0 {
-                return;
-            }
-        }
-        read = request.body.split_off(length);
-        seen.lock().expect("nobody panicked").push(request);
-        match answer {
-            Answer::Says(text) => {
-                if stream.write_all(text.as_bytes()).await.is_err() {
-                    return;
-                }
-            }
-            Answer::Endless(head) => {
-                let _ = stream.write_all(head.as_bytes()).await;
-                while stream.write_all(b"1\r\nx\r\n").await.is_ok() {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-                return;
-            }
-            Answer::Silent => std::future::pending().await,
-            Answer::Closes => return,
-        }
-    }
-}
+use crate::endpoint::{Answer, Endpoint, OK, Request};
 
 fn config(url: &str) -> Value {
     json!({"kind": "http", "url": url, "timeout": "2s"})

@@ -4,10 +4,13 @@
 
 mod amqp;
 mod broker;
+mod certificate;
 mod common;
+mod endpoint;
 mod http;
 mod kafka;
 mod nats;
 mod redis;
 mod relay;
 mod stdout;
+mod tls;

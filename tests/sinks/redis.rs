@@ -6,9 +6,9 @@ use outbox::sink::SinkError;
 use redis::Value as Answer;
 use redis::streams::StreamRangeReply;
 use serde_json::{Value, json};
-use servers::{Broker, BrokerServer};
+use servers::Broker;
 
-use crate::broker::{certificate, kill, own, resume, shared};
+use crate::broker::{kill, own, resume, shared};
 use crate::common::{order, send_all_while, send_one, send_until_confirmed, sink, to, unique};
 
 async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> T {
@@ -31,7 +31,7 @@ fn text(answer: Option<&Answer>) -> String {
     answer.map_or_else(String::new, |answer| redis::from_redis_value(answer.clone()).expect("text"))
 }
 
-fn config(url: &str, stream: &str) -> Value {
+pub(crate) fn config(url: &str, stream: &str) -> Value {
     json!({"kind": "redis", "url": url, "stream": stream, "timeout": "2s"})
 }
 
@@ -108,16 +108,4 @@ async fn of_a_thousand_messages_none_is_lost_when_the_server_is_killed_in_the_mi
     .await;
     let bodies: BTreeSet<String> = entries(&url, "orders").await.iter().map(|entry| text(entry.get("body"))).collect();
     assert_eq!(bodies, (0..1_000).map(|number| number.to_string()).collect());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn tls_is_spoken_with_a_server_whose_authority_is_known_and_with_no_other() {
-    let pem = certificate();
-    let server = tokio::task::block_in_place(|| {
-        BrokerServer::start_with_tls(Broker::Redis, &pem.certificate, &pem.key).expect("it starts")
-    });
-    let of = |ca_file: Value| json!({"kind": "redis", "url": server.url(), "ca_file": ca_file, "timeout": "2s"});
-    assert_eq!(send_one(&*sink(of(pem.authority.to_str().into())), order(1)).await, Ok(()));
-    let unknown = send_one(&*sink(of(Value::Null)), order(1)).await;
-    assert!(matches!(&unknown, Err(SinkError::Down { .. })), "{unknown:?}");
 }

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::essence::shown;
 use super::expect::Expect;
 use super::replies::{HttpReply, PublishReply, Replies, Script, ScriptedSink};
 use super::report::{CaseReport, Finding, Verdict};
@@ -182,13 +181,7 @@ impl Case {
             let found = format!("{}, which the plugin does not answer; it answers {}", self.event.route(), routes.join(", "));
             findings.push(Finding::new("its event is of the route", found));
         }
-        // A request shows the secret that it carries. Hidden before anything is cut, or a part of it might stay.
-        for Finding { at, found, expected } in &mut findings {
-            (*at, *found) = (own.hide(at), own.hide(found));
-            if let Some(expected) = expected {
-                (*found, *expected) = (shown(found), shown(expected));
-            }
-        }
+        let findings: Vec<Finding> = findings.into_iter().map(|finding| finding.fit_to_show(&own)).collect();
         CaseReport {
             name: self.name.clone(),
             file: self.file.as_ref().map(|file| file.display().to_string()),

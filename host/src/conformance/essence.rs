@@ -8,9 +8,6 @@ use crate::event::{Envelope, StateWrite};
 use crate::listener::{FailureKind, Outcome};
 use crate::wasm::CallReport;
 
-/// The longest line that a finding shows.
-const SHOWN_BYTES: usize = 400;
-
 /// The lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Essence(Vec<String>);
@@ -43,7 +40,7 @@ impl Essence {
         let most = self.0.len().max(other.0.len());
         let at = |lines: &Self, index: usize| lines.0.get(index).map_or("nothing more", String::as_str).to_owned();
         let pairs = (0..most).map(|index| (at(self, index), at(other, index)));
-        pairs.into_iter().find(|(own, others)| own != others).map(|(own, others)| (shown(&own), shown(&others)))
+        pairs.into_iter().find(|(own, others)| own != others)
     }
 }
 
@@ -94,12 +91,6 @@ pub(super) fn text(bytes: &[u8]) -> String {
         Ok(text) => text.to_owned(),
         Err(_) => format!("base64 {}", data_encoding::BASE64.encode(bytes)),
     }
-}
-
-/// The beginning of a line, as far as a finding shows it.
-pub(super) fn shown(line: &str) -> String {
-    let end = line.floor_char_boundary(SHOWN_BYTES);
-    if end == line.len() { line.to_owned() } else { format!("{}… ({} bytes more)", &line[..end], line.len() - end) }
 }
 
 /// Whether the host would make such an id. A guest may give one that looks the same; then it is taken for the host's.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::essence::{answer, emitted, text};
 use super::report::Finding;
-use super::sent::{self, Difference, Differences, Told, compare_each, compare_messages, compare_requests};
+use super::sent::{self, Difference, Differences, Summary, compare_each, compare_messages, compare_requests};
 use super::written::WrittenBytes;
 use crate::event::{Envelope, StateWrite};
 use crate::listener::{Failure, FailureKind, Outcome};
@@ -179,14 +179,14 @@ fn code(failure: &Failure) -> Option<&str> {
     failure.message.strip_prefix('[')?.split_once("] ").map(|(code, _)| code)
 }
 
-impl Told for Emitted {
-    fn told(&self) -> String {
+impl Summary for Emitted {
+    fn summary(&self) -> String {
         self.event_type.clone()
     }
 }
 
-impl Told for Envelope {
-    fn told(&self) -> String {
+impl Summary for Envelope {
+    fn summary(&self) -> String {
         emitted(self)
     }
 }
@@ -209,13 +209,13 @@ impl Emitted {
         if let Some(wanted) = &self.payload
             && serde_json::from_slice::<Value>(got.payload_bytes()).ok().as_ref() != Some(wanted)
         {
-            differences.0.push(("payload".to_owned(), wanted.to_string(), payload));
+            differences.add("payload", wanted.to_string(), payload);
         }
         let delay = got.available_at().since(got.occurred_at());
         if let Some(span) = &self.deliver_after
             && humantime::parse_duration(span).ok() != Some(delay)
         {
-            differences.0.push(("deliver_after".to_owned(), span.clone(), humantime::format_duration(delay).to_string()));
+            differences.add("deliver_after", span, humantime::format_duration(delay).to_string());
         }
         differences.0
     }

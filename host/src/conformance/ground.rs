@@ -15,8 +15,8 @@ pub(super) struct Ground {
     pub(super) subjects: Vec<Subject>,
     /// The subjects that were answered, once the first rule has asked all of them.
     pub(super) answered: Vec<Answered>,
-    /// What was asked for and not granted, each with the advice and the first event that asked.
-    pub(super) refused: BTreeMap<String, (String, String)>,
+    /// What was asked for and not granted, each with the advice and the first subject that asked.
+    pub(super) refused: BTreeMap<String, (String, Subject)>,
     calls: u64,
 }
 
@@ -45,7 +45,7 @@ impl Ground {
             Call { deferrals: subject.deferrals, max_attempts: subject.max_attempts, ..Call::from(subject.event.clone()) };
         let report = subject.host.call(how(call)).await;
         for refused in &report.refused {
-            self.refused.entry(refused.what.clone()).or_insert_with(|| (refused.advice.clone(), subject.what.clone()));
+            self.refused.entry(refused.what.clone()).or_insert_with(|| (refused.advice.clone(), subject.clone()));
         }
         report
     }

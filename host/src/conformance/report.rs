@@ -6,6 +6,12 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::junit;
+use crate::wasm::PluginHost;
+
+/// The most bytes of what is compared with something else, and of the place where it was found.
+const MAX_COMPARED_BYTES: usize = 400;
+/// The most bytes of what stands alone: how a call broke off, or what to add to a case.
+const MAX_FOUND_BYTES: usize = 4 << 10;
 
 /// What a plugin was checked against, and what was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -99,6 +105,25 @@ impl Finding {
     pub(super) fn instead_of(self, expected: impl Into<String>) -> Self {
         Self { expected: Some(expected.into()), ..self }
     }
+
+    /// As it may be read: without the secrets of the plugin, and cut.
+    pub(super) fn fit_to_show(self, host: &PluginHost) -> Self {
+        let Self { at, found, expected } = self;
+        // Hidden before anything is cut, or a part of a secret might stay.
+        let shown = |text: &str, max: usize| shown(&host.hide(text), max);
+        let most = if expected.is_some() { MAX_COMPARED_BYTES } else { MAX_FOUND_BYTES };
+        Self {
+            at: shown(&at, MAX_COMPARED_BYTES),
+            found: shown(&found, most),
+            expected: expected.map(|expected| shown(&expected, most)),
+        }
+    }
+}
+
+/// The beginning of a text, and how much of it is missing.
+fn shown(text: &str, max: usize) -> String {
+    let end = text.floor_char_boundary(max);
+    if end == text.len() { text.to_owned() } else { format!("{}… ({} bytes more)", &text[..end], text.len() - end) }
 }
 
 impl Verdict {

@@ -10,8 +10,14 @@ use super::report::Finding;
 use super::written::{Url, WrittenBytes};
 use crate::wasm::Outside;
 
-/// In which respect something differs, what was expected, and what was found.
-pub(super) type Difference = (String, String, String);
+/// One respect in which something differs from what is expected.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    /// In which respect.
+    pub(super) what: String,
+    pub(super) expected: String,
+    pub(super) found: String,
+}
 
 /// A request; what is left out is not looked at.
 #[derive(Clone, Debug, Deserialize)]
@@ -52,12 +58,12 @@ pub(super) fn compare_messages(expected: &[Message], sent: &[Outside]) -> Vec<Fi
 }
 
 /// What is expected or was found, in a line.
-pub(super) trait Told {
-    fn told(&self) -> String;
+pub(super) trait Summary {
+    fn summary(&self) -> String;
 }
 
 /// Each thing that was found against the one that is expected in its place.
-pub(super) fn compare_each<E: Told, F: Told>(
+pub(super) fn compare_each<E: Summary, F: Summary>(
     what: &str,
     expected: &[E],
     found: &[F],
@@ -67,21 +73,21 @@ pub(super) fn compare_each<E: Told, F: Told>(
     for index in 0..expected.len().max(found.len()) {
         let at = format!("{what} {}", index + 1);
         match (expected.get(index), found.get(index)) {
-            (Some(wanted), Some(got)) => findings.extend(
-                differences(wanted, got)
-                    .into_iter()
-                    .map(|(what, wanted, got)| Finding::new(format!("{at}, {what}"), got).instead_of(wanted)),
-            ),
-            (Some(wanted), None) => findings.push(Finding::new(at, "none").instead_of(wanted.told())),
-            (None, Some(got)) => findings.push(Finding::new(at, got.told()).instead_of("none")),
+            (Some(wanted), Some(got)) => {
+                findings.extend(differences(wanted, got).into_iter().map(|Difference { what, expected, found }| {
+                    Finding::new(format!("{at}, {what}"), found).instead_of(expected)
+                }))
+            }
+            (Some(wanted), None) => findings.push(Finding::new(at, "none").instead_of(wanted.summary())),
+            (None, Some(got)) => findings.push(Finding::new(at, got.summary()).instead_of("none")),
             (None, None) => {}
         }
     }
     findings
 }
 
-impl Told for &Outside {
-    fn told(&self) -> String {
+impl Summary for &Outside {
+    fn summary(&self) -> String {
         match self {
             Outside::HttpRequest { method, url, body, .. } => format!("{method} {url} {}", text(body)),
             Outside::Message { sink, subject, body, .. } => format!("to {sink}: {subject} {}", text(body)),
@@ -90,8 +96,8 @@ impl Told for &Outside {
     }
 }
 
-impl Told for Request {
-    fn told(&self) -> String {
+impl Summary for Request {
+    fn summary(&self) -> String {
         let url = self.url.as_ref().map_or("any URL", Url::as_str);
         format!("{} {url}", self.method.as_deref().unwrap_or("any method"))
     }
@@ -109,8 +115,8 @@ impl Request {
     }
 }
 
-impl Told for Message {
-    fn told(&self) -> String {
+impl Summary for Message {
+    fn summary(&self) -> String {
         let subject = self.subject.as_deref().unwrap_or("any subject");
         format!("to {}: {subject}", self.sink.as_deref().unwrap_or("any sink"))
     }
@@ -135,12 +141,16 @@ impl Message {
 pub(super) struct Differences(pub(super) Vec<Difference>);
 
 impl Differences {
+    pub(super) fn add(&mut self, what: impl Into<String>, expected: impl Into<String>, found: impl Into<String>) {
+        self.0.push(Difference { what: what.into(), expected: expected.into(), found: found.into() });
+    }
+
     /// Nothing is wanted where `wanted` is `None`.
     pub(super) fn compare(&mut self, what: &str, wanted: Option<&str>, got: Option<&str>) {
         if let Some(wanted) = wanted
             && got != Some(wanted)
         {
-            self.0.push((what.to_owned(), wanted.to_owned(), got.unwrap_or("none").to_owned()));
+            self.add(what, wanted, got.unwrap_or("none"));
         }
     }
 
@@ -165,9 +175,9 @@ impl Differences {
         match wanted {
             Some(WrittenBytes::Json(wanted)) => match serde_json::from_slice::<Value>(got) {
                 Ok(got) => self.compare_json("", wanted, &got),
-                Err(_) => self.0.push(("body".to_owned(), wanted.to_string(), text(got))),
+                Err(_) => self.add("body", wanted.to_string(), text(got)),
             },
-            Some(WrittenBytes::Plain(wanted)) if wanted != got => self.0.push(("body".to_owned(), text(wanted), text(got))),
+            Some(WrittenBytes::Plain(wanted)) if wanted != got => self.add("body", text(wanted), text(got)),
             Some(WrittenBytes::Plain(_)) | None => {}
         }
     }
@@ -180,7 +190,7 @@ impl Differences {
                     let at = format!("{at}.{key}");
                     match got.get(key) {
                         Some(got) => self.compare_json(&at, wanted, got),
-                        None => self.0.push((format!("body{at}"), wanted.to_string(), "nothing".to_owned())),
+                        None => self.add(format!("body{at}"), wanted.to_string(), "nothing"),
                     }
                 }
             }
@@ -190,7 +200,7 @@ impl Differences {
                 }
             }
             _ if wanted == got || same_number(wanted, got) => {}
-            _ => self.0.push((format!("body{at}"), wanted.to_string(), got.to_string())),
+            _ => self.add(format!("body{at}"), wanted.to_string(), got.to_string()),
         }
     }
 }
@@ -216,18 +226,21 @@ mod tests {
         let got = json!({ "id": 7, "total": 9.0, "items": [{ "sku": "a", "n": 1 }, { "sku": "b", "n": 2 }], "note": null });
 
         assert_eq!(differences(json!({ "total": 9, "items": [{ "n": 1 }, { "sku": "b" }], "note": null }), &got), []);
-        let told = |at: &str, wanted: &str, got: &str| (at.to_owned(), wanted.to_owned(), got.to_owned());
+        let difference = |what: &str, expected: &str, found: &str| {
+            let [what, expected, found] = [what, expected, found].map(str::to_owned);
+            Difference { what, expected, found }
+        };
         assert_eq!(
             differences(json!({ "id": "7", "items": [{ "n": 1 }, { "sku": "c", "price": 3 }], "more": 1 }), &got),
             [
-                told("body.id", "\"7\"", "7"),
-                told("body.items[1].price", "3", "nothing"),
-                told("body.items[1].sku", "\"c\"", "\"b\""),
-                told("body.more", "1", "nothing"),
+                difference("body.id", "\"7\"", "7"),
+                difference("body.items[1].price", "3", "nothing"),
+                difference("body.items[1].sku", "\"c\"", "\"b\""),
+                difference("body.more", "1", "nothing"),
             ]
         );
         assert_eq!(differences(json!({ "items": [{ "n": 1 }] }), &got).len(), 1, "a list is no part of a longer one");
         assert_eq!(differences(json!([]), &got).len(), 1);
-        assert_eq!(differences(json!({ "note": false }), &got), [told("body.note", "false", "null")]);
+        assert_eq!(differences(json!({ "note": false }), &got), [difference("body.note", "false", "null")]);
     }
 }

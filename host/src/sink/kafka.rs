@@ -3,6 +3,7 @@
 //! The broker removes the duplicates that the producer's own repeats make; a second delivery of an event makes a second message,
 //! and consumers remove it by the header `event-id`. librdkafka groups messages and repeats them by itself.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,18 @@ const MAX_TOPIC: usize = 249;
 /// By how much librdkafka gives up earlier than we do, so that it is it who says why.
 const EARLIER: Duration = Duration::from_millis(500);
 
+/// librdkafka has TLS from the OpenSSL of the machine that builds it, which this build does without.
+const NO_TLS: &str = "Kafka is spoken without TLS; let a Kafka proxy beside this host speak it to the cluster";
+
 /// A connection to a Kafka cluster, without TLS.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KafkaConfig {
     /// Where the cluster is: `host:9092`, several with commas. Required.
     pub brokers: String,
+    /// Always `None`: Kafka is spoken without TLS. A file that is named is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
     /// The topic of a message that has no subject. Default `{aggregate_type}`. In what an event says, whatever a topic's name may
     /// not hold becomes `_`.
     pub topic: Template,
@@ -73,6 +80,7 @@ impl Default for KafkaConfig {
     fn default() -> Self {
         Self {
             brokers: String::new(),
+            ca_file: None,
             topic: "{aggregate_type}".parse().expect("a template of ours"),
             subjects: Vec::new(),
             compression: Compression::default(),
@@ -88,11 +96,12 @@ impl KafkaConfig {
 
     pub(super) fn faults(&self, prefix: &str) -> Vec<String> {
         let mut faults = Vec::new();
-        let is_broker = |broker: &str| {
-            let parts = broker.trim().rsplit_once(':');
-            parts.is_some_and(|(host, port)| !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok())
-        };
-        if !self.brokers.split(',').all(is_broker) {
+        if self.ca_file.is_some() {
+            faults.push(format!("{prefix}.ca_file is set, but {NO_TLS}"));
+        }
+        if self.brokers.split(',').any(asks_for_tls) {
+            faults.push(format!("{prefix}.brokers asks for TLS, but {NO_TLS}"));
+        } else if !self.brokers.split(',').all(is_broker) {
             faults.push(format!("{prefix}.brokers is not a list like host:9092,host:9092"));
         }
         if self.timeout < Duration::from_secs(2) {
@@ -106,6 +115,17 @@ impl KafkaConfig {
         }
         faults
     }
+}
+
+fn is_broker(text: &str) -> bool {
+    let parts = text.trim().rsplit_once(':');
+    parts.is_some_and(|(host, port)| !host.is_empty() && !host.contains(['/', '@', ' ']) && port.parse::<u16>().is_ok())
+}
+
+/// As other clients write it: `SSL://host:9093`, `SASL_SSL://host:9094`.
+fn asks_for_tls(broker: &str) -> bool {
+    let scheme = broker.trim().split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    scheme.is_some_and(|scheme| matches!(&*scheme, "ssl" | "sasl_ssl" | "tls" | "kafkas" | "kafka+ssl"))
 }
 
 fn may_name_a_topic(c: char) -> bool {
@@ -232,6 +252,9 @@ mod tests {
         assert!(faults(r#"{"brokers": "a:9092,b"}"#).contains("sinks.log.brokers"));
         assert!(faults(r#"{"brokers": "kafka://a:9092"}"#).contains("sinks.log.brokers"));
         assert!(faults(r#"{"brokers": "a:9092", "topic": "a b"}"#).contains("sinks.log.topic"));
+        for asking in [r#"{"brokers": "SASL_SSL://a:9094"}"#, r#"{"brokers": "a:9093", "ca_file": "ca.pem"}"#] {
+            assert!(faults(asking).contains("Kafka is spoken without TLS; let a Kafka proxy"), "{}", faults(asking));
+        }
         assert_eq!(faults(r#"{"brokers": "a:9092, b:9092", "topic": "shop.{aggregate_type}"}"#), "");
     }
 }

@@ -15,6 +15,7 @@ use ::redis::{
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex as AsyncMutex;
+use url::Url;
 
 use super::batching::{Limits, Link};
 use super::config::TIMEOUT;
@@ -76,7 +77,12 @@ impl RedisConfig {
 
     pub(super) fn faults(&self, prefix: &str) -> Vec<String> {
         let mut faults: Vec<_> = target::fault(&format!("{prefix}.url"), &self.url, &SCHEMES).into_iter().collect();
-        faults.extend(tls::fault(&format!("{prefix}.ca_file"), self.ca_file.as_deref()));
+        faults.extend(tls::fault(prefix, self.ca_file.as_deref(), [&*self.url], "rediss"));
+        if self.url.trim().parse::<Url>().is_ok_and(|url| url.fragment().is_some()) {
+            faults.push(format!(
+                "{prefix}.url has a `#`; a certificate is always checked, and ca_file says against which authority"
+            ));
+        }
         if self.stream.as_str().is_empty() {
             faults.push(format!("{prefix}.stream is empty; write it like outbox:{{aggregate_type}}"));
         }
@@ -147,7 +153,8 @@ impl Redis {
             .set_response_timeout(Some(timeout));
         let connection = self.client.get_multiplexed_async_connection_with_config(&options).await;
         let connection = connection.map_err(|error| {
-            SinkError::down(format!("Redis at {} cannot be connected to: {}", self.config.target(), error.kind_text()))
+            let reason = tls::reason(&error, self.config.ca_file.as_deref());
+            SinkError::down(format!("Redis at {} cannot be connected to: {reason}", self.config.target()))
         })?;
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
         Ok(connection)

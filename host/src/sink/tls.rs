@@ -1,11 +1,15 @@
 //! TLS towards other sides: rustls with ring, the system's certificates, or one file of the operator's.
 
+use std::error::Error;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
+
+use super::error::quoted;
 
 /// The certificates of a PEM file.
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
@@ -15,9 +19,23 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     if found.is_empty() { Err(format!("{} holds no certificate in PEM", file.display())) } else { Ok(found) }
 }
 
-/// What is wrong with a file of certificates, if anything.
-pub(super) fn fault(name: &str, file: Option<&Path>) -> Option<String> {
-    certificates(file?).err().map(|error| format!("{name}: {error}"))
+/// What is wrong with a sink's file of certificates, if anything. `tls` is the scheme of those of its addresses that mean TLS.
+pub(super) fn fault<'u>(
+    prefix: &str,
+    file: Option<&Path>,
+    urls: impl IntoIterator<Item = &'u str>,
+    tls: &str,
+) -> Option<String> {
+    if let Err(error) = certificates(file?) {
+        return Some(format!("{prefix}.ca_file: {error}"));
+    }
+    // Whoever names an authority wants the other side to be checked; without TLS nothing is.
+    let is_open = |url: &str| url.trim().split_once("://").is_some_and(|(scheme, _)| !scheme.eq_ignore_ascii_case(tls));
+    urls.into_iter().any(is_open).then(|| {
+        format!(
+            "{prefix}.ca_file is set, but {prefix}.url is without TLS; write it like {tls}://host:port, or leave ca_file out"
+        )
+    })
 }
 
 /// A client that trusts the certificates of this file, or those of the system.
@@ -41,4 +59,77 @@ pub(super) fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| format!("TLS cannot be set up: {error}"))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Why there is no connection, as an operator can use it: an error and its causes, and what to do where TLS is why. `ca_file` is
+/// the sink's.
+pub(super) fn reason(error: &(dyn Error + 'static), ca_file: Option<&Path>) -> String {
+    let text = quoted(&crate::chain(error));
+    match failure(error).and_then(|failure| advice(failure, ca_file)) {
+        Some(advice) => format!("{text}; {advice}"),
+        None => text,
+    }
+}
+
+fn advice(failure: &rustls::Error, ca_file: Option<&Path>) -> Option<String> {
+    use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
+    Some(match (failure, ca_file) {
+        (InvalidCertificate(CertificateError::UnknownIssuer), None) => {
+            "this machine does not know the authority of its certificate; if it is one of your own, name a file of it in ca_file"
+                .to_owned()
+        }
+        (InvalidCertificate(CertificateError::UnknownIssuer), Some(file)) => {
+            format!("its certificate is of no authority in ca_file, {}", file.display())
+        }
+        (InvalidCertificate(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }), _) => {
+            "its certificate is for another name; write a name into the address that stands in the certificate".to_owned()
+        }
+        (InvalidMessage(_), _) => "it speaks no TLS at this address".to_owned(),
+        (AlertReceived(AlertDescription::CertificateRequired), _) => {
+            "it wants a certificate of its clients, and sinks have none".to_owned()
+        }
+        _ => return None,
+    })
+}
+
+/// The failure of TLS among the causes of an error.
+fn failure<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        if let Some(failure) = cause.downcast_ref() {
+            return Some(failure);
+        }
+        // Both pass over what they hold when they are asked for their cause.
+        next = if let Some(held) = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(held)
+        } else if let Some(held) = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
+            Some(&**held)
+        } else {
+            cause.source()
+        };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_of_tls_is_found_wherever_a_client_keeps_it_and_said_with_what_to_do() {
+        let wants_one = || rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
+        let held: Arc<dyn Error + Send + Sync> = Arc::new(io::Error::other(wants_one()));
+        let errors: [Box<dyn Error>; 4] =
+            [Box::new(wants_one()), Box::new(io::Error::other(wants_one())), Box::new(held.clone()), Box::new(Caused(held))];
+        for error in errors {
+            let reason = reason(&*error, None);
+            assert!(reason.ends_with("; it wants a certificate of its clients, and sinks have none"), "{reason}");
+        }
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert_eq!(reason(&refused, None), "connection refused", "nothing of TLS is said of anything else");
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot connect")]
+    struct Caused(#[source] Arc<dyn Error + Send + Sync>);
 }

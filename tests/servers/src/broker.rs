@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
@@ -72,6 +72,12 @@ pub struct BrokerServer {
     directory: Directory,
 }
 
+/// The files of a server's certificate and its key.
+pub(crate) struct PemFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
 /// What runs for a broker.
 enum Running {
     One(Child),
@@ -87,7 +93,7 @@ impl BrokerServer {
         Self::make(broker, None)
     }
 
-    /// The same with TLS and nothing else, by a certificate and its key in PEM. NATS and Redis only.
+    /// The same with TLS and nothing else, by a certificate and its key in PEM.
     ///
     /// # Errors
     /// As [`start`](Self::start) does.
@@ -110,7 +116,7 @@ impl BrokerServer {
         match self.broker {
             Broker::Nats => format!("{}://{USER}:{password}@127.0.0.1:{port}", if tls { "tls" } else { "nats" }),
             Broker::Redis => format!("{}://:{password}@127.0.0.1:{port}/0", if tls { "rediss" } else { "redis" }),
-            Broker::RabbitMq => format!("amqp://{USER}:{password}@127.0.0.1:{port}/%2f"),
+            Broker::RabbitMq => format!("{}://{USER}:{password}@127.0.0.1:{port}/%2f", if tls { "amqps" } else { "amqp" }),
         }
     }
 
@@ -142,7 +148,10 @@ impl BrokerServer {
             self.child = Some(match self.broker {
                 Broker::Nats => Running::One(self.nats()?),
                 Broker::Redis => Running::One(self.redis()?),
-                Broker::RabbitMq => Running::RabbitMq(RabbitMq::start(&self.directory, self.port, &self.password)?),
+                Broker::RabbitMq => {
+                    let pem = self.pem_files()?;
+                    Running::RabbitMq(RabbitMq::start(&self.directory, self.port, &self.password, pem.as_ref())?)
+                }
             });
         }
         Ok(())
@@ -152,7 +161,7 @@ impl BrokerServer {
         let (port, password) = (self.port, &self.password);
         let data = self.directory.path().join("data");
         let tls = match self.pem_files()? {
-            Some((certificate, key)) => format!("tls {{ cert_file: {certificate:?}, key_file: {key:?} }}\n"),
+            Some(PemFiles { certificate, key }) => format!("tls {{ cert_file: {certificate:?}, key_file: {key:?} }}\n"),
             None => String::new(),
         };
         let config = format!(
@@ -168,7 +177,7 @@ impl BrokerServer {
     fn redis(&self) -> Result<Child, Fault> {
         let (port, password) = (self.port, &self.password);
         let listening = match self.pem_files()? {
-            Some((certificate, key)) => {
+            Some(PemFiles { certificate, key }) => {
                 format!("port 0\ntls-port {port}\ntls-cert-file {certificate:?}\ntls-key-file {key:?}\ntls-auth-clients no\n")
             }
             None => format!("port {port}\n"),
@@ -190,11 +199,11 @@ impl BrokerServer {
         process::wait_until(|| answers(self.port), child, self.broker.name(), &log)
     }
 
-    /// Where the certificate and its key are.
-    fn pem_files(&self) -> Result<Option<(std::path::PathBuf, std::path::PathBuf)>, Fault> {
+    /// Where the certificate and its key are; `None` without TLS.
+    fn pem_files(&self) -> Result<Option<PemFiles>, Fault> {
         let Some((certificate, key)) = &self.certificate else { return Ok(None) };
         let write = |name: &str, text: &str| self.directory.write(name, text, Account::ours());
-        Ok(Some((write("certificate.pem", certificate)?, write("key.pem", key)?)))
+        Ok(Some(PemFiles { certificate: write("certificate.pem", certificate)?, key: write("key.pem", key)? }))
     }
 
     /// Where its files are.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Child;
 
 use crate::Fault;
-use crate::broker::{USER, answers};
+use crate::broker::{PemFiles, USER, answers};
 use crate::directory::Directory;
 use crate::process::{self, Signal};
 use crate::program::{self, Account};
@@ -26,7 +26,8 @@ pub(crate) struct RabbitMq {
 }
 
 impl RabbitMq {
-    pub(crate) fn start(directory: &Directory, port: u16, password: &str) -> Result<Self, Fault> {
+    /// `pem` is what it shows its clients, where it speaks TLS and nothing else.
+    pub(crate) fn start(directory: &Directory, port: u16, password: &str, pem: Option<&PemFiles>) -> Result<Self, Fault> {
         let (path, log) = (directory.path(), directory.path().join("log"));
         let (mapper_port, distribution_port) = (free_port()?, free_port()?);
         let mut mapper = Account::ours().command(MAPPER, path)?;
@@ -34,8 +35,17 @@ impl RabbitMq {
         let mapper = process::start(mapper, &log, Signal::Kill)?;
         let mut mapper = process::wait_until(|| answers(mapper_port), mapper, "Erlang's port mapper", &log)?;
 
+        let listening = match pem {
+            None => format!("listeners.tcp.1 = 127.0.0.1:{port}\n"),
+            Some(PemFiles { certificate, key }) => format!(
+                "listeners.tcp = none\nlisteners.ssl.1 = 127.0.0.1:{port}\nssl_options.certfile = {}\n\
+                 ssl_options.keyfile = {}\nssl_options.verify = verify_none\nssl_options.fail_if_no_peer_cert = false\n",
+                certificate.display(),
+                key.display()
+            ),
+        };
         let config = format!(
-            "listeners.tcp.1 = 127.0.0.1:{port}\ndefault_user = {USER}\ndefault_pass = {password}\n\
+            "{listening}default_user = {USER}\ndefault_pass = {password}\n\
              log.console = true\nlog.console.level = warning\nlog.file = false\n"
         );
         let config = directory.write("rabbitmq.conf", &config, Account::ours())?;

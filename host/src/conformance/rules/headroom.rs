@@ -52,7 +52,8 @@ fn judged<'a>(measured: impl Iterator<Item = (&'a Answered, u64)>, limit: u64, s
         most = most.max(used);
         if used.saturating_mul(TIMES) > limit {
             let found = format!("used {} of {}", shown(used), shown(limit));
-            findings.push(Finding::new(&subject.what, found).instead_of(format!("at most {}", shown(limit / TIMES))));
+            let finding = Finding::new(&subject.what, found).instead_of(format!("at most {}", shown(limit / TIMES)));
+            findings.push(subject.breaks(finding));
         }
     }
     Checked { findings, note: Some(format!("at most {} of {}", shown(most), shown(limit))), skipped: None }

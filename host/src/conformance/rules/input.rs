@@ -72,7 +72,7 @@ async fn each_route(ground: &mut Ground, changes: &[(&str, Change<'_>)]) -> Chec
             let subject = answered.subject.with(what, change(&answered.subject.event));
             if let Some(broke) = breakage(&ground.call(&subject).await) {
                 let at = format!("{}, {what}", answered.subject.route());
-                findings.push(Finding::new(at, broke));
+                findings.push(subject.breaks(Finding::new(at, broke)));
             }
         }
     }

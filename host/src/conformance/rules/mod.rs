@@ -5,13 +5,15 @@ mod input;
 mod outside;
 mod sameness;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::BoxFuture;
 
 use super::ground::{Ground, breakage};
 use super::report::{Finding, RuleReport, Verdict};
-use super::subject::Answered;
+use super::subject::{Answered, Subject};
+use crate::wasm::PluginHost;
 
 /// One rule.
 struct Rule {
@@ -22,13 +24,27 @@ struct Rule {
 }
 
 /// What looking at one rule brought.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Checked {
-    findings: Vec<Finding>,
+    findings: Vec<Broken>,
     /// What it was measured at.
     note: Option<String>,
     /// Why it could not be tried.
     skipped: Option<String>,
+}
+
+/// Where a rule is broken.
+struct Broken {
+    finding: Finding,
+    /// The plugin as it was called there: with the secrets that the finding may hold.
+    host: Arc<PluginHost>,
+}
+
+impl Subject {
+    /// Says that a rule is broken by a call with this subject.
+    fn breaks(&self, finding: Finding) -> Broken {
+        Broken { finding, host: self.host.clone() }
+    }
 }
 
 impl Checked {
@@ -37,8 +53,8 @@ impl Checked {
     }
 }
 
-impl From<Vec<Finding>> for Checked {
-    fn from(findings: Vec<Finding>) -> Self {
+impl From<Vec<Broken>> for Checked {
+    fn from(findings: Vec<Broken>) -> Self {
         Self { findings, ..Self::default() }
     }
 }
@@ -177,6 +193,7 @@ pub(super) async fn check(ground: &mut Ground) -> Vec<RuleReport> {
             check(ground).await
         };
         let Checked { findings, note, skipped } = checked;
+        let findings: Vec<Finding> = findings.into_iter().map(|Broken { finding, host }| finding.fit_to_show(&host)).collect();
         let verdict = if skipped.is_some() { Verdict::Skipped } else { Verdict::of(&findings) };
         let advice = (verdict == Verdict::Failed).then_some(*advice);
         reports.push(RuleReport { id, promise, verdict, note: skipped.or(note), findings, advice, took: started.elapsed() });
@@ -190,7 +207,7 @@ async fn answers(ground: &mut Ground) -> Checked {
     for subject in ground.subjects.clone() {
         let report = ground.call(&subject).await;
         match breakage(&report) {
-            Some(broke) => findings.push(Finding::new(subject.what, broke)),
+            Some(broke) => findings.push(subject.breaks(Finding::new(&subject.what, broke))),
             None => ground.answered.push(Answered { subject, report }),
         }
     }
@@ -200,6 +217,8 @@ async fn answers(ground: &mut Ground) -> Checked {
 async fn grants(ground: &mut Ground) -> Checked {
     // A secret that is not set is told to the operator, and is no request for a capability.
     let asked = ground.refused.iter().filter(|(what, _)| !what.starts_with("the secret "));
-    let finding = |(what, (advice, at)): (&String, &(String, String))| Finding::new(at, format!("asked for {what}: {advice}"));
-    asked.map(finding).collect::<Vec<_>>().into()
+    let broken = |(what, (advice, subject)): (&String, &(String, Subject))| {
+        subject.breaks(Finding::new(&subject.what, format!("asked for {what}: {advice}")))
+    };
+    asked.map(broken).collect::<Vec<_>>().into()
 }

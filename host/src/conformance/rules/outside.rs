@@ -16,7 +16,7 @@ pub(super) async fn refused(ground: &mut Ground) -> Checked {
         let report = ground.call_without_grants(&subject).await;
         asked |= !report.refused.is_empty();
         if let (false, Some(broke)) = (report.refused.is_empty(), breakage(&report)) {
-            findings.push(Finding::new(format!("{}; granted nothing", subject.what), broke));
+            findings.push(subject.breaks(Finding::new(format!("{}; granted nothing", subject.what), broke)));
         }
     }
     if asked { findings.into() } else { Checked::skipped(NONE) }
@@ -30,7 +30,8 @@ pub(super) async fn fails(ground: &mut Ground) -> Checked {
         let failing = Disturbance { at, trouble: Trouble::Fails };
         let report = ground.call_with(&subject, |call| call.disturbed(failing)).await;
         if let Some(broke) = breakage(&report) {
-            findings.push(Finding::new(format!("{}; {} fails", subject.what, named(at, &outside)), broke));
+            let at = format!("{}; {} fails", subject.what, named(at, &outside));
+            findings.push(subject.breaks(Finding::new(at, broke)));
         }
     }
     if tried { findings.into() } else { Checked::skipped(NONE) }
@@ -45,7 +46,8 @@ pub(super) async fn cut(ground: &mut Ground) -> Checked {
         ground.call_with(&subject, |call| call.disturbed(hanging)).await;
         let next = subject.with("the next delivery", redelivered(&subject.event));
         if let Some(broke) = breakage(&ground.call(&next).await) {
-            findings.push(Finding::new(format!("{}; {} was cut off", subject.what, named(at, &outside)), broke));
+            let at = format!("{}; {} was cut off", subject.what, named(at, &outside));
+            findings.push(subject.breaks(Finding::new(at, broke)));
         }
     }
     if tried { findings.into() } else { Checked::skipped(NONE) }

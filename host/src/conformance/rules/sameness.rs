@@ -16,7 +16,7 @@ pub(super) async fn same_twice(ground: &mut Ground) -> Checked {
     for Answered { subject, report } in ground.answered.clone() {
         let again = ground.call(&subject).await;
         if let Some(finding) = difference(&subject.what, "a second fresh instance", &report, &again) {
-            findings.push(finding);
+            findings.push(subject.breaks(finding));
             continue;
         }
         subject.host.forget().await;
@@ -24,7 +24,7 @@ pub(super) async fn same_twice(ground: &mut Ground) -> Checked {
             let kept = ground.call_with(&subject, Call::kept).await;
             let how = format!("{time} call of a kept instance");
             if let Some(finding) = difference(&subject.what, &how, &report, &kept) {
-                findings.push(finding);
+                findings.push(subject.breaks(finding));
                 break;
             }
         }
@@ -45,7 +45,8 @@ pub(super) async fn order(ground: &mut Ground) -> Checked {
             host.forget().await;
             for Answered { subject, report } in run {
                 let kept = ground.call_with(&subject, Call::kept).await;
-                findings.extend(difference(&subject.what, how, &report, &kept));
+                let finding = difference(&subject.what, how, &report, &kept);
+                findings.extend(finding.map(|finding| subject.breaks(finding)));
             }
             host.forget().await;
         }

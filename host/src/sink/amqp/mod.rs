@@ -91,7 +91,7 @@ impl AmqpConfig {
         let uri =
             || self.uri().is_err().then(|| format!("{prefix}.url is no address of AMQP; write it like amqp://host:5672/vhost"));
         let mut faults: Vec<_> = url.or_else(uri).into_iter().collect();
-        faults.extend(tls::fault(&format!("{prefix}.ca_file"), self.ca_file.as_deref()));
+        faults.extend(tls::fault(prefix, self.ca_file.as_deref(), [&*self.url], "amqps"));
         if self.exchange.len() > SHORT {
             faults.push(format!("{prefix}.exchange has {} bytes; at most {SHORT} are allowed", self.exchange.len()));
         }
@@ -168,7 +168,8 @@ impl Amqp {
         }
         let opening = self.open().await;
         let connected = opening.map_err(|error| {
-            SinkError::down(format!("RabbitMQ at {} cannot be connected to: {}", self.config.target(), text(&error)))
+            let reason = tls::reason(&error, self.config.ca_file.as_deref());
+            SinkError::down(format!("RabbitMQ at {} cannot be connected to: {reason}", self.config.target()))
         })?;
         let connected = Arc::new(connected);
         *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = Some(connected.clone());
@@ -200,7 +201,7 @@ impl Amqp {
     }
 
     fn lost(&self, error: &lapin::Error) -> SinkError {
-        SinkError::down(format!("RabbitMQ at {}: {}", self.config.target(), text(error)))
+        SinkError::down(format!("RabbitMQ at {}: {}", self.config.target(), quoted(&crate::chain(error))))
     }
 
     fn silent(&self) -> SinkError {
@@ -253,10 +254,6 @@ impl Link for Amqp {
     fn cut_off(&self) {
         *self.connected.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
-}
-
-fn text(error: &lapin::Error) -> String {
-    quoted(&crate::chain(error))
 }
 
 /// Id, content type, headers. `CC` and `BCC` are orders to RabbitMQ to route the message elsewhere too, `x-…` to its plugins.

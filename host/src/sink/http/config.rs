@@ -92,7 +92,7 @@ impl HttpConfig {
         if self.url.trim().parse::<Url>().is_ok_and(|url| !url.username().is_empty() || url.password().is_some()) {
             faults.push(format!("{prefix}.url holds a user; put an authorization into {prefix}.headers instead"));
         }
-        faults.extend(tls::fault(&format!("{prefix}.ca_file"), self.ca_file.as_deref()));
+        faults.extend(tls::fault(prefix, self.ca_file.as_deref(), [&*self.url], "https"));
         if self.max_in_flight == 0 {
             faults.push(format!("{prefix}.max_in_flight is 0; it must be at least 1"));
         }

@@ -26,7 +26,6 @@ use sign::Signer;
 
 use super::batching::Link;
 use super::cloud_event::{CloudEvent, STRUCTURED};
-use super::error::quoted;
 use super::headers::{carried, encoded, own, printable, token};
 use super::{Message, SinkError, tls};
 use crate::time::{Clock, SystemClock};
@@ -74,7 +73,7 @@ impl Http {
         match tokio::time::timeout_at(deadline.into(), answering).await {
             Ok(Ok(answer)) => answer::meaning(answer, &self.shown, self.clock.now()).await,
             Ok(Err(error)) => {
-                let reason = format!("{}: {}", self.shown, quoted(&crate::chain(&error)));
+                let reason = format!("{}: {}", self.shown, tls::reason(&error, self.config.ca_file.as_deref()));
                 Err(if error.is_connect() { SinkError::down(reason) } else { SinkError::unavailable(reason) })
             }
             Err(_) => Err(SinkError::unavailable(format!("{} did not answer within {:?}", self.shown, self.config.timeout))),

