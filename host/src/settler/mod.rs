@@ -175,16 +175,23 @@ impl Settler {
         if stored.is_some() {
             self.note_aside(batch);
             log_dead(batch);
-            wake_for(&self.wake, &batch.settled);
-            if batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. })) {
-                self.notifier.notify();
-            }
         }
+        let soonest = soonest(&batch.settled);
+        let parks = batch.settled.iter().any(|one| matches!(one.settlement, Settlement::Parked { .. }));
         for (settled, held) in batch.settled.drain(..).zip(batch.held.drain(..)) {
             if let Some(turn) = held.turn {
                 // Which outcome was fenced off is not told: then none of the batch counts as known.
                 let known = (stored == Some(0)).then_some(&settled.settlement);
                 self.end_turn(*turn, known, follows);
+            }
+        }
+        // After the marks were let go: a poller that comes at once for an event still in this host's hands puts it off.
+        if stored.is_some() {
+            if let Some(after) = soonest {
+                self.wake.within(after);
+            }
+            if parks {
+                self.notifier.notify();
             }
         }
     }
@@ -287,13 +294,11 @@ fn log_dead(batch: &Batch) {
     }
 }
 
-/// The poller need not sleep longer than until the first of these is due again.
-fn wake_for(wake: &Wake, settled: &[Settled]) {
-    let soonest = settled.iter().filter_map(|settled| match &settled.settlement {
+/// In how long the first of these is due again; `None` when none is. The poller need not sleep longer.
+fn soonest(settled: &[Settled]) -> Option<Duration> {
+    let afters = settled.iter().filter_map(|settled| match &settled.settlement {
         Settlement::Deferred { after } | Settlement::Retry { after, .. } | Settlement::Released { after } => Some(*after),
         _ => None,
     });
-    if let Some(after) = soonest.min() {
-        wake.within(after);
-    }
+    afters.min()
 }

@@ -129,12 +129,13 @@ impl Identity {
 
     /// Logs that something was refused, once for each thing.
     pub(super) fn refused(&self, what: String, advice: &str) {
-        let what = self.grants.hide(&what).into_owned();
         const MOST: usize = 64;
+        // A guest may ask for what is named like a secret of its own.
+        let (what, advice) = (self.grants.hide(&what).into_owned(), self.grants.hide(advice));
         if let Some(refused) = &self.refused {
             let mut refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
             if refused.len() < MOST {
-                refused.push(Refused { what, advice: advice.to_owned() });
+                refused.push(Refused { what, advice: advice.into_owned() });
             }
             return;
         }
@@ -300,5 +301,18 @@ mod tests {
         // Ten seconds' worth at once, and what comes in while the loop runs.
         assert!((1_280..2_560).contains(&logged), "{logged}");
         assert_eq!(identity.unlogged.lock().unwrap().lines, 10_000 - logged as u64);
+    }
+
+    #[test]
+    fn neither_what_was_refused_nor_the_advice_shows_a_secret() {
+        let secrets = [("token".to_owned(), "s3cr3t-t0ken".to_owned())].into();
+        let identity = Identity::new("asks".to_owned(), "0123456789ab".to_owned(), Grants { secrets, ..Grants::default() });
+        let identity = identity.reporting();
+        identity.refused("a message to the sink `s3cr3t-t0ken`".to_owned(), "add `\"s3cr3t-t0ken\"` to `publish.sinks`");
+        let refused = identity.take_refused();
+        assert_eq!(
+            (refused[0].what.as_str(), refused[0].advice.as_str()),
+            ("a message to the sink `***`", "add `\"***\"` to `publish.sinks`")
+        );
     }
 }

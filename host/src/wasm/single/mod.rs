@@ -1,12 +1,14 @@
 //! One component file, without a directory around it: for `plugin check`, for benchmarks and for tests.
 
+mod call;
 mod memory_state;
 pub(super) mod outside;
 mod plugin_host;
 
+pub use self::call::Call;
 pub use self::memory_state::MemoryState;
 pub use self::outside::{Disturbance, Outside, Trouble};
-pub use self::plugin_host::{Call, PluginHost};
+pub use self::plugin_host::PluginHost;
 
 use std::path::Path;
 use std::sync::Arc;

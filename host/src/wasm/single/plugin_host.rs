@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::call::Call;
 use super::memory_state::MemoryState;
-use super::outside::{Confirms, Disturbance, EmptyAnswers, Gate, GatedHttp, GatedSink, GatedState};
+use super::outside::{Confirms, EmptyAnswers, Gate, GatedHttp, GatedSink, GatedState};
 use super::{name_of, report};
-use crate::event::{Effects, Event, GuestCost, Route};
+use crate::event::{Effects, GuestCost, Route};
 use crate::listener::{Cause, Failure, Outcome, Visit};
 use crate::sink::Sinks;
 use crate::wasm::call::PluginListener;
@@ -75,48 +76,6 @@ struct StandIns {
     http: Arc<dyn HttpStandIn>,
     /// By name; one that is not there confirms every message.
     sinks: Sinks,
-}
-
-/// One call of `on-event`.
-#[derive(Clone, Debug)]
-pub struct Call {
-    /// The event. One with the sequence 0 is in no table: it can be answered, but nothing can be emitted or kept for it.
-    pub event: Arc<Event>,
-    /// In which instance. A kept one is kept again after a clean end; without one, or after anything else, a fresh one is made.
-    /// Default fresh.
-    pub instance: InstanceUse,
-    /// How often the listener has put this event off before, as it is told. Default 0.
-    pub deferrals: u32,
-    /// Counted failures after which the event is dead, as it is told. Default: as its manifest says, or 10.
-    pub max_attempts: Option<u32>,
-    /// Trouble for one of its calls to the outside. Default none.
-    pub disturbance: Option<Disturbance>,
-}
-
-impl From<Event> for Call {
-    fn from(event: Event) -> Self {
-        Arc::new(event).into()
-    }
-}
-
-impl From<Arc<Event>> for Call {
-    fn from(event: Arc<Event>) -> Self {
-        Self { event, instance: InstanceUse::Fresh, deferrals: 0, max_attempts: None, disturbance: None }
-    }
-}
-
-impl Call {
-    /// The same call in the instance that is kept.
-    #[must_use]
-    pub fn kept(self) -> Self {
-        Self { instance: InstanceUse::Kept, ..self }
-    }
-
-    /// The same call with trouble for one of its calls to the outside.
-    #[must_use]
-    pub fn disturbed(self, disturbance: Disturbance) -> Self {
-        Self { disturbance: Some(disturbance), ..self }
-    }
 }
 
 impl std::fmt::Debug for PluginHost {
