@@ -85,7 +85,9 @@ pub(crate) struct Poller {
     pub(crate) unparking: bool,
     /// When parked events were looked for last.
     pub(crate) unparked_at: Instant,
-    /// The parked route that was looked at last for relays; `None` to begin with the first.
+    /// Whether an event that nobody answers, and that waits for nothing, is given up rather than parked.
+    pub(crate) gives_up: bool,
+    /// The parked route that was looked at last; `None` to begin with the first.
     pub(crate) parked_after: Option<Route>,
 }
 
@@ -100,7 +102,7 @@ pub(crate) enum Polled {
     NoRoom,
 }
 
-/// Most parked routes that one turn compares with the patterns of relays.
+/// Most parked routes that one turn looks at, one by one.
 const PARKED_ROUTES: usize = 16;
 /// Most parked events given back to time by one turn.
 const UNPARK_BATCH: usize = 1_000;
@@ -174,9 +176,10 @@ impl Poller {
     async fn turn(&mut self, after_a_rest: bool, changes: &mut watch::Receiver<u64>) -> Result<Polled, StoreError> {
         // A poller that never rests, because its queue is full, must not forget those that are parked.
         let long_ago = self.unparked_at.elapsed() >= self.config.interval;
-        if changes.has_changed().unwrap_or(false) || after_a_rest || self.unparking || long_ago {
+        let changed = changes.has_changed().unwrap_or(false);
+        if changed || after_a_rest || self.unparking || long_ago {
             changes.mark_unchanged();
-            self.unpark().await?;
+            self.unpark(changed, long_ago).await?;
         }
         self.unblock(after_a_rest).await?;
         let (turn, claimed) =
@@ -196,33 +199,43 @@ impl Poller {
 
     /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can
     /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again.
-    async fn unpark(&mut self) -> Result<(), StoreError> {
-        let mut routes = self.listeners.open_routes();
-        if self.listeners.has_patterns() {
-            routes.extend(self.parked_for_relays().await?);
-        }
+    async fn unpark(&mut self, changed: bool, long_ago: bool) -> Result<(), StoreError> {
         let limit = self.room().0.min(UNPARK_BATCH);
+        if changed {
+            self.parked_after = None;
+        }
+        let is_due = changed || long_ago || self.unparking || self.parked_after.is_some();
+        if limit == 0 {
+            self.unparking |= changed;
+            return Ok(());
+        }
+        self.unparked_at = Instant::now();
+        let mut routes = self.listeners.open_routes();
+        if self.listeners.has_patterns() || (self.gives_up && is_due) {
+            routes.extend(self.parked_no_longer().await?);
+        }
         self.unparking = !routes.is_empty();
-        if self.unparking && limit > 0 {
-            self.unparked_at = Instant::now();
+        if self.unparking {
             let limit = u32::try_from(limit).expect("at most a thousand");
             self.unparking = self.store.unpark(&routes, limit).await? == u64::from(limit);
         }
         Ok(())
     }
 
-    /// Parked routes that a relay's pattern covers. A few in each turn, from where the last one ended: nobody knows how many there
-    /// are.
-    async fn parked_for_relays(&mut self) -> Result<Vec<Route>, StoreError> {
-        let mut covered = Vec::new();
+    /// Parked routes that are in no list of listeners, and whose events would not be parked now: a relay's pattern covers them, or
+    /// nobody answers them, and the pause or the broken plugin that they waited for is gone. A few in each turn, from where the last
+    /// one ended: nobody knows how many there are.
+    async fn parked_no_longer(&mut self) -> Result<Vec<Route>, StoreError> {
+        let mut free = Vec::new();
         for _ in 0..PARKED_ROUTES {
             self.parked_after = self.store.parked_route(self.parked_after.as_ref()).await?;
             let Some(route) = &self.parked_after else { break };
-            if self.listeners.find(route).is_some() && self.listeners.paused(route).is_none() {
-                covered.push(route.clone());
+            let is_given_up = || self.gives_up && self.listeners.awaited(route).is_none();
+            if self.listeners.paused(route).is_none() && (self.listeners.find(route).is_some() || is_given_up()) {
+                free.push(route.clone());
             }
         }
-        Ok(covered)
+        Ok(free)
     }
 
     /// Lets events go on whose blocker is out of the way.

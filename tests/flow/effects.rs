@@ -10,10 +10,10 @@ use outbox::store::{Filter, NewRow, Ownership, Stats};
 use outbox::wasm::PluginsConfig;
 use outbox::{Envelope, EventId, MySqlStore, Outbox, PostgresStore, SqliteStore, Status, Store, TransactionalStore};
 use rand::RngExt;
-use support::{MySql, Postgres, Seed, Sqlite, sample_plugins};
+use support::{Database, MySql, Postgres, Recorder, Seed, Sqlite, eventually, sample_plugins};
 
 use crate::chaos::say;
-use crate::common::eager;
+use crate::common::{ROUTE, commit, eager, order, reaches, row};
 
 const URL: &str = "OUTBOX_TEST_EFFECTS_URL";
 const PLUGINS: &str = "OUTBOX_TEST_EFFECTS_PLUGINS";
@@ -196,4 +196,69 @@ async fn hosts_killed_at_work_leave_no_event_with_half_of_its_effects_on_mysql()
     let db = MySql::fresh().await;
     let store = MySqlStore::connect(&db.url()).await.expect("the database is there");
     hosts_are_killed_at_work("MySQL", &db.url(), &store).await;
+}
+
+/// A host whose plugin counts in its state, and has counted some events; and what was written.
+async fn counting_host<D: Database>(db: &D, plugins: &Path, free: &Recorder) -> (Outbox<D::Store>, Vec<EventId>) {
+    std::fs::copy(sample_plugins().join("effects.wasm"), plugins.join("effects.wasm")).expect("copies");
+    std::fs::write(plugins.join("effects.toml"), "emit = true\nstate = true").expect("writes");
+    let store = db.another().await;
+    let host = Outbox::multi_node(store.clone()).poller(eager()).plugins(plugins).listener(ROUTE, free.listener());
+    let host = host.start().await.expect("starts");
+    let written = write(&store).await;
+    wait_until("the first are counted", &store, |now| now.new + now.retry + now.in_flight == 0).await;
+    (host, written)
+}
+
+/// While somebody else holds the row of the state: what has none goes on, and the events that count come again and again.
+async fn held_up<D: Database>(db: &D, host: &Outbox<D::Store>) -> Vec<EventId> {
+    let store = db.another().await;
+    let written = write(&store).await;
+    let comes_again = async || {
+        let rows = store.list(&Filter::default(), u32::MAX).await.expect("lists");
+        rows.iter().any(|row| written.contains(&row.event_id) && row.claim_seq > 1)
+    };
+    eventually("some have come again", comes_again).await;
+    let id = commit(host, vec![order(1)]).await[0];
+    reaches(db, id, Status::Done).await;
+    written
+}
+
+async fn all_are_counted<D: Database>(db: &D, host: Outbox<D::Store>, written: &[EventId]) {
+    let store = db.another().await;
+    wait_until("all are counted", &store, |now| now.new + now.retry + now.in_flight == 0).await;
+    let Ends { done, dead } = assert_whole(&store, written).await;
+    assert_eq!((done, dead), (written.len(), 0));
+    for id in written {
+        assert_eq!(row(db, *id).await.attempts, 0, "a lock of somebody else is no failure of the listener");
+    }
+    host.shutdown().await;
+}
+
+const LOCK: &str = "SELECT plugin FROM outbox_event_state_usage FOR UPDATE";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_that_somebody_else_has_locked_costs_no_attempt_on_postgres() {
+    let (db, plugins, free) = (Postgres::fresh().await, tempfile::tempdir().expect("a directory"), Recorder::done());
+    let (host, mut written) = counting_host(&db, plugins.path(), &free).await;
+    let mut other = sqlx::PgPool::connect(db.url()).await.expect("connects").begin().await.expect("begins");
+    sqlx::query(LOCK).execute(&mut *other).await.expect("locks");
+
+    written.extend(held_up(&db, &host).await);
+
+    other.rollback().await.expect("lets it go");
+    all_are_counted(&db, host, &written).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_that_somebody_else_has_locked_costs_no_attempt_on_mysql() {
+    let (db, plugins, free) = (MySql::fresh().await, tempfile::tempdir().expect("a directory"), Recorder::done());
+    let (host, mut written) = counting_host(&db, plugins.path(), &free).await;
+    let mut other = sqlx::MySqlPool::connect(&db.url()).await.expect("connects").begin().await.expect("begins");
+    sqlx::query(LOCK).execute(&mut *other).await.expect("locks");
+
+    written.extend(held_up(&db, &host).await);
+
+    other.rollback().await.expect("lets it go");
+    all_are_counted(&db, host, &written).await;
 }

@@ -80,6 +80,7 @@ on_every_database! {
     total_order::a_deferred_event_holds_up_all_later_ones,
     total_order::a_failed_event_is_dead_after_one_attempt_whatever_its_listener_allows,
     total_order::an_event_of_a_paused_route_holds_up_all_later_ones,
+    total_order::an_event_that_nobody_answers_holds_up_no_other_once_its_pause_is_over,
     total_order::an_event_whose_listener_is_paused_by_its_breaker_holds_up_all_later_ones,
     total_order::a_delayed_event_holds_up_nobody_and_takes_its_place_when_its_time_comes,
     total_order::order_survives_stops_in_the_middle_of_a_backlog,

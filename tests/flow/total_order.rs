@@ -117,6 +117,25 @@ pub(crate) async fn an_event_of_a_paused_route_holds_up_all_later_ones<D: Databa
     host.shutdown().await;
 }
 
+pub(crate) async fn an_event_that_nobody_answers_holds_up_no_other_once_its_pause_is_over<D: Database>(db: &D) {
+    let store = db.another().await;
+    let all = Route::new("Order", "*").expect("good");
+    store.pause(&all, &Audit::by("me")).await.expect("pauses");
+    let recorder = Recorder::done();
+    let envelopes = [other(), order(1)];
+    backlog(db, &envelopes).await;
+    let host = ordered(store.clone()).listener(ROUTE, recorder.listener()).start().await.expect("starts");
+    eventually("the first is parked", async || row(db, envelopes[0].id()).await.parked.is_some()).await;
+
+    store.resume(&all, &Audit::by("me")).await.expect("resumes");
+
+    reaches(db, envelopes[1].id(), Status::Done).await;
+    let first = row(db, envelopes[0].id()).await;
+    assert_eq!((first.status, first.attempts), (Status::Dead, 0));
+    assert_eq!(first.last_error.as_deref(), Some("no listener answers Order/OrderShipped (near it: Order/OrderPlaced)"));
+    host.shutdown().await;
+}
+
 pub(crate) async fn an_event_whose_listener_is_paused_by_its_breaker_holds_up_all_later_ones<D: Database>(db: &D) {
     let recorder = Recorder::answering(|event| match event.payload::<u32>().expect("a number") {
         1 => panic_any("it breaks"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Mode;
-use crate::dispatcher::DispatcherConfig;
+use crate::dispatcher::{DispatcherConfig, Unroutable};
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
@@ -115,6 +115,7 @@ impl Parts {
             lease: dispatcher.lease,
             max_starts: dispatcher.max_starts,
             config,
+            gives_up: dispatcher.unroutable == Unroutable::Dead,
             order: None,
             partitions: None,
             sweep: Sweep::default(),

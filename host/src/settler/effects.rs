@@ -17,6 +17,8 @@ const TOGETHER: usize = 50;
 const REPEATS: u32 = 3;
 /// The rest of an event whose effects the database does not take.
 const NOT_TAKEN: Duration = Duration::from_secs(10);
+/// The rest of an event that somebody else keeps from being stored, by holding what its plugin keeps or an id that it emitted.
+const HELD_UP: Duration = Duration::from_secs(2);
 /// The rest of an event whose listener has read what is not so any more.
 const CONFLICT_MICROS: std::ops::Range<u64> = 500..10_000;
 
@@ -25,6 +27,8 @@ enum Tried {
     Stored(Vec<Committed>),
     /// The database does not take one of them at least.
     Refused(StoreError),
+    /// Somebody else holds a lock that is none of the events' own: on what a plugin keeps, or on an id that was emitted.
+    HeldUp,
     /// It took too long; the claims end with their leases.
     GivenUp,
 }
@@ -52,7 +56,18 @@ impl Settler {
                 Tried::Refused(error) if now.len() == 1 => {
                     completions.extend(now.into_iter().map(|one| not_taken(one, &error)))
                 }
-                Tried::Refused(_) => {
+                Tried::HeldUp if now.len() == 1 => {
+                    // Each of the others would wait as long, and all other outcomes behind them.
+                    let plugin = plugin_of(&now[0]).map(str::to_owned);
+                    now.extend(waiting.extract_if(.., |one| plugin.is_some() && plugin_of(one) == plugin.as_deref()));
+                    tracing::warn!(
+                        events = now.len(),
+                        plugin,
+                        "somebody else has locked what a plugin keeps or an id that it emitted; its answers are asked for again"
+                    );
+                    completions.extend(now.into_iter().map(held_up));
+                }
+                Tried::Refused(_) | Tried::HeldUp => {
                     // One of them spoils it for the others: it is found by trying each alone.
                     together = 1;
                     now.append(&mut waiting);
@@ -84,12 +99,14 @@ impl Settler {
             Committed::Fenced => {
                 self.metrics.fenced_outcomes.increment();
                 fenced_off(1);
-                // When the answer to an earlier try was lost, it was stored by that one.
-                self.wake.now();
                 1
             }
         };
         self.conclude(&mut batch_of(vec![completion]), Some(fenced), completions);
+        if fenced > 0 {
+            // When the answer to an earlier try was lost, it was stored by that one, and what it emitted is there.
+            self.wake.now();
+        }
     }
 
     /// Writes until it is written, or until it is clear that it cannot be.
@@ -114,10 +131,12 @@ impl Settler {
                 apart.extend(completions.extract_if(.., |one| locked.contains(&one.settled.fence.sequence)));
                 continue;
             }
+            if is_locked {
+                trying.abandoned();
+                return Tried::HeldUp;
+            }
             repeats += 1;
-            // A lock that is none of the events' own is held on an id that somebody else is inserting, or on a plugin's state.
-            let may_pass = error.is_transient() && (repeats < REPEATS || completions.len() == 1 && !is_locked);
-            if !may_pass {
+            if !error.is_transient() || (repeats >= REPEATS && completions.len() > 1) {
                 trying.abandoned();
                 return Tried::Refused(error);
             }
@@ -137,6 +156,19 @@ impl Settler {
             self.notifier.notify();
         }
     }
+}
+
+/// An event that is held up by somebody else is no failure of its listener: it comes again, not counted.
+fn held_up(mut completion: Completion) -> Completion {
+    completion.effects = None;
+    completion.settled.settlement = Settlement::Released { after: HELD_UP };
+    completion.settled.cost = None;
+    completion
+}
+
+/// Whose state an answer reads or writes.
+fn plugin_of(completion: &Completion) -> Option<&str> {
+    Some(completion.effects.as_ref()?.state.as_ref()?.plugin.as_str())
 }
 
 /// An event whose effects the database does not take fails, and nothing of them has happened.

@@ -53,6 +53,12 @@ pub(super) fn all() -> Vec<Evil> {
             (func $down (param i32) (result i32) (i32.add (call_indirect $t (type $f) (local.get 0) (i32.const 0)) (i32.const 1)))",
         ),
         evil("asks the host the time for ever", Cause::HostCalls, "(loop (drop (call $now)) (br 0)) (unreachable)"),
+        // Neither a loop nor a function between its calls, where a tick would find it.
+        evil(
+            "asks the host the time 20,000 times in a straight line",
+            Cause::HostCalls,
+            &("(drop (call $now))".repeat(20_000) + "(call $done)"),
+        ),
         evil("asks how long it has for ever", Cause::HostCalls, "(loop (drop (call $remaining)) (br 0)) (unreachable)"),
         evil(
             "writes short lines for ever",

@@ -149,7 +149,6 @@ impl Identity {
 
 /// What a store carries. What most guests never touch is made when they do.
 pub(super) struct State {
-    engine: wasmtime::Engine,
     pub(super) identity: Arc<Identity>,
     /// The event of the call; `None` for `describe`.
     pub(super) event: Option<Arc<Event>>,
@@ -176,7 +175,6 @@ impl State {
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(16 << 10);
         Self {
-            engine: engine.wasm.clone(),
             identity: identity.clone(),
             event: None,
             ends: Instant::now(),
@@ -193,11 +191,9 @@ impl State {
         }
     }
 
-    /// Counts a call of the host from where it cannot be refused. What it exceeds ends the guest as soon as it runs again.
+    /// Counts a call of the host from where it cannot be refused. A limit that it exceeds ends the guest when the call returns.
     fn count(&mut self) {
-        if self.meter.charge(0).is_err() {
-            self.engine.increment_epoch();
-        }
+        let _ = self.meter.charge(0);
     }
 
     /// Begins a call that is cut off at `ends`: budgets are full again.

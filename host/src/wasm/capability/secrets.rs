@@ -21,16 +21,26 @@ impl Grants {
         }
         // The lines of one that has several, too: standard output is looked at line by line.
         let lines = self.secrets.values().flat_map(|secret| secret.lines().filter(|line| line.len() >= SHORTEST_LINE));
-        let mut all: Vec<&str> = self.secrets.values().map(String::as_str).chain(lines).collect();
+        let plain: Vec<&str> = self.secrets.values().map(String::as_str).chain(lines).collect();
+        // As a report quotes them, in the way of Rust and of JSON.
+        let quoted = plain.iter().flat_map(|secret| [secret.escape_debug().to_string(), in_json(secret)]);
+        let mut all: Vec<Cow<'_, str>> = quoted.filter(|quoted| !plain.contains(&quoted.as_str())).map(Cow::Owned).collect();
+        all.extend(plain.iter().map(|secret| Cow::Borrowed(*secret)));
         // The longest first: one may be a part of another.
         all.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
-        for secret in all.into_iter().filter(|secret| secret.len() >= SHORTEST) {
-            if hidden.contains(secret) {
-                hidden = Cow::Owned(hidden.replace(secret, HIDDEN));
+        for secret in all.iter().filter(|secret| secret.len() >= SHORTEST) {
+            if hidden.contains(&**secret) {
+                hidden = Cow::Owned(hidden.replace(&**secret, HIDDEN));
             }
         }
         hidden
     }
+}
+
+/// A text as it stands between the quotes of a JSON string.
+fn in_json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 #[cfg(test)]
@@ -46,5 +56,13 @@ mod tests {
         assert_eq!(grants.hide("s3cret and more"), "***", "not *** and more");
         assert_eq!(grants.hide("line Zm9vYmFy"), "line ***");
         assert!(matches!(grants.hide("nothing"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_secret_is_found_as_a_report_quotes_it_too() {
+        let secret = "pa\"ss\\wo\u{7f}rd";
+        let grants = Grants { secrets: [("a".to_owned(), secret.to_owned())].into(), ..Grants::default() };
+        let json = serde_json::json!({ "token": secret }).to_string();
+        assert_eq!(grants.hide(&format!("{secret} {secret:?} {json}")), "*** \"***\" {\"token\":\"***\"}");
     }
 }

@@ -4,6 +4,7 @@
 
 use super::State;
 use crate::wasm::bindings::outbox::listener::settings::Host;
+use crate::wasm::text::keepable;
 
 impl Host for State {
     fn get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
@@ -24,7 +25,8 @@ impl Host for State {
         self.meter.charge(key.len() + value.as_ref().map_or(0, String::len))?;
         if value.is_none() {
             let name = &self.identity.name;
-            let key = crate::wasm::text::keepable(&key, 100);
+            // Before it is cut: half a secret is not found.
+            let key = keepable(&self.identity.grants.hide(&key), 100);
             let advice = format!("it has none; to give it one, add `{key} = \"${{env:…}}\"` to [secrets] of {name}.toml");
             self.identity.refused(format!("the secret `{key}`"), &advice);
         }

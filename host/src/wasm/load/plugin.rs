@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmtime::component::ComponentExportIndex;
-use wasmtime::{AsContextMut, Store, UpdateDeadline};
+use wasmtime::{CallHook, Store, StoreContextMut, UpdateDeadline};
 
 use crate::event::{GuestCost, Route};
 use crate::listener::{Concurrency, Registration};
@@ -49,6 +49,7 @@ impl Linked {
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);
+        store.call_hook(after_host_call);
         store.epoch_deadline_callback(tick);
         store.set_epoch_deadline(1);
         refuel(&mut store, fuel).expect("the engine counts fuel");
@@ -99,16 +100,25 @@ pub(in crate::wasm) fn used(store: &Store<State>) -> GuestCost {
     }
 }
 
-/// Comes by every 10 ms while the guest computes: collects what its calls of the host cost, and lets others run.
-fn tick(mut store: wasmtime::StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> {
+/// Comes by after each call of the host, WASI's too, and takes the fuel that it cost. A limit that the call exceeded ends the guest at
+/// once: between two calls there may be neither a loop nor a function where a tick would find it.
+fn after_host_call(mut store: StoreContextMut<'_, State>, hook: CallHook) -> wasmtime::Result<()> {
+    if !matches!(hook, CallHook::ReturningFromHost) {
+        return Ok(());
+    }
     let meter = &mut store.data_mut().meter;
     meter.check().map_err(|exceeded: Exceeded| wasmtime::Error::from(exceeded))?;
     let due = meter.fuel_due();
     if due > 0 {
-        let mut store = store.as_context_mut();
         let left = store.get_fuel()?.saturating_sub(due);
         store.set_fuel(left)?;
     }
+    Ok(())
+}
+
+/// Comes by every 10 ms while the guest computes: ends it when its time is over, and lets others run.
+fn tick(store: StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> {
+    store.data().meter.check().map_err(|exceeded: Exceeded| wasmtime::Error::from(exceeded))?;
     turns::give_way();
     Ok(UpdateDeadline::Yield(1))
 }
