@@ -52,7 +52,7 @@ impl Heartbeat {
                 Ok(live) => {
                     told = plugins;
                     if std::mem::take(&mut failing) {
-                        tracing::info!("this node is seen by the others again");
+                        tracing::info!("this host is seen by the others again");
                     }
                     if others.should_look(live) {
                         self.tell_of(&mut others).await;
@@ -61,7 +61,7 @@ impl Heartbeat {
                 Err(error) => {
                     self.metrics.db_errors.increment();
                     if !std::mem::replace(&mut failing, true) {
-                        tracing::error!(error = %crate::chain(&error), "this node cannot say that it is alive; trying again");
+                        tracing::error!(error = %crate::chain(&error), "this host cannot write its heartbeat; trying again");
                     }
                 }
             }
@@ -82,7 +82,7 @@ impl Heartbeat {
             }
         }
         if let Err(error) = self.store.leave(&self.node.owner).await {
-            tracing::warn!(error = %crate::chain(&error), "this node could not say that it leaves; the others notice when its lease ends");
+            tracing::warn!(error = %crate::chain(&error), "this host could not sign off; the others notice when its lease ends");
         }
     }
 
@@ -130,7 +130,7 @@ impl Heartbeat {
                 other_mode,
                 "another host works on the same table in another mode; order holds only when all of them run in the same one"
             ),
-            Notice::Gone => tracing::info!(mode, "the other hosts that did not go together with this one are gone"),
+            Notice::Gone => tracing::info!(mode, "every host that was reported is gone"),
         }
     }
 }

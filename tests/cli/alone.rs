@@ -45,7 +45,7 @@ fn two_hosts_that_each_think_to_be_alone_warn_of_each_other_and_deliver_each_eve
     second.signal("TERM");
     let (status, mut said) = second.end();
     assert_eq!(status.code(), Some(0), "{said:#?}");
-    first.wait_for_line("the other is gone", |line| line.contains("that did not go together with this one are gone"));
+    first.wait_for_line("the other is gone", |line| line.contains("every host that was reported is gone"));
     said.extend(first.kill());
     assert_eq!(mails(&said).into_values().collect::<Vec<_>>(), [1, 1, 1], "each once: {said:#?}");
 }
@@ -66,7 +66,7 @@ fn a_host_that_follows_a_killed_one_works_at_once_and_never_says_for_certain_tha
     host.wait_until_it_said("the other may still be there", |line| tells_of(line, before) && is_unsure(line));
     write(&place, &["a"]);
     host.wait_for_mails(1);
-    host.wait_until_it_said("the other is gone", |line| line.contains("that did not go together with this one are gone"));
+    host.wait_until_it_said("the other is gone", |line| line.contains("every host that was reported is gone"));
     let said = host.kill();
     assert!(said.iter().all(|line| !tells_of(line, before) || is_unsure(line)), "{said:#?}");
 }

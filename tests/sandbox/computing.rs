@@ -42,11 +42,13 @@ async fn guests_that_compute_for_ever_keep_no_connection_waiting() {
     let outbox = Outbox::single_node(store).dispatcher(config).plugins(directory.path()).start().await.expect("starts");
 
     commit(&outbox, (0..CALLS).map(|_| event("Trouble", "Loop", "1")).collect()).await;
-    // One for each thread of the runtime; the others wait for a place.
-    eventually("two guests compute", async || outbox.in_flight() == CALLS && outbox.queue_depth().0 <= CALLS - 2).await;
+    // Each thread of the runtime has taken an event by now; the others wait for a place.
+    eventually("two events have left the queue", async || outbox.in_flight() == CALLS && outbox.queue_depth().0 <= CALLS - 2)
+        .await;
     tokio::spawn(converse()).await.expect("does not panic");
 
     let counts = outbox.metrics().counts();
     assert_eq!((counts.dispatch_failure, counts.dispatch_dead), (0, 0), "no guest has ended meanwhile");
+    assert_eq!(outbox.in_flight(), CALLS, "no guest has ended meanwhile");
     outbox.shutdown().await;
 }

@@ -36,7 +36,7 @@ async fn down(config: Value) -> String {
 async fn nobody_else_is_trusted(url: &str, config: impl Fn(&str) -> Value) {
     let pem = certificate();
     let by_name = url.replace("127.0.0.1", "localhost");
-    let of_another = format!("is of no authority in ca_file, {}", pem.stranger.display());
+    let of_another = format!("; none of the authorities in ca_file ({}) issued its certificate", pem.stranger.display());
     for (config, told) in [
         (config(url), "UnknownIssuer; this machine does not know the authority of its certificate"),
         (trusting(config(url), &pem.stranger), of_another.as_str()),
@@ -140,7 +140,7 @@ async fn a_server_without_tls_is_told_as_such_to_whoever_asks_for_it() {
         nats::config(&shared(Broker::Nats).replace("nats://", "tls://"), &stream),
     ] {
         let reason = down(config).await;
-        assert!(reason.ends_with("; it speaks no TLS at this address"), "{reason}");
+        assert!(reason.ends_with("; the server does not speak TLS at this address"), "{reason}");
     }
     assert_eq!(stream.count().await, 0);
 }

@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 /// The mode in which a host has the table for itself.
 const ALONE: &str = "single_node";
 
-/// What this host knows of others that it does not go together with.
+/// The other hosts whose mode conflicts with this one's, and what was reported of each.
 #[derive(Debug)]
 pub(super) struct Others {
     owner: String,
@@ -20,7 +20,7 @@ pub(super) struct Others {
     has_looked: bool,
 }
 
-/// What was told of another host.
+/// What was reported of another host.
 #[derive(Debug)]
 struct Known {
     alive_until: Timestamp,
@@ -43,7 +43,7 @@ pub(super) enum Notice {
     },
     /// Its mode is another.
     OtherMode { label: String, mode: String },
-    /// All that were told of are gone.
+    /// Every host that was reported is gone.
     Gone,
 }
 

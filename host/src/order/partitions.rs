@@ -80,7 +80,7 @@ impl Partitions {
         let (open, leaving) = held.split_at(held.len().min(usize::from(share)));
         let given_back = self.update(open, leaving, in_flight);
         if open.iter().any(|partition| !before.contains(partition)) {
-            tracing::debug!(partitions = open.len(), nodes = live, "this node works on other partitions than before");
+            tracing::debug!(partitions = open.len(), nodes = live, "this host works on other partitions than before");
             self.opened.notify_one();
             wake.now();
         }

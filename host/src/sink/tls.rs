@@ -79,14 +79,14 @@ fn advice(failure: &rustls::Error, ca_file: Option<&Path>) -> Option<String> {
                 .to_owned()
         }
         (InvalidCertificate(CertificateError::UnknownIssuer), Some(file)) => {
-            format!("its certificate is of no authority in ca_file, {}", file.display())
+            format!("none of the authorities in ca_file ({}) issued its certificate", file.display())
         }
         (InvalidCertificate(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }), _) => {
-            "its certificate is for another name; write a name into the address that stands in the certificate".to_owned()
+            "its certificate is for another name; put one of the certificate's names into the address".to_owned()
         }
-        (InvalidMessage(_), _) => "it speaks no TLS at this address".to_owned(),
+        (InvalidMessage(_), _) => "the server does not speak TLS at this address".to_owned(),
         (AlertReceived(AlertDescription::CertificateRequired), _) => {
-            "it wants a certificate of its clients, and sinks have none".to_owned()
+            "the server asks for a client certificate, and sinks have none".to_owned()
         }
         _ => return None,
     })
@@ -123,7 +123,7 @@ mod tests {
             [Box::new(wants_one()), Box::new(io::Error::other(wants_one())), Box::new(held.clone()), Box::new(Caused(held))];
         for error in errors {
             let reason = reason(&*error, None);
-            assert!(reason.ends_with("; it wants a certificate of its clients, and sinks have none"), "{reason}");
+            assert!(reason.ends_with("; the server asks for a client certificate, and sinks have none"), "{reason}");
         }
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         assert_eq!(reason(&refused, None), "connection refused", "nothing of TLS is said of anything else");

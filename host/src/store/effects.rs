@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bytes::Bytes;
 
+use super::number::unsigned;
 use super::{NewRow, Settled};
 use crate::event::{Effects, Fence, StateChanges, StateUsage, StateWrite};
 
@@ -36,6 +37,22 @@ pub(super) struct Used {
     /// The last version that was given to a value. Versions are never used twice, or a value that was removed and written again
     /// would look unchanged.
     pub(super) revision: u64,
+}
+
+impl Used {
+    /// After deleting this much: one more change.
+    pub(super) fn without(self, keys: u64, bytes: u64) -> Self {
+        let StateUsage { keys: used_keys, bytes: used_bytes } = self.usage;
+        let usage = StateUsage { keys: used_keys.saturating_sub(keys), bytes: used_bytes.saturating_sub(bytes) };
+        Self { usage, revision: self.revision + 1 }
+    }
+}
+
+/// Keys, bytes and revision, as they are read.
+impl From<(i64, i64, i64)> for Used {
+    fn from((keys, bytes, revision): (i64, i64, i64)) -> Self {
+        Self { usage: StateUsage { keys: unsigned(keys), bytes: unsigned(bytes) }, revision: unsigned(revision) }
+    }
 }
 
 /// A value as it stands.
@@ -239,6 +256,13 @@ mod tests {
         assert_eq!(committed(&[effects(&[("a", None, Some("x"))])], over()), [Stored], "smaller than before");
         assert_eq!(committed(&[effects(&[("a", None, Some("0123456789"))])], over()), [Conflict]);
         assert_eq!(committed(&[effects(&[("a", None, Some(""))])], over()), [Stored]);
+    }
+
+    #[test]
+    fn a_delete_takes_from_the_usage_and_counts_as_one_change() {
+        let used = Used::from((3, 30, 7));
+        assert_eq!(used.without(2, 25), Used::from((1, 5, 8)));
+        assert_eq!(used.without(4, 40), Used::from((0, 0, 8)), "a count that was too low stays at zero");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What plugins keep: read by their calls, looked at and deleted by people. It is written with the outcomes of events:
-//! [`Store::settle_with_effects`](super::Store::settle_with_effects).
+//! Plugin state: values by plugin and key. Calls read it, operators list and delete it. It is written together with the outcomes of
+//! events, by [`Store::settle_with_effects`](super::Store::settle_with_effects).
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use super::{Audit, StoreError};
 use crate::event::{StateUsage, StateValue};
 use crate::time::Timestamp;
 
-/// The part of a store that plugins' state is in.
+/// Reads, lists and deletes plugin state.
 #[async_trait]
 pub trait StateStore: Send + Sync + 'static {
     /// One value of a plugin's state; `None` when there is none.
@@ -18,19 +18,19 @@ pub trait StateStore: Send + Sync + 'static {
     /// The database's own.
     async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError>;
 
-    /// How much a plugin keeps.
+    /// How many keys and bytes the state of a plugin has.
     ///
     /// # Errors
     /// The database's own.
     async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError>;
 
-    /// The plugins that keep something and how much, by name: those after `after`, all for `None`; at most `limit`.
+    /// The plugins that have state and how much, by name: those after `after`, all for `None`; at most `limit`.
     ///
     /// # Errors
     /// The database's own.
     async fn state_usages(&self, after: Option<&str>, limit: u32) -> Result<Vec<PluginUsage>, StoreError>;
 
-    /// What a plugin keeps, by key and without the values: keys that begin with `prefix` and come after `after`, all for an
+    /// The state of a plugin, by key and without the values: keys that begin with `prefix` and come after `after`, all for an
     /// empty text and `None`; at most `limit`. Keys are compared byte by byte.
     ///
     /// # Errors
@@ -43,33 +43,33 @@ pub trait StateStore: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<StateRecord>, StoreError>;
 
-    /// One value of a plugin's state with all that is known of it; `None` when there is none.
+    /// One value of a plugin's state with its version, size and time; `None` when there is none.
     ///
     /// # Errors
     /// The database's own.
     async fn get_state(&self, plugin: &str, key: &str) -> Result<Option<StateRecord>, StoreError>;
 
-    /// Deletes one value. False when there is none. It counts as a change by the plugin: versions go on, so that a call that has
-    /// read the value ends in a conflict. Noted as by [`replay`](super::Store::replay).
+    /// Deletes one value and writes an audit record. Returns false, and writes nothing, when there is no such value. The delete
+    /// counts as a change: a call that read the value before ends in [`Committed::Conflict`](super::Committed::Conflict).
     ///
     /// # Errors
-    /// The database's own.
+    /// The database's own. A repeat is safe; it returns false when the first call has deleted the value after all.
     async fn delete_state(&self, plugin: &str, key: &str, audit: &Audit) -> Result<bool, StoreError>;
 
-    /// Deletes what a plugin keeps, in the order of the keys, at most `limit` values. Returns how many. As
-    /// [`delete_state`](Self::delete_state): the plugin's versions go on though nothing is left.
+    /// Deletes the values of a plugin in the order of their keys, at most `limit`, and writes one audit record. Returns how many;
+    /// writes nothing when there are none. Counts as one change, like [`delete_state`](Self::delete_state).
     ///
     /// # Errors
-    /// The database's own. A repeat is safe.
+    /// The database's own. A repeat is safe; it deletes the next values when the first call has deleted its own after all.
     async fn delete_all_state(&self, plugin: &str, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
 }
 
-/// One value of a plugin's state, as people look at it.
+/// One value of a plugin's state, as operators see it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StateRecord {
-    /// Whose it is.
+    /// The plugin's name.
     pub plugin: String,
-    /// Under which key; the column is called `name`.
+    /// The key; its column is called `name`.
     pub key: String,
     /// Larger after every change.
     pub version: u64,
@@ -82,33 +82,33 @@ pub struct StateRecord {
     pub value: Option<Bytes>,
 }
 
-/// How much one plugin keeps.
+/// How much state one plugin has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginUsage {
-    /// Which plugin.
+    /// The plugin's name.
     pub plugin: String,
-    /// How much.
+    /// Its keys and bytes.
     pub usage: StateUsage,
 }
 
-/// Which values are deleted.
+/// The values to delete.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Doomed<'a> {
+pub(super) enum Deletion<'a> {
     One(&'a str),
     /// The first so many.
     All(u32),
 }
 
-impl<'a> Doomed<'a> {
-    /// As it is bound: the key, `None` for any; and the most values.
-    pub(super) fn bounds(self) -> (Option<&'a str>, i64) {
+impl<'a> Deletion<'a> {
+    /// The statement's parameters: the key (`None` for every key) and the limit.
+    pub(super) fn parameters(self) -> (Option<&'a str>, i64) {
         match self {
             Self::One(key) => (Some(key), 1),
             Self::All(limit) => (None, i64::from(limit)),
         }
     }
 
-    /// As it is noted.
+    /// What the audit record names as deleted.
     pub(super) fn selector(self, plugin: &str) -> serde_json::Value {
         match self {
             Self::One(key) => serde_json::json!({ "plugin": plugin, "key": key }),
@@ -117,12 +117,12 @@ impl<'a> Doomed<'a> {
     }
 }
 
-/// As it is noted.
+/// The action that the audit record names.
 pub(super) const DELETE_STATE: &str = "delete_state";
 
-/// The first text after all that begin with the prefix, byte by byte; `None` when there is none: then all that is not before the
-/// prefix begins with it.
-pub(super) fn after_all(prefix: &str) -> Option<String> {
+/// The upper bound of a prefix scan: the smallest text above every text that begins with `prefix`, byte by byte. `None` when there is
+/// no such text; the scan then needs no bound.
+pub(super) fn end_of_prefix(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
         // Skips the surrogates, which are no characters.
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_prefix_is_the_next_text_that_does_not_begin_with_it() {
-        let end = |prefix: &str| after_all(prefix);
+        let end = |prefix: &str| end_of_prefix(prefix);
         assert_eq!(end("order:").as_deref(), Some("order;"));
         assert_eq!(end("a\u{7f}").as_deref(), Some("a\u{80}"));
         assert_eq!(end("a\u{d7ff}").as_deref(), Some("a\u{e000}"), "no surrogate is a character");

@@ -54,7 +54,7 @@ pub enum LoadError {
         file: PathBuf,
     },
     /// Too large to be loaded.
-    #[error("{file} has {bytes} bytes; at most {max} are loaded: build in release mode and strip it", max = super::directory::file::MAX_FILE_BYTES)]
+    #[error("{file} has {bytes} bytes; at most {max} are loaded: build in release mode and strip it", max = super::limits::MAX_FILE_BYTES)]
     TooLarge {
         /// The file.
         file: PathBuf,

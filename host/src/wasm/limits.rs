@@ -1,4 +1,4 @@
-//! What a guest may use, and who counts it: memory by the [`Limiter`], calls of the host by the [`Meter`].
+//! How large a component may be, what a guest may use, and who counts it: memory by the [`Limiter`], calls of the host by the [`Meter`].
 //!
 //! Fuel is counted by wasmtime and the deadline by tokio; `call.rs` sets both.
 
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use wasmtime::ResourceLimiter;
 
+/// The largest component file.
+pub(super) const MAX_FILE_BYTES: u64 = 32 << 20;
 /// What instantiating may burn, before the call's own fuel counts.
 pub(super) const INIT_FUEL: u64 = 20_000_000;
 /// The most bytes that one call of the host, or the guest's answer, may carry out of the guest. Only that direction is

@@ -24,9 +24,10 @@ mod single;
 mod tests;
 mod text;
 
-pub use self::call::{CallReport, InstanceUse, LogLevel, LogLine, Refused};
+pub use self::capability::Refused;
 pub use self::capability::http::HttpStandIn;
 pub(crate) use self::capability::http::canonical_url;
+pub use self::capability::log::{LogLevel, LogLine};
 pub use self::capability::state::StateSource;
 pub use self::engine::{Engine, PagemapScan};
 pub use self::error::LoadError;
@@ -38,4 +39,6 @@ pub use self::reload::{
     LockChange, Locked, PluginReport, PluginState, PluginStatus, Plugins, PluginsConfig, ReadyWhen, RolledBack,
     check_manifests, inspect, lock, retry, rollback,
 };
-pub use self::single::{Call, Disturbance, MemoryState, Outside, PluginHost, Trouble, check, load_listener};
+pub use self::single::{
+    Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, load_listener,
+};

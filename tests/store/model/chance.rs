@@ -6,8 +6,8 @@ use outbox::Status;
 use outbox::store::WaitsFor;
 
 use super::step::{
-    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, Kept, KeyWork, LOOKS, Line, NewEvent, Outcome, Partitions,
-    ReadChoice, StateWork, Step, WithEffects, Writer,
+    AGES, DeadChoice, End, EventChoice, FenceChoice, Hours, KeyWork, LOOKS, Line, NewEvent, Outcome, Partitions, ReadChoice,
+    StateWork, Step, ValueWrite, WithEffects, Writer,
 };
 
 /// Longest trace, in steps.
@@ -258,8 +258,14 @@ fn state_work(chance: &mut Chance) -> StateWork {
         5..7 => ReadChoice::Earlier(chance.place()),
         _ => ReadChoice::Nothing,
     };
-    let write =
-        |chance: &mut Chance| chance.weighted(&[(3, Kept::Set(10)), (1, Kept::Set(0)), (1, Kept::Set(300)), (2, Kept::Delete)]);
+    let write = |chance: &mut Chance| {
+        chance.weighted(&[
+            (3, ValueWrite::Set(10)),
+            (1, ValueWrite::Set(0)),
+            (1, ValueWrite::Set(300)),
+            (2, ValueWrite::Delete),
+        ])
+    };
     StateWork {
         plugin: chance.below(2),
         quota: (chance.weighted(&[(3, 100), (1, 2), (1, 1)]), chance.weighted(&[(3, 1_000), (1, 320), (1, 12)])),

@@ -13,7 +13,7 @@ use super::table::Table;
 
 /// A value that a plugin keeps.
 #[derive(Clone, Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptValue {
     /// The number of the change, among all of its plugin, that has written it.
     pub(super) version: u64,
     pub(super) value: Bytes,
@@ -22,13 +22,13 @@ pub(super) struct Kept {
 
 /// What one plugin keeps.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PluginState {
-    pub(super) values: BTreeMap<String, Kept>,
+pub(super) struct Values {
+    pub(super) values: BTreeMap<String, KeptValue>,
     /// How often it was changed. It never goes back, whatever is deleted.
     pub(super) changes: u64,
 }
 
-impl PluginState {
+impl Values {
     /// Counted anew from what is there.
     fn usage(&self) -> StateUsage {
         let bytes = self.values.iter().map(|(key, kept)| (key.len() + kept.value.len()) as u64);
@@ -50,7 +50,7 @@ impl PluginState {
         for (key, write) in writes {
             match write {
                 StateWrite::Set(value) => {
-                    let kept = Kept { version: after.changes, value: value.clone(), updated_at: now };
+                    let kept = KeptValue { version: after.changes, value: value.clone(), updated_at: now };
                     after.values.insert(key.clone(), kept);
                 }
                 StateWrite::Delete => {
@@ -93,7 +93,7 @@ impl Table {
         Committed::Stored
     }
 
-    pub(super) fn state_of(&self, plugin: &str) -> PluginState {
+    pub(super) fn state_of(&self, plugin: &str) -> Values {
         self.kept.get(plugin).cloned().unwrap_or_default()
     }
 
@@ -103,7 +103,7 @@ impl Table {
 
     /// The plugins that keep something, by name.
     pub(super) fn state_usages(&self) -> Vec<PluginUsage> {
-        let used = |(plugin, state): (&String, &PluginState)| PluginUsage { plugin: plugin.clone(), usage: state.usage() };
+        let used = |(plugin, state): (&String, &Values)| PluginUsage { plugin: plugin.clone(), usage: state.usage() };
         self.kept.iter().filter(|(_, state)| !state.values.is_empty()).map(used).collect()
     }
 

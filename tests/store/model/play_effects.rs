@@ -12,7 +12,7 @@ use super::compare::agree;
 use super::late::Late;
 use super::play::{Player, audit, envelope, round, said};
 use super::play_hold::cost;
-use super::step::{Kept, NewEvent, ReadChoice, StateWork, Step, WithEffects, span};
+use super::step::{NewEvent, ReadChoice, StateWork, Step, ValueWrite, WithEffects, span};
 use super::table::{Fault, Uncommitted};
 
 /// Names that differ in one bit, which no database may take for one.
@@ -149,8 +149,8 @@ impl<D: Database> Player<'_, D> {
                 }
             });
             let write = one.write.map(|write| match write {
-                Kept::Set(bytes) => StateWrite::Set(value(bytes)),
-                Kept::Delete => StateWrite::Delete,
+                ValueWrite::Set(bytes) => StateWrite::Set(value(bytes)),
+                ValueWrite::Delete => StateWrite::Delete,
             });
             keys.insert(key.to_owned(), StateChange { read, write });
         }

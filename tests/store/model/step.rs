@@ -290,7 +290,7 @@ pub(super) struct StateWork {
 pub(super) struct KeyWork {
     pub(super) key: usize,
     pub(super) read: Option<ReadChoice>,
-    pub(super) write: Option<Kept>,
+    pub(super) write: Option<ValueWrite>,
 }
 
 /// Which version a call has read.
@@ -306,7 +306,7 @@ pub(super) enum ReadChoice {
 
 /// What a call leaves under a key.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kept {
+pub(super) enum ValueWrite {
     /// A value of so many bytes.
     Set(usize),
     Delete,

@@ -6,7 +6,7 @@ use outbox::store::{Audit, NewRow, Ownership, PARTITIONS, Record};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
 
-use super::effects::PluginState;
+use super::effects::Values;
 
 /// How a database and its specification differ, in words.
 pub(super) type Fault = String;
@@ -30,7 +30,7 @@ pub(super) struct Table {
     /// Routes that are paused, by whom and why.
     pub(super) paused: BTreeMap<Route, Audit>,
     /// What plugins keep, by plugin.
-    pub(super) kept: BTreeMap<String, PluginState>,
+    pub(super) kept: BTreeMap<String, Values>,
     /// What was done by hand, oldest first.
     pub(super) notes: Vec<Note>,
     /// The greatest number of a committed row, whether it is still there or not.

@@ -20,9 +20,8 @@ const SCHEMES: [&str; 2] = ["nats", "tls"];
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NatsConfig {
-    /// Where the servers are: `nats://host:4222`, which is with TLS where the server asks for it, or `tls://host:4222` for TLS
-    /// alone, then with all of them; several with commas. Required. User and password, or a token, may stand before an `@` in the
-    /// first.
+    /// The servers, separated by commas. `nats://host:4222` uses TLS when the server asks for it; one `tls://host:4222` requires
+    /// TLS of all of them. Required. User and password, or a token, may stand before an `@` in the first.
     pub url: String,
     /// The user; `None` for none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,8 +128,8 @@ impl NatsConfig {
         Ok(options.require_tls(is_tls).tls_client_config(tls::client(self.ca_file.as_deref())?))
     }
 
-    /// User and password in the first address, or a token: the part before the `@` when there is no colon in it. The client does
-    /// not heed them.
+    /// User and password in the first address, or a token: the part before the `@` when there is no colon in it. The NATS
+    /// client ignores credentials in an address.
     fn of_url(&self) -> (Option<String>, Option<String>, Option<String>) {
         let Ok(url) = self.url.split(',').next().unwrap_or_default().trim().parse::<Url>() else { return (None, None, None) };
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();

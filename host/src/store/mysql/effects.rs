@@ -8,7 +8,7 @@ use super::insert::insert;
 use super::lease::fences;
 use super::settle::settle_in;
 use super::transaction::{self, Patience};
-use crate::event::{Fence, StateUsage};
+use crate::event::Fence;
 use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
 use crate::store::number::{signed, unsigned};
 use crate::store::{Committed, Ownership, SettledWithEffects, StoreError};
@@ -83,9 +83,8 @@ async fn read<'a>(
     for plugin in plugins(items) {
         let query = sqlx::query(store.table.sql(LOCK_USAGE)).bind(plugin.as_bytes());
         if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
-            let (keys, bytes, revision): (i64, i64, i64) = FromRow::from_row(&row).map_err(failed)?;
-            let usage = StateUsage { keys: unsigned(keys), bytes: unsigned(bytes) };
-            read.used.insert(plugin, Used { usage, revision: unsigned(revision) });
+            let used: (i64, i64, i64) = FromRow::from_row(&row).map_err(failed)?;
+            read.used.insert(plugin, Used::from(used));
         }
     }
     for key in keys(items) {

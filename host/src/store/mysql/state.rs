@@ -1,4 +1,4 @@
-//! What plugins keep: read, listed, and deleted by hand. Names of plugins and keys are bytes here.
+//! Plugin state: read, listed and deleted. Names of plugins and keys are bytes here.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,8 +11,9 @@ use super::effects::{LOCK_USAGE, NOTE_USAGE};
 use super::row::column;
 use super::transaction::{self, Patience};
 use crate::event::{StateUsage, StateValue};
+use crate::store::effects::Used;
 use crate::store::number::{signed, unsigned};
-use crate::store::state::{DELETE_STATE, Doomed, after_all};
+use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError};
 use crate::time::Timestamp;
 
@@ -28,7 +29,7 @@ SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage
 WHERE plugin > ? AND used_keys > 0
 ORDER BY plugin LIMIT ?";
 
-/// Bound: the plugin, the first key, twice the one before which to end, after which key, most values.
+/// Bound: the plugin, the lowest key, twice the upper bound (exclusive) or NULL, after which key, most values.
 const LIST: &str = "
 SELECT plugin, name, version, LENGTH(value) AS value_bytes,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', updated_at) AS updated_at, CAST(NULL AS BINARY) AS value
@@ -43,7 +44,7 @@ SELECT plugin, name, version, LENGTH(value) AS value_bytes,
 FROM outbox_event_state WHERE plugin = ? AND name = ?";
 
 /// Read under a lock, or this database would answer what was true when the transaction began. Bound: the plugin, twice the key or
-/// nothing for any, most values.
+/// NULL for every key, most values.
 const CHOOSE: &str = "
 SELECT LENGTH(name) + LENGTH(value) FROM outbox_event_state WHERE plugin = ? AND (? IS NULL OR name = ?)
 ORDER BY name LIMIT ? FOR UPDATE";
@@ -68,7 +69,7 @@ impl StateStore for MySqlStore {
     }
 
     async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
-        let failed = |error| self.failed("read how much a plugin keeps", error);
+        let failed = |error| self.failed("read how much state a plugin has", error);
         let query = sqlx::query(self.table.sql(USAGE)).bind(plugin.as_bytes());
         let row = query.fetch_optional(&self.pool).await.map_err(failed)?;
         let found = row.as_ref().map(usage).transpose().map_err(failed)?;
@@ -76,7 +77,7 @@ impl StateStore for MySqlStore {
     }
 
     async fn state_usages(&self, after: Option<&str>, limit: u32) -> Result<Vec<PluginUsage>, StoreError> {
-        let failed = |error| self.failed("read how much plugins keep", error);
+        let failed = |error| self.failed("read how much state plugins have", error);
         let after = after.unwrap_or_default();
         let query = sqlx::query(self.table.sql(USAGES)).bind(after.as_bytes()).bind(i64::from(limit));
         let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
@@ -91,7 +92,7 @@ impl StateStore for MySqlStore {
         limit: u32,
     ) -> Result<Vec<StateRecord>, StoreError> {
         let failed = |error| self.failed("list a plugin's state", error);
-        let end = after_all(prefix).map(String::into_bytes);
+        let end = end_of_prefix(prefix).map(String::into_bytes);
         let query = sqlx::query(self.table.sql(LIST))
             .bind(plugin.as_bytes())
             .bind(prefix.as_bytes())
@@ -111,35 +112,35 @@ impl StateStore for MySqlStore {
     }
 
     async fn delete_state(&self, plugin: &str, key: &str, audit: &Audit) -> Result<bool, StoreError> {
-        Ok(delete(self, plugin, Doomed::One(key), audit).await? == 1)
+        Ok(delete(self, plugin, Deletion::One(key), audit).await? == 1)
     }
 
     async fn delete_all_state(&self, plugin: &str, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        delete(self, plugin, Doomed::All(limit), audit).await
+        delete(self, plugin, Deletion::All(limit), audit).await
     }
 }
 
-async fn delete(store: &MySqlStore, plugin: &str, doomed: Doomed<'_>, audit: &Audit) -> Result<u64, StoreError> {
+async fn delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
     let mut patience = Patience::new();
     loop {
-        match try_delete(store, plugin, doomed, audit).await {
+        match try_delete(store, plugin, deletion, audit).await {
             Err(error) if patience.allows(&error).await => {}
             result => return result,
         }
     }
 }
 
-async fn try_delete(store: &MySqlStore, plugin: &str, doomed: Doomed<'_>, audit: &Audit) -> Result<u64, StoreError> {
+async fn try_delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
     let failed = |error| store.failed(ACTION, error);
     let mut transaction = transaction::begin(store).await?;
     let query = sqlx::query(store.table.sql(LOCK_USAGE)).bind(plugin.as_bytes());
     let Some(locked) = query.fetch_optional(&mut *transaction).await.map_err(failed)? else {
-        // It has never kept anything.
+        // It has never had state.
         transaction::rollback(transaction).await?;
         return Ok(0);
     };
-    let (used_keys, used_bytes, revision): (i64, i64, i64) = FromRow::from_row(&locked).map_err(failed)?;
-    let (key, limit) = doomed.bounds();
+    let used: (i64, i64, i64) = FromRow::from_row(&locked).map_err(failed)?;
+    let (key, limit) = deletion.parameters();
     let key = key.map(str::as_bytes);
     let query = sqlx::query_as(store.table.sql(CHOOSE)).bind(plugin.as_bytes()).bind(key).bind(key).bind(limit);
     let chosen: Vec<(i64,)> = query.fetch_all(&mut *transaction).await.map_err(failed)?;
@@ -150,13 +151,14 @@ async fn try_delete(store: &MySqlStore, plugin: &str, doomed: Doomed<'_>, audit:
     }
     let query = sqlx::query(store.table.sql(DELETE)).bind(plugin.as_bytes()).bind(key).bind(key).bind(limit);
     query.execute(&mut *transaction).await.map_err(failed)?;
+    let after = Used::from(used).without(keys, bytes);
     let query = sqlx::query(store.table.sql(NOTE_USAGE))
-        .bind(signed(unsigned(used_keys).saturating_sub(keys)))
-        .bind(signed(unsigned(used_bytes).saturating_sub(bytes)))
-        .bind(revision + 1)
+        .bind(signed(after.usage.keys))
+        .bind(signed(after.usage.bytes))
+        .bind(signed(after.revision))
         .bind(plugin.as_bytes());
     query.execute(&mut *transaction).await.map_err(failed)?;
-    note(store, &mut transaction, audit, DELETE_STATE, &doomed.selector(plugin), keys).await?;
+    note(store, &mut transaction, audit, DELETE_STATE, &deletion.selector(plugin), keys).await?;
     transaction::commit(transaction).await?;
     Ok(keys)
 }

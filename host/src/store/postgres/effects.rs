@@ -8,7 +8,7 @@ use super::PostgresStore;
 use super::insert::insert;
 use super::settle::settle_locked;
 use super::transaction;
-use crate::event::{Fence, StateUsage};
+use crate::event::Fence;
 use crate::store::effects::{Decided, Present, Read, StateKey, Used, decide, keys, plugins};
 use crate::store::number::{signed, unsigned};
 use crate::store::{Committed, Ownership, Settled, SettledWithEffects, StoreError};
@@ -81,7 +81,7 @@ async fn read<'a>(
     let rows = store.statement(LOCK_USAGE).bind(&plugins[..]).fetch_all(&mut *connection).await.map_err(failed)?;
     for row in &rows {
         let (plugin, keys, bytes, revision): (String, i64, i64, i64) = FromRow::from_row(row).map_err(failed)?;
-        let used = Used { usage: StateUsage { keys: unsigned(keys), bytes: unsigned(bytes) }, revision: unsigned(revision) };
+        let used = Used::from((keys, bytes, revision));
         read.used.extend(plugins.iter().find(|known| **known == plugin).map(|known| (*known, used)));
     }
     let keys = keys(items);

@@ -1,4 +1,4 @@
-//! What plugins keep: read, listed, and deleted by hand.
+//! Plugin state: read, listed and deleted.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,8 +10,9 @@ use super::effects::{LOCK_USAGE, NOTE_USAGE};
 use super::row::{count, time};
 use super::{PostgresStore, transaction};
 use crate::event::{StateUsage, StateValue};
+use crate::store::effects::Used;
 use crate::store::number::{signed, unsigned};
-use crate::store::state::{DELETE_STATE, Doomed, after_all};
+use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError};
 
 /// $1 the plugin, $2 the key.
@@ -26,7 +27,7 @@ SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage
 WHERE plugin > $1::text AND used_keys > 0
 ORDER BY plugin LIMIT $2::bigint";
 
-/// $1 the plugin, $2 the first key and $3 the one before which to end, $4 after which key, $5 most values.
+/// $1 the plugin, $2 the lowest key, $3 the upper bound (exclusive) or NULL, $4 after which key, $5 most values.
 const LIST: &str = "
 SELECT plugin, name, version, octet_length(value)::bigint AS value_bytes, updated_at, NULL::bytea AS value
 FROM outbox_event_state
@@ -38,7 +39,7 @@ const GET: &str = "
 SELECT plugin, name, version, octet_length(value)::bigint AS value_bytes, updated_at, value FROM outbox_event_state
 WHERE plugin = $1::text AND name = $2::text";
 
-/// Runs when the plugin's usage is locked, so that nobody else changes its state. $1 the plugin, $2 the key or nothing for any,
+/// Runs when the plugin's usage is locked, so that nobody else changes its state. $1 the plugin, $2 the key or NULL for every key,
 /// $3 most values.
 const DELETE: &str = "
 DELETE FROM outbox_event_state
@@ -61,14 +62,14 @@ impl StateStore for PostgresStore {
     }
 
     async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
-        let action = "read how much a plugin keeps";
+        let action = "read how much state a plugin has";
         let row = self.optional(action, self.statement(USAGE).bind(plugin)).await?;
         let found = row.as_ref().map(usage).transpose().map_err(|error| self.failed(action, error))?;
         Ok(found.map(|found| found.usage).unwrap_or_default())
     }
 
     async fn state_usages(&self, after: Option<&str>, limit: u32) -> Result<Vec<PluginUsage>, StoreError> {
-        let action = "read how much plugins keep";
+        let action = "read how much state plugins have";
         let rows = self.all(action, self.statement(USAGES).bind(after.unwrap_or_default()).bind(i64::from(limit))).await?;
         rows.iter().map(usage).collect::<Result<_, _>>().map_err(|error| self.failed(action, error))
     }
@@ -85,7 +86,7 @@ impl StateStore for PostgresStore {
             .statement(LIST)
             .bind(plugin)
             .bind(prefix)
-            .bind(after_all(prefix))
+            .bind(end_of_prefix(prefix))
             .bind(after.unwrap_or_default())
             .bind(i64::from(limit));
         let rows = self.all(action, statement).await?;
@@ -99,26 +100,26 @@ impl StateStore for PostgresStore {
     }
 
     async fn delete_state(&self, plugin: &str, key: &str, audit: &Audit) -> Result<bool, StoreError> {
-        Ok(delete(self, plugin, Doomed::One(key), audit).await? == 1)
+        Ok(delete(self, plugin, Deletion::One(key), audit).await? == 1)
     }
 
     async fn delete_all_state(&self, plugin: &str, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        delete(self, plugin, Doomed::All(limit), audit).await
+        delete(self, plugin, Deletion::All(limit), audit).await
     }
 }
 
-async fn delete(store: &PostgresStore, plugin: &str, doomed: Doomed<'_>, audit: &Audit) -> Result<u64, StoreError> {
+async fn delete(store: &PostgresStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
     let failed = |error| store.failed(ACTION, error);
     let mut transaction = transaction::begin(&store.host).await?;
     // A statement of its own: what the next one sees has been committed before the lock was given.
     let locked = store.statement(LOCK_USAGE).bind(vec![plugin]).fetch_optional(&mut *transaction).await.map_err(failed)?;
     let Some(locked) = locked else {
-        // It has never kept anything.
+        // It has never had state.
         transaction::rollback(transaction).await?;
         return Ok(0);
     };
     let (_, used_keys, used_bytes, revision): (String, i64, i64, i64) = FromRow::from_row(&locked).map_err(failed)?;
-    let (key, limit) = doomed.bounds();
+    let (key, limit) = deletion.parameters();
     let query = sqlx::query_as(store.text(DELETE)).bind(plugin).bind(key).bind(limit);
     let gone: Vec<(i32,)> = query.fetch_all(&mut *transaction).await.map_err(failed)?;
     let (keys, bytes) = (gone.len() as u64, gone.iter().map(|(bytes,)| unsigned(i64::from(*bytes))).sum::<u64>());
@@ -126,14 +127,15 @@ async fn delete(store: &PostgresStore, plugin: &str, doomed: Doomed<'_>, audit: 
         transaction::rollback(transaction).await?;
         return Ok(0);
     }
+    let after = Used::from((used_keys, used_bytes, revision)).without(keys, bytes);
     let statement = store
         .statement(NOTE_USAGE)
         .bind(vec![plugin])
-        .bind(vec![signed(unsigned(used_keys).saturating_sub(keys))])
-        .bind(vec![signed(unsigned(used_bytes).saturating_sub(bytes))])
-        .bind(vec![revision + 1]);
+        .bind(vec![signed(after.usage.keys)])
+        .bind(vec![signed(after.usage.bytes)])
+        .bind(vec![signed(after.revision)]);
     statement.execute(&mut *transaction).await.map_err(failed)?;
-    let statement = noting(store, audit, DELETE_STATE, &doomed.selector(plugin), keys);
+    let statement = noting(store, audit, DELETE_STATE, &deletion.selector(plugin), keys);
     statement.execute(&mut *transaction).await.map_err(failed)?;
     transaction::commit(transaction).await?;
     Ok(keys)

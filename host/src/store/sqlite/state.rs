@@ -1,4 +1,4 @@
-//! What plugins keep: read, listed, and deleted by hand.
+//! Plugin state: read, listed and deleted.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,8 +11,9 @@ use super::error::failed;
 use super::inspect::column;
 use super::{SqliteStore, transaction};
 use crate::event::{StateUsage, StateValue};
+use crate::store::effects::Used;
 use crate::store::number::{signed, unsigned};
-use crate::store::state::{DELETE_STATE, Doomed, after_all};
+use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError};
 use crate::time::Timestamp;
 
@@ -25,7 +26,7 @@ SELECT plugin, used_keys, used_bytes FROM outbox_event_state_usage
 WHERE plugin > ?1 AND used_keys > 0
 ORDER BY plugin LIMIT ?2";
 
-/// ?1 the plugin, ?2 the first key and ?3 the one before which to end, ?4 after which key, ?5 most values.
+/// ?1 the plugin, ?2 the lowest key, ?3 the upper bound (exclusive) or NULL, ?4 after which key, ?5 most values.
 const LIST: &str = "
 SELECT plugin, name, version, length(value) AS value_bytes, updated_at, NULL AS value FROM outbox_event_state
 WHERE plugin = ?1 AND name >= ?2 AND (?3 IS NULL OR name < ?3) AND name > ?4
@@ -36,7 +37,7 @@ const GET: &str = "
 SELECT plugin, name, version, length(value) AS value_bytes, updated_at, value FROM outbox_event_state
 WHERE plugin = ?1 AND name = ?2";
 
-/// ?1 the plugin, ?2 the key or nothing for any, ?3 most values.
+/// ?1 the plugin, ?2 the key or NULL for every key, ?3 most values.
 const DELETE: &str = "
 DELETE FROM outbox_event_state
 WHERE plugin = ?1 AND name IN (
@@ -58,7 +59,7 @@ impl StateStore for SqliteStore {
     }
 
     async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
-        let failed = |error| failed("read how much a plugin keeps", error);
+        let failed = |error| failed("read how much state a plugin has", error);
         let query = sqlx::query(self.table.sql(USED)).bind(plugin);
         let row = query.fetch_optional(&self.readers).await.map_err(failed)?;
         let usage = |row: &SqliteRow| Ok(StateUsage { keys: unsigned(row.try_get(0)?), bytes: unsigned(row.try_get(1)?) });
@@ -66,7 +67,7 @@ impl StateStore for SqliteStore {
     }
 
     async fn state_usages(&self, after: Option<&str>, limit: u32) -> Result<Vec<PluginUsage>, StoreError> {
-        let failed = |error| failed("read how much plugins keep", error);
+        let failed = |error| failed("read how much state plugins have", error);
         let query = sqlx::query(self.table.sql(USAGES)).bind(after.unwrap_or_default()).bind(i64::from(limit));
         let rows = query.fetch_all(&self.readers).await.map_err(failed)?;
         rows.iter().map(usage).collect::<Result<_, _>>().map_err(failed)
@@ -83,7 +84,7 @@ impl StateStore for SqliteStore {
         let query = sqlx::query(self.table.sql(LIST))
             .bind(plugin)
             .bind(prefix)
-            .bind(after_all(prefix))
+            .bind(end_of_prefix(prefix))
             .bind(after.unwrap_or_default())
             .bind(i64::from(limit));
         let rows = query.fetch_all(&self.readers).await.map_err(failed)?;
@@ -98,18 +99,18 @@ impl StateStore for SqliteStore {
     }
 
     async fn delete_state(&self, plugin: &str, key: &str, audit: &Audit) -> Result<bool, StoreError> {
-        Ok(delete(self, plugin, Doomed::One(key), audit).await? == 1)
+        Ok(delete(self, plugin, Deletion::One(key), audit).await? == 1)
     }
 
     async fn delete_all_state(&self, plugin: &str, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        delete(self, plugin, Doomed::All(limit), audit).await
+        delete(self, plugin, Deletion::All(limit), audit).await
     }
 }
 
-async fn delete(store: &SqliteStore, plugin: &str, doomed: Doomed<'_>, audit: &Audit) -> Result<u64, StoreError> {
+async fn delete(store: &SqliteStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
     let failed = |error| failed(ACTION, error);
     let mut transaction = transaction::begin(store).await?;
-    let (key, limit) = doomed.bounds();
+    let (key, limit) = deletion.parameters();
     let query = sqlx::query_as(store.table.sql(DELETE)).bind(plugin).bind(key).bind(limit);
     let gone: Vec<(i64,)> = query.fetch_all(&mut *transaction).await.map_err(failed)?;
     let (keys, bytes) = (gone.len() as u64, gone.iter().map(|(bytes,)| unsigned(*bytes)).sum::<u64>());
@@ -119,15 +120,15 @@ async fn delete(store: &SqliteStore, plugin: &str, doomed: Doomed<'_>, audit: &A
     }
     let query = sqlx::query(store.table.sql(USED)).bind(plugin);
     let row = query.fetch_optional(&mut *transaction).await.map_err(failed)?;
-    let (used_keys, used_bytes, revision): (i64, i64, i64) =
-        row.as_ref().map(FromRow::from_row).transpose().map_err(failed)?.unwrap_or_default();
+    let used: (i64, i64, i64) = row.as_ref().map(FromRow::from_row).transpose().map_err(failed)?.unwrap_or_default();
+    let after = Used::from(used).without(keys, bytes);
     let query = sqlx::query(store.table.sql(NOTE_USAGE))
         .bind(plugin)
-        .bind(signed(unsigned(used_keys).saturating_sub(keys)))
-        .bind(signed(unsigned(used_bytes).saturating_sub(bytes)))
-        .bind(revision + 1);
+        .bind(signed(after.usage.keys))
+        .bind(signed(after.usage.bytes))
+        .bind(signed(after.revision));
     query.execute(&mut *transaction).await.map_err(failed)?;
-    note(store, &mut transaction, audit, DELETE_STATE, &doomed.selector(plugin), keys).await?;
+    note(store, &mut transaction, audit, DELETE_STATE, &deletion.selector(plugin), keys).await?;
     transaction::commit(transaction).await?;
     Ok(keys)
 }

@@ -85,7 +85,7 @@ impl<'s> Panic<'s> {
         Some(Self { message, place: None, earlier: stderr[..begin].trim_end_matches(Self::LINE), later })
     }
 
-    /// Where the first line begins that begins like this.
+    /// The offset of the first line that starts with `beginning`.
     fn line(stderr: &str, beginning: &str) -> Option<usize> {
         if stderr.starts_with(beginning) {
             return Some(0);

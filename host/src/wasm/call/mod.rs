@@ -3,10 +3,7 @@
 pub(super) mod batch;
 pub(super) mod error;
 mod guest_event;
-pub(super) mod report;
 mod warm;
-
-pub use self::report::{CallReport, InstanceUse, LogLevel, LogLine, Refused};
 
 use std::borrow::Cow;
 use std::sync::Arc;

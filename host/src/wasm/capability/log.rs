@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
@@ -14,7 +15,6 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 use super::{Grants, Identity, State};
 use crate::event::EventId;
 use crate::wasm::bindings::outbox::listener::log::{Host, Level};
-use crate::wasm::call::report::LogLine;
 use crate::wasm::limits::{Exceeded, pairs_bytes};
 use crate::wasm::text::{cut, escape};
 
@@ -28,6 +28,45 @@ const MAX_STREAM_BYTES: u64 = 4 << 20;
 const TAIL_LINES: usize = 5;
 /// The most fields of a line in a report.
 const MAX_FIELDS: usize = 64;
+
+/// One line of a guest's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogLine {
+    /// How important the guest finds it. Standard output is `info`, standard error `warn`.
+    pub level: LogLevel,
+    /// The text.
+    pub message: String,
+    /// Names and values beside it.
+    pub fields: Vec<(String, String)>,
+}
+
+/// How important a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// Every step.
+    Trace,
+    /// For whoever looks for a fault.
+    Debug,
+    /// What happened.
+    Info,
+    /// It may be wrong.
+    Warn,
+    /// It is wrong.
+    Error,
+}
+
+impl From<Level> for LogLevel {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Trace => Self::Trace,
+            Level::Debug => Self::Debug,
+            Level::Info => Self::Info,
+            Level::Warn => Self::Warn,
+            Level::Error => Self::Error,
+        }
+    }
+}
 
 impl Host for State {
     fn write(&mut self, level: Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi_http::WasiHttpCtx;
@@ -24,11 +25,10 @@ use wasmtime_wasi_http::WasiHttpCtx;
 use self::bucket::Bucket;
 use self::emit::EmitGrant;
 use self::http::{HttpClient, Requests};
-use self::log::{LogLines, SharedLines};
+use self::log::{LogLine, LogLines, SharedLines};
 use self::publish::PublishGrant;
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
-use super::call::report::{LogLine, Refused};
 use super::engine::Engine;
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
@@ -60,6 +60,15 @@ const LOG_BYTES_PER_SECOND: u32 = 1 << 20;
 const LEAST_LINE: usize = 128;
 /// How often dropped lines are told of.
 const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// Something that a guest asked for and was not granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// What it asked for, such as `an event to emit`.
+    pub what: String,
+    /// Why it was refused, and the line that grants it.
+    pub advice: String,
+}
 
 /// The lines of a plugin that were not logged.
 #[derive(Debug, Default)]

@@ -11,9 +11,8 @@ use sha2::{Digest as _, Sha256};
 use super::place::Place;
 use crate::time::Timestamp;
 use crate::wasm::error::LoadError;
+use crate::wasm::limits::MAX_FILE_BYTES;
 
-/// The largest component file.
-pub(in crate::wasm) const MAX_FILE_BYTES: u64 = 32 << 20;
 /// A bare header: eight bytes that are a valid, empty component.
 const HEADER_BYTES: usize = 8;
 /// A file that nobody touched for so long is complete: below the debounce, so that a file that was just noticed need not wait.

@@ -56,8 +56,8 @@ impl Pair {
     }
 }
 
-/// Looks at these pairs of files, and waits a moment, at most the debounce, if somebody touched one just now: what a pair was is compared with what it
-/// is once it has been read. Blocks.
+/// Notes the stamps of each pair of files, then waits (200 ms, at most the debounce) if one was touched just now. [`read`] compares the
+/// stamps again, so a pair that changed in between is not taken. Blocks.
 pub(super) fn settle(place: &Place, found: &BTreeMap<String, PathBuf>, debounce: Duration) -> BTreeMap<String, Pair> {
     let pairs: BTreeMap<String, Pair> = found.iter().map(|(name, file)| (name.clone(), Pair::of(place, file))).collect();
     let now = system_clock().now();
@@ -77,12 +77,12 @@ pub(super) struct ManifestFile {
 
 impl ManifestFile {
     /// A manifest of the host's own configuration.
-    pub(super) fn by_host(manifest: Manifest) -> Self {
+    pub(super) fn from_config(manifest: Manifest) -> Self {
         Self { origin: Origin::Host, text: String::new(), manifest: Ok(manifest) }
     }
 
-    /// Where it stands, for people.
-    pub(super) fn stands(&self, file: &Path) -> String {
+    /// Where it is, for people.
+    pub(super) fn location(&self, file: &Path) -> String {
         match self.origin {
             Origin::Host => format!("[plugins.{}]", file.file_stem().unwrap_or_default().display()),
             Origin::Beside => file.with_extension("toml").display().to_string(),
@@ -90,13 +90,13 @@ impl ManifestFile {
     }
 
     /// Whether somebody wrote it.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn exists(&self) -> bool {
         self.origin == Origin::Host || !self.text.is_empty()
     }
 
     /// The manifest, if it is one.
     pub(super) fn checked(&self, file: &Path) -> Result<&Manifest, LoadError> {
-        self.manifest.as_ref().map_err(|reason| LoadError::Manifest { file: self.stands(file), reason: reason.clone() })
+        self.manifest.as_ref().map_err(|reason| LoadError::Manifest { file: self.location(file), reason: reason.clone() })
     }
 
     /// The manifest that stood beside a version that served.
@@ -119,7 +119,7 @@ pub(super) fn read(
 ) -> Result<(Bytes, ManifestFile), LoadError> {
     let bytes = Bytes::read(place, file)?;
     let written = match given {
-        Some(manifest) => ManifestFile::by_host(manifest),
+        Some(manifest) => ManifestFile::from_config(manifest),
         None => manifest_beside(place, file)?,
     };
     let now = Pair::of(place, file);

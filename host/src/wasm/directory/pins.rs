@@ -195,7 +195,10 @@ mod tests {
             let error = pins.check(name, &one, &beside(text)).unwrap_err().to_string();
             assert!(error.contains("the manifest of"), "{name} {text}: {error}");
         }
-        assert!(pins.check("dressed", &one, &ManifestFile::by_host(Manifest::default())).is_ok(), "the operator's own counts");
+        assert!(
+            pins.check("dressed", &one, &ManifestFile::from_config(Manifest::default())).is_ok(),
+            "the operator's own counts"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! wasmtime, set up once per process: compiler, pool of instances, linker, ticker.
 
+pub(super) mod compatibility;
 pub(super) mod machine;
 pub(super) mod probe;
 
@@ -12,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, OperatorCost, PoolingAllocationConfig, ResourcesRequired};
 
+use self::compatibility::compatibility;
 use self::machine::Machine;
 use self::probe::slots_come_back_clean;
 use super::bindings::Listener;
 use super::capability::State;
 use super::error::LoadError;
 use super::limits::MemoryBudget;
-use super::load::compile::compatibility;
 use super::manifest::MAX_MEMORY;
 use crate::units::ByteSize;
 

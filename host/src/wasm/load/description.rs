@@ -64,11 +64,11 @@ pub(super) async fn check_settings(
     let Some(interface) = component.get_export_index(None, SETTINGS_CHECK) else { return Ok(()) };
     let refused = |reason: &str| {
         let reason = keepable(&linked.identity.grants.hide(reason), 1_024);
-        let stands = written.stands(file);
-        let manifest = if written.is_there() {
-            format!("its manifest is {stands}")
+        let location = written.location(file);
+        let manifest = if written.exists() {
+            format!("its manifest is {location}")
         } else {
-            format!("it has no manifest yet: write {stands}")
+            format!("it has no manifest yet: write {location}")
         };
         LoadError::Settings { file: file.to_owned(), manifest, reason }
     };

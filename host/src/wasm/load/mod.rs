@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use self::anatomy::most_table_elements;
-use self::compile::{Trouble, compatibility};
+use self::compile::CompileFailure;
 use self::description::{check_settings, describe, routes};
 use self::plugin::{Linked, Plugin, engine_for};
 use self::scan::scan;
@@ -34,6 +34,7 @@ use super::capability::state::{StateGrant, StateSource};
 use super::capability::{Grants, Identity};
 use super::directory::ManifestFile;
 use super::directory::file::Bytes;
+use super::engine::compatibility::compatibility;
 use super::engine::{Engine, MAX_TABLE_ELEMENTS, SMALL_TABLE_ELEMENTS, weight};
 use super::error::LoadError;
 use super::manifest::references::{Origin, References};
@@ -73,7 +74,7 @@ pub(super) struct Loader {
 }
 
 /// What a plugin is made of.
-pub(super) struct Known {
+pub(super) struct Parts {
     pub(super) bytes: Arc<Bytes>,
     pub(super) written: ManifestFile,
     /// The component, where it is compiled already for this engine.
@@ -98,12 +99,12 @@ impl Loader {
 
     /// Makes a plugin of these bytes. Nothing that runs is touched.
     pub(super) async fn load(&self, name: &str, bytes: Arc<Bytes>, written: ManifestFile) -> Result<Loaded, LoadError> {
-        self.load_known(name, Known { bytes, written, component: None }).await
+        self.load_parts(name, Parts { bytes, written, component: None }).await
     }
 
     /// [`load`](Self::load), which need not compile what is compiled.
-    pub(super) async fn load_known(&self, name: &str, known: Known) -> Result<Loaded, LoadError> {
-        let Known { bytes, written, component } = known;
+    pub(super) async fn load_parts(&self, name: &str, parts: Parts) -> Result<Loaded, LoadError> {
+        let Parts { bytes, written, component } = parts;
         let manifest = accepted(name, &bytes.file, &bytes.digest, &written)?;
         let grants = self.grants(name, written.origin, &manifest)?;
         let started = Instant::now();
@@ -261,12 +262,12 @@ impl Loader {
         let compatibility = compatibility(&self.engine.wasm);
         let compiled = child.compile(&bytes.bytes, &compatibility, &self.compile_limits).await;
         let compiled = compiled.map_err(|trouble| match trouble {
-            Trouble::Refused(reason) => refused(&bytes, &reason),
-            Trouble::Stopped(how) => {
+            CompileFailure::Refused(reason) => refused(&bytes, &reason),
+            CompileFailure::Stopped(how) => {
                 self.quarantine.put(&compatibility, &bytes.digest, &how);
                 LoadError::Stopped { file: bytes.file.clone(), how }
             }
-            Trouble::Failed(source) => LoadError::Compiler { file: bytes.file.clone(), source },
+            CompileFailure::Failed(source) => LoadError::Compiler { file: bytes.file.clone(), source },
         })?;
         let (engine, cache, same) = (self.engine.wasm.clone(), self.cache.clone(), bytes.clone());
         blocking(&bytes, move || {
@@ -299,7 +300,7 @@ pub(super) fn accepted(name: &str, file: &Path, digest: &str, written: &Manifest
     match &manifest.digest {
         Some(wanted) if wanted != digest => Err(LoadError::Digest {
             file: file.to_owned(),
-            manifest: written.stands(file),
+            manifest: written.location(file),
             wanted: wanted.clone(),
             found: digest.to_owned(),
         }),

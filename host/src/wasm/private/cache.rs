@@ -12,7 +12,7 @@ use wasmtime::component::Component;
 use super::{Listed, Private};
 use crate::time::Timestamp;
 use crate::units::ByteSize;
-use crate::wasm::load::compile::compatibility;
+use crate::wasm::engine::compatibility::compatibility;
 
 const ENDING: &str = ".cwasm";
 /// What nobody used for so long is thrown away.

@@ -79,7 +79,7 @@ pub fn lock(config: &PluginsConfig) -> Result<(PathBuf, Vec<Locked>), LoadError>
     for (name, file) in place.list().map_err(unreadable)? {
         let bytes = Bytes::read(&place, &file)?;
         let written = match config.manifests.get(&name) {
-            Some(manifest) => ManifestFile::by_host(manifest.clone()),
+            Some(manifest) => ManifestFile::from_config(manifest.clone()),
             None => directory::manifest_beside(&place, &file)?,
         };
         accepted(&name, &file, &bytes.digest, &written)?;
@@ -147,7 +147,7 @@ pub fn rollback(config: &PluginsConfig, name: &str) -> Result<RolledBack, LoadEr
     put(&file, &bytes)?;
     let digest = earlier.digest.clone();
     let written = match config.manifests.get(name) {
-        Some(manifest) => ManifestFile::by_host(manifest.clone()),
+        Some(manifest) => ManifestFile::from_config(manifest.clone()),
         None => directory::manifest_beside(&place, &file)?,
     };
     let pins = config.rule().read(&config.dir, &place, &trust).ok();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use wasmtime::component::Component;
 
-use super::job::Which;
+use super::job::LoadedFrom;
 use super::status::{PluginState, PluginStatus};
 use crate::event::Route;
 use crate::wasm::call::PluginListener;
@@ -69,7 +69,7 @@ pub(in crate::wasm) struct Serving {
 pub(in crate::wasm) struct Candidate {
     pub(in crate::wasm) key: Key,
     pub(in crate::wasm) plugin: Arc<Plugin>,
-    pub(in crate::wasm) which: Which,
+    pub(in crate::wasm) from: LoadedFrom,
     /// When its load began.
     pub(in crate::wasm) since: Instant,
 }

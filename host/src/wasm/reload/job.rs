@@ -12,9 +12,9 @@ use crate::wasm::error::LoadError;
 use crate::wasm::load::Loaded;
 use crate::wasm::load::plugin::Plugin;
 
-/// Which version of a plugin is loaded.
+/// Where the version that is loaded comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::wasm) enum Which {
+pub(in crate::wasm) enum LoadedFrom {
     /// The file as it lies in the directory.
     File,
     /// The last one that served, since the file does not.
@@ -25,35 +25,35 @@ pub(in crate::wasm) enum Which {
 pub(in crate::wasm) struct Job {
     pub(in crate::wasm) name: String,
     pub(in crate::wasm) key: Key,
-    pub(in crate::wasm) which: Which,
+    pub(in crate::wasm) from: LoadedFrom,
     pub(in crate::wasm) since: Instant,
-    pub(in crate::wasm) ends: Ends,
+    pub(in crate::wasm) end: LoadEnd,
     pub(in crate::wasm) task: JoinHandle<Result<Loaded, LoadError>>,
 }
 
 impl Job {
     /// What this load came to.
     pub(in crate::wasm) fn candidate(&self, plugin: Arc<Plugin>) -> Candidate {
-        Candidate { key: self.key.clone(), plugin, which: self.which, since: self.since }
+        Candidate { key: self.key.clone(), plugin, from: self.from, since: self.since }
     }
 
     /// Whether it loads this version of this plugin's file.
     pub(in crate::wasm) fn is_of(&self, name: &str, key: &Key) -> bool {
-        self.which == Which::File && self.name == name && self.key == *key
+        self.from == LoadedFrom::File && self.name == name && self.key == *key
     }
 }
 
 /// Tells that a load has ended, however it did.
 #[derive(Clone, Default)]
-pub(in crate::wasm) struct Ends(Arc<AtomicBool>);
+pub(in crate::wasm) struct LoadEnd(Arc<AtomicBool>);
 
-impl Ends {
+impl LoadEnd {
     /// What the load holds until it ends.
     pub(in crate::wasm) fn guard(&self, progress: watch::Sender<u64>) -> Guard {
         Guard { ended: self.0.clone(), progress }
     }
 
-    pub(in crate::wasm) fn has_ended(&self) -> bool {
+    pub(in crate::wasm) fn has_come(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }

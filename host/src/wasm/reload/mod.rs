@@ -1,7 +1,7 @@
 //! The plugins of a directory, from their configuration to the task that keeps them up to date.
 
 mod by_hand;
-mod claims;
+mod conflicts;
 pub(super) mod entry;
 mod job;
 mod refresh;
@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use self::reloader::{Reloader, Take};
-use self::watch::{First, Watch, Why};
+use self::reloader::{Reloader, ScanOf};
+use self::watch::{FirstScan, ScanReason, Watch};
 use super::capability::http::Network;
 use super::capability::state::StateSource;
 use super::directory;
@@ -209,23 +209,23 @@ impl Plugins {
         let first = match ready_when {
             ReadyWhen::All => {
                 reloader.scan_to_the_end().await;
-                First::AfterAChange
+                FirstScan::AfterAChange
             }
             ReadyWhen::Cached => {
-                reloader.scan(Take::Compiled).await;
-                First::AtOnce
+                reloader.scan(ScanOf::Compiled).await;
+                FirstScan::AtOnce
             }
         };
         let turning = reloader.clone();
-        watch.run(first, reloader.progress.subscribe(), health, move |why| {
+        watch.run(first, reloader.progress.subscribe(), health, move |reason| {
             let reloader = turning.clone();
-            let take = match why {
-                Why::Change => Take::All,
-                Why::Interval => Take::Due,
-                Why::Progress => Take::Waiting,
+            let scan_of = match reason {
+                ScanReason::Change => ScanOf::All,
+                ScanReason::Interval => ScanOf::Due,
+                ScanReason::Progress => ScanOf::Waiting,
             };
             async move {
-                reloader.scan(take).await;
+                reloader.scan(scan_of).await;
             }
         });
         Ok(Self { reloader, watch })
@@ -251,7 +251,7 @@ impl Plugins {
     /// Looks at the directory as after an interval in which nothing was seen to change.
     #[cfg(test)]
     pub(super) async fn look(&self) {
-        self.reloader.scan(Take::Due).await;
+        self.reloader.scan(ScanOf::Due).await;
     }
 
     /// How many loads have begun.

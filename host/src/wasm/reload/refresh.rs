@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Key, Seen};
-use super::job::{Ends, Job, Which};
-use super::reloader::{Found, Reloader, State, Take};
+use super::job::{Job, LoadEnd, LoadedFrom};
+use super::reloader::{Found, Reloader, ScanOf, State};
 use crate::chain::chain;
 use crate::time::system_clock;
 use crate::wasm::directory::file::Bytes;
 use crate::wasm::directory::place::Place;
 use crate::wasm::directory::{self, ManifestFile, Pair};
 use crate::wasm::error::LoadError;
-use crate::wasm::load::{Known, Loaded, accepted};
+use crate::wasm::load::{Loaded, Parts, accepted};
 use crate::wasm::manifest::references::Origin;
 use crate::wasm::private::last_good::Version;
 
@@ -24,21 +24,21 @@ const QUICK: Duration = Duration::from_secs(1);
 
 impl Reloader {
     /// Loads what is new. False when a file is being written just now: what seems to be gone may be on its way.
-    pub(in crate::wasm) async fn load(&self, state: &mut State, found: &Found, take: Take) -> bool {
+    pub(in crate::wasm) async fn load(&self, state: &mut State, found: &Found, scan_of: ScanOf) -> bool {
         let mut complete = true;
         if state.job.as_ref().is_some_and(|job| !found.files.contains_key(&job.name)) {
             state.job = None;
         }
         for (name, (file, pair)) in &found.files {
             state.plugins.entry(name.clone()).or_insert_with(|| Entry::new(file));
-            if let Err(error) = self.refresh(state, found, name, file, pair, take).await {
+            if let Err(error) = self.refresh(state, found, name, file, pair, scan_of).await {
                 let is_changing = matches!(error, LoadError::Changing { .. });
                 complete &= !is_changing;
                 let entry = entry(state, name);
                 (entry.candidate, entry.wanted) = (None, None);
                 entry.fail(name, None, chain(&error));
                 if !is_changing {
-                    self.fall_back(state, found, name, take).await;
+                    self.fall_back(state, found, name, scan_of).await;
                 }
             }
         }
@@ -53,7 +53,7 @@ impl Reloader {
         name: &str,
         file: &Path,
         pair: &Pair,
-        take: Take,
+        scan_of: ScanOf,
     ) -> Result<(), LoadError> {
         let (seen, bytes) = self.see(state, found, name, file, pair).await?;
         let key = Key::of(&state.loader, name, &seen);
@@ -63,18 +63,18 @@ impl Reloader {
         if let Err(error) = pinned {
             entry.candidate = None;
             entry.fail(name, None, chain(&error));
-            self.fall_back(state, found, name, take).await;
+            self.fall_back(state, found, name, scan_of).await;
             return Ok(());
         }
         if entry.serving.as_ref().is_some_and(|serving| serving.key == key) {
             entry.settle();
             return Ok(());
         }
-        if take == Take::Waiting && entry.failed.as_ref() == Some(&key) {
+        if scan_of == ScanOf::Waiting && entry.failed.as_ref() == Some(&key) {
             return Ok(());
         }
-        if take == Take::Due && entry.rests(&key, Instant::now()) {
-            self.fall_back(state, found, name, take).await;
+        if scan_of == ScanOf::Due && entry.rests(&key, Instant::now()) {
+            self.fall_back(state, found, name, scan_of).await;
             return Ok(());
         }
         let lifted = entry.quarantined && state.loader.quarantined(&key.digest).is_none();
@@ -87,14 +87,14 @@ impl Reloader {
         // What is wrong with the manifest is told at once: it takes no compiler.
         if let Err(error) = accepted(name, file, &seen.digest, &seen.written) {
             entry.fail(name, (!error.may_pass()).then_some(key), chain(&error));
-            self.fall_back(state, found, name, take).await;
+            self.fall_back(state, found, name, scan_of).await;
             return Ok(());
         }
         let is_quick = state.loader.is_quick(&key.digest) || self::entry(state, name).component(&key.digest).is_some();
-        if !is_quick && (take == Take::Compiled || state.job.as_ref().is_some_and(|job| job.name != name)) {
+        if !is_quick && (scan_of == ScanOf::Compiled || state.job.as_ref().is_some_and(|job| job.name != name)) {
             self::entry(state, name).loading = true;
             self.show(state);
-            self.fall_back(state, found, name, Take::Compiled).await;
+            self.fall_back(state, found, name, ScanOf::Compiled).await;
             return Ok(());
         }
         let bytes = match bytes {
@@ -105,13 +105,13 @@ impl Reloader {
             state,
             name,
             key,
-            Known { bytes: Arc::new(bytes), written: seen.written, component: None },
-            Which::File,
+            Parts { bytes: Arc::new(bytes), written: seen.written, component: None },
+            LoadedFrom::File,
             is_quick,
         )
         .await;
-        let take = if self::entry(state, name).loading { Take::Compiled } else { take };
-        self.fall_back(state, found, name, take).await;
+        let scan_of = if self::entry(state, name).loading { ScanOf::Compiled } else { scan_of };
+        self.fall_back(state, found, name, scan_of).await;
         Ok(())
     }
 
@@ -150,28 +150,28 @@ impl Reloader {
     }
 
     /// Begins a load, and ends it if it is a quick one.
-    async fn begin(&self, state: &mut State, name: &str, key: Key, mut known: Known, which: Which, is_quick: bool) {
+    async fn begin(&self, state: &mut State, name: &str, key: Key, mut parts: Parts, from: LoadedFrom, is_quick: bool) {
         #[cfg(test)]
         self.loads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let entry = entry(state, name);
         entry.loading = true;
-        known.component = entry.component(&key.digest);
+        parts.component = entry.component(&key.digest);
         self.show(state);
         let (loader, good, of) = (state.loader.clone(), self.last_good.clone(), name.to_owned());
-        let (since, ends) = (Instant::now(), Ends::default());
-        let guard = ends.guard(self.progress.clone());
+        let (since, end) = (Instant::now(), LoadEnd::default());
+        let guard = end.guard(self.progress.clone());
         let task = tokio::spawn(async move {
             let _guard = guard;
-            let bytes = known.bytes.clone();
-            let loaded = loader.load_known(&of, known).await;
-            if let (Ok(_), Some(good), Which::File) = (&loaded, good, which) {
+            let bytes = parts.bytes.clone();
+            let loaded = loader.load_parts(&of, parts).await;
+            if let (Ok(_), Some(good), LoadedFrom::File) = (&loaded, good, from) {
                 let kept = tokio::task::spawn_blocking(move || good.keep(&bytes.digest, &bytes.bytes));
                 // A panic there is in the log, and costs a fallback at most.
                 let _ = kept.await;
             }
             loaded
         });
-        let mut job = Job { name: name.to_owned(), key, which, since, ends, task };
+        let mut job = Job { name: name.to_owned(), key, from, since, end, task };
         if is_quick && let Ok(ended) = tokio::time::timeout(QUICK, &mut job.task).await {
             self.ended(state, &job, ended);
         } else if state.job.as_ref().is_none_or(|other| other.name == name) {
@@ -181,7 +181,7 @@ impl Reloader {
 
     /// Takes what the load beside the scans came to, if it has ended.
     pub(in crate::wasm) async fn collect(&self, state: &mut State) {
-        if let Some(mut job) = state.job.take_if(|job| job.ends.has_ended()) {
+        if let Some(mut job) = state.job.take_if(|job| job.end.has_come()) {
             let ended = (&mut job.task).await;
             if state.plugins.contains_key(&job.name) {
                 self.ended(state, &job, ended);
@@ -196,25 +196,25 @@ impl Reloader {
             Err(LoadError::Compile { file: entry.file.clone(), reason: format!("the load gave up ({panic})") })
         });
         entry.loading = false;
-        if job.which == Which::File && entry.wanted.as_ref() != Some(&job.key) {
+        if job.from == LoadedFrom::File && entry.wanted.as_ref() != Some(&job.key) {
             // The file has changed since: what it was must not begin to serve.
             return;
         }
-        match (loaded, job.which) {
-            (Ok(loaded), Which::File) => {
+        match (loaded, job.from) {
+            (Ok(loaded), LoadedFrom::File) => {
                 entry.fault = None;
                 entry.candidate = Some(job.candidate(loaded.plugin));
             }
-            (Ok(loaded), Which::LastGood) if entry.serving.is_none() && entry.candidate.is_none() => {
+            (Ok(loaded), LoadedFrom::LastGood) if entry.serving.is_none() && entry.candidate.is_none() => {
                 entry.candidate = Some(job.candidate(loaded.plugin));
             }
-            (Ok(_), Which::LastGood) => {}
-            (Err(error), Which::File) => {
+            (Ok(_), LoadedFrom::LastGood) => {}
+            (Err(error), LoadedFrom::File) => {
                 entry.note_failed_load(&job.key, error.may_pass(), self.interval, Instant::now());
                 entry.fail(&job.name, (!error.may_pass()).then(|| job.key.clone()), chain(&error));
                 entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
             }
-            (Err(error), Which::LastGood) => {
+            (Err(error), LoadedFrom::LastGood) => {
                 tracing::error!(
                     plugin = job.name,
                     "nor could the last good version of {} be loaded: {}",
@@ -228,7 +228,7 @@ impl Reloader {
     /// Loads the last version that served, once, if the file as it is does not and nothing else does. One that had more rights than
     /// the manifest gives that lies there now stays away: whoever took them back did so for every version. A manifest that cannot be
     /// read takes nothing back, as it does not while a host runs.
-    async fn fall_back(&self, state: &mut State, found: &Found, name: &str, take: Take) {
+    async fn fall_back(&self, state: &mut State, found: &Found, name: &str, scan_of: ScanOf) {
         let entry = entry(state, name);
         let Some(good) =
             self.last_good.clone().filter(|_| entry.serving.is_none() && entry.candidate.is_none() && !entry.fell_back)
@@ -262,14 +262,14 @@ impl Reloader {
         }
         let is_allowed = found.pinned(name, &bytes.digest, &written).is_ok();
         let is_quick = state.loader.is_quick(&bytes.digest);
-        if !is_allowed || (!is_quick && (take == Take::Compiled || state.job.is_some())) {
+        if !is_allowed || (!is_quick && (scan_of == ScanOf::Compiled || state.job.is_some())) {
             return;
         }
         self::entry(state, name).fell_back = true;
         let seen = Seen { pair: Pair::default(), digest: bytes.digest.clone(), written, at: Instant::now() };
         let key = Key::of(&state.loader, name, &seen);
-        let known = Known { bytes: Arc::new(bytes), written: seen.written, component: None };
-        self.begin(state, name, key, known, Which::LastGood, is_quick).await;
+        let parts = Parts { bytes: Arc::new(bytes), written: seen.written, component: None };
+        self.begin(state, name, key, parts, LoadedFrom::LastGood, is_quick).await;
         self::entry(state, name).loading |= was_loading;
     }
 }
@@ -282,7 +282,7 @@ fn revoked(place: &Place, file: &Path, written: &ManifestFile) -> Option<String>
 
 fn last_manifest(version: &Version, given: Option<crate::wasm::Manifest>) -> ManifestFile {
     match (given, &version.manifest) {
-        (Some(manifest), _) => ManifestFile::by_host(manifest),
+        (Some(manifest), _) => ManifestFile::from_config(manifest),
         (None, text) => ManifestFile::noted(text.clone().unwrap_or_default()),
     }
 }

@@ -37,9 +37,9 @@ const IDLE: Duration = Duration::from_secs(600);
 /// Rest between two looks at the size of the cache.
 const SHRINK_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Which plugins a scan loads.
+/// The plugins that a scan loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::wasm) enum Take {
+pub(in crate::wasm) enum ScanOf {
     /// Those that the cache has compiled; the others are left for the next scan.
     Compiled,
     /// All.
@@ -181,13 +181,13 @@ impl Reloader {
 
     /// Scans until nothing is left to be compiled.
     pub(in crate::wasm) async fn scan_to_the_end(&self) {
-        let mut take = Take::All;
+        let mut scan_of = ScanOf::All;
         loop {
             let mut progress = self.progress.subscribe();
-            if !self.scan(take).await {
+            if !self.scan(scan_of).await {
                 return;
             }
-            take = Take::Waiting;
+            scan_of = ScanOf::Waiting;
             // Its sender is in this room.
             let _ = progress.changed().await;
         }
@@ -195,14 +195,14 @@ impl Reloader {
 
     /// Looks at the directory and does what follows; true when a load goes on. Dropped at any await, it has changed nothing that
     /// serves.
-    pub(in crate::wasm) async fn scan(&self, take: Take) -> bool {
+    pub(in crate::wasm) async fn scan(&self, scan_of: ScanOf) -> bool {
         let state = &mut *self.state.lock().await;
         self.leave_leaking_engine(state);
         self.collect(state).await;
         match self.look().await.and_then(|found| self.not_emptied(&state.plugins, found)) {
             Ok(found) => {
                 state.away = None;
-                let complete = self.load(state, &found, take).await;
+                let complete = self.load(state, &found, scan_of).await;
                 let settled = complete && !state.plugins.values().any(|entry| entry.loading);
                 self.swap(&mut state.plugins, settled, |name| !found.files.contains_key(name));
                 if complete && !found.files.is_empty() && !std::mem::replace(&mut state.forgot, true) {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::claims::{self, Claim};
+use super::conflicts::{self, RouteChange};
 use super::entry::{Candidate, Entry, Serving};
-use super::job::Which;
+use super::job::LoadedFrom;
 use super::reloader::{Reloader, State};
 use crate::chain::chain;
 use crate::listener::{Owner, RouteConflict};
@@ -31,13 +31,13 @@ impl Reloader {
         // One whose file is gone does not begin to serve, even where it is not yet unloaded.
         let ready =
             |name: &str, entry: &Entry| entry.candidate.is_some() && !is_missing(name) && (settled || !entry.gives_up_routes());
-        let refused = self.refused(plugins, is_gone, ready);
+        let conflicts = self.conflicts(plugins, is_gone, ready);
         let (mut changes, mut new_listeners) = (Vec::new(), BTreeMap::new());
         for (name, entry) in &*plugins {
             if is_gone(name) {
                 changes.extend(entry.serving.as_ref().map(|_| (Owner::from(&**name), Vec::new())));
             } else if let Some(candidate) =
-                entry.candidate.as_ref().filter(|_| ready(name, entry) && !refused.contains_key(name))
+                entry.candidate.as_ref().filter(|_| ready(name, entry) && !conflicts.contains_key(name))
             {
                 let (listeners, registrations) = candidate.plugin.registrations();
                 changes.push((Owner::from(&**name), registrations));
@@ -63,7 +63,7 @@ impl Reloader {
         for (name, entry) in plugins {
             if let Some(listeners) = new_listeners.remove(name) {
                 self.serve(name, entry, listeners);
-            } else if let (Some(conflict), Some(candidate), true) = (refused.get(name), &entry.candidate, settled) {
+            } else if let (Some(conflict), Some(candidate), true) = (conflicts.get(name), &entry.candidate, settled) {
                 let key = candidate.key.clone();
                 let error = LoadError::Conflict { file: entry.file.clone(), source: conflict.clone() };
                 entry.fail(name, Some(key), chain(&error));
@@ -71,21 +71,21 @@ impl Reloader {
         }
     }
 
-    fn refused(
+    fn conflicts(
         &self,
         plugins: &BTreeMap<String, Entry>,
         is_gone: impl Fn(&str) -> bool,
         ready: impl Fn(&str, &Entry) -> bool,
     ) -> BTreeMap<String, RouteConflict> {
         let staying = plugins.iter().filter(|(name, _)| !is_gone(name));
-        let claims = staying.map(|(name, entry)| {
+        let changes = staying.map(|(name, entry)| {
             let wanted = entry.candidate.as_ref().filter(|_| ready(name, entry)).map(|candidate| &*candidate.plugin.routes);
-            (name.as_str(), Claim { now: entry.routes(), wanted })
+            (name.as_str(), RouteChange { now: entry.routes(), wanted })
         });
         let is_ours = |owner: &Owner| matches!(owner, Owner::Plugin(name) if plugins.contains_key(&**name));
         let foreign =
             |route: &_| self.listeners.registered(route).map(|found| found.owner.clone()).filter(|owner| !is_ours(owner));
-        claims::refused(&claims.collect(), foreign)
+        conflicts::conflicts(&changes.collect(), foreign)
     }
 
     /// Forgets the versions of a plugin whose file was removed.
@@ -99,11 +99,11 @@ impl Reloader {
     fn serve(&self, name: &str, entry: &mut Entry, listeners: Vec<Arc<crate::wasm::call::PluginListener>>) {
         let Some(candidate) = entry.candidate.take() else { return };
         let before = entry.serving.as_ref().map(|serving| serving.key.short().to_owned());
-        told(name, &candidate, before.as_deref());
-        let Candidate { key, plugin, which, .. } = candidate;
+        log_serving(name, &candidate, before.as_deref());
+        let Candidate { key, plugin, from, .. } = candidate;
         let version = Version { digest: key.digest.clone(), manifest: key.beside(), since: system_clock().now() };
         entry.serving = Some(Serving { key, plugin, listeners });
-        if which == Which::LastGood {
+        if from == LoadedFrom::LastGood {
             return;
         }
         entry.settle();
@@ -148,11 +148,10 @@ impl Reloader {
         if !changes.is_empty() {
             self.listeners.replace_all(changes).expect("each keeps its routes");
         }
-        // Loaded for the other engine, by the scan that is about to begin.
+        // A load under way and a candidate belong to the old engine; the scan about to begin loads them again.
         state.job = None;
         for (name, entry) in &mut state.plugins {
             entry.serving = serving.remove(name);
-            // Loaded again, for the other engine, by the scan that is about to begin.
             if entry.candidate.take().is_some() {
                 entry.fault = None;
             }
@@ -163,12 +162,12 @@ impl Reloader {
 }
 
 /// Logs that a candidate serves.
-fn told(name: &str, candidate: &Candidate, before: Option<&str>) {
+fn log_serving(name: &str, candidate: &Candidate, before: Option<&str>) {
     let (plugin, digest) = (&candidate.plugin, candidate.key.short());
     let (version, routes) = (plugin.version.as_str(), listed(plugin));
     let duration_ms = u64::try_from(candidate.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-    match (before, candidate.which) {
-        (_, Which::LastGood) => tracing::warn!(
+    match (before, candidate.from) {
+        (_, LoadedFrom::LastGood) => tracing::warn!(
             plugin = name,
             version,
             digest,
@@ -177,7 +176,7 @@ fn told(name: &str, candidate: &Candidate, before: Option<&str>) {
             "plugin {name}: the last version that served, {version} ({digest}), serves again, since the file does not load; it answers \
              {routes}"
         ),
-        (Some(before), Which::File) if before == digest => tracing::info!(
+        (Some(before), LoadedFrom::File) if before == digest => tracing::info!(
             plugin = name,
             version,
             digest,
@@ -185,7 +184,7 @@ fn told(name: &str, candidate: &Candidate, before: Option<&str>) {
             duration_ms,
             "plugin {name} serves with another manifest, or other settings: {digest}, answering {routes}"
         ),
-        (Some(before), Which::File) => tracing::info!(
+        (Some(before), LoadedFrom::File) => tracing::info!(
             plugin = name,
             version,
             digest,
@@ -194,7 +193,7 @@ fn told(name: &str, candidate: &Candidate, before: Option<&str>) {
             duration_ms,
             "plugin {name} swapped: {before} → {digest}, answering {routes}"
         ),
-        (None, Which::File) => tracing::info!(
+        (None, LoadedFrom::File) => tracing::info!(
             plugin = name,
             version,
             digest,

@@ -19,7 +19,7 @@ const MOST_DEBOUNCES: u32 = 8;
 
 /// When the first scan is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::wasm) enum First {
+pub(in crate::wasm) enum FirstScan {
     /// At once.
     AtOnce,
     /// After a change or an interval, like every other.
@@ -28,7 +28,7 @@ pub(in crate::wasm) enum First {
 
 /// Why a scan is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::wasm) enum Why {
+pub(in crate::wasm) enum ScanReason {
     /// Something changed, or nobody has looked yet.
     Change,
     /// Something may have changed unnoticed.
@@ -80,41 +80,41 @@ impl Watch {
     /// Calls `scan` after changes, after every interval and when there is progress, until stopped; a scan that runs then is dropped.
     pub(in crate::wasm) fn run<F>(
         &mut self,
-        first: First,
+        first: FirstScan,
         mut progress: watch::Receiver<u64>,
         health: &Health,
-        scan: impl Fn(Why) -> F + Send + 'static,
+        scan: impl Fn(ScanReason) -> F + Send + 'static,
     ) where
         F: Future<Output = ()> + Send,
     {
         let Some(Parts { mut watcher, mut watched, interval, debounce }) = self.parts.take() else { return };
         let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
         self.running = Some(health.spawn("watcher of the plugins", async move {
-            let mut at_once = first == First::AtOnce;
+            let mut at_once = first == FirstScan::AtOnce;
             loop {
-                let reason = async {
+                let next = async {
                     if std::mem::take(&mut at_once) {
-                        return Why::Change;
+                        return ScanReason::Change;
                     }
                     tokio::select! {
                         () = changed.notified() => {
                             quiet(&changed, debounce).await;
-                            Why::Change
+                            ScanReason::Change
                         }
-                        Ok(()) = progress.changed() => Why::Progress,
-                        () = tokio::time::sleep(interval) => Why::Interval,
+                        Ok(()) = progress.changed() => ScanReason::Progress,
+                        () = tokio::time::sleep(interval) => ScanReason::Interval,
                     }
                 };
-                let why = tokio::select! {
+                let reason = tokio::select! {
                     () = stopped.notified() => return,
-                    why = reason => why,
+                    reason = next => reason,
                 };
                 if let Some(watcher) = &mut watcher {
                     watched.follow(watcher);
                 }
                 tokio::select! {
                     () = stopped.notified() => return,
-                    () = scan(why) => {}
+                    () = scan(reason) => {}
                 }
             }
         }));
@@ -194,7 +194,7 @@ mod tests {
         let health = Health::default();
         let mut watch = Watch::new(directory.path().to_owned(), soon, soon);
 
-        watch.run(First::AfterAChange, watch::channel(0).1, &health, |_| async { panic!("on purpose") });
+        watch.run(FirstScan::AfterAChange, watch::channel(0).1, &health, |_| async { panic!("on purpose") });
 
         assert_eq!(tokio::time::timeout(Duration::from_secs(60), health.broken()).await, Ok("watcher of the plugins"));
         watch.stop().await;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::outside::Disturbance;
+use super::report::InstanceUse;
 use crate::event::Event;
-use crate::wasm::call::report::InstanceUse;
 
 /// One call of `on-event`.
 #[derive(Clone, Debug)]

@@ -4,11 +4,13 @@ mod call;
 mod memory_state;
 pub(super) mod outside;
 mod plugin_host;
+mod report;
 
 pub use self::call::Call;
 pub use self::memory_state::MemoryState;
 pub use self::outside::{Disturbance, Outside, Trouble};
 pub use self::plugin_host::PluginHost;
+pub use self::report::{CallReport, InstanceUse};
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use crate::listener::Registration;
 /// Why it would not be loaded from a plugins directory either.
 pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result<PluginReport, LoadError> {
     let written = match config.manifests.get(&name_of(file)) {
-        Some(manifest) => ManifestFile::by_host(manifest.clone()),
+        Some(manifest) => ManifestFile::from_config(manifest.clone()),
         None => directory::manifest_beside(&Place::open(parent(file), None)?, file)?,
     };
     let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None, config.private());
@@ -68,7 +70,7 @@ pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.
 pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest) -> Result<Vec<Registration>, LoadError> {
-    let (_, loaded) = load(&Loader::bare(engine.clone()), file, ManifestFile::by_host(manifest)).await?;
+    let (_, loaded) = load(&Loader::bare(engine.clone()), file, ManifestFile::from_config(manifest)).await?;
     Ok(loaded.plugin.registrations().1)
 }
 

@@ -8,22 +8,22 @@ use std::time::{Duration, Instant};
 use super::call::Call;
 use super::memory_state::MemoryState;
 use super::outside::{Confirms, EmptyAnswers, Gate, GatedHttp, GatedSink, GatedState};
+use super::report::{CallReport, InstanceUse};
 use super::{name_of, report};
 use crate::event::{Effects, GuestCost, Route};
 use crate::listener::{Cause, Failure, Outcome, Visit};
 use crate::sink::Sinks;
 use crate::wasm::call::PluginListener;
-use crate::wasm::call::report::{CallReport, InstanceUse};
 use crate::wasm::capability::http::HttpStandIn;
 use crate::wasm::capability::publish::PublishGrant;
 use crate::wasm::capability::state::{StateGrant, StateSource};
 use crate::wasm::capability::{Grants, Identity};
-use crate::wasm::directory::file::{Bytes, MAX_FILE_BYTES};
+use crate::wasm::directory::file::Bytes;
 use crate::wasm::directory::place::{Place, parent};
 use crate::wasm::directory::{self, ManifestFile};
 use crate::wasm::engine::{Engine, PagemapScan};
 use crate::wasm::error::LoadError;
-use crate::wasm::limits::INIT_FUEL;
+use crate::wasm::limits::{INIT_FUEL, MAX_FILE_BYTES};
 use crate::wasm::load::plugin::{Instance, Linked, Plugin, used};
 use crate::wasm::load::{Loaded, Loader};
 use crate::wasm::manifest::Manifest;
@@ -96,7 +96,7 @@ impl PluginHost {
         }
         let bytes = Bytes::of(&file, bytes);
         bytes.check_kind()?;
-        Self::new(name, bytes, ManifestFile::by_host(manifest), &PluginsConfig::default(), Arc::new(MemoryState::default()))
+        Self::new(name, bytes, ManifestFile::from_config(manifest), &PluginsConfig::default(), Arc::new(MemoryState::default()))
             .await
     }
 
@@ -123,7 +123,7 @@ impl PluginHost {
         let place = Place::open(parent(file), None)?;
         let bytes = Bytes::read(&place, file)?;
         let written = match config.manifests.get(name) {
-            Some(manifest) => ManifestFile::by_host(manifest.clone()),
+            Some(manifest) => ManifestFile::from_config(manifest.clone()),
             None => manifest(name, &place, file, &config.dir)?,
         };
         Self::new(name, bytes, written, config, state).await
@@ -365,7 +365,7 @@ struct Tally {
 /// directory.
 fn manifest(name: &str, place: &Place, file: &Path, dir: &Path) -> Result<ManifestFile, LoadError> {
     let beside = directory::manifest_beside(place, file)?;
-    if beside.is_there() || name == name_of(file) || !dir.is_dir() {
+    if beside.exists() || name == name_of(file) || !dir.is_dir() {
         return Ok(beside);
     }
     directory::manifest_beside(&Place::open(dir, None)?, &dir.join(format!("{name}.wasm")))

@@ -93,7 +93,7 @@ async fn the_child_is_told_its_limits_and_nothing_of_the_hosts_environment() {
 
 #[test]
 fn an_engine_of_any_allocator_compiles_as_one_of_the_childs_does() {
-    use crate::wasm::load::compile::compatibility;
+    use crate::wasm::engine::compatibility::compatibility;
     let children = crate::wasm::engine::compilers().unwrap().map(|engine| compatibility(&engine));
     for scan in [PagemapScan::Auto, PagemapScan::Off] {
         let engine = Engine::new(2, scan).unwrap();

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
 use super::inside::{COMPILED, MISMATCH, REFUSED};
-use super::{ChildCompiler, CompileLimits, Trouble};
+use super::{ChildCompiler, CompileFailure, CompileLimits};
 use crate::wasm::text::keepable;
 
 /// The most that is read of what the child answers: several times what the largest component compiles to.
@@ -19,25 +19,28 @@ const MAX_COMPLAINT: u64 = 16 << 10;
 const MAX_THREADS: usize = 4;
 
 impl ChildCompiler {
-    /// Compiles one component for the engine of this [compatibility](super::inside::compatibility). Dropped, it kills the
+    /// Compiles one component for the engine of this [compatibility](crate::wasm::engine::compatibility::compatibility). Dropped, it kills the
     /// child.
     pub(in crate::wasm) async fn compile(
         &self,
         component: &[u8],
         compatibility: &str,
         limits: &CompileLimits,
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Vec<u8>, CompileFailure> {
         let mut child = self.command(compatibility, limits).spawn().map_err(|error| {
-            Trouble::Failed(io::Error::new(error.kind(), format!("{} cannot be started: {error}", self.program.display())))
+            CompileFailure::Failed(io::Error::new(
+                error.kind(),
+                format!("{} cannot be started: {error}", self.program.display()),
+            ))
         })?;
         match tokio::time::timeout(limits.wall, talk(&mut child, component)).await {
             Ok(Ok((status, answer, complaint))) => concluded(status, answer, &complaint, limits),
-            Ok(Err(error)) => Err(Trouble::Failed(error)),
+            Ok(Err(error)) => Err(CompileFailure::Failed(error)),
             Err(_) => {
                 // Reaped here, so that the next one does not compete with it.
                 let _ = child.kill().await;
                 let wall = humantime::format_duration(limits.wall);
-                Err(Trouble::Stopped(format!("did not end within {wall} (plugins.compile_limits.wall)")))
+                Err(CompileFailure::Stopped(format!("did not end within {wall} (plugins.compile_limits.wall)")))
             }
         }
     }
@@ -89,9 +92,14 @@ async fn upto(mut from: impl AsyncRead + Unpin, max: u64) -> io::Result<Vec<u8>>
 }
 
 /// What became of a child that has ended.
-fn concluded(status: ExitStatus, mut answer: Vec<u8>, complaint: &str, limits: &CompileLimits) -> Result<Vec<u8>, Trouble> {
+fn concluded(
+    status: ExitStatus,
+    mut answer: Vec<u8>,
+    complaint: &str,
+    limits: &CompileLimits,
+) -> Result<Vec<u8>, CompileFailure> {
     if let Some(how) = death(status, complaint, limits) {
-        return Err(Trouble::Stopped(how));
+        return Err(CompileFailure::Stopped(how));
     }
     let text = |answer: &[u8]| String::from_utf8_lossy(answer.get(1..).unwrap_or_default()).into_owned();
     match answer.first() {
@@ -99,9 +107,9 @@ fn concluded(status: ExitStatus, mut answer: Vec<u8>, complaint: &str, limits: &
             answer.remove(0);
             Ok(answer)
         }
-        Some(&REFUSED) => Err(Trouble::Refused(text(&answer))),
-        Some(&MISMATCH) => Err(Trouble::Failed(io::Error::other(keepable(&text(&answer), 1_024)))),
-        _ => Err(Trouble::Failed(io::Error::other(
+        Some(&REFUSED) => Err(CompileFailure::Refused(text(&answer))),
+        Some(&MISMATCH) => Err(CompileFailure::Failed(io::Error::other(keepable(&text(&answer), 1_024)))),
+        _ => Err(CompileFailure::Failed(io::Error::other(
             "it ended without an answer; is it the program that this host was built with?",
         ))),
     }

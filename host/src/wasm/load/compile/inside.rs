@@ -1,13 +1,12 @@
 //! The child's side: limits first, then the bytes.
 
-use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Write};
 
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
-use sha2::{Digest as _, Sha256};
 
-use crate::wasm::directory::file::MAX_FILE_BYTES;
 use crate::wasm::engine;
+use crate::wasm::engine::compatibility::compatibility;
+use crate::wasm::limits::MAX_FILE_BYTES;
 
 /// The first byte of an answer: machine code follows, or the reason why there is none.
 pub(in crate::wasm) const COMPILED: u8 = b'C';
@@ -72,23 +71,4 @@ fn answer(engine: &wasmtime::Engine, input: impl Read, output: &mut impl Write) 
 fn write(output: &mut impl Write, kind: u8, rest: &[u8]) -> io::Result<()> {
     output.write_all(&[kind])?;
     output.write_all(rest)
-}
-
-/// Everything of an engine that decides what the compiler makes, as a short text.
-pub(in crate::wasm) fn compatibility(engine: &wasmtime::Engine) -> String {
-    let mut hasher = Sha256Hasher(Sha256::new());
-    engine.precompile_compatibility_hash().hash(&mut hasher);
-    data_encoding::HEXLOWER.encode(&hasher.0.finalize()[..8])
-}
-
-struct Sha256Hasher(Sha256);
-
-impl Hasher for Sha256Hasher {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        unreachable!("only the whole digest is read")
-    }
 }

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(in crate::wasm) use inside::compatibility;
 pub use inside::run_compiler;
 
 use crate::units::{ByteSize, duration};
@@ -80,9 +79,9 @@ impl CompileLimits {
     }
 }
 
-/// How compiling in a child process came to nothing.
+/// Why compiling in a child process failed.
 #[derive(Debug)]
-pub(in crate::wasm) enum Trouble {
+pub(in crate::wasm) enum CompileFailure {
     /// The compiler ran to its end and refused the component, for this reason.
     Refused(String),
     /// The compiler was stopped, or died: trying again would cost as much. What it did.

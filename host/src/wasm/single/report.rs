@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::outside::Outside;
 use crate::event::{Effects, GuestCost};
 use crate::listener::Outcome;
-use crate::wasm::bindings::outbox::listener::log::Level;
-use crate::wasm::single::outside::Outside;
+use crate::wasm::capability::Refused;
+use crate::wasm::capability::log::LogLine;
 
 /// One call: its answer, what the guest asked for, and what it cost. Nothing in it has happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,52 +45,4 @@ pub enum InstanceUse {
     Fresh,
     /// Kept from an earlier call.
     Kept,
-}
-
-/// One line of a guest's log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LogLine {
-    /// How important the guest finds it. Standard output is `info`, standard error `warn`.
-    pub level: LogLevel,
-    /// The text.
-    pub message: String,
-    /// Names and values beside it.
-    pub fields: Vec<(String, String)>,
-}
-
-/// How important a line is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogLevel {
-    /// Every step.
-    Trace,
-    /// For whoever looks for a fault.
-    Debug,
-    /// What happened.
-    Info,
-    /// It may be wrong.
-    Warn,
-    /// It is wrong.
-    Error,
-}
-
-impl From<Level> for LogLevel {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Trace => Self::Trace,
-            Level::Debug => Self::Debug,
-            Level::Info => Self::Info,
-            Level::Warn => Self::Warn,
-            Level::Error => Self::Error,
-        }
-    }
-}
-
-/// Something that a guest asked for and was not granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Refused {
-    /// What it asked for, such as `an event to emit`.
-    pub what: String,
-    /// Why it was refused, and the line that grants it.
-    pub advice: String,
 }

@@ -1,4 +1,4 @@
-//! Which plugins may have the routes that they want, decided for all of them at once.
+//! Decides which plugins get the routes they ask for, for all plugins at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use crate::event::Route;
 use crate::listener::{Owner, RouteConflict};
 
 /// What one plugin answers now, and what it would answer as it has just been loaded.
-pub(in crate::wasm) struct Claim<'a> {
+pub(in crate::wasm) struct RouteChange<'a> {
     pub(in crate::wasm) now: &'a [Route],
     /// `None` when it stays as it is.
     pub(in crate::wasm) wanted: Option<&'a [Route]>,
@@ -18,33 +18,33 @@ pub(in crate::wasm) struct Claim<'a> {
 /// A plugin gets all that it wants or nothing. Of two that want the same route the one that answers it now gets it, otherwise the
 /// first by name. A plugin that stays as it is keeps what it answers now, which may be in the way of the next: so a move of
 /// routes among several plugins is made as a whole, or by those who do not depend on the one that cannot.
-pub(in crate::wasm) fn refused(
-    claims: &BTreeMap<&str, Claim<'_>>,
+pub(in crate::wasm) fn conflicts(
+    changes: &BTreeMap<&str, RouteChange<'_>>,
     foreign: impl Fn(&Route) -> Option<Owner>,
 ) -> BTreeMap<String, RouteConflict> {
-    let mut refused = BTreeMap::new();
+    let mut conflicts = BTreeMap::new();
     loop {
-        let staying: BTreeMap<&Route, &str> = claims
+        let staying: BTreeMap<&Route, &str> = changes
             .iter()
-            .filter(|(name, claim)| claim.wanted.is_none() || refused.contains_key(**name))
-            .flat_map(|(name, claim)| claim.now.iter().map(|route| (route, *name)))
+            .filter(|(name, change)| change.wanted.is_none() || conflicts.contains_key(**name))
+            .flat_map(|(name, change)| change.now.iter().map(|route| (route, *name)))
             .collect();
         let holder = |route: &Route| foreign(route).or_else(|| staying.get(route).map(|name| Owner::from(*name)));
-        let moving: Vec<(&str, &Claim<'_>)> = claims
+        let moving: Vec<(&str, &RouteChange<'_>)> = changes
             .iter()
-            .filter(|(name, claim)| claim.wanted.is_some() && !refused.contains_key(**name))
-            .map(|(name, claim)| (*name, claim))
+            .filter(|(name, change)| change.wanted.is_some() && !conflicts.contains_key(**name))
+            .map(|(name, change)| (*name, change))
             .collect();
         // One at a time: who is refused here may have been in the way of another.
-        let loser = moving.iter().find_map(|(name, claim)| taken(name, claim, &holder)).or_else(|| contested(&moving));
-        let Some(conflict) = loser else { return refused };
-        refused.insert(conflict.newcomer.to_string(), conflict);
+        let loser = moving.iter().find_map(|(name, change)| taken(name, change, &holder)).or_else(|| contested(&moving));
+        let Some(conflict) = loser else { return conflicts };
+        conflicts.insert(conflict.newcomer.to_string(), conflict);
     }
 }
 
 /// The first wanted route that somebody who stays answers.
-fn taken(name: &str, claim: &Claim<'_>, holder: &impl Fn(&Route) -> Option<Owner>) -> Option<RouteConflict> {
-    claim
+fn taken(name: &str, change: &RouteChange<'_>, holder: &impl Fn(&Route) -> Option<Owner>) -> Option<RouteConflict> {
+    change
         .wanted
         .into_iter()
         .flatten()
@@ -52,11 +52,11 @@ fn taken(name: &str, claim: &Claim<'_>, holder: &impl Fn(&Route) -> Option<Owner
 }
 
 /// The first route that two of these want, and who of the two gets it.
-fn contested(moving: &[(&str, &Claim<'_>)]) -> Option<RouteConflict> {
+fn contested(moving: &[(&str, &RouteChange<'_>)]) -> Option<RouteConflict> {
     let mut wanting: BTreeMap<&Route, &str> = BTreeMap::new();
-    for (name, claim) in moving {
-        let own: BTreeSet<&Route> = claim.now.iter().collect();
-        for route in claim.wanted.into_iter().flatten() {
+    for (name, change) in moving {
+        let own: BTreeSet<&Route> = change.now.iter().collect();
+        for route in change.wanted.into_iter().flatten() {
             let Some(first) = wanting.insert(route, name) else { continue };
             let (holder, newcomer) = if own.contains(route) { (*name, first) } else { (first, *name) };
             return Some(RouteConflict { route: route.clone(), holder: Owner::from(holder), newcomer: Owner::from(newcomer) });
@@ -76,10 +76,11 @@ mod tests {
     /// Plugins as `name: now -> wanted`, and who is refused because of whom. Native code answers `Native`.
     fn decided(plugins: &[(&'static str, &str, Option<&str>)]) -> Vec<String> {
         let parsed: Vec<_> = plugins.iter().map(|(name, now, wanted)| (*name, routes(now), wanted.map(routes))).collect();
-        let claims = parsed.iter().map(|(name, now, wanted)| (*name, Claim { now, wanted: wanted.as_deref() })).collect();
+        let changes =
+            parsed.iter().map(|(name, now, wanted)| (*name, RouteChange { now, wanted: wanted.as_deref() })).collect();
         let foreign = |route: &Route| (route.event_type.as_str() == "Native").then_some(Owner::Native);
-        let refused = refused(&claims, foreign);
-        refused.into_iter().map(|(name, conflict)| format!("{name} by {}", conflict.holder)).collect()
+        let conflicts = conflicts(&changes, foreign);
+        conflicts.into_iter().map(|(name, conflict)| format!("{name} by {}", conflict.holder)).collect()
     }
 
     #[test]
