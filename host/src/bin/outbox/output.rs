@@ -229,7 +229,11 @@ pub(crate) fn span(span: Duration) -> String {
 
 /// How far a time is from now.
 pub(crate) fn relative(time: Timestamp) -> String {
-    let now = SystemClock::default().now();
+    relative_to(time, SystemClock::default().now())
+}
+
+/// How far a time is from another, which is the present one: `in 3s`, `3s ago`.
+pub(crate) fn relative_to(time: Timestamp, now: Timestamp) -> String {
     if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
 }
 
