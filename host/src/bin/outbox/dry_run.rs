@@ -69,7 +69,7 @@ pub(crate) async fn dead(
     let host = candidate.load(&store, &rows, config).await?;
     let ids: Vec<EventId> = rows.into_iter().map(|row| row.event_id).collect();
     let tried = each(&host, &*store, &ids).await?;
-    let shown = show(&host, tried, output);
+    let shown = show(&host, tried, output, config);
     if more {
         eprintln!("there are more; raise --limit to try them too");
     }
@@ -96,7 +96,7 @@ pub(crate) async fn named(
     if tried.is_empty() {
         return Err(Failure::new(Exit::NotFound, format!("not there: {}", missing.join(", "))));
     }
-    let shown = show(&host, tried, output);
+    let shown = show(&host, tried, output, config);
     if missing.is_empty() { shown } else { Err(Failure::new(Exit::Partly, format!("not there: {}", missing.join(", ")))) }
 }
 
@@ -186,7 +186,7 @@ async fn each(host: &PluginHost, store: &dyn Store, ids: &[EventId]) -> Result<V
     Ok(tried)
 }
 
-fn show(host: &PluginHost, events: Vec<Tried>, output: Output) -> Result<(), Failure> {
+fn show(host: &PluginHost, events: Vec<Tried>, output: Output, config: &Config) -> Result<(), Failure> {
     let of = |then: Then| events.iter().filter(|one| one.then == then).count();
     let to_replay: Vec<String> = events
         .iter()
@@ -204,7 +204,7 @@ fn show(host: &PluginHost, events: Vec<Tried>, output: Output) -> Result<(), Fai
         retry: of(Then::Retry),
         dead: of(Then::Dead),
         unanswered: of(Then::Unanswered),
-        replay: (!to_replay.is_empty()).then(|| format!("outbox dead replay {}", to_replay.join(" "))),
+        replay: (!to_replay.is_empty()).then(|| config.flags.command(&format!("outbox dead replay {}", to_replay.join(" ")))),
         events,
     };
     output::one(&report, output.output, for_people)?;
