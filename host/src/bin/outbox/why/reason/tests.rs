@@ -224,7 +224,7 @@ fn a_parked_event_says_what_ends_its_wait() {
     assert!(next.contains("no listener answers Order/OrderPlaced. It goes on by itself when a host has a listener"), "{next}");
 
     let seen = RouteRecord { paused_at: None, ..paused() };
-    let relay = |aggregate_type, event_type| vec![Route::new(aggregate_type, event_type).unwrap()];
+    let relay = |aggregate_type: &str, event_type: &str| vec![Route::new(aggregate_type, event_type).unwrap()];
     for (relays, routes, is_told) in [
         (relay("Order", "*"), vec![seen.clone()], true),
         (relay("Order", "*"), vec![RouteRecord { first_seen_at: None, ..seen.clone() }], false),
