@@ -114,7 +114,7 @@ fn each_kind_of_mistake_has_its_exit_code() {
     for (arguments, code, part) in [
         (vec!["no-such-command"], 2, "no-such-command"),
         (vec!["event", "emit", "--type", "", "--payload", "1"], 2, "event_type is empty"),
-        (vec!["event", "emit", "--type", "X", "--payload", "{"], 2, "not JSON"),
+        (vec!["event", "emit", "--type", "X", "--payload", "{"], 2, "--content-type text/plain"),
         (vec!["event", "show", "no-such-event"], 3, "no-such-event"),
         (vec!["config", "check", "--config", "bad.toml"], 4, "workers"),
         (vec!["stats", "--database-url", "sqlite:elsewhere.db"], 5, "elsewhere.db"),

@@ -164,3 +164,31 @@ fn a_purge_by_hand_keeps_what_blocks_others_and_says_so() {
     assert!(ended.stderr.contains("1 DEAD event kept, since later events of their aggregates wait"), "{}", ended.stderr);
     assert_eq!(place.json(&["event", "why", "dead-2", "--output", "json"])["state"], "dead_blocking");
 }
+
+#[test]
+fn what_cannot_be_replayed_is_told_with_how_it_stands() {
+    let place = place(1);
+    place.order("new", "42");
+
+    let ended = place.run(&["dead", "replay", "new", "nobody"]);
+    let unnamed = place.run(&["dead", "replay", "--since", "2h"]);
+
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(ended.stderr.contains("new is NEW; see `outbox event why new`"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("nobody is not there"), "{}", ended.stderr);
+    assert_eq!(unnamed.code, Some(2), "{}", unnamed.stderr);
+    assert!(unnamed.stderr.contains("--all for all that match"), "{}", unnamed.stderr);
+    assert_eq!(place.stat("dead"), 1, "nothing was replayed");
+}
+
+#[test]
+fn a_replay_asks_for_what_there_is_alone() {
+    let place = place(2);
+
+    let dead = place.run(&["replay"]);
+    place.sql("UPDATE outbox_event SET status = 2, due_at = 9000000000000000, done_at = NULL WHERE event_id = 'dead-1'");
+    let both = place.run(&["replay"]);
+
+    assert!(dead.stderr.contains("this would deliver 2 dead events again;"), "{}", dead.stderr);
+    assert!(both.stderr.contains("this would deliver 1 waiting event and 1 dead event again;"), "{}", both.stderr);
+}

@@ -118,6 +118,21 @@ fn a_database_that_cannot_be_reached_ends_with_5_after_what_can_be_looked_at_wit
 }
 
 #[test]
+fn plugins_that_a_host_serves_from_another_directory_are_no_fault() {
+    let place = place();
+    let alone = place.run(&["doctor", "--plugins", "elsewhere", "--output", "json"]);
+    let _host = place.host(&[]);
+    place.wait_until_hosts_tell_of_plugins();
+
+    let ended = place.run(&["doctor", "--plugins", "elsewhere", "--output", "json"]);
+
+    assert!(found(&alone, "plugins").starts_with("\"fault\": "), "nobody serves: {}", alone.stdout);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let plugins = found(&ended, "plugins");
+    assert!(plugins.starts_with("\"good\": ") && plugins.contains("outbox doctor --plugins "), "{plugins}");
+}
+
+#[test]
 fn a_schema_that_is_not_there_is_a_finding() {
     let place = place();
     place.ok(&["migrate", "down", "--yes"]);

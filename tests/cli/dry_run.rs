@@ -73,7 +73,8 @@ fn differences_come_first_and_what_would_not_be_done_is_told_by_the_code() {
     assert!(table.stdout.contains("less than nothing") && !table.stdout.contains("dead replay"), "{}", table.stdout);
     let none = place.run(&["dead", "test", "--plugin", FIXED, "--aggregate-id", "9"]);
     assert_eq!(none.code, Some(3), "{}", none.stderr);
-    assert_eq!(place.run(&["dead", "test", "--plugin", "none.wasm"]).code, Some(3));
+    let absent = place.run(&["dead", "test", "--plugin", "none.wasm"]);
+    assert!(absent.code == Some(3) && absent.stderr.contains("outbox plugin build"), "{}", absent.stderr);
 }
 
 #[test]
@@ -106,6 +107,42 @@ fn a_file_of_another_name_is_tried_with_the_settings_and_grants_of_the_plugin_th
     assert!(alone.stderr.contains("it has no manifest yet: write build/fix.toml"), "{}", alone.stderr);
     assert_eq!(beside.code, Some(8), "its own manifest grants it nothing: {}", beside.stdout);
     assert!(!beside.stderr.contains("tried as"), "{}", beside.stderr);
+}
+
+#[test]
+fn a_component_is_not_given_the_settings_of_a_plugin_whose_events_it_does_not_answer() {
+    let place = place(1);
+    std::fs::create_dir(place.path().join("build")).expect("can be made");
+    place.plugin("effects");
+    let plugins = place.path().join("plugins");
+    std::fs::rename(plugins.join("effects.wasm"), place.path().join("build/effects.wasm")).expect("can be moved");
+
+    let other = place.run(&["dead", "test", "--plugin", "build/effects.wasm"]);
+    let unknown = place.run(&["dead", "test", "--plugin", "build/effects.wasm", "--as", "order-mailr"]);
+    let asked = place.run(&["dead", "test", "--plugin", "build/effects.wasm", "--as", "order-mailer"]);
+
+    assert_eq!(other.code, Some(8), "{}{}", other.stdout, other.stderr);
+    assert!(!other.stderr.contains("tried as") && other.stdout.contains("1 × unanswered"), "{}{}", other.stdout, other.stderr);
+    assert!(other.stdout.contains("1 event with effects"), "{}", other.stdout);
+    assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("no plugin is called order-mailr; near it: order-mailer"), "{}", unknown.stderr);
+    assert!(asked.stdout.contains("1 event with order-mailer"), "{}{}", asked.stdout, asked.stderr);
+}
+
+#[test]
+fn a_file_of_the_name_that_a_host_serves_is_that_plugin_wherever_the_host_has_it_from() {
+    let place = place(1);
+    std::fs::create_dir(place.path().join("build")).expect("can be made");
+    let plugins = place.path().join("plugins");
+    std::fs::copy(plugins.join("order-mailer.wasm"), place.path().join("build/order-mailer.wasm")).expect("can be copied");
+    let _host = place.host(&[]);
+    place.wait_until_hosts_tell_of_plugins();
+
+    let ended = place.run(&["dead", "test", "--plugin", "build/order-mailer.wasm", "--plugins", "elsewhere"]);
+
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(!ended.stderr.contains("tried as"), "{}", ended.stderr);
+    assert!(ended.stdout.contains("1 event with order-mailer"), "{}", ended.stdout);
 }
 
 #[test]

@@ -137,6 +137,16 @@ impl Place {
         }
     }
 
+    /// Looks until a running host has told the others which plugins it serves.
+    pub(crate) fn wait_until_hosts_tell_of_plugins(&self) {
+        let started = Instant::now();
+        let listed = || self.run(&["plugin", "list", "--output", "json"]).stdout;
+        while !serde_json::from_str::<serde_json::Value>(&listed()).is_ok_and(|list| list[0]["host"].is_string()) {
+            assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: a host tells of its plugins");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Puts a sample plugin into the directory `plugins`.
     pub(crate) fn plugin(&self, name: &str) {
         let (plugins, file) = (self.path().join("plugins"), format!("{name}.wasm"));

@@ -11,8 +11,10 @@ fn a_route_is_paused_and_resumed_and_both_are_noted() {
     let routes = place.json(&["route", "list", "--output", "json"]);
     let again = place.json(&["route", "pause", "Order/OrderPlaced", "--output", "json"]);
     place.ok(&["route", "resume", "Order/OrderPlaced"]);
+    let twice = place.run(&["route", "resume", "Order/OrderPlaced"]);
     let not_paused = place.json(&["route", "resume", "Order/OrderPlaced", "--output", "json"]);
 
+    assert_eq!((twice.stdout.as_str(), twice.stderr.as_str()), ("Order/OrderPlaced was not paused\n", ""));
     let route = &routes[0];
     assert_eq!((route["aggregate_type"].as_str(), route["event_type"].as_str()), (Some("Order"), Some("OrderPlaced")));
     assert_eq!((route["waiting"].as_u64(), route["pause_reason"].as_str()), (Some(1), Some("the mail server moves")));
@@ -37,6 +39,49 @@ fn a_route_that_nobody_knows_may_be_paused_and_the_near_names_are_told() {
     assert_eq!(global.code, Some(3), "nobody paused what is not there");
     assert!(global.stderr.contains("near it: Order/OrderPlac"), "{}", global.stderr);
     assert_eq!(place.run(&["route", "pause", "Order/"]).code, Some(2));
+}
+
+#[test]
+fn a_star_that_would_hold_nothing_is_refused() {
+    let place = Place::migrated();
+
+    for (command, wanted) in [
+        (&["route", "pause", "Order/Ord*"][..], "write Order/* or the full name"),
+        (&["route", "pause", "*"], "write */* for every route"),
+        (&["event", "list", "--route", "Order/Ord*"], "write Order/* or the full name"),
+    ] {
+        let ended = place.run(command);
+        assert_eq!(ended.code, Some(2), "{command:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains(wanted), "{command:?}: {}", ended.stderr);
+    }
+    let relay = "[sinks.console]\nkind = \"stdout\"\n[routes.\"Order/Ord*\"]\nsink = \"console\"\n";
+    std::fs::write(place.path().join("outbox.toml"), relay).expect("can be written");
+    let ended = place.run(&["config", "check"]);
+    assert_eq!(ended.code, Some(4), "{}", ended.stderr);
+    assert!(ended.stderr.contains("write Order/* or the full name"), "{}", ended.stderr);
+}
+
+#[test]
+fn printed_commands_carry_the_flags_that_say_which_database_is_meant() {
+    let place = Place::migrated();
+    let other = ["--database-url", "sqlite:other.db"];
+    let run = |words: &[&str]| place.run(&[words, &other[..]].concat());
+    let wanted = |command: &str| format!("{command} --database-url sqlite:other.db");
+
+    let absent = run(&["route", "list"]);
+    assert_eq!(run(&["migrate", "up"]).code, Some(0));
+    let paused = run(&["route", "pause", "Order/OrderPlaced"]);
+    let doctor = run(&["doctor"]);
+    let event = ["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", "{}", "--id", "one"];
+    assert_eq!(run(&event).code, Some(0));
+    let why = run(&["event", "why", "one"]);
+
+    assert!(absent.stderr.contains(&wanted("outbox migrate up")), "{}", absent.stderr);
+    for ended in [paused, doctor, why] {
+        assert!(ended.stdout.contains(&wanted("outbox route resume Order/OrderPlaced")), "{}{}", ended.stdout, ended.stderr);
+    }
+    let here = place.run(&["route", "pause", "Order/OrderPlaced"]);
+    assert!(here.stdout.contains("`outbox route resume Order/OrderPlaced`"), "{}", here.stdout);
 }
 
 /// A place with two routes of orders, an event of each, and a paused pattern that covers them.
@@ -90,11 +135,11 @@ fn what_a_pause_by_pattern_covers_is_told_when_it_is_made_and_when_it_ends() {
         "{}",
         again.stderr
     );
-    assert!(nothing.stderr.contains("no known route is of this pattern"), "{}", nothing.stderr);
-    assert!(own.stderr.contains("the pattern Order/* is paused, too"), "{}", own.stderr);
+    assert!(nothing.stderr.contains("no known route matches this pattern"), "{}", nothing.stderr);
+    assert!(own.stderr.contains("the pattern Order/* covers it and is paused as well, "), "{}", own.stderr);
     assert_eq!(held.code, Some(6), "its own pause has ended, and the pattern's holds it: {}", held.stderr);
     assert!(held.stderr.contains("still paused, by the pattern Order/*"), "{}", held.stderr);
-    assert!(held.stderr.contains("outbox route resume 'Order/*'"), "{}", held.stderr);
+    assert!(held.stderr.contains("resume the pattern: outbox route resume 'Order/*'"), "{}", held.stderr);
     assert_eq!(held_again.code, Some(7), "nothing was changed: {}", held_again.stderr);
     let answer: serde_json::Value = serde_json::from_str(&held_again.stdout).expect("one document");
     assert_eq!((answer["paused"].as_bool(), answer["changed"].as_bool()), (Some(true), Some(false)));

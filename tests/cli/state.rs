@@ -82,7 +82,7 @@ fn a_list_is_narrowed_and_goes_on_where_it_ended() {
 
     assert_eq!(listed(&place, &[]), pairs(&all));
     assert_eq!(listed(&place, &["--plugin", "totals"]), pairs(&all[1..]));
-    assert_eq!(listed(&place, &["--key", "/a"]), pairs(&all[..2]));
+    assert_eq!(listed(&place, &["--prefix", "/a"]), pairs(&all[..2]));
     assert_eq!(listed(&place, &["--plugin", "nobody"]), []);
     for limit in 1..4 {
         let (mut seen, mut after): (Vec<_>, Option<(String, String)>) = (Vec::new(), None);
@@ -106,6 +106,30 @@ fn a_list_is_narrowed_and_goes_on_where_it_ended() {
     keep(&place, "quotes", &[("it''s", "''"), ("z", "''")]);
     let people = place.run(&["state", "list", "--plugin", "quotes", "--limit", "1"]);
     assert!(people.stderr.contains(r"--after quotes 'it'\''s'"), "{}", people.stderr);
+}
+
+#[test]
+fn a_key_that_begins_with_a_hyphen_is_a_key_like_any_other() {
+    let place = Place::migrated();
+    keep(&place, "dashes", &[("-dash", "'v'"), ("--dash", "'w'"), ("z", "''")]);
+
+    let first = place.run(&["state", "list", "--plugin", "dashes", "--limit", "2"]);
+    let next = listed(&place, &["--plugin", "dashes", "--after", "dashes", "-dash"]);
+    let value = place.json(&["state", "get", "dashes", "-dash", "--output", "json"]);
+    let usage = place.run(&["state", "delete", "dashes"]);
+    place.ok(&["state", "delete", "dashes", "--dash", "--yes"]);
+
+    assert!(first.stderr.contains("go on with --after dashes -dash"), "{}", first.stderr);
+    assert_eq!(next, [("dashes".to_owned(), "z".to_owned())]);
+    assert_eq!(value["value_base64"], "dg==");
+    assert_eq!(listed(&place, &["--prefix", "-"]), [("dashes".to_owned(), "-dash".to_owned())]);
+    assert_eq!(usage.code, Some(2), "{}", usage.stderr);
+    assert!(
+        usage.stderr.contains("--all for everything that it keeps")
+            && usage.stderr.contains("outbox state list --plugin dashes"),
+        "{}",
+        usage.stderr
+    );
 }
 
 #[test]
@@ -166,10 +190,12 @@ fn a_quota_is_what_the_manifest_says() {
     let plugins = place.path().join("plugins");
     std::fs::rename(plugins.join("noop.wasm"), plugins.join("totals.wasm")).expect("it was copied");
     assert_eq!(usage(&[]), (Some(false), None, Some(3)), "without a manifest it may keep nothing");
+    std::fs::write(plugins.join("totals.toml"), "").expect("can be written");
+    assert_eq!(usage(&[]), (None, None, Some(3)), "an empty manifest is a fault for a host, and says nothing of a quota");
     std::fs::write(plugins.join("totals.toml"), "state = true").expect("can be written");
     assert_eq!(usage(&[]), (Some(true), Some(1_000), Some(3)));
     assert_eq!(usage(&["--set", "plugins.totals.state.max_keys=7"]), (Some(true), Some(7), Some(3)), "the operator's wins");
 
     let table = place.ok(&["state", "usage"]);
-    assert!(table.contains("totals") && table.contains("1048576") && table.contains("../totals"), "{table}");
+    assert!(table.contains("totals") && table.contains("1,048,576") && table.contains("../totals"), "{table}");
 }

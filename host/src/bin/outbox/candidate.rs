@@ -6,12 +6,15 @@ use std::sync::Arc;
 use clap::Args;
 use outbox::wasm::{Manifest, PluginHost, PluginsConfig, Resolve, Source, StateSource};
 
-use crate::config::{Config, reference};
+use crate::config::{Config, layers, reference};
 use crate::failure::{Exit, Failure};
+use crate::output::shown;
 use crate::plugins;
 
 /// What a manifest that is not the host's own may refer to.
 const VARIABLES: &str = "OUTBOX_PLUGIN_";
+/// The most names that are listed of those that were probably meant.
+const NEAR: usize = 3;
 
 /// What the file is taken for.
 #[derive(Args, Clone, Debug)]
@@ -35,6 +38,30 @@ impl Guise {
             || ["wasm", "toml"].iter().any(|kind| dir.join(format!("{stem}.{kind}")).exists())
     }
 
+    /// Refuses a name that nobody here has: a misspelt one would be tried without the settings, grants and state that were meant.
+    /// `served` are the names of what running hosts serve.
+    ///
+    /// # Errors
+    /// When there is no such plugin, and no manifest is given that makes it one.
+    pub(crate) fn check_name(&self, file: &Path, config: &Config, served: &[String]) -> Result<(), Failure> {
+        let Some(name) = self.name.as_deref().filter(|name| self.manifest.is_none() && *name != stem(file)) else {
+            return Ok(());
+        };
+        let files = std::fs::read_dir(&config.plugins.dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let components = files.filter(|file| file.extension().is_some_and(|kind| kind == "wasm")).map(|file| stem(&file));
+        let mut known: Vec<String> =
+            config.plugins.manifests.keys().cloned().chain(components).chain(served.iter().cloned()).collect();
+        if known.iter().any(|known| known == name) {
+            return Ok(());
+        }
+        known.sort_by_key(|known| (layers::distance(&name.to_lowercase(), &known.to_lowercase()), known.clone()));
+        known.dedup();
+        let near: Vec<String> = known.iter().take(NEAR).map(|name| shown(name).into_owned()).collect();
+        let near = if near.is_empty() { String::new() } else { format!("; near it: {}", near.join(", ")) };
+        let hint = "plugins are those of the configuration, of the plugins directory (--plugins DIR) and of running hosts";
+        Err(Failure::new(Exit::NotFound, format!("no plugin is called {}{near}", shown(name))).details(vec![hint.to_owned()]))
+    }
+
     /// The same, for the file of this plugin.
     pub(crate) fn of(&self, plugin: &str) -> Self {
         Self { name: Some(plugin.to_owned()), ..self.clone() }
@@ -46,7 +73,7 @@ impl Guise {
     /// When there is no such file, or it could not serve.
     pub(crate) async fn load(&self, file: &Path, config: &Config, state: Arc<dyn StateSource>) -> Result<PluginHost, Failure> {
         if !file.exists() {
-            return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
+            return Err(absent(file));
         }
         let name = self.name.clone().unwrap_or_else(|| stem(file));
         let mut settings = plugins::settings(config);
@@ -63,8 +90,15 @@ impl Guise {
     }
 }
 
-fn stem(file: &Path) -> String {
+/// The name that a file has without its kind: a plugin's, where it is one.
+pub(crate) fn stem(file: &Path) -> String {
     file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// What is said of a component file that is not there.
+pub(crate) fn absent(file: &Path) -> Failure {
+    let hint = "in the folder of a plugin's source, `outbox plugin build` makes it and says where it is";
+    Failure::new(Exit::NotFound, format!("{} does not exist", file.display())).details(vec![hint.to_owned()])
 }
 
 fn read(file: &Path) -> Result<Manifest, Failure> {

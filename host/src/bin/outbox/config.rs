@@ -46,6 +46,26 @@ pub(crate) struct Config {
     pub(crate) sinks: BTreeMap<String, toml::Value>,
     pub(crate) routes: BTreeMap<String, toml::Value>,
     pub(crate) log: LogConfig,
+    #[serde(skip)]
+    pub(crate) flags: Flags,
+}
+
+/// What a command that this call tells of has to be given to see the same file and the same database.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags(String);
+
+impl Flags {
+    /// The keys that say which tables are meant.
+    const KEYS: [&str; 3] = ["database.url", "database.table", "database.schema"];
+
+    /// The command as it can be typed after this one.
+    pub(crate) fn command(&self, words: &str) -> String {
+        format!("{words}{}", self.0)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl Config {
@@ -77,6 +97,7 @@ impl Default for Config {
             sinks: BTreeMap::new(),
             routes: BTreeMap::new(),
             log: LogConfig::default(),
+            flags: Flags::default(),
         }
     }
 }
@@ -217,7 +238,9 @@ impl Settings {
             let what = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
             Failure::new(Exit::Config, format!("the configuration is not valid ({what})")).details(faults)
         })?;
-        Ok(Self { config, layers, file, is_file_a_flag })
+        let mut settings = Self { config, layers, file, is_file_a_flag };
+        settings.config.flags = Flags(settings.flags(&Flags::KEYS));
+        Ok(settings)
     }
 
     /// The flags that another command needs to see the same file and the same values of these keys, with a space before each.
@@ -266,7 +289,20 @@ pub(crate) fn user_name() -> String {
     #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
     let name =
         ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
+    let name = name.or_else(user_of_process);
     format!("{}@{}", name.as_deref().unwrap_or("unknown"), host_name())
+}
+
+/// The user that this process runs as: its name, or its number where it has none.
+fn user_of_process() -> Option<String> {
+    let id = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").ok()?).to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == id).then(|| name.to_owned())
+    });
+    Some(named.unwrap_or(id))
 }
 
 /// Finds what `${env:NAME}` or `${file:PATH}` stands for.

@@ -74,7 +74,7 @@ pub(crate) async fn open(config: &Config, missing: Missing) -> Result<Arc<dyn St
         Kind::Sqlite => {
             let mut options = sqlite(database)?;
             options.create = missing == Missing::Create;
-            Ok(Arc::new(SqliteStore::open_with(options).await?))
+            Ok(Arc::new(SqliteStore::open_with(options).await.map_err(|error| followed(error, config))?))
         }
         Kind::Postgres => Ok(Arc::new(PostgresStore::connect_with(postgres(database)?).await?)),
         Kind::Mysql => Ok(Arc::new(MySqlStore::connect_with(mysql(database)?).await?)),
@@ -147,8 +147,19 @@ fn checked(kind: Kind, url: &str) -> Result<(), StoreError> {
 /// Opens the database, whose schema must be ours.
 pub(crate) async fn ready(config: &Config) -> Result<Arc<dyn Store>, Failure> {
     let store = open(config, Missing::Refuse).await?;
-    store.check_schema().await?;
+    store.check_schema().await.map_err(|error| followed(error, config))?;
     Ok(store)
+}
+
+/// Where `outbox migrate up` is what helps, with the flags that it needs to meet the same database.
+fn followed(error: StoreError, config: &Config) -> Failure {
+    let is_absent =
+        matches!(error, StoreError::NoSchema { .. } | StoreError::SchemaOlder { .. }) || missing_file(config).is_some();
+    let failure = Failure::from(error);
+    if !is_absent || config.flags.is_empty() {
+        return failure;
+    }
+    failure.details(vec![format!("with the flags of this call: {}", config.flags.command("outbox migrate up"))])
 }
 
 /// Tells the hosts that there is something to do. A hint: what was done is done, and their polls find it.

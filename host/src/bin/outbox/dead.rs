@@ -14,7 +14,7 @@ use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::dry_run::{self, Candidate};
-use crate::event::{self, Fields, Paging};
+use crate::event::{self, Fields, Paging, stands};
 use crate::failure::{Exit, Failure};
 use crate::names::Names;
 use crate::output::{self, Output, count};
@@ -110,7 +110,7 @@ pub(crate) struct Test {
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
     /// The events' ids
-    #[arg(required_unless_present = "all", conflicts_with_all = ["all", "names", "filter", "death", "limit", "time_limit", "rate"])]
+    #[arg(conflicts_with_all = ["all", "names", "filter", "death", "limit", "time_limit", "rate"])]
     ids: Vec<EventId>,
     /// All that match, and are dead by now
     #[arg(long)]
@@ -171,13 +171,19 @@ impl DeadCommand {
                 dry_run::dead(store, filter, limit, &candidate, output, config).await
             }
             Self::Replay(replay) if replay.all => replay_all(*replay, config).await,
+            Self::Replay(replay) if replay.ids.is_empty() => {
+                let what =
+                    "no event is named; write the ids of events, or --all for all that match, with --error, --since, --route …";
+                Err(Failure::new(Exit::Usage, what)
+                    .details(vec![format!("to look first: {}", config.flags.command("outbox dead list"))]))
+            }
             Self::Replay(replay) => {
                 let Replay { ids, dry_run, reason, output, .. } = *replay;
                 let store = database::ready(config).await?;
                 let audit = reason.audit();
                 let dead = DeadEvents::new(store.clone());
                 let step = async |id| if dry_run { is_dead(&store, id).await } else { Ok(dead.replay(id, &audit).await?) };
-                let done = each("replayed", "not there, or not dead", ids, dry_run, output, step).await;
+                let done = each(&*store, "replayed", "not there, or not dead", ids, dry_run, output, step).await;
                 // Those that went go, whatever became of the others.
                 database::tell_hosts(&*store).await;
                 done
@@ -187,7 +193,8 @@ impl DeadCommand {
                 let audit = reason.audit();
                 let dead = DeadEvents::new(store.clone());
                 let fault = "not there, or no later event has to wait for it";
-                let done = each("skipped", fault, ids, false, output, async |id| Ok(dead.skip(id, &audit).await?)).await;
+                let done =
+                    each(&*store, "skipped", fault, ids, false, output, async |id| Ok(dead.skip(id, &audit).await?)).await;
                 database::tell_hosts(&*store).await;
                 done
             }
@@ -198,7 +205,7 @@ impl DeadCommand {
                 let audit = reason.audit();
                 let dead = DeadEvents::new(store.clone());
                 let step = async |id| Ok(dead.discard(id, &audit).await?);
-                let done = each("discarded", "not there, or not dead", ids, false, output, step).await;
+                let done = each(&*store, "discarded", "not there, or not dead", ids, false, output, step).await;
                 // What waited behind them goes on.
                 database::tell_hosts(&*store).await;
                 done
@@ -213,6 +220,7 @@ async fn is_dead(store: &Arc<dyn Store>, id: EventId) -> Result<bool, Failure> {
 
 /// Does something to each event, and tells which were not in a state for it.
 async fn each(
+    store: &dyn Store,
     verb: &str,
     fault: &str,
     ids: Vec<EventId>,
@@ -234,7 +242,14 @@ async fn each(
     }
     let ids: Vec<String> = done.missing.iter().map(EventId::to_string).collect();
     let exit = if done.count == 0 { Exit::NotFound } else { Exit::Partly };
-    Err(Failure::new(exit, format!("{fault}: {}", ids.join(", "))))
+    let mut details = Vec::with_capacity(ids.len());
+    for id in done.missing {
+        details.push(match store.get(id).await? {
+            None => format!("{id} is not there; it may be discarded or purged already"),
+            Some(row) => format!("{id} is {}; see `outbox event why {id}`", stands(&row)),
+        });
+    }
+    Err(Failure::new(exit, format!("{fault}: {}", ids.join(", "))).details(details))
 }
 
 fn told(verb: &str, events: u64, dry_run: bool) -> String {

@@ -41,7 +41,12 @@ impl DoctorCommand {
         let plugins = look::plugins(settings).await;
         findings.extend(plugins.findings);
         let looked = match database::open(config, Missing::Refuse).await {
-            Ok(store) => database(&*store, config, plugins.routes.as_deref(), &mut findings).await,
+            Ok(store) => {
+                let relays = config.relays().into_iter().map(|(route, _)| route).collect();
+                let (plugins_dir, flags) = (config.plugins.dir.clone(), config.flags.clone());
+                let here = look::Here { answered: plugins.routes, relays, plugins_dir, flags };
+                database(&*store, config, &here, &mut findings).await
+            }
             Err(failure) => Err(failure),
         };
         if let Err(failure) = &looked {
@@ -66,12 +71,7 @@ impl DoctorCommand {
 }
 
 /// What needs the database. What was found before an error is kept.
-async fn database(
-    store: &dyn Store,
-    config: &Config,
-    answered: Option<&[outbox::Route]>,
-    findings: &mut Vec<Finding>,
-) -> Result<(), Failure> {
+async fn database(store: &dyn Store, config: &Config, here: &look::Here, findings: &mut Vec<Finding>) -> Result<(), Failure> {
     let expectations = Expectations {
         lease: config.dispatcher.lease,
         deadline: config.dispatcher.deadline,
@@ -83,7 +83,7 @@ async fn database(
     if store.check_schema().await.is_err() {
         return Ok(());
     }
-    match contents(store, answered, findings).await {
+    match contents(store, here, findings).await {
         // Said already, too, with everything else that this user may not do.
         Err(StoreError::Forbidden { .. }) => Ok(()),
         looked => Ok(looked?),
@@ -91,16 +91,16 @@ async fn database(
 }
 
 /// What the tables tell of hosts, routes and events.
-async fn contents(
-    store: &dyn Store,
-    answered: Option<&[outbox::Route]>,
-    findings: &mut Vec<Finding>,
-) -> Result<(), StoreError> {
+async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
     let nodes = store.nodes().await?;
+    let missing = findings.iter_mut().find(|finding| finding.check == "plugins" && finding.severity == Severity::Fault);
+    if let (Some(missing), Some(elsewhere)) = (missing, look::served_elsewhere(&nodes, &here.plugins_dir, &here.flags)) {
+        *missing = elsewhere;
+    }
     findings.extend(look::nodes(&nodes));
-    findings.extend(look::routes(&store.count_routes().await?, answered, store.now().await?));
+    findings.extend(look::routes(&store.count_routes().await?, here, store.now().await?));
     let delivers = nodes.iter().any(|node| node.alive && node.mode != "writer_only");
-    findings.extend(look::events(&store.stats().await?, delivers));
+    findings.extend(look::events(&store.stats().await?, delivers, &here.flags));
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use outbox::wasm::{PluginHost, StateSource};
 use outbox::{EventId, Route, Store};
 use serde::Serialize;
 
-use crate::candidate::Guise;
+use crate::candidate::{Guise, absent, stem};
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, Output, count, or_dash, short, shown};
@@ -69,7 +69,7 @@ pub(crate) async fn dead(
     let host = candidate.load(&store, &rows, config).await?;
     let ids: Vec<EventId> = rows.into_iter().map(|row| row.event_id).collect();
     let tried = each(&host, &*store, &ids).await?;
-    let shown = show(&host, tried, output);
+    let shown = show(&host, tried, output, config);
     if more {
         eprintln!("there are more; raise --limit to try them too");
     }
@@ -96,7 +96,7 @@ pub(crate) async fn named(
     if tried.is_empty() {
         return Err(Failure::new(Exit::NotFound, format!("not there: {}", missing.join(", "))));
     }
-    let shown = show(&host, tried, output);
+    let shown = show(&host, tried, output, config);
     if missing.is_empty() { shown } else { Err(Failure::new(Exit::Partly, format!("not there: {}", missing.join(", ")))) }
 }
 
@@ -105,55 +105,70 @@ impl Candidate {
         if self.file.exists() {
             return Ok(());
         }
-        Err(Failure::new(Exit::NotFound, format!("{} does not exist", self.file.display())))
+        Err(absent(&self.file))
     }
 
-    /// Loads the file for these rows: as the plugin that serves them, unless the file says itself what it is.
+    /// Loads the file for these rows: as the plugin that serves them, unless the file says itself what it is or answers none of
+    /// them, and so is another plugin, which the settings, secrets and state of this one do not concern.
     async fn load(&self, store: &Arc<dyn Store>, rows: &[Record], config: &Config) -> Result<PluginHost, Failure> {
         let state = Arc::new(StoredState(store.clone()));
-        if self.guise.is_clear(&self.file, config) {
+        let served = served(&**store).await?;
+        let served_names: Vec<String> = served.iter().map(|status| status.name.clone()).collect();
+        self.guise.check_name(&self.file, config, &served_names)?;
+        if self.guise.is_clear(&self.file, config) || served_names.contains(&stem(&self.file)) {
             return self.guise.load(&self.file, config, state).await;
         }
-        let servers = servers(&**store, rows, config).await?;
+        let alone = self.guise.load(&self.file, config, state.clone()).await;
+        let answers = |host: &PluginHost| rows.iter().any(|row| host.routes().iter().any(|route| is_of(row, route)));
+        if alone.as_ref().is_ok_and(|host| !answers(host)) {
+            return alone;
+        }
+        let servers = servers(served, rows, config).await;
         let names = servers.iter().map(|name| shown(name).into_owned()).collect::<Vec<_>>().join(", ");
-        let guise = match servers.as_slice() {
+        match servers.as_slice() {
             [plugin] => {
+                let tried = self.guise.of(plugin).load(&self.file, config, state).await;
+                if tried.as_ref().is_ok_and(|host| !answers(host)) {
+                    return alone;
+                }
                 eprintln!(
                     "note: tried as {names}, which answers these events: with its settings, grants and state (--as NAME for another's)"
                 );
-                self.guise.of(plugin)
+                tried
             }
-            [] => self.guise.clone(),
+            [] => alone,
             _ => {
                 eprintln!(
                     "note: tried without settings and grants; --as NAME takes those of a plugin that answers these events: {names}"
                 );
-                self.guise.clone()
+                alone
             }
-        };
-        guise.load(&self.file, config, state).await
+        }
     }
 }
 
-/// The plugins that answer the routes of these rows, by name: those of the hosts that run, or else those of the directory.
-async fn servers(store: &dyn Store, rows: &[Record], config: &Config) -> Result<Vec<String>, Failure> {
-    let answers = |status: &PluginStatus| {
-        let fits = |row: &Record, route: &Route| {
-            route.aggregate_type.as_str() == row.aggregate_type && route.event_type.as_str() == row.event_type
-        };
-        rows.iter().any(|row| status.routes.iter().any(|route| fits(row, route)))
-    };
+fn is_of(row: &Record, route: &Route) -> bool {
+    route.aggregate_type.as_str() == row.aggregate_type && route.event_type.as_str() == row.event_type
+}
+
+/// The plugins of the hosts that run.
+async fn served(store: &dyn Store) -> Result<Vec<PluginStatus>, Failure> {
+    let live = store.nodes().await?.into_iter().filter(|node| node.alive);
+    Ok(live.filter_map(|node| serde_json::from_str::<Vec<PluginStatus>>(node.plugins.as_deref()?).ok()).flatten().collect())
+}
+
+/// The plugins that answer the routes of these rows, by name: those that are served, or else those of the directory.
+async fn servers(served: Vec<PluginStatus>, rows: &[Record], config: &Config) -> Vec<String> {
+    let answers = |status: &PluginStatus| rows.iter().any(|row| status.routes.iter().any(|route| is_of(row, route)));
     let names = |plugins: Vec<PluginStatus>| -> BTreeSet<String> {
         plugins.into_iter().filter(answers).map(|status| status.name).collect()
     };
-    let live = store.nodes().await?.into_iter().filter(|node| node.alive);
-    let told = live.filter_map(|node| serde_json::from_str::<Vec<PluginStatus>>(node.plugins.as_deref()?).ok());
-    let mut servers = names(told.flatten().collect());
+    let mut servers = names(served);
     if servers.is_empty() && config.plugins.dir.is_dir() {
         // One that cannot be looked at answers nothing.
         servers = names(plugins::inspect(config).await.unwrap_or_default());
     }
-    Ok(servers.into_iter().collect())
+    servers.into_iter().collect()
 }
 
 /// One after the other, each in an instance of its own and with the state as it stands.
@@ -171,7 +186,7 @@ async fn each(host: &PluginHost, store: &dyn Store, ids: &[EventId]) -> Result<V
     Ok(tried)
 }
 
-fn show(host: &PluginHost, events: Vec<Tried>, output: Output) -> Result<(), Failure> {
+fn show(host: &PluginHost, events: Vec<Tried>, output: Output, config: &Config) -> Result<(), Failure> {
     let of = |then: Then| events.iter().filter(|one| one.then == then).count();
     let to_replay: Vec<String> = events
         .iter()
@@ -189,7 +204,7 @@ fn show(host: &PluginHost, events: Vec<Tried>, output: Output) -> Result<(), Fai
         retry: of(Then::Retry),
         dead: of(Then::Dead),
         unanswered: of(Then::Unanswered),
-        replay: (!to_replay.is_empty()).then(|| format!("outbox dead replay {}", to_replay.join(" "))),
+        replay: (!to_replay.is_empty()).then(|| config.flags.command(&format!("outbox dead replay {}", to_replay.join(" ")))),
         events,
     };
     output::one(&report, output.output, for_people)?;
@@ -247,11 +262,7 @@ impl StateSource for StoredState {
 impl Tried {
     async fn of(host: &PluginHost, row: &Record) -> Self {
         let route = format!("{}/{}", row.aggregate_type, row.event_type);
-        let answers = host
-            .routes()
-            .iter()
-            .any(|one| one.aggregate_type.as_str() == row.aggregate_type && one.event_type.as_str() == row.event_type);
-        if !answers {
+        if !host.routes().iter().any(|one| is_of(row, one)) {
             return Self::unanswered(row, route, "this plugin does not answer the route".to_owned());
         }
         match tried::event_of(row) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use outbox::event::EnvelopeJsonError;
 use outbox::time::Timestamp;
-use outbox::{Envelope, EventId, Outbox, Store};
+use outbox::{Envelope, EnvelopeError, EventId, Outbox, Store};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
@@ -141,7 +141,12 @@ impl Emit {
         }
         Ok(match self.content_type {
             Some(content_type) => builder.bytes(content_type, payload)?,
-            None => builder.json_text(payload)?,
+            None => builder.json_text(payload).map_err(|error| {
+                let is_other = matches!(error, EnvelopeError::NotJson(_));
+                let hint =
+                    is_other.then(|| "if it is not meant to be JSON, say what it is: --content-type text/plain".to_owned());
+                Failure::from(error).details(hint.into_iter().collect())
+            })?,
         })
     }
 

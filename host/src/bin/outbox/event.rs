@@ -236,17 +236,22 @@ fn cells(row: &Record, time: String) -> [String; 8] {
     [
         row.seq.to_string(),
         row.event_id.to_string(),
-        match (row.parked.is_some(), row.behind.is_some()) {
-            (true, _) => format!("{} (parked)", row.status),
-            (false, true) => format!("{} (blocked)", row.status),
-            (false, false) => row.status.to_string(),
-        },
+        stands(row),
         route(row),
         short(row.aggregate_id.as_deref().unwrap_or("-"), 24),
         row.attempts.to_string(),
         time,
         short(row.last_error.as_deref().or(row.parked.as_deref()).unwrap_or("-"), 60),
     ]
+}
+
+/// Its status, and what it waits for without a time.
+pub(crate) fn stands(row: &Record) -> String {
+    match (row.parked.is_some(), row.behind.is_some()) {
+        (true, _) => format!("{} (parked)", row.status),
+        (false, true) => format!("{} (blocked)", row.status),
+        (false, false) => row.status.to_string(),
+    }
 }
 
 fn route(row: &Record) -> String {
@@ -310,7 +315,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("route", shown(&format!("{}/{}", row.aggregate_type, row.event_type)).into_owned()),
             ("aggregate_id", or_dash(row.aggregate_id.as_deref())),
             ("tenant_id", or_dash(row.tenant_id.as_deref())),
-            ("status", row.status.to_string()),
+            ("status", stands(&row)),
             ("attempts", row.attempts.to_string()),
             ("deferrals", row.deferrals.to_string()),
             ("replays", row.replays.to_string()),

@@ -41,7 +41,20 @@ fn half(of_route: Option<&str>, alone: Option<&str>) -> Option<String> {
 
 /// A route as people write it. An event type may hold a slash, an aggregate type in front of it may not.
 pub(crate) fn route(text: &str) -> Result<Route, String> {
+    if text == Route::ANY {
+        return Err("it has no aggregate type, so it would mean events without one alone; write */* for every route".to_owned());
+    }
     let (aggregate_type, event_type) = text.split_once('/').unwrap_or((AggregateType::GLOBAL, text));
+    route_or_pattern(aggregate_type, event_type)
+}
+
+/// A route or a pattern of routes. A `*` within a name would be taken for a letter of it, and match nothing.
+pub(crate) fn route_or_pattern(aggregate_type: &str, event_type: &str) -> Result<Route, String> {
+    let is_part = |name: &str| name != Route::ANY && name.contains(Route::ANY);
+    if is_part(aggregate_type) || is_part(event_type) {
+        let before = if is_part(aggregate_type) { Route::ANY } else { aggregate_type };
+        return Err(format!("`*` stands for a whole name; write {before}/* or the full name"));
+    }
     Route::new(aggregate_type, event_type).map_err(|error| error.to_string())
 }
 
@@ -61,6 +74,20 @@ mod tests {
         assert_eq!(route("Order/OrderPlaced").unwrap(), Route::new("Order", "OrderPlaced").unwrap());
         assert_eq!(route("Heartbeat").unwrap(), Route::new(AggregateType::GLOBAL, "Heartbeat").unwrap());
         assert!(route("Order/").unwrap_err().contains("event_type is empty"));
+        assert!(route("Order/*").unwrap().is_pattern() && route("*/*").unwrap().is_pattern());
+    }
+
+    #[test]
+    fn a_star_that_would_match_nothing_is_refused() {
+        for (text, part) in [
+            ("Order/Ord*", "write Order/* or the full name"),
+            ("Ord*/OrderPlaced", "write */* or the full name"),
+            ("Order*", "`*` stands for a whole name"),
+            ("*", "write */* for every route"),
+        ] {
+            let said = route(text).unwrap_err();
+            assert!(said.contains(part), "{text}: {said}");
+        }
     }
 
     #[test]

@@ -61,9 +61,17 @@ pub(crate) fn many<T: Serialize>(values: &[T], format: Format, people: impl FnOn
 
 fn json<T: Serialize>(value: &T, pretty: bool) -> String {
     let text = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-    let mut text = text.expect("rows and reports are plain data");
-    text.push('\n');
-    text
+    let text = text.expect("rows and reports are plain data");
+    // Outside its strings JSON is printable ASCII, so only these are changed. A terminal would obey them.
+    let mut safe = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        match c {
+            c if is_hidden(c) && c != '\n' => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => safe.push(c),
+        }
+    }
+    safe.push('\n');
+    safe
 }
 
 /// A table without borders, as wide as the terminal; a column whose name begins with `>` is aligned to the right.
@@ -145,7 +153,8 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
 
 /// Control characters, and the marks that turn the direction of text.
 fn is_hidden(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Bytes as people read them, safe for a terminal: text line by line, other bytes as base64.
@@ -229,7 +238,11 @@ pub(crate) fn span(span: Duration) -> String {
 
 /// How far a time is from now.
 pub(crate) fn relative(time: Timestamp) -> String {
-    let now = SystemClock::default().now();
+    relative_to(time, SystemClock::default().now())
+}
+
+/// How far a time is from another, which is the present one: `in 3s`, `3s ago`.
+pub(crate) fn relative_to(time: Timestamp, now: Timestamp) -> String {
     if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
 }
 
@@ -277,6 +290,16 @@ mod tests {
         assert_eq!(shown("plain ünïcode"), "plain ünïcode");
         assert_eq!(shown("a\u{1b}[31mred\r\n"), "a\\u{1b}[31mred\\r\\n");
         assert_eq!(shown("\u{202e}txt.exe\u{9b}2J"), "\\u{202e}txt.exe\\u{9b}2J");
+    }
+
+    #[test]
+    fn nothing_in_a_json_document_can_steer_the_terminal_and_its_strings_are_the_same() {
+        let value = "a\u{9b}2J\u{202e}b\u{7f}\u{61c}\n\u{1b}ü";
+        for pretty in [false, true] {
+            let text = json(&[value], pretty);
+            assert!(!text.chars().any(|c| is_hidden(c) && c != '\n'), "{text}");
+            assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [value]);
+        }
     }
 
     #[test]

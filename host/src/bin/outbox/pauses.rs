@@ -1,11 +1,13 @@
 //! Which pauses hold a route: its own, and those of patterns that cover it.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use outbox::Route;
 use outbox::store::RouteRecord;
+use outbox::time::Timestamp;
 
-use crate::output::{argument, relative, shown};
+use crate::output::{argument, relative, relative_to, shown};
 
 /// The paused routes and patterns that hold a route, the most exact first. Its events go on when all of them are resumed.
 pub(crate) fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRecord> {
@@ -26,9 +28,21 @@ pub(crate) fn resume_command(route: &Route) -> String {
 }
 
 /// `2h ago by anna@shop: the mail server moves`; `None` when it is not paused.
-pub(crate) fn told(known: &RouteRecord) -> Option<String> {
+pub(crate) fn pause_for_lists(known: &RouteRecord) -> Option<String> {
     let since = relative(known.paused_at?);
-    let by = known.paused_by.as_deref().unwrap_or("somebody");
-    let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
-    Some(shown(&format!("{since} by {by}{why}")).into_owned())
+    Some(format!("{since} by {}{}", by(known), why(known)))
+}
+
+/// `by anna@shop since … (2h ago): the mail server moves`.
+pub(crate) fn pause_in_full(known: &RouteRecord, now: Timestamp) -> String {
+    let since = known.paused_at.map_or_else(String::new, |since| format!(" since {since} ({})", relative_to(since, now)));
+    format!("by {}{since}{}", by(known), why(known))
+}
+
+fn by(known: &RouteRecord) -> Cow<'_, str> {
+    shown(known.paused_by.as_deref().unwrap_or("somebody"))
+}
+
+fn why(known: &RouteRecord) -> String {
+    known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)))
 }

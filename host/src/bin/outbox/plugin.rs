@@ -266,7 +266,7 @@ fn table(plugins: &[Listed]) -> String {
             or_dash(status.version.as_deref()),
             status.digest.as_deref().map_or_else(|| "-".to_owned(), |digest| digest.chars().take(12).collect()),
             state(status.state).to_owned(),
-            routes(&status.routes),
+            short(&routes(&status.routes), 100),
         ];
         hosts.then(|| short(host.as_deref().unwrap_or("-"), 40)).into_iter().chain(columns).collect::<Vec<_>>()
     });

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Manifest, Resolve, Source, State};
+use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
     Anatomy, CoreModule, Limits, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen,
     RolledBack,
@@ -146,7 +146,7 @@ pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, 
 }
 
 /// What is known here of how much a plugin may keep.
-pub(crate) enum StateGrant {
+pub(crate) enum StateQuotaKnown {
     Granted(State),
     NotGranted,
     /// There is no such plugin here, or nobody can read its manifest.
@@ -154,19 +154,10 @@ pub(crate) enum StateGrant {
 }
 
 /// What the manifest of a plugin grants: that of the configuration, or the one beside the component.
-pub(crate) fn state_grant(name: &str, config: &Config) -> StateGrant {
-    let grant = |manifest: &Manifest| manifest.state.map_or(StateGrant::NotGranted, StateGrant::Granted);
-    let dir = &config.plugins.dir;
-    // A name that stands in the database need not be one of a file.
-    let is_file = !name.contains(['/', '\\', '\0']) && dir.join(format!("{name}.wasm")).is_file();
-    match config.plugins.manifests.get(name) {
-        Some(manifest) => grant(manifest),
-        None if !is_file => StateGrant::Unknown,
-        None => match std::fs::read_to_string(dir.join(format!("{name}.toml"))) {
-            Ok(text) => toml::from_str(&text).map_or(StateGrant::Unknown, |manifest| grant(&manifest)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => StateGrant::NotGranted,
-            Err(_) => StateGrant::Unknown,
-        },
+pub(crate) fn state_grant(name: &str, config: &Config) -> StateQuotaKnown {
+    match wasm::manifest_of(&config.plugins, name) {
+        Ok(Some(manifest)) => manifest.state.map_or(StateQuotaKnown::NotGranted, StateQuotaKnown::Granted),
+        Ok(None) | Err(_) => StateQuotaKnown::Unknown,
     }
 }
 

@@ -67,7 +67,9 @@ impl ReplayCommand {
             let replayed = matching.min(most - retried_now);
             return self.show(&Report { retried_now, replayed, left_dead: all.saturating_sub(replayed), dry_run: true });
         }
-        let what = format!("deliver {} that wait and {} again", count(waiting, "event"), count(matching, "dead event"));
+        let parts = [(waiting, "waiting event"), (matching, "dead event")];
+        let parts: Vec<String> = parts.iter().filter(|(many, _)| *many > 0).map(|(many, noun)| count(*many, noun)).collect();
+        let what = format!("deliver {} again", parts.join(" and "));
         if waiting + matching > 0 {
             output::confirm(&what, self.yes)?;
         }

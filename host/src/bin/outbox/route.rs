@@ -10,7 +10,7 @@ use crate::config::{Config, layers};
 use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, Output, count, or_dash, relative, short, shown, span};
-use crate::pauses::{covered, holding, resume_command, told};
+use crate::pauses::{covered, holding, pause_for_lists, resume_command};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum RouteCommand {
@@ -126,7 +126,7 @@ fn paused(known: &RouteRecord, routes: &[RouteRecord]) -> String {
     let holding = holding(&known.route, routes);
     let Some(pause) = holding.first() else { return "-".to_owned() };
     let by_pattern = if pause.route == known.route { String::new() } else { format!("{}, ", pause.route) };
-    short(&format!("{by_pattern}{}", told(pause).unwrap_or_default()), 80)
+    short(&format!("{by_pattern}{}", pause_for_lists(pause).unwrap_or_default()), 80)
 }
 
 async fn pause(Change { route, reason, output }: Change, config: &Config) -> Result<(), Failure> {
@@ -140,16 +140,18 @@ async fn pause(Change { route, reason, output }: Change, config: &Config) -> Res
     }
     let hosts = hosts(&*store).await?;
     match known {
-        Some(known) if !changed => eprintln!("{name} was paused already, {}", told(known).unwrap_or_default()),
+        Some(known) if !changed => eprintln!("{name} was paused already, {}", pause_for_lists(known).unwrap_or_default()),
         _ if route.is_pattern() => eprintln!("{}", covers(&route, &routes)),
         None => eprintln!("note: no listener ever answered {name}, and no event of it waits{}", near(&route, &routes)),
         Some(_) => {}
     }
     for other in holding(&route, &routes).into_iter().filter(|pause| pause.route != route) {
-        let (pattern, pause) = (shown(&other.route.to_string()).into_owned(), told(other).unwrap_or_default());
-        eprintln!("note: the pattern {pattern} is paused, too, {pause}; its events go on when both are resumed");
+        let (pattern, pause) = (shown(&other.route.to_string()).into_owned(), pause_for_lists(other).unwrap_or_default());
+        eprintln!(
+            "note: the pattern {pattern} covers it and is paused as well, {pause}; events of {name} go on when both are resumed"
+        );
     }
-    let resume = resume_command(&route);
+    let resume = config.flags.command(&resume_command(&route));
     output::one(&Changed::new(&route, true, changed, hosts), output.output, |_| match (hosts, changed) {
         (_, false) => format!("{name} is paused; its events wait until `{resume}`\n"),
         (0, true) => format!("{name} is paused; no host is running. Its events wait until `{resume}`\n"),
@@ -172,29 +174,32 @@ async fn resume(Change { route, reason, output }: Change, config: &Config) -> Re
     let changed = store.resume(&route, &reason.audit()).await?;
     if changed {
         database::tell_hosts(&*store).await;
-    } else {
-        eprintln!("{name} was not paused{}", if others.is_empty() { "" } else { " itself" });
+    } else if !others.is_empty() {
+        eprintln!("{name} was not paused itself");
     }
     let hosts = hosts(&*store).await?;
     let answer = Changed::new(&route, !others.is_empty(), changed, hosts);
     if others.is_empty() {
         for still in covered(&route, &routes).filter(|known| known.route != route && known.paused_at.is_some()) {
-            let (own, pause) = (shown(&still.route.to_string()).into_owned(), told(still).unwrap_or_default());
-            eprintln!("note: {own} is still paused itself, {pause}; `{}`", resume_command(&still.route));
+            let (own, pause) = (shown(&still.route.to_string()).into_owned(), pause_for_lists(still).unwrap_or_default());
+            let resume = config.flags.command(&resume_command(&still.route));
+            eprintln!("note: {own} is still paused itself, {pause}; `{resume}`");
         }
         let parked: u64 = routes.iter().filter(|known| route.covers(&known.route)).map(|known| known.parked).sum();
         return output::one(&answer, output.output, |_| resumed(&name, changed, parked, hosts));
     }
     output::one(&answer, output.output, |_| String::new())?;
+    let resume_pattern =
+        |pause: &&RouteRecord| format!("resume the pattern: {}", config.flags.command(&resume_command(&pause.route)));
     let held: Vec<String> = others.iter().map(|pause| shown(&pause.route.to_string()).into_owned()).collect();
     let exit = if changed { Exit::Partly } else { Exit::Conflict };
     Err(Failure::new(exit, format!("{name} is still paused, by the pattern {}", held.join(" and ")))
-        .details(others.iter().map(|pause| format!("resume that: {}", resume_command(&pause.route))).collect()))
+        .details(others.iter().map(resume_pattern).collect()))
 }
 
 fn resumed(name: &str, changed: bool, parked: u64, hosts: usize) -> String {
     if !changed {
-        return format!("{name} is not paused\n");
+        return format!("{name} was not paused\n");
     }
     let events = count(parked, "parked event");
     let what = match (hosts, parked) {
@@ -222,7 +227,7 @@ const NAMED: usize = 5;
 fn covers(pattern: &Route, routes: &[RouteRecord]) -> String {
     let names: Vec<String> = covered(pattern, routes).map(|known| shown(&known.route.to_string()).into_owned()).collect();
     match names.len() {
-        0 => "note: no known route is of this pattern; events of those that come wait as well".to_owned(),
+        0 => "note: no known route matches this pattern; events of routes that appear later wait as well".to_owned(),
         all => {
             let rest = if all > NAMED { format!(" and {} more", all - NAMED) } else { String::new() };
             format!("note: this pattern holds {}{rest}", names[..all.min(NAMED)].join(", "))
@@ -261,7 +266,10 @@ async fn blocked(limit: u32, format: Format, config: &Config) -> Result<(), Fail
         match keys.first().and_then(|key| key.event_id) {
             None if keys.is_empty() => eprintln!("no event waits behind another"),
             None => {}
-            Some(id) => eprintln!("why: `outbox event why {id}`; a dead one goes with `outbox dead replay|skip|discard {id}`"),
+            Some(id) => eprintln!(
+                "why: `outbox event why {id}`; if it is dead, `outbox dead replay {id}` delivers it again, and `outbox dead skip {id}` \
+                 lets the others go on"
+            ),
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::config::{Config, FILE, Settings};
 use crate::failure::{Exit, Failure};
+use crate::names::route_or_pattern;
 use crate::output::{self, Output, shown};
 
 /// The sinks by name.
@@ -156,7 +157,7 @@ pub(crate) fn relays(written: &BTreeMap<String, toml::Value>) -> Result<Vec<(Rou
     for (pattern, value) in written {
         let route = match pattern.split_once('/') {
             None => Err("write it like \"Order/OrderPlaced\", \"Order/*\" or \"*/*\"".to_owned()),
-            Some((aggregate_type, event_type)) => Route::new(aggregate_type, event_type).map_err(|error| error.to_string()),
+            Some((aggregate_type, event_type)) => route_or_pattern(aggregate_type, event_type),
         };
         match (route, value.clone().try_into::<RelayConfig>()) {
             (Ok(route), Ok(config)) => relays.push((route, config)),
@@ -192,6 +193,15 @@ pub(crate) fn faults(config: &Config) -> Vec<String> {
     }
     let found = sinks.err().into_iter().chain(relays.err()).flatten();
     found.chain(faults).collect()
+}
+
+/// Why a route that had a listener is not relayed, though the pattern of a relay covers it; `None` where that is not so.
+pub(crate) fn passed_over(route: &Route, relays: &[Route]) -> Option<String> {
+    let covering = relays.iter().filter(|relay| relay.covers(route)).max_by_key(|relay| relay.exactness())?;
+    (covering != route).then(|| {
+        let (covering, exact) = (shown(&covering.to_string()).into_owned(), shown(&route.to_string()).into_owned());
+        format!("the relay {covering} does not take it, since it had a listener; write [routes.\"{exact}\"] to relay it")
+    })
 }
 
 /// Whether this key of a sink holds what nobody may see.

@@ -10,8 +10,8 @@ use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Format, Output, argument, count, relative, short, shown};
-use crate::plugins::{self, StateGrant};
+use crate::output::{self, Format, Output, argument, count, grouped, relative, short, shown, size};
+use crate::plugins::{self, StateQuotaKnown};
 
 /// How many values, or plugins, one statement brings or deletes.
 const PAGE: u32 = 500;
@@ -20,7 +20,7 @@ const PAGE: u32 = 500;
 pub(crate) enum StateCommand {
     /// Show what plugins keep, by plugin and key; without the values
     #[command(
-        after_help = "Examples:\n  outbox state list\n  outbox state list --plugin order-totals --key /customers/ --output json"
+        after_help = "Examples:\n  outbox state list\n  outbox state list --plugin order-totals --prefix /a --output json"
     )]
     List(List),
     /// Show one value: text as text, other bytes in base64; with --output json always in base64
@@ -30,6 +30,7 @@ pub(crate) enum StateCommand {
         /// The plugin's name: its file without .wasm
         plugin: String,
         /// The key, whole
+        #[arg(allow_hyphen_values = true)]
         key: String,
         #[command(flatten)]
         output: Output,
@@ -45,7 +46,7 @@ pub(crate) enum StateCommand {
     },
     /// Delete one value of a plugin, or all of them, for good
     ///
-    /// Hosts may go on meanwhile: a call that has read a value which is gone when it ends is made again.
+    /// Hosts may keep running. A call that read a value before it was deleted is made again and finds none.
     #[command(after_help = "Examples:\n  outbox state delete order-totals /ada --reason 'asked to be forgotten'\n  \
                             outbox state delete order-totals --all --yes")]
     Delete(Delete),
@@ -56,14 +57,14 @@ pub(crate) struct List {
     /// Only of this plugin
     #[arg(long, value_name = "NAME")]
     plugin: Option<String>,
-    /// Only keys that begin so
-    #[arg(long, default_value = "", hide_default_value = true, value_name = "PREFIX")]
-    key: String,
+    /// Only keys that begin with this text
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT", allow_hyphen_values = true)]
+    prefix: String,
     /// At most so many
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Only values after this one
-    #[arg(long, num_args = 2, value_names = ["PLUGIN", "KEY"])]
+    #[arg(long, num_args = 2, value_names = ["PLUGIN", "KEY"], allow_hyphen_values = true)]
     after: Option<Vec<String>>,
     #[command(flatten)]
     output: Output,
@@ -74,7 +75,7 @@ pub(crate) struct Delete {
     /// The plugin's name: its file without .wasm
     plugin: String,
     /// The key, whole
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(conflicts_with = "all", allow_hyphen_values = true)]
     key: Option<String>,
     /// Everything that the plugin keeps
     #[arg(long)]
@@ -174,7 +175,7 @@ impl List {
                     None => None,
                 };
                 let left = most.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-                found.extend(store.list_state(plugin, &self.key, after, left).await?);
+                found.extend(store.list_state(plugin, &self.prefix, after, left).await?);
                 if found.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
                     return Ok(found);
                 }
@@ -205,14 +206,21 @@ impl Delete {
         let store = database::ready(config).await?;
         let count = match &self.key {
             Some(key) => self.one(&*store, key).await?,
-            None => self.everything(&*store).await?,
+            None if self.all => self.everything(&*store).await?,
+            None => {
+                let name = shown(&self.plugin);
+                let what =
+                    format!("nothing of {name} is named; write the key of a value, or --all for everything that it keeps");
+                let see = config.flags.command(&format!("outbox state list --plugin {}", argument(&self.plugin)));
+                return Err(Failure::new(Exit::Usage, what).details(vec![format!("its keys: {see}")]));
+            }
         };
         let deleted = Deleted { plugin: &self.plugin, key: self.key.as_deref(), count };
         output::one(&deleted, self.output.output, |_| format!("{} deleted\n", output::count(count, "value")))
     }
 
     async fn one(&self, store: &dyn Store, key: &str) -> Result<u64, Failure> {
-        // A key comes before all that begin with it.
+        // Listed, not read: the question needs the size, not the bytes. A key sorts first among those that begin with it.
         let found = store.list_state(&self.plugin, key, None, 1).await?;
         let Some(record) = found.first().filter(|record| record.key == key) else { return Err(no_value(&self.plugin, key)) };
         let (plugin, size) = (shown(&self.plugin), count(record.value_bytes, "byte"));
@@ -274,9 +282,9 @@ impl Used {
     fn of(used: PluginUsage, config: &Config) -> Self {
         let PluginUsage { plugin, usage: StateUsage { keys: used_keys, bytes: used_bytes } } = used;
         let (granted, state) = match plugins::state_grant(&plugin, config) {
-            StateGrant::Granted(state) => (Some(true), Some(state)),
-            StateGrant::NotGranted => (Some(false), None),
-            StateGrant::Unknown => (None, None),
+            StateQuotaKnown::Granted(state) => (Some(true), Some(state)),
+            StateQuotaKnown::NotGranted => (Some(false), None),
+            StateQuotaKnown::Unknown => (None, None),
         };
         let (max_keys, max_bytes) = state.map(|state| (state.max_keys, state.max_bytes.0)).unzip();
         Self { plugin, used_keys, used_bytes, granted, max_keys, max_bytes }
@@ -286,12 +294,13 @@ impl Used {
         let plugin = shown(&self.plugin);
         let (keys, bytes) = (self.used_keys, self.used_bytes);
         if let Some((max_keys, max_bytes)) = self.max_keys.zip(self.max_bytes) {
-            return format!("{plugin} keeps {keys} of {max_keys} keys and {bytes} of {max_bytes} bytes");
+            let (keys, max_keys) = (grouped(keys), grouped(max_keys));
+            return format!("{plugin} keeps {keys} of {max_keys} keys and {} of {}", size(bytes), size(max_bytes));
         }
         let why = if self.granted.is_some() {
             "its manifest grants it no state"
         } else {
-            "how much it may keep is not known without --plugins DIR"
+            "how much it may keep is not known: the plugins directory (--plugins DIR) has no plugin of this name"
         };
         format!("{plugin} keeps {} and {}; {why}", count(keys, "key"), count(bytes, "byte"))
     }
@@ -300,11 +309,11 @@ impl Used {
 fn usage_table(used: &[Used]) -> String {
     let rows = used.iter().map(|used| {
         let most = |number: Option<u64>| match (number, used.granted) {
-            (Some(number), _) => number.to_string(),
+            (Some(number), _) => grouped(number),
             (None, Some(_)) => "none".to_owned(),
             (None, None) => "-".to_owned(),
         };
-        let (keys, bytes) = (used.used_keys.to_string(), used.used_bytes.to_string());
+        let (keys, bytes) = (grouped(used.used_keys), grouped(used.used_bytes));
         [short(&used.plugin, 48), keys, most(used.max_keys), bytes, most(used.max_bytes)]
     });
     output::table(&["plugin", ">keys", ">of", ">bytes", ">of"], rows)
@@ -316,7 +325,7 @@ fn table(records: &[StateRecord]) -> String {
             short(&record.plugin, 48),
             short(&record.key, 80),
             record.version.to_string(),
-            record.value_bytes.to_string(),
+            grouped(record.value_bytes),
             relative(record.updated_at),
         ]
     });

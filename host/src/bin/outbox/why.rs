@@ -12,10 +12,11 @@ use serde::Serialize;
 use crate::config::Config;
 use crate::cost::cost_text;
 use crate::database;
+use crate::event::stands;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Colour, Format, count, paint, shown};
+use crate::output::{self, Colour, Format, count, paint, relative_to as at, shown};
 use history::{Step, history};
-use reason::{Reason, at, reason};
+use reason::{Reason, reason};
 use state::{Known, State};
 
 /// How far a queue is followed to its head. Queues are one step long unless something is wrong with them.
@@ -80,11 +81,15 @@ pub(crate) async fn why(id: EventId, format: Format, config: &Config) -> Result<
         now: store.now().await?,
         nodes: store.nodes().await?,
         routes: store.routes().await?,
+        relays: config.relays().into_iter().map(|(route, _)| route).collect(),
         queue: queue(&*store, &record).await?,
         waiting: waiting(&*store, &record).await?,
         record,
     };
-    let reason = reason(&known);
+    let mut reason = reason(&known);
+    for (command, _) in &mut reason.commands {
+        *command = config.flags.command(command);
+    }
     let steps = history(&known, &audit);
     output::one(&page(&known, &reason, &steps), format, |_| text(&known, &reason, &steps))
 }
@@ -159,7 +164,7 @@ fn text(known: &Known, reason: &Reason, steps: &[Step]) -> String {
     };
     let aggregate = record.aggregate_id.as_deref().map_or_else(String::new, |id| format!(" of {}", shown(id)));
     let route = format!("{}/{}", record.aggregate_type, record.event_type);
-    let mut text = format!("{}  {}{aggregate}  {}\n\n", record.event_id, shown(&route), paint(record.status.as_str(), colour));
+    let mut text = format!("{}  {}{aggregate}  {}\n\n", record.event_id, shown(&route), paint(&stands(record), colour));
     text.push_str(&format!("{}\n\n", reason.next));
     if let Some(error) = &record.last_error {
         let (first, rest) = reason::parts(error);

@@ -124,7 +124,7 @@ impl NatsConfig {
             }
         }
         // A cluster names its other servers without a scheme: they must not be met without TLS when this one was not.
-        let is_tls = self.url.split(',').any(|url| url.trim().starts_with("tls://"));
+        let is_tls = self.url.split(',').filter_map(|url| url.trim().parse::<Url>().ok()).any(|url| url.scheme() == "tls");
         Ok(options.require_tls(is_tls).tls_client_config(tls::client(self.ca_file.as_deref())?))
     }
 

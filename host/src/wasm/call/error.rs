@@ -9,7 +9,7 @@ use crate::listener::{Cause, Failure};
 use crate::wasm::capability::State;
 use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES};
 use crate::wasm::manifest::Limits;
-use crate::wasm::text::keepable;
+use crate::wasm::text::{cut, keepable};
 
 const MAX_FRAMES: usize = 5;
 const MAX_ERROR_BYTES: usize = 1_024;
@@ -60,6 +60,8 @@ struct Panic<'s> {
 impl<'s> Panic<'s> {
     /// Between two lines of standard error.
     const LINE: &'static str = " | ";
+    /// The most bytes of its message.
+    const MOST: usize = 1_024;
     /// The line after the message of a panic in Rust; it advises what nobody can do here.
     const NOTE: &'static str = "note: run with `RUST_BACKTRACE=1`";
 
@@ -95,12 +97,13 @@ impl<'s> Panic<'s> {
 
     /// The message of the panic, its place, and only then what the engine says of it.
     fn before(&self, trap: &str) -> String {
-        let mut text = format!("panicked: {}", self.message);
+        // What the engine says comes after it, and must not be pushed out.
+        let mut text = format!("panicked: {}", cut(self.message, Self::MOST));
         let mut add = |part: &str| {
             text.push_str("; ");
             text.push_str(part);
         };
-        self.place.map(|place| format!("at {place}")).iter().for_each(|place| add(place));
+        self.place.map(|place| format!("at {}", cut(place, 256))).iter().for_each(|place| add(place));
         add(trap);
         for stderr in [self.earlier, self.later].into_iter().filter(|stderr| !stderr.is_empty()) {
             add(&format!("stderr: {stderr}"));

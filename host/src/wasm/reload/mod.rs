@@ -296,6 +296,24 @@ pub async fn inspect(config: PluginsConfig, workers: usize) -> Result<Vec<Plugin
     Ok(reloader.list())
 }
 
+/// The manifest of a plugin: that of the configuration, or the one beside its component; `None` where the directory has no
+/// component of this name. Blocks.
+///
+/// # Errors
+/// When the manifest cannot be read, or is none.
+pub fn manifest_of(config: &PluginsConfig, name: &str) -> Result<Option<Manifest>, LoadError> {
+    if let Some(manifest) = config.manifests.get(name) {
+        return Ok(Some(manifest.clone()));
+    }
+    let file = config.dir.join(format!("{name}.wasm"));
+    // A name that stands in a database need not be one of a file.
+    if name.contains(['/', '\\', '\0']) || !file.is_file() {
+        return Ok(None);
+    }
+    let written = directory::manifest_beside(&Place::open(&config.dir, None)?, &file)?;
+    written.checked(&file).cloned().map(Some)
+}
+
 /// Everything that is wrong with the manifests in the directory; nothing is loaded or compiled.
 ///
 /// # Errors

@@ -1,19 +1,20 @@
 //! What only the program looks at: settings, plugins, other hosts, routes, events. Pure, but for the plugins.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outbox::store::{Finding, NodeRecord, RouteRecord, Stats};
 use outbox::time::Timestamp;
 use outbox::{Mode, Route};
 
-use crate::config::Settings;
+use crate::config::{Flags, Settings};
 use crate::host;
 use crate::output::{argument, count, short, span};
 use crate::pauses::{holding, resume_command};
 use crate::plugin::routes as names;
 use crate::plugins::{self, PluginState, PluginStatus};
+use crate::sinks::passed_over;
 
 /// A due event that has waited for so long is a sign that nobody delivers, or too slowly.
 const LONG: Duration = Duration::from_secs(5 * 60);
@@ -106,6 +107,24 @@ fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> V
     findings
 }
 
+/// Where running hosts have their plugins from, if not from this directory: that it is missing here is no fault then.
+pub(super) fn served_elsewhere(nodes: &[NodeRecord], dir: &Path, flags: &Flags) -> Option<Finding> {
+    if dir.exists() {
+        return None;
+    }
+    let live = nodes.iter().filter(|node| node.alive);
+    let served = live.filter_map(|node| serde_json::from_str::<Vec<PluginStatus>>(node.plugins.as_deref()?).ok()).flatten();
+    let dirs: BTreeSet<String> = served.filter_map(|plugin| Some(argument(&plugin.file.parent()?.to_string_lossy()))).collect();
+    let dir_there = dirs.first()?;
+    let again = flags.command(&format!("outbox doctor --plugins {dir_there}"));
+    let others = dirs.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let what = format!(
+        "{} does not exist here, but hosts that run serve plugins from {others}; to look at those: {again}",
+        dir.display()
+    );
+    Some(Finding::good("plugins", what))
+}
+
 /// Who else works on the table, and whether they go together.
 pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
     let live: Vec<&NodeRecord> = nodes.iter().filter(|node| node.alive).collect();
@@ -141,8 +160,20 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
     findings
 }
 
-/// Routes whose events wait for something that somebody has to do. `answered` is what the plugins here answer, if known.
-pub(super) fn routes(routes: &[RouteRecord], answered: Option<&[Route]>, now: Timestamp) -> Vec<Finding> {
+/// What is known of the host that would run here.
+#[derive(Default)]
+pub(super) struct Here {
+    /// What its plugins answer; `None` when that is not known.
+    pub(super) answered: Option<Vec<Route>>,
+    /// What its relays take: routes and patterns.
+    pub(super) relays: Vec<Route>,
+    pub(super) plugins_dir: PathBuf,
+    pub(super) flags: Flags,
+}
+
+/// Routes whose events wait for something that somebody has to do.
+pub(super) fn routes(routes: &[RouteRecord], here: &Here, now: Timestamp) -> Vec<Finding> {
+    let is_answered = |route: &Route| here.answered.as_ref().is_some_and(|answered| answered.contains(route));
     let mut findings = Vec::new();
     for known in routes {
         let (route, parked) = (&known.route, count(known.parked, "event"));
@@ -152,19 +183,24 @@ pub(super) fn routes(routes: &[RouteRecord], answered: Option<&[Route]>, now: Ti
             let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
             let held = if parked > 0 { format!("; {} held back", count(parked, "event")) } else { String::new() };
             let what = format!("{route} has been paused by {by} for {}{why}{held}", span(now.since(since)));
-            findings.push(Finding::warning("routes", what, format!("when that is over: {}", resume_command(route))));
+            findings.push(Finding::warning(
+                "routes",
+                what,
+                format!("when that is over: {}", here.flags.command(&resume_command(route))),
+            ));
         } else if !holding(route, routes).is_empty() {
             // The pattern that holds it is told of.
         } else if known.parked > 0 {
-            let here = answered.is_some_and(|answered| answered.contains(route));
-            let fix = if here {
+            let fix = if is_answered(route) {
                 "a plugin here answers it: start a host with `outbox run`, which lets them go on".to_owned()
             } else {
-                format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`")
+                let relay = known.first_seen_at.and_then(|_| passed_over(route, &here.relays));
+                let relay = relay.map_or_else(String::new, |why| format!("\n{why}"));
+                format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`{relay}")
             };
             let never = if known.first_seen_at.is_none() { ", and never had one" } else { "" };
             findings.push(Finding::warning("routes", format!("{route} has {parked} waiting without a listener{never}"), fix));
-        } else if known.waiting > 0 && known.first_seen_at.is_none() && !answered.is_some_and(|here| here.contains(route)) {
+        } else if known.waiting > 0 && known.first_seen_at.is_none() && !is_answered(route) {
             let what = format!("{route} has {} waiting, and never had a listener", count(known.waiting, "event"));
             let fix = "correct its name where the events are written, or bring a plugin or listener that answers it";
             findings.push(Finding::warning("routes", what, fix));
@@ -178,18 +214,24 @@ pub(super) fn routes(routes: &[RouteRecord], answered: Option<&[Route]>, now: Ti
 }
 
 /// How the events stand, on the whole.
-pub(super) fn events(stats: &Stats, somebody_delivers: bool) -> Vec<Finding> {
+pub(super) fn events(stats: &Stats, somebody_delivers: bool, flags: &Flags) -> Vec<Finding> {
     let mut findings = Vec::new();
     if stats.dead > 0 {
         let what = format!("{} given up", count(stats.dead, "event"));
-        let fix = "outbox dead list; then outbox dead replay|discard ID, or outbox dead replay --all";
+        let then =
+            [("list", "shows them"), ("replay ID", "delivers one again, --all all of them"), ("discard ID", "deletes one")];
+        let fix = then.map(|(words, what)| format!("{}  {what}", flags.command(&format!("outbox dead {words}")))).join("\n");
         findings.push(Finding::warning("dead", what, fix));
     } else {
         findings.push(Finding::good("dead", "no event was given up"));
     }
     if stats.blocked > 0 {
         let what = format!("{} behind an earlier one of their aggregate", count(stats.blocked, "event"));
-        findings.push(Finding::warning("blocked", what, "outbox route blocked; then outbox event why ID"));
+        findings.push(Finding::warning(
+            "blocked",
+            what,
+            format!("{}\nthen {}", flags.command("outbox route blocked"), flags.command("outbox event why ID")),
+        ));
     } else {
         findings.push(Finding::good("blocked", "no event waits behind another"));
     }

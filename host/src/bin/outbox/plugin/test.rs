@@ -63,6 +63,7 @@ impl Test {
             })?,
             None => Vec::new(),
         };
+        self.guise.check_name(&self.file, config, &[])?;
         let host = self.guise.load(&self.file, config, Arc::new(MemoryState::default())).await?;
         let report = conformance::check(&host, &cases).await;
         match self.output {

@@ -71,10 +71,24 @@ pub(super) fn python(folder: &Path) -> Result<Command, Failure> {
     let has_sdk =
         |python: &Path| answer(Command::new(python).args(["-c", "import outbox_sdk.build, componentize_py"])).is_some();
     let pythons = [folder.join(".venv/bin/python"), PathBuf::from("python3")];
-    match pythons.into_iter().find(|python| has_sdk(python)) {
+    match pythons.iter().find(|python| has_sdk(python)) {
         // Relative to the folder that it runs in, it would be looked for twice below it.
-        Some(python) => Ok(Command::new(absolute(&python))),
-        None => Err(missing("no Python here has the package outbox-sdk", folder, setup(Language::Python))),
+        Some(python) => Ok(Command::new(absolute(python))),
+        None => {
+            let has =
+                |python: &Path, module: &str| answer(Command::new(python).args(["-c", &format!("import {module}")])).is_some();
+            let tried = pythons.iter().map(|python| {
+                let name = python.display();
+                match (has(python, "sys"), has(python, "outbox_sdk.build")) {
+                    (false, _) => format!("{name}, which is not there"),
+                    (_, false) => format!("{name}, which has no outbox_sdk"),
+                    (_, true) => format!("{name}, which has outbox_sdk and no componentize_py"),
+                }
+            });
+            let tried = tried.collect::<Vec<_>>().join("; ");
+            let what = format!("no Python here has the packages outbox-sdk and componentize-py (tried {tried})");
+            Err(missing(&what, folder, setup(Language::Python)))
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Why an event is where it is, and what happens next. Pure: rows in, sentences out, so that every state is a plain test.
 
-use outbox::store::{Record, RouteRecord};
+use outbox::Route;
+use outbox::store::Record;
 use outbox::time::Timestamp;
 
 use super::state::{Known, State, pauses, state_of};
-use crate::output::{count, shown, span};
-use crate::pauses::resume_command;
+use crate::output::{count, relative_to as at, shown, span};
+use crate::pauses::{pause_in_full, resume_command};
+use crate::sinks::passed_over;
 
 /// Why it is where it is, in one sentence or two, and what can be done.
 #[derive(Debug)]
@@ -110,8 +112,9 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
         }
         State::Parked => {
             let why = record.parked.as_deref().unwrap_or_default();
+            let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
             format!(
-                "It waits without a time: {}. It goes on by itself when a host has a listener for {}.",
+                "It waits without a time: {}. It goes on by itself when a host has a listener for {}.{relay}",
                 shown(why),
                 route_name(record)
             )
@@ -176,12 +179,12 @@ fn paused(known: &Known, record: &Record) -> String {
     let (route, pauses) = (route_name(record), pauses(known, record));
     let mut said = String::new();
     for paused in &pauses {
-        let pause = pause(paused, known.now);
+        let pause = pause_in_full(paused, known.now);
         let pattern = shown(&paused.route.to_string()).into_owned();
         said.push_str(&match (paused.route.is_pattern(), said.is_empty()) {
-            (false, _) => format!("Its route {route} is paused{pause}. "),
-            (true, true) => format!("Its route {route} is held by the pattern {pattern}, which is paused{pause}. "),
-            (true, false) => format!("The pattern {pattern}, which covers it, is paused, too,{pause}. "),
+            (false, _) => format!("Its route {route} is paused {pause}. "),
+            (true, true) => format!("Its route {route} is held by the pattern {pattern}, which is paused {pause}. "),
+            (true, false) => format!("The pattern {pattern}, which covers it, is paused, too, {pause}. "),
         });
     }
     match pauses.as_slice() {
@@ -193,12 +196,11 @@ fn paused(known: &Known, record: &Record) -> String {
     }
 }
 
-/// ` by anna@shop since … (2h ago): the mail server moves`.
-fn pause(paused: &RouteRecord, now: Timestamp) -> String {
-    let by = paused.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", shown(by)));
-    let why = paused.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));
-    let since = paused.paused_at.map_or_else(String::new, |since| format!(" since {since} ({})", at(since, now)));
-    format!("{by}{since}{why}")
+/// Why no relay of this configuration takes it; `None` where none covers it, or one does.
+fn passed_by_relays(known: &Known, record: &Record) -> Option<String> {
+    let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str()).ok()?;
+    let had_listener = known.routes.iter().any(|known| known.route == route && known.first_seen_at.is_some());
+    if had_listener { passed_over(&route, &known.relays) } else { None }
 }
 
 /// Since when it could have been taken.
@@ -230,11 +232,6 @@ fn error(record: &Record) -> String {
 /// What went wrong, and where and what else, which the host adds after a semicolon. The second is empty where there is none.
 pub(super) fn parts(error: &str) -> (&str, &str) {
     error.split_once("; ").unwrap_or((error, ""))
-}
-
-/// `in 3s`, `3s ago`, by the database's clock.
-pub(super) fn at(time: Timestamp, now: Timestamp) -> String {
-    if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
 }
 
 fn when(time: Option<Timestamp>, now: Timestamp) -> String {

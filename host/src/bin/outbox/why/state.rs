@@ -16,6 +16,8 @@ pub(super) struct Known {
     pub(super) now: Timestamp,
     pub(super) nodes: Vec<NodeRecord>,
     pub(super) routes: Vec<RouteRecord>,
+    /// What the relays of this configuration take: routes and patterns.
+    pub(super) relays: Vec<Route>,
     /// What it waits behind, what that waits behind, and so on: the head of the queue comes last.
     pub(super) queue: Vec<Record>,
     /// How many later events of its aggregate wait behind it.

@@ -32,6 +32,10 @@ fn route(event_type: &str, parked: u64) -> RouteRecord {
     }
 }
 
+fn answering(answered: &[Route]) -> Here {
+    Here { answered: Some(answered.to_vec()), ..Here::default() }
+}
+
 fn worst(findings: &[Finding]) -> Severity {
     findings.iter().map(|finding| finding.severity).max().unwrap()
 }
@@ -61,27 +65,34 @@ fn hosts_that_share_a_table_must_know_it() {
 
 #[test]
 fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
-    assert_eq!(worst(&routes(&[route("A", 0)], None, NOW)), Severity::Good);
+    assert_eq!(worst(&routes(&[route("A", 0)], &Here::default(), NOW)), Severity::Good);
 
-    let parked = routes(&[route("A", 2), route("B", 0)], Some(&[]), NOW);
+    let parked = routes(&[route("A", 2), route("B", 0)], &answering(&[]), NOW);
     assert_eq!((parked.len(), worst(&parked)), (1, Severity::Warning));
     assert!(parked[0].fix.as_deref().is_some_and(|fix| fix.contains("answers Order/A")), "{parked:?}");
-    let here = routes(&[route("A", 2)], Some(&[Route::new("Order", "A").unwrap()]), NOW);
+    let here = routes(&[route("A", 2)], &answering(&[Route::new("Order", "A").unwrap()]), NOW);
     assert!(here[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run")), "{here:?}");
 
     let never = RouteRecord { waiting: 3, ..route("A", 0) };
-    let told = routes(std::slice::from_ref(&never), Some(&[]), NOW);
+    let told = routes(std::slice::from_ref(&never), &answering(&[]), NOW);
     assert_eq!(told[0].found, "Order/A has 3 events waiting, and never had a listener");
     assert_eq!(
-        worst(&routes(std::slice::from_ref(&never), Some(std::slice::from_ref(&never.route)), NOW)),
+        worst(&routes(std::slice::from_ref(&never), &answering(std::slice::from_ref(&never.route)), NOW)),
         Severity::Good,
         "soon it has"
     );
     let seen = RouteRecord { first_seen_at: Some(NOW), ..never };
-    assert_eq!(worst(&routes(&[seen], Some(&[]), NOW)), Severity::Good, "another host may answer it");
+    assert_eq!(worst(&routes(&[seen], &answering(&[]), NOW)), Severity::Good, "another host may answer it");
+
+    let relays = vec![Route::new("Order", "*").unwrap()];
+    let had = RouteRecord { first_seen_at: Some(NOW), ..route("A", 2) };
+    let relayed = routes(&[had, route("B", 2)], &Here { relays, ..answering(&[]) }, NOW);
+    let says =
+        |finding: &Finding| finding.fix.as_deref().is_some_and(|fix| fix.contains("write [routes.\"Order/A\"] to relay it"));
+    assert_eq!(relayed.iter().map(says).collect::<Vec<_>>(), [true, false], "{relayed:?}");
 
     let paused = RouteRecord { paused_at: Some(NOW.minus(LONG)), paused_by: Some("anna".to_owned()), ..route("A", 2) };
-    let paused = routes(&[paused], None, NOW);
+    let paused = routes(&[paused], &Here::default(), NOW);
     assert_eq!(paused.len(), 1);
     assert_eq!(paused[0].found, "Order/A has been paused by anna for 5m; 2 events held back");
     assert!(paused[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume Order/A")), "{paused:?}");
@@ -92,7 +103,7 @@ fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
     let pattern = RouteRecord { paused_at: Some(NOW.minus(LONG)), paused_by: Some("anna".to_owned()), ..route("*", 0) };
     let never = RouteRecord { waiting: 1, ..route("C", 0) };
 
-    let found = routes(&[pattern, route("A", 2), route("B", 3), never], Some(&[]), NOW);
+    let found = routes(&[pattern, route("A", 2), route("B", 3), never], &answering(&[]), NOW);
 
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].found, "Order/* has been paused by anna for 5m; 5 events held back");
@@ -101,14 +112,17 @@ fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
 
 #[test]
 fn events_that_need_somebody_are_told() {
-    assert_eq!(worst(&events(&Stats::default(), false)), Severity::Good);
+    assert_eq!(worst(&events(&Stats::default(), false, &Flags::default())), Severity::Good);
     let bad = Stats { dead: 1, blocked: 2, oldest_pending_seconds: Some(600.0), ..Stats::default() };
-    let findings = events(&bad, false);
+    let findings = events(&bad, false, &Flags::default());
     assert!(findings.iter().all(|finding| finding.severity == Severity::Warning && finding.fix.is_some()), "{findings:?}");
     assert!(findings[2].fix.as_deref().is_some_and(|fix| fix.contains("start one")), "{findings:?}");
     let due = Stats { oldest_pending_seconds: Some(1.0), ..Stats::default() };
-    assert_eq!((worst(&events(&due, true)), worst(&events(&due, false))), (Severity::Good, Severity::Warning));
-    assert!(events(&bad, true)[2].fix.as_deref().is_some_and(|fix| fix.contains("event why")));
+    assert_eq!(
+        (worst(&events(&due, true, &Flags::default())), worst(&events(&due, false, &Flags::default()))),
+        (Severity::Good, Severity::Warning)
+    );
+    assert!(events(&bad, true, &Flags::default())[2].fix.as_deref().is_some_and(|fix| fix.contains("event why")));
 }
 
 #[test]

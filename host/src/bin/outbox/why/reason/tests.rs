@@ -72,7 +72,15 @@ fn node(owner: &str, alive: bool) -> NodeRecord {
 }
 
 fn known(record: Record) -> Known {
-    Known { record, now: NOW, nodes: vec![node("one", true)], routes: Vec::new(), queue: Vec::new(), waiting: 0 }
+    Known {
+        record,
+        now: NOW,
+        nodes: vec![node("one", true)],
+        routes: Vec::new(),
+        relays: Vec::new(),
+        queue: Vec::new(),
+        waiting: 0,
+    }
 }
 
 fn paused() -> RouteRecord {
@@ -214,6 +222,20 @@ fn a_parked_event_says_what_ends_its_wait() {
     let (state, next, commands) = told(&known(parked.clone()));
     assert_eq!((state, commands.as_str()), (State::Parked, "outbox plugin list"));
     assert!(next.contains("no listener answers Order/OrderPlaced. It goes on by itself when a host has a listener"), "{next}");
+
+    let seen = RouteRecord { paused_at: None, ..paused() };
+    let relay = |aggregate_type: &str, event_type: &str| vec![Route::new(aggregate_type, event_type).unwrap()];
+    for (relays, routes, is_told) in [
+        (relay("Order", "*"), vec![seen.clone()], true),
+        (relay("Order", "*"), vec![RouteRecord { first_seen_at: None, ..seen.clone() }], false),
+        (relay("User", "*"), vec![seen.clone()], false),
+        (relay("Order", "OrderPlaced"), vec![seen], false),
+    ] {
+        let (_, next, _) = told(&Known { relays: relays.clone(), routes, ..known(parked.clone()) });
+        let note =
+            "the relay Order/* does not take it, since it had a listener; write [routes.\"Order/OrderPlaced\"] to relay it";
+        assert_eq!(next.contains(note), is_told, "{relays:?}: {next}");
+    }
 
     // Parked by the pause, or not parked yet: the pause is what holds it.
     for record in [parked, record(1)] {
