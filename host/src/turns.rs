@@ -5,8 +5,12 @@
 //! operating system shares the processors between guests and the runtime.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+#[cfg(feature = "wasm")]
+use std::future::poll_fn;
+use std::pin::Pin;
+#[cfg(feature = "wasm")]
+use std::pin::pin;
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
