@@ -19,6 +19,8 @@ const URL: &str = "OUTBOX_TEST_EFFECTS_URL";
 const PLUGINS: &str = "OUTBOX_TEST_EFFECTS_PLUGINS";
 /// How often a host is killed; a thousand times, by hand, when this says so.
 const KILLS: &str = "OUTBOX_TEST_KILLS";
+/// What many killed hosts have left is delivered faster than a plugin may emit unless its manifest says more.
+const MANIFEST: &str = "emit = { per_second = 1_000_000 }\nstate = true\nlimits.concurrency = 4";
 const LEASE: Duration = Duration::from_secs(3);
 /// Events for each host that is killed.
 const EVENTS: u32 = 20;
@@ -77,7 +79,7 @@ fn kills() -> u32 {
 async fn hosts_are_killed_at_work(name: &str, url: &str, store: &dyn Store) {
     let plugins = tempfile::tempdir().expect("a directory");
     std::fs::copy(sample_plugins().join("effects.wasm"), plugins.path().join("effects.wasm")).expect("copies");
-    std::fs::write(plugins.path().join("effects.toml"), "emit = true\nstate = true\nlimits.concurrency = 4").expect("writes");
+    std::fs::write(plugins.path().join("effects.toml"), MANIFEST).expect("writes");
     let mut chance = Seed::of_this_run().choices_of(name);
     let mut written = Vec::new();
     let mut interrupted = 0;
