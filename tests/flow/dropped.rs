@@ -133,7 +133,8 @@ pub(crate) async fn a_commit_dropped_at_any_await_is_a_commit_or_a_rollback_and_
         }
         dropped += 1;
     }
-    assert!(dropped > 1, "some were dropped");
+    // At its first poll it may have ended already, where the task that commits was faster than this one.
+    assert!(dropped > 0, "some were dropped");
 
     eventually("hooks are told how each of them ended", async || {
         let (committed, rolled_back) = host.ends.counts();
