@@ -87,6 +87,9 @@ pub(crate) struct Poller {
     pub(crate) unparked_at: Instant,
     /// Whether an event that nobody answers, and that waits for nothing, is given up rather than parked.
     pub(crate) gives_up: bool,
+    /// Whether a look at all parked routes is under way, and when one went on last.
+    pub(crate) deciding: bool,
+    pub(crate) decided_at: Instant,
     /// The parked route that was looked at last; `None` to begin with the first.
     pub(crate) parked_after: Option<Route>,
 }
@@ -179,7 +182,7 @@ impl Poller {
         let changed = changes.has_changed().unwrap_or(false);
         if changed || after_a_rest || self.unparking || long_ago {
             changes.mark_unchanged();
-            self.unpark(changed, long_ago).await?;
+            self.unpark(changed).await?;
         }
         self.unblock(after_a_rest).await?;
         let (turn, claimed) =
@@ -199,20 +202,23 @@ impl Poller {
 
     /// Unparks a batch, also when nothing changed: an event may have been parked just after its listener came. No more than can
     /// be claimed at once: another host that has no listener for these events would claim the rest, and park it again.
-    async fn unpark(&mut self, changed: bool, long_ago: bool) -> Result<(), StoreError> {
+    async fn unpark(&mut self, changed: bool) -> Result<(), StoreError> {
         let limit = self.room().0.min(UNPARK_BATCH);
         if changed {
             self.parked_after = None;
         }
-        let is_due = changed || long_ago || self.unparking || self.parked_after.is_some();
+        self.deciding |= changed || self.decided_at.elapsed() >= self.config.interval;
         if limit == 0 {
             self.unparking |= changed;
             return Ok(());
         }
         self.unparked_at = Instant::now();
         let mut routes = self.listeners.open_routes();
-        if self.listeners.has_patterns() || (self.gives_up && is_due) {
+        if self.listeners.has_patterns() || (self.gives_up && self.deciding) {
             routes.extend(self.parked_no_longer().await?);
+            // The next look begins when something changes or the interval has passed; where relays have patterns, at once.
+            self.deciding = self.parked_after.is_some();
+            self.decided_at = Instant::now();
         }
         self.unparking = !routes.is_empty();
         if self.unparking {

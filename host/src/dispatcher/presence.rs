@@ -46,7 +46,7 @@ impl Presence {
     }
 
     /// Goes on a visit. While it waits, its place says so, and another worker is woken if there is an event for it. When the wait
-    /// has ended, the visit goes on once its listener may compute one call more.
+    /// has ended, the visit goes on once its listener may compute one call more; one that computes on and on goes on in its turns.
     pub(super) async fn watch<T>(&self, queue: &Queue, place: &Held, visit: impl Future<Output = T>) -> T {
         let mut visit = pin!(visit);
         let mut waits = false;

@@ -121,6 +121,8 @@ impl Parts {
             sweep: Sweep::default(),
             unparking: false,
             unparked_at: Instant::now(),
+            deciding: true,
+            decided_at: Instant::now(),
             parked_after: None,
         }
     }

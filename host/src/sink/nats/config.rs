@@ -124,8 +124,12 @@ impl NatsConfig {
             }
         }
         // A cluster names its other servers without a scheme: they must not be met without TLS when this one was not.
-        let is_tls = self.url.split(',').filter_map(|url| url.trim().parse::<Url>().ok()).any(|url| url.scheme() == "tls");
-        Ok(options.require_tls(is_tls).tls_client_config(tls::client(self.ca_file.as_deref())?))
+        Ok(options.require_tls(self.is_tls()).tls_client_config(tls::client(self.ca_file.as_deref())?))
+    }
+
+    /// Whether any address asks for TLS; a scheme may be written in capitals.
+    fn is_tls(&self) -> bool {
+        self.url.split(',').filter_map(|url| url.trim().parse::<Url>().ok()).any(|url| url.scheme() == "tls")
     }
 
     /// User and password in the first address, or a token: the part before the `@` when there is no colon in it. The NATS
@@ -156,6 +160,13 @@ mod tests {
         assert_eq!(of("nats://app:p%40ss@a, nats://b"), (some("app"), some("p@ss"), None));
         assert_eq!(of("tls://t0ken@a"), (None, None, some("t0ken")));
         assert_eq!(of("nats://a"), (None, None, None));
+    }
+
+    #[test]
+    fn one_address_that_asks_for_tls_asks_for_all() {
+        let is_tls = |url: &str| NatsConfig { url: url.to_owned(), ..NatsConfig::default() }.is_tls();
+        assert!(is_tls("nats://a, tls://b") && is_tls("TLS://a:4222"));
+        assert!(!is_tls("nats://a, nats://tls"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::listener::{Cause, Failure};
 use crate::wasm::capability::State;
 use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES};
 use crate::wasm::manifest::Limits;
-use crate::wasm::text::{cut, keepable};
+use crate::wasm::text::keepable;
 
 const MAX_FRAMES: usize = 5;
 const MAX_ERROR_BYTES: usize = 1_024;
@@ -60,8 +60,9 @@ struct Panic<'s> {
 impl<'s> Panic<'s> {
     /// Between two lines of standard error.
     const LINE: &'static str = " | ";
-    /// The most bytes of its message.
+    /// The most bytes of its message, and of its place.
     const MOST: usize = 1_024;
+    const MOST_OF_PLACE: usize = 256;
     /// The line after the message of a panic in Rust; it advises what nobody can do here.
     const NOTE: &'static str = "note: run with `RUST_BACKTRACE=1`";
 
@@ -98,12 +99,12 @@ impl<'s> Panic<'s> {
     /// The message of the panic, its place, and only then what the engine says of it.
     fn before(&self, trap: &str) -> String {
         // What the engine says comes after it, and must not be pushed out.
-        let mut text = format!("panicked: {}", cut(self.message, Self::MOST));
+        let mut text = format!("panicked: {}", keepable(self.message, Self::MOST));
         let mut add = |part: &str| {
             text.push_str("; ");
             text.push_str(part);
         };
-        self.place.map(|place| format!("at {}", cut(place, 256))).iter().for_each(|place| add(place));
+        self.place.map(|place| format!("at {}", keepable(place, Self::MOST_OF_PLACE))).iter().for_each(|place| add(place));
         add(trap);
         for stderr in [self.earlier, self.later].into_iter().filter(|stderr| !stderr.is_empty()) {
             add(&format!("stderr: {stderr}"));
@@ -197,6 +198,13 @@ mod tests {
             told("panic: no stock | goroutine 1 [running]: | main.main()").as_deref(),
             Some("panicked: no stock; wasm trap: unreachable; in function 370; stderr: goroutine 1 [running]: | main.main()")
         );
+    }
+
+    #[test]
+    fn a_long_panic_leaves_room_for_what_the_engine_says() {
+        let long = told(&format!("thread 'x' panicked at {}: | {}", "p".repeat(1_000), "m".repeat(6_000))).expect("it is one");
+        assert!(long.ends_with("(744 bytes more); wasm trap: unreachable; in function 370"), "{long}");
+        assert!(long.contains("mmm… (4976 bytes more); at ppp"), "{long}");
     }
 
     #[test]
