@@ -4,6 +4,7 @@ mod batches;
 mod common;
 mod computing;
 mod conformance;
+mod contract;
 mod costs;
 mod effects;
 mod findings;
