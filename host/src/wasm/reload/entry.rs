@@ -43,8 +43,7 @@ pub(in crate::wasm) struct Entry {
     rests_until: Option<Instant>,
     /// Whether the fault is one of the compiler, which is not tried again until somebody asks.
     pub(in crate::wasm) quarantined: bool,
-    /// Whether the last version that served has been tried, since the file does not load.
-    pub(in crate::wasm) fell_back: bool,
+    pub(in crate::wasm) fallback: Fallback,
     /// The grant of the last good version that the manifest no longer gives; because of it that version is not loaded.
     pub(in crate::wasm) revoked: Option<String>,
 }
@@ -56,6 +55,25 @@ pub(in crate::wasm) struct Seen {
     pub(in crate::wasm) digest: String,
     pub(in crate::wasm) written: ManifestFile,
     pub(in crate::wasm) at: Instant,
+}
+
+/// Whether the last version that served has been tried, since the file does not load.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::wasm) enum Fallback {
+    Untried,
+    Tried,
+    /// It failed for a reason that may pass, and rests until then.
+    Rests(Instant),
+}
+
+impl Fallback {
+    pub(in crate::wasm) fn is_due(self, now: Instant) -> bool {
+        match self {
+            Self::Untried => true,
+            Self::Tried => false,
+            Self::Rests(until) => until <= now,
+        }
+    }
 }
 
 /// A version that answers.
@@ -122,7 +140,7 @@ impl Entry {
             failures: 0,
             rests_until: None,
             quarantined: false,
-            fell_back: false,
+            fallback: Fallback::Untried,
             revoked: None,
         }
     }
@@ -167,7 +185,7 @@ impl Entry {
     /// The file is again what serves.
     pub(in crate::wasm) fn settle(&mut self) {
         (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
-        (self.loading, self.fell_back, self.quarantined) = (false, false, false);
+        (self.loading, self.quarantined, self.fallback) = (false, false, Fallback::Untried);
     }
 
     /// Remembers why the file does not serve; logged once for each reason.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::{Entry, Key, Seen};
+use super::entry::{Entry, Fallback, Key, Seen};
 use super::job::{Job, LoadEnd, LoadedFrom};
 use super::reloader::{Found, Reloader, ScanOf, State};
 use crate::chain::chain;
@@ -215,6 +215,9 @@ impl Reloader {
                 entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
             }
             (Err(error), LoadedFrom::LastGood) => {
+                if let Some(until) = Instant::now().checked_add(self.interval).filter(|_| error.may_pass()) {
+                    entry.fallback = Fallback::Rests(until);
+                }
                 tracing::error!(
                     plugin = job.name,
                     "nor could the last good version of {} be loaded: {}",
@@ -225,13 +228,16 @@ impl Reloader {
         }
     }
 
-    /// Loads the last version that served, once, if the file as it is does not and nothing else does. One that had more rights than
+    /// Loads the last version that served, if the file as it is does not and nothing else does; again only where that failed for a
+    /// reason that may pass. One that had more rights than
     /// the manifest gives that lies there now stays away: whoever took them back did so for every version. A manifest that cannot be
     /// read takes nothing back, as it does not while a host runs.
     async fn fall_back(&self, state: &mut State, found: &Found, name: &str, scan_of: ScanOf) {
         let entry = entry(state, name);
-        let Some(good) =
-            self.last_good.clone().filter(|_| entry.serving.is_none() && entry.candidate.is_none() && !entry.fell_back)
+        let Some(good) = self
+            .last_good
+            .clone()
+            .filter(|_| entry.serving.is_none() && entry.candidate.is_none() && entry.fallback.is_due(Instant::now()))
         else {
             return;
         };
@@ -265,7 +271,7 @@ impl Reloader {
         if !is_allowed || (!is_quick && (scan_of == ScanOf::Compiled || state.job.is_some())) {
             return;
         }
-        self::entry(state, name).fell_back = true;
+        self::entry(state, name).fallback = Fallback::Tried;
         let seen = Seen { pair: Pair::default(), digest: bytes.digest.clone(), written, at: Instant::now() };
         let key = Key::of(&state.loader, name, &seen);
         let parts = Parts { bytes: Arc::new(bytes), written: seen.written, component: None };

@@ -1,7 +1,8 @@
 //! What serves after a restart at which the file does not load: the last version that did.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::reload::{answer, answering, config, one};
 use super::{logged, put};
@@ -10,7 +11,7 @@ use crate::time::{Timestamp, system_clock};
 use crate::units::ByteSize;
 use crate::wasm::private::Private;
 use crate::wasm::private::last_good::{LastGood, Version};
-use crate::wasm::{PluginState, Plugins, PluginsConfig, ReadyWhen};
+use crate::wasm::{PluginState, Plugins, PluginsConfig, ReadyWhen, Resolve};
 
 async fn start(dir: &Path, cache: &Path) -> (Plugins, Arc<Listeners>) {
     started(PluginsConfig { cache_dir: Some(cache.to_owned()), ..config(dir) }).await
@@ -35,10 +36,10 @@ async fn noted(cache: &Path, wanted: bool) {
         || std::fs::read_dir(cache).unwrap().any(|entry| entry.unwrap().path().extension().is_some_and(|end| end == "good"));
     let noting = async {
         while is_noted() != wanted {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), noting).await.expect("it is noted within 30 s");
+    tokio::time::timeout(Duration::from_secs(30), noting).await.expect("it is noted within 30 s");
 }
 
 #[tokio::test]
@@ -85,6 +86,40 @@ async fn a_mended_file_takes_over_from_the_last_good_version() {
     answering(3_000).write(dir.path(), "mailer");
     plugins.rescan().await;
     assert_eq!((one(&plugins, "mailer").error, answer(&listeners).await), (None, Some(3_000)));
+}
+
+#[tokio::test]
+async fn a_last_good_version_whose_secret_was_away_for_a_while_serves_when_that_is_back() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (cache, token) = (home.path().join("cache"), Arc::new(Mutex::new(Some("secret".to_owned()))));
+    let found = token.clone();
+    let resolve = Resolve::new(move |_, _| found.lock().unwrap().clone().ok_or_else(|| "it is not set".to_owned()));
+    let config = || PluginsConfig {
+        cache_dir: Some(cache.clone()),
+        resolve: resolve.clone(),
+        rescan_interval: Duration::from_millis(20),
+        ..config(dir.path())
+    };
+    answering(1_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", b"secrets.token = \"${env:OUTBOX_PLUGIN_TOKEN}\"\n");
+    let (plugins, listeners) = started(config()).await;
+    assert_eq!(answer(&listeners).await, Some(1_000));
+    noted(&cache, true).await;
+    plugins.stop().await;
+    put(dir.path(), "mailer.wasm", b"broken");
+    *token.lock().unwrap() = None;
+    let (plugins, listeners) = started(config()).await;
+    assert_eq!(answer(&listeners).await, None, "neither the file nor the version before can be loaded");
+
+    *token.lock().unwrap() = Some("secret".to_owned());
+
+    let serves = async {
+        while answer(&listeners).await != Some(1_000) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), serves).await.expect("it serves within 30 s");
+    plugins.stop().await;
 }
 
 #[tokio::test]
