@@ -132,7 +132,7 @@ pub(crate) async fn an_event_that_nobody_answers_holds_up_no_other_once_its_paus
     reaches(db, envelopes[1].id(), Status::Done).await;
     let first = row(db, envelopes[0].id()).await;
     assert_eq!((first.status, first.attempts), (Status::Dead, 0));
-    assert_eq!(first.last_error.as_deref(), Some("no listener answers Order/OrderShipped (1 routes are answered)"));
+    assert_eq!(first.last_error.as_deref(), Some("no listener answers Order/OrderShipped (1 route is answered)"));
     host.shutdown().await;
 }
 

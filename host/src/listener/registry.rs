@@ -407,7 +407,10 @@ impl Listeners {
             .collect();
         near.sort();
         let hint = match near.as_slice() {
-            [] => format!("{} routes are answered", self.table.load().len()),
+            [] => match self.table.load().len() {
+                1 => "1 route is answered".to_owned(),
+                routes => format!("{routes} routes are answered"),
+            },
             near => format!("near it: {}", near.iter().take(3).map(|(_, route)| route.as_str()).collect::<Vec<_>>().join(", ")),
         };
         format!("no listener answers {route} ({hint})")
