@@ -10,7 +10,6 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{Directory, commit, database, event, sample};
 
-const CALLS: usize = 16;
 const MESSAGES: usize = 200;
 
 /// Sends messages through a connection, one after the other: each is seen once the runtime looks for what has come in.
@@ -32,23 +31,34 @@ async fn converse() {
     echo.await.expect("does not panic");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guests_that_compute_for_ever_keep_no_connection_waiting() {
+/// Gives the host so many events of a listener that never ends, and has a conversation beside them.
+async fn converse_beside(event_type: &str, calls: usize) {
     let (_db, store) = database().await;
     let directory = Directory::new();
-    directory.put("trouble.toml", b"[limits]\nfuel = 1_000_000_000_000\ndeadline = \"20s\"\n[retry]\nmax_attempts = 1\n");
+    let limits = b"[limits]\nfuel = 1_000_000_000_000\nhost_calls = 4_000_000\ndeadline = \"20s\"\n[retry]\nmax_attempts = 1\n";
+    directory.put("trouble.toml", limits);
     directory.put("trouble.wasm", &sample("trouble"));
     let config = DispatcherConfig { drain_timeout: Duration::from_millis(100), ..DispatcherConfig::default() };
     let outbox = Outbox::single_node(store).dispatcher(config).plugins(directory.path()).start().await.expect("starts");
 
-    commit(&outbox, (0..CALLS).map(|_| event("Trouble", "Loop", "1")).collect()).await;
-    // Each thread of the runtime has taken an event by now; the others wait for a place.
-    eventually("two events have left the queue", async || outbox.in_flight() == CALLS && outbox.queue_depth().0 <= CALLS - 2)
+    commit(&outbox, (0..calls).map(|_| event("Trouble", event_type, "1")).collect()).await;
+    // Each thread of the runtime has taken an event by now; the others may wait for a place.
+    eventually("two events have left the queue", async || outbox.in_flight() == calls && outbox.queue_depth().0 <= calls - 2)
         .await;
     tokio::spawn(converse()).await.expect("does not panic");
 
     let counts = outbox.metrics().counts();
     assert_eq!((counts.dispatch_failure, counts.dispatch_dead), (0, 0), "no guest has ended meanwhile");
-    assert_eq!(outbox.in_flight(), CALLS, "no guest has ended meanwhile");
+    assert_eq!(outbox.in_flight(), calls, "no guest has ended meanwhile");
     outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guests_that_compute_for_ever_keep_no_connection_waiting() {
+    converse_beside("Loop", 16).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_do_many_that_wait_for_a_moment_between_two_ticks() {
+    converse_beside("Nap", 100).await;
 }

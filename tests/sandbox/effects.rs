@@ -1,5 +1,7 @@
 //! What a plugin does beside its answer: committed with it, or not at all.
 
+use std::collections::BTreeSet;
+
 use outbox::store::{Filter, Record, StateStore};
 use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
 use support::{Harness, eventually};
@@ -155,6 +157,37 @@ async fn what_may_be_emitted_is_bounded_by_route_tenant_id_and_rate() {
     let deed = effects.deed(&format!(r#"{{"emit":1,"emit_tenant":"acme","emit_id":"{id}","then":"done"}}"#)).await;
     effects.ends(deed, Status::Done).await;
     assert_eq!(effects.row(id).await.tenant_id.as_deref(), Some("acme"));
+    effects.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_whose_rate_others_have_used_up_waits_and_loses_no_attempt() {
+    let effects = Effects::with("emit = { per_second = 40 }\nretry.max_attempts = 1").await;
+    let deed = || event("Effects", "Do", r#"{"emit":1,"then":"done"}"#);
+    let ids = commit(&effects.outbox, (0..500).map(|_| deed()).collect()).await;
+
+    for id in &ids {
+        effects.ends(*id, Status::Done).await;
+    }
+    let all = Filter { event_type: Some("Emitted".to_owned()), ..Filter::default() };
+    let emitted = effects.store.list(&all, 1_000).await.expect("lists");
+    let sources: BTreeSet<_> = emitted.iter().filter_map(|row| row.aggregate_id.as_deref()).collect();
+
+    assert_eq!((emitted.len(), sources.len()), (ids.len(), ids.len()), "one of each");
+    assert_eq!(effects.outbox.metrics().counts().dispatch_dead, 0);
+    effects.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_fails_takes_nothing_from_the_rate() {
+    let effects = Effects::with("emit = { per_second = 1 }\nretry.max_attempts = 1").await;
+    for _ in 0..5 {
+        let id = effects.deed(r#"{"emit":9,"then":"fail"}"#).await;
+        let error = effects.ends(id, Status::Dead).await.last_error.unwrap_or_default();
+        assert!(!error.contains("per second"), "{error}");
+    }
+    let id = effects.deed(r#"{"emit":9,"then":"done"}"#).await;
+    effects.ends(id, Status::Done).await;
     effects.stop().await;
 }
 

@@ -8,12 +8,17 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::time::Sleep;
 
 use crate::queue::{CallPlace, Queue};
-use crate::turns::{LONGEST_WAIT, Turn};
+use crate::turns::noticing_turns;
+
+/// How long a visit waits until its listener may compute one call more; then it goes on all the same. Nobody checks its deadline or
+/// its claim meanwhile, so this stays below `GRACE` in `attempt.rs` (250 ms).
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 /// One worker's eye on its visits.
 pub(super) struct Presence {
@@ -46,12 +51,12 @@ impl Presence {
     }
 
     /// Goes on a visit. While it waits, its place says so, and another worker is woken if there is an event for it. When the wait
-    /// has ended, the visit goes on once its listener may compute one call more; one that computes on and on goes on in its turns.
+    /// has ended, the visit goes on once its listener may compute one call more. One that waits for its turn does not wait in this
+    /// sense: it has everything but a processor.
     pub(super) async fn watch<T>(&self, queue: &Queue, place: &Held, visit: impl Future<Output = T>) -> T {
         let mut visit = pin!(visit);
         let mut waits = false;
         let mut place_comes: Option<Pin<Box<Sleep>>> = None;
-        let mut turn = Turn::default();
         poll_fn(|context| {
             self.bell.worker.register(context.waker());
             self.bell.rung.store(false, Ordering::Release);
@@ -63,9 +68,8 @@ impl Presence {
                 place.compute_anyway();
             }
             (waits, place_comes) = (false, None);
-            let visit = |_: &mut Context<'_>| visit.as_mut().poll(&mut Context::from_waker(&self.waker));
-            let Some(polled) = turn.poll(context, visit) else { return Poll::Pending };
-            if polled.is_pending() && !self.bell.rung.load(Ordering::Acquire) {
+            let (polled, waits_for_turn) = noticing_turns(|| visit.as_mut().poll(&mut Context::from_waker(&self.waker)));
+            if polled.is_pending() && !waits_for_turn && !self.bell.rung.load(Ordering::Acquire) {
                 waits = true;
                 place.waits();
                 queue.wake_next();

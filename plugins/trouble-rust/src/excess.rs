@@ -26,6 +26,17 @@ pub(crate) fn sleep(_: &Event) -> Answer {
     Ok(Done)
 }
 
+/// Computes for a little less than the host's tick, waits for a moment, and so on for ever.
+pub(crate) fn nap(_: &Event) -> Answer {
+    loop {
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(8) {
+            (0..10_000_u64).for_each(|number| _ = black_box(number));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Calls the host a thousand times in less time than the host takes to look by.
 pub(crate) fn flood_clock(_: &Event) -> Answer {
     for _ in 0..1_000 {

@@ -36,6 +36,7 @@ listener! {
     "Trouble" / "Panic" => excess::panic,
     "Trouble" / "Loop" => excess::burn_fuel,
     "Trouble" / "Sleep" => excess::sleep,
+    "Trouble" / "Nap" => excess::nap,
     "Trouble" / "Memory" => excess::take_memory,
     "Trouble" / "Recurse" => excess::recurse,
     "Trouble" / "LogFlood" => excess::flood_the_log,

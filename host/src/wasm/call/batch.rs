@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use wasmtime::Store;
 use wasmtime::component::{Component, ComponentExportIndex};
 
+use super::computes_long::ComputesLong;
 use super::error::CallError;
 use super::guest_event::{GuestEvent, GuestLists};
 use super::outcome;
@@ -60,6 +61,7 @@ struct Shared {
     plugin: Arc<Plugin>,
     function: ComponentExportIndex,
     deadline_ms: String,
+    computes_long: ComputesLong,
     state: Mutex<Calls>,
 }
 
@@ -106,7 +108,15 @@ struct Asked {
 
 impl BatchCalls {
     pub(in crate::wasm) fn new(plugin: Arc<Plugin>, function: ComponentExportIndex, deadline_ms: String) -> Self {
-        Self { shared: Arc::new(Shared { plugin, function, deadline_ms, state: Mutex::default() }) }
+        Self {
+            shared: Arc::new(Shared {
+                plugin,
+                function,
+                deadline_ms,
+                computes_long: ComputesLong::default(),
+                state: Mutex::default(),
+            }),
+        }
     }
 
     /// The answer to an event, from a call with others.
@@ -167,12 +177,16 @@ impl Shared {
         let (asked, mut senders): (Vec<Asked>, Vec<_>) =
             group.into_iter().map(|waiting| (waiting.asked, waiting.answer)).unzip();
         let mut store = self.plugin.linked.store(INIT_FUEL);
+        let plugin = &self.plugin.linked.identity.name;
+        let call = in_turns(plugin, self.computes_long.get(), self.ask(&mut store, &asked, started + deadline));
         let answered = tokio::select! {
             biased;
-            answered = tokio::time::timeout(deadline, in_turns(self.ask(&mut store, &asked, started + deadline))) => answered,
+            answered = tokio::time::timeout(deadline, call) => answered,
             () = all_closed(&mut senders) => return,
         };
-        let cost = Cost { guest: Some(used(&store)), ..Cost::of_time(started.elapsed()) };
+        let guest = used(&store);
+        self.computes_long.learn(guest.fuel);
+        let cost = Cost { guest: Some(guest), ..Cost::of_time(started.elapsed()) };
         // It was refused memory for no fault of its own, and may have failed its events for that.
         let starved = store.data().limiter.starved;
         // Before the events go on alone, for which it makes room.

@@ -1,6 +1,7 @@
 //! One event's visit to a plugin: an instance, one call, one outcome.
 
 pub(super) mod batch;
+mod computes_long;
 pub(super) mod error;
 mod guest_event;
 mod warm;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::BoxFuture;
 
 use self::batch::{Alone, BatchCalls};
+use self::computes_long::ComputesLong;
 use self::error::{CallError, explain, late};
 use self::guest_event::GuestEvent;
 use self::warm::WarmInstances;
@@ -25,6 +27,7 @@ use super::manifest::Isolation;
 use super::text::{cut, keepable};
 use crate::event::{Cost, GuestCost};
 use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Visit};
+use crate::turns::in_turns;
 
 /// How long a call waits when all slots of the pool are taken.
 const NO_SLOT: Duration = Duration::from_millis(100);
@@ -39,6 +42,18 @@ pub(super) struct PluginListener {
     batches: Option<BatchCalls>,
     /// The deadline as the guest is told it.
     deadline_ms: String,
+    computes_long: ComputesLong,
+}
+
+/// An instance that is ready for a call.
+struct Ready {
+    instance: Instance,
+    /// How many calls it has answered.
+    calls: u32,
+    /// The place in which it was kept; `None` for a new one.
+    place: Option<KeptPlace>,
+    /// What making it took.
+    init_fuel: u64,
 }
 
 impl PluginListener {
@@ -47,7 +62,7 @@ impl PluginListener {
         let deadline_ms = plugin.manifest.limits.deadline.as_millis().to_string();
         let function = plugin.on_events.filter(|_| plugin.isolation() == Isolation::Batch);
         let batches = function.map(|function| BatchCalls::new(plugin.clone(), function, deadline_ms.clone()));
-        Self { plugin, warm, batches, deadline_ms }
+        Self { plugin, warm, batches, deadline_ms, computes_long: ComputesLong::default() }
     }
 
     /// Drops kept instances that nobody came for.
@@ -71,46 +86,64 @@ impl Listener for PluginListener {
 impl PluginListener {
     /// One call for one event, whose time began at `began`.
     async fn visit(&self, visit: &Visit<'_>, began: Instant) -> Reply {
-        let linked = &self.plugin.linked;
         let ends = began + self.plugin.manifest.limits.deadline;
         let reply = |outcome, used| Reply::with_cost(outcome, Cost { guest: Some(used), ..Cost::of_time(began.elapsed()) });
-        let (mut instance, calls, place) = match self.warm.take(visit) {
-            Some(kept) => {
-                let (instance, calls, place) = kept.into_parts();
-                (instance, calls, Some(place))
-            }
-            None => match tokio::time::timeout_at(ends.into(), linked.instantiate(linked.store(INIT_FUEL))).await {
-                Ok(Ok(instance)) => (instance, 0, None),
-                Ok(Err((error, mut store))) => {
-                    let used = used(&store);
-                    return match self.broken(&error, &mut store) {
-                        // Without a place there was no call.
-                        busy @ Outcome::Busy { .. } => busy.into(),
-                        outcome => reply(outcome, used),
-                    };
-                }
-                Err(_) => {
-                    let unknown = GuestCost { digest: linked.identity.short, ..GuestCost::default() };
-                    return reply(Outcome::Failed(self.late()), unknown);
-                }
-            },
+        let Ready { mut instance, calls, place, init_fuel } = match self.ready(visit, ends).await {
+            Ok(ready) => ready,
+            // Without a slot there was no call.
+            Err((busy @ Outcome::Busy { .. }, _)) => return busy.into(),
+            Err((outcome, used)) => return reply(outcome, used),
         };
         // The instance outlives a call that is cut off: it knows what that used.
-        let entered = tokio::time::timeout_at(ends.into(), self.enter(&mut instance, visit, ends)).await;
+        let entered = tokio::time::timeout_at(ends.into(), self.in_turns(self.enter(&mut instance, visit, ends))).await;
         let used = used(&instance.store);
-        match entered {
+        self.computes_long.learn(init_fuel.saturating_add(used.fuel));
+        let (outcome, is_clean) = match entered {
             // It was refused memory for no fault of its own, and may have failed for that.
-            Ok(Ok(_)) if instance.store.data().limiter.starved => reply(Outcome::Busy { after: NO_SLOT }, used),
-            Ok(Ok(outcome)) => {
-                let state = instance.store.data_mut();
-                state.end();
-                let effects = state.take_effects().filter(|_| outcome.is_answer());
-                self.keep(visit, instance, calls + 1, place);
-                Reply { effects, ..reply(outcome, used) }
-            }
-            Ok(Err(error)) => reply(self.broken(&error, &mut instance.store), used),
-            Err(_) => reply(Outcome::Failed(self.late()), used),
+            Ok(Ok(_)) if instance.store.data().limiter.starved => (Outcome::Busy { after: NO_SLOT }, false),
+            Ok(Ok(outcome)) => (outcome, true),
+            Ok(Err(error)) => (self.broken(&error, &mut instance.store), false),
+            Err(_) => (Outcome::Failed(self.late()), false),
+        };
+        let state = instance.store.data_mut();
+        let effects = state.take_effects(&outcome);
+        let outcome = match state.put_off(&outcome) {
+            Some(after) => Outcome::Busy { after: after.max(NO_SLOT) },
+            None => outcome,
+        };
+        if is_clean {
+            state.end();
+            self.keep(visit, instance, calls + 1, place);
         }
+        Reply { effects, ..reply(outcome, used) }
+    }
+
+    /// An instance that was kept, or a new one. `Err` when there is none: what becomes of the event, and what trying used.
+    async fn ready(&self, visit: &Visit<'_>, ends: Instant) -> Result<Ready, (Outcome, GuestCost)> {
+        if let Some(kept) = self.warm.take(visit) {
+            let (instance, calls, place) = kept.into_parts();
+            return Ok(Ready { instance, calls, place: Some(place), init_fuel: 0 });
+        }
+        let linked = &self.plugin.linked;
+        let made = self.in_turns(linked.instantiate(linked.store(INIT_FUEL)));
+        match tokio::time::timeout_at(ends.into(), made).await {
+            Ok(Ok(instance)) => {
+                let init_fuel = used(&instance.store).fuel;
+                Ok(Ready { instance, calls: 0, place: None, init_fuel })
+            }
+            Ok(Err((error, mut store))) => {
+                let used = used(&store);
+                Err((self.broken(&error, &mut store), used))
+            }
+            Err(_) => {
+                let unknown = GuestCost { digest: linked.identity.short, ..GuestCost::default() };
+                Err((Outcome::Failed(self.late()), unknown))
+            }
+        }
+    }
+
+    async fn in_turns<T>(&self, step: impl Future<Output = T>) -> T {
+        in_turns(&self.plugin.linked.identity.name, self.computes_long.get(), step).await
     }
 
     /// Keeps an instance after a clean end, unless it has grown large or there is no room.

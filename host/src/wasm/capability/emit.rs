@@ -1,11 +1,13 @@
 //! The `emit` interface: follow-up events, kept until the answer is committed.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{State, not_granted, refusal};
-use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
+use super::log::TARGET;
+use super::{State, TELL_EVERY, not_granted, refusal};
+use crate::event::{Effects, Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
@@ -27,12 +29,14 @@ const HOPS: &str = "outbox-hops";
 #[derive(Debug)]
 pub(in crate::wasm) struct EmitGrant {
     pub(in crate::wasm) emit: Emit,
-    pub(in crate::wasm) bucket: Bucket,
+    bucket: Bucket,
+    /// When the log last said that the rate holds events up.
+    told: Mutex<Option<Instant>>,
 }
 
 impl EmitGrant {
     pub(in crate::wasm) fn new(emit: Emit) -> Self {
-        Self { bucket: Bucket::new(emit.per_second), emit }
+        Self { bucket: Bucket::new(emit.per_second), emit, told: Mutex::default() }
     }
 }
 
@@ -85,7 +89,7 @@ impl State {
         if has_id && !grant.emit.ids {
             return missing("choosing the id of an event".to_owned(), "set `emit.ids = true`");
         }
-        if !grant.bucket.take(1, Instant::now()) {
+        if !self.within_rate(&grant, Instant::now()) {
             let most = grant.emit.per_second;
             let message =
                 format!("the plugin {name} emits more than {most} events per second; raise emit.per_second in {name}.toml");
@@ -94,6 +98,46 @@ impl State {
         let id = envelope.id().to_string();
         self.effects().emitted.push(envelope);
         Ok(id)
+    }
+
+    /// Whether one more event is within the rate of all calls together. Where it is not, but would be if this call were alone, the
+    /// call is not to blame for what comes of that.
+    fn within_rate(&mut self, grant: &EmitGrant, now: Instant) -> bool {
+        let wanted = u32::try_from(self.effects().emitted.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let may_ever = wanted <= grant.bucket.capacity();
+        // Nothing is written for a report.
+        if self.identity.is_reporting() {
+            return may_ever;
+        }
+        if grant.bucket.take(1, now) {
+            return true;
+        }
+        if may_ever && self.throttled.is_none() {
+            // It may want more than the one that was refused.
+            self.throttled = Some(grant.bucket.wait(wanted.saturating_mul(2).min(grant.bucket.capacity()), now));
+            self.tell_of_rate(grant, now);
+        }
+        false
+    }
+
+    fn tell_of_rate(&self, grant: &EmitGrant, now: Instant) {
+        let mut told = grant.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_some_and(|told| now.saturating_duration_since(told) < TELL_EVERY) {
+            return;
+        }
+        *told = Some(now);
+        let (plugin, most) = (&self.identity.name, grant.emit.per_second);
+        tracing::warn!(
+            target: TARGET, plugin, digest = self.identity.digest,
+            "the plugin emits more than {most} events per second; its events wait and lose no attempt; to allow more, raise emit.per_second in {plugin}.toml"
+        );
+    }
+
+    /// Gives back to the rate what a call took whose follow-up events are not written.
+    pub(super) fn give_back_rate(&self, effects: &Effects) {
+        if let Some(grant) = self.identity.grants.emit.as_ref().filter(|_| !self.identity.is_reporting()) {
+            grant.bucket.give_back(u32::try_from(effects.emitted.len()).unwrap_or(u32::MAX));
+        }
     }
 }
 

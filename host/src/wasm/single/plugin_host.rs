@@ -349,8 +349,7 @@ impl PluginHost {
         let state = instance.store.data_mut();
         state.end();
         (report.lines, report.lines_dropped) = state.take_lines();
-        let effects = state.take_effects().filter(|_| report.outcome.is_answer());
-        report.effects = effects.map(|effects| *effects).unwrap_or_default();
+        report.effects = state.take_effects(&report.outcome).map(|effects| *effects).unwrap_or_default();
         report
     }
 }

@@ -1,0 +1,26 @@
+//! Whether the calls of a listener compute for long: then they take turns from the start, rather than after their first tick on a
+//! thread of the runtime. One call says it of the next.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// About a millisecond. Counted in fuel: time on the wall would be somebody else's, too.
+const LONG_FUEL: u64 = 2_000_000;
+
+/// Whether the last call computed for long.
+#[derive(Debug, Default)]
+pub(super) struct ComputesLong(AtomicBool);
+
+impl ComputesLong {
+    pub(super) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes the fuel of a call.
+    pub(super) fn learn(&self, fuel: u64) {
+        let is_long = fuel > LONG_FUEL;
+        // Mostly read: a store for each call would move the line between processors.
+        if is_long != self.get() {
+            self.0.store(is_long, Ordering::Relaxed);
+        }
+    }
+}
