@@ -241,6 +241,18 @@ pub enum LoadError {
         /// Why.
         source: std::io::Error,
     },
+    /// The compiler was not given enough processor time to end in time.
+    #[error(
+        "{file} was not compiled, since its compiler did not end within {} (plugins.compile_limits.wall), with processor time left: \
+         the machine is busy. A host that runs tries again by itself; raise the limit where the machine is always as busy",
+        humantime::format_duration(*wall)
+    )]
+    CompilerLate {
+        /// The file.
+        file: PathBuf,
+        /// The limit.
+        wall: std::time::Duration,
+    },
     /// The component was built against another listener contract, or none.
     #[error("{file} does not fit this host, which calls outbox:listener@0.1.0: {}", differences.join("; "))]
     WrongWorld {
@@ -324,6 +336,7 @@ impl LoadError {
                 | Self::Settings { .. }
                 | Self::NoSlot { .. }
                 | Self::Compiler { .. }
+                | Self::CompilerLate { .. }
                 | Self::Lock { .. }
                 | Self::Pin { .. }
                 | Self::Unpinned { .. }

@@ -267,6 +267,7 @@ impl Loader {
                 self.quarantine.put(&compatibility, &bytes.digest, &how);
                 LoadError::Stopped { file: bytes.file.clone(), how }
             }
+            CompileFailure::Late { wall } => LoadError::CompilerLate { file: bytes.file.clone(), wall },
             CompileFailure::Failed(source) => LoadError::Compiler { file: bytes.file.clone(), source },
         })?;
         let (engine, cache, same) = (self.engine.wasm.clone(), self.cache.clone(), bytes.clone());

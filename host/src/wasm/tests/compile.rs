@@ -43,10 +43,11 @@ async fn each_way_of_dying_is_told() {
 }
 
 #[tokio::test]
-async fn a_compiler_that_does_not_end_is_killed() {
+async fn a_compiler_that_does_not_end_is_killed_and_may_end_the_next_time() {
     let limits = CompileLimits { wall: Duration::from_millis(50), ..CompileLimits::default() };
-    let error = error("cat >/dev/null; exec sleep 1000", limits).await.to_string();
-    assert!(error.contains("did not end within 50ms (plugins.compile_limits.wall)"), "{error}");
+    let error = error("cat >/dev/null; exec sleep 1000", limits).await;
+    assert!(error.to_string().contains("did not end within 50ms (plugins.compile_limits.wall)"), "{error}");
+    assert!(error.may_pass(), "on a busy machine an honest compiler is late");
 }
 
 #[tokio::test]

@@ -39,8 +39,7 @@ impl ChildCompiler {
             Err(_) => {
                 // Reaped here, so that the next one does not compete with it.
                 let _ = child.kill().await;
-                let wall = humantime::format_duration(limits.wall);
-                Err(CompileFailure::Stopped(format!("did not end within {wall} (plugins.compile_limits.wall)")))
+                Err(CompileFailure::Late { wall: limits.wall })
             }
         }
     }

@@ -51,14 +51,15 @@ pub struct CompileLimits {
     /// Time of all processors together, in whole seconds. Default 60 s; at least 1 s.
     #[serde(with = "duration")]
     pub cpu: Duration,
-    /// Time on the wall. Default 90 s; at least 1 s.
+    /// Time on the wall. Generous, since a busy machine has little left for the compiler, which gives way to the host; one that had
+    /// to be stopped for it is tried again. Default 5 min; at least 1 s.
     #[serde(with = "duration")]
     pub wall: Duration,
 }
 
 impl Default for CompileLimits {
     fn default() -> Self {
-        Self { memory: ByteSize::mib(2_048), cpu: Duration::from_secs(60), wall: Duration::from_secs(90) }
+        Self { memory: ByteSize::mib(2_048), cpu: Duration::from_secs(60), wall: Duration::from_secs(300) }
     }
 }
 
@@ -86,6 +87,11 @@ pub(in crate::wasm) enum CompileFailure {
     Refused(String),
     /// The compiler was stopped, or died: trying again would cost as much. What it did.
     Stopped(String),
+    /// The compiler was stopped after this time, with processor time left: the machine had none for it.
+    Late {
+        /// The limit.
+        wall: Duration,
+    },
     /// The compiler could not be started or asked; this is not the component's fault.
     Failed(std::io::Error),
 }
