@@ -10,6 +10,8 @@ mod chain;
 #[cfg(feature = "wasm")]
 pub mod conformance;
 pub mod dead;
+#[cfg(any(feature = "wasm", feature = "sinks"))]
+mod deceptive;
 pub mod dispatcher;
 pub mod event;
 mod health;

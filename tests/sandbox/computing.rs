@@ -59,6 +59,6 @@ async fn guests_that_compute_for_ever_keep_no_connection_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn neither_do_many_that_wait_for_a_moment_between_two_ticks() {
+async fn many_guests_that_pause_before_each_tick_ends_keep_no_connection_waiting() {
     converse_beside("Nap", 100).await;
 }

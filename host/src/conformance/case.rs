@@ -12,15 +12,13 @@ use serde_json::Value;
 use super::expect::Expect;
 use super::replies::{HttpReply, PublishReply, Replies, Script, ScriptedSink};
 use super::report::{CaseReport, Finding, Verdict};
-use super::subject::Subject;
+use super::subject::{OCCURRED_AT, Subject};
 use super::written::{WrittenBytes, base64};
 use crate::event::{Envelope, Event, EventId};
 use crate::sink::Sinks;
 use crate::time::Timestamp;
 use crate::wasm::{Call, MemoryState, PluginHost};
 
-/// When the events of cases happened, unless they say otherwise.
-const OCCURRED_AT: i64 = 1_767_225_600_000_000;
 /// Their id, unless they say otherwise.
 const EVENT_ID: &str = "01KDVQ2C000000000000000000";
 
@@ -88,16 +86,12 @@ struct WrittenEvent {
     #[serde(default)]
     deferrals: u32,
     max_attempts: Option<u32>,
-    #[serde(default = "one_sequence")]
+    #[serde(default = "one")]
     sequence: u64,
 }
 
-fn one() -> u32 {
-    1
-}
-
-fn one_sequence() -> u64 {
-    1
+fn one<T: From<u8>>() -> T {
+    T::from(1)
 }
 
 impl Case {

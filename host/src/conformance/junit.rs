@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::report::{Finding, Report, Verdict};
+use crate::deceptive::is_deceptive;
 
 /// One test of a suite.
 struct Test<'r> {
@@ -118,17 +119,13 @@ fn escaped(text: &str) -> String {
             // Unescaped, a reader may turn them into spaces in an attribute.
             '\n' => escaped.push_str("&#10;"),
             '\t' => escaped.push_str("&#9;"),
-            c if c.is_control() || is_reordering(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => {
+            c if is_deceptive(c) || matches!(c, '\u{fffe}' | '\u{ffff}') => {
                 let _ = write!(escaped, "\\u{{{:x}}}", u32::from(c));
             }
             c => escaped.push(c),
         }
         escaped
     })
-}
-
-fn is_reordering(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

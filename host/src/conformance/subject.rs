@@ -12,7 +12,7 @@ use crate::wasm::{CallReport, PluginHost};
 /// Of an event that the rules about headroom look at: larger ones are rare, and cost what they cost.
 pub(super) const REALISTIC_BYTES: usize = 16 << 10;
 /// 2026-01-01: an event happened when it happened, or the same event would not be the same twice.
-const OCCURRED_AT: i64 = 1_767_225_600_000_000;
+pub(super) const OCCURRED_AT: i64 = 1_767_225_600_000_000;
 
 /// One event, and the plugin as it meets it.
 #[derive(Clone)]

@@ -154,7 +154,8 @@ pub enum Outcome {
     Failed(Failure),
     /// Nobody answers this route.
     Unroutable(String),
-    /// The listener cannot take it now; nothing is counted.
+    /// It cannot be done now, for no fault of the event: the listener is paused, or what it needs is used up or away. Nothing is
+    /// counted.
     Busy {
         /// When to look again.
         after: Duration,

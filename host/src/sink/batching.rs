@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use super::gate::Gate;
+use super::breaker::Breaker;
 use super::{CommonConfig, Message, Sink, SinkError};
 
 /// Most messages that wait for their turn; callers beyond them wait too.
@@ -44,7 +44,7 @@ pub(super) struct Limits {
 pub(super) struct Batching {
     name: String,
     jobs: mpsc::Sender<Job>,
-    gate: Arc<Gate>,
+    breaker: Arc<Breaker>,
     common: CommonConfig,
 }
 
@@ -60,10 +60,10 @@ impl Batching {
     /// Starts the task that sends; it ends when this value is gone. Within a tokio runtime.
     pub(super) fn start(name: &str, link: impl Link, common: CommonConfig, limits: Limits) -> Self {
         let (sender, jobs) = mpsc::channel(QUEUE);
-        let gate = Arc::new(Gate::new(name));
-        let shipping = Arc::new(Shipping { name: name.to_owned(), link, gate: gate.clone(), timeout: common.timeout });
+        let breaker = Arc::new(Breaker::new(name));
+        let shipping = Arc::new(Shipping { name: name.to_owned(), link, breaker: breaker.clone(), timeout: common.timeout });
         tokio::spawn(keep_sending(shipping, jobs, limits));
-        Self { name: name.to_owned(), jobs: sender, gate, common }
+        Self { name: name.to_owned(), jobs: sender, breaker, common }
     }
 
     /// What is wrong with a message before anybody has seen it.
@@ -86,7 +86,7 @@ impl Batching {
     /// Queues one message. Dropping what this returns takes the message back, if it was not sent yet.
     async fn queue(&self, message: &Message, give_up_at: Instant) -> Result<oneshot::Receiver<Answer>, SinkError> {
         self.check(message)?;
-        self.gate.look(Instant::now())?;
+        self.breaker.look(Instant::now())?;
         let (answer, answered) = oneshot::channel();
         let job = Job { message: message.clone(), answer, give_up_at };
         match tokio::time::timeout_at(give_up_at.into(), self.jobs.send(job)).await {
@@ -135,7 +135,7 @@ impl Sink for Batching {
 struct Shipping<L> {
     name: String,
     link: L,
-    gate: Arc<Gate>,
+    breaker: Arc<Breaker>,
     timeout: Duration,
 }
 
@@ -199,7 +199,7 @@ impl<L: Link> Shipping<L> {
     }
 
     async fn answers(&self, messages: &[Message]) -> Vec<Answer> {
-        let pass = match self.gate.admit(Instant::now()) {
+        let pass = match self.breaker.admit(Instant::now()) {
             Ok(pass) => pass,
             Err(error) => return vec![Err(error); messages.len()],
         };

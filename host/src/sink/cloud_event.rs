@@ -8,7 +8,7 @@ use super::{Message, SinkError};
 use crate::time::Timestamp;
 
 /// The media type of the structured form.
-#[cfg_attr(not(feature = "sink-http"), allow(dead_code))]
+#[cfg_attr(not(feature = "sink-http"), allow(dead_code, reason = "only some kinds of sinks need it"))]
 pub(super) const STRUCTURED: &str = "application/cloudevents+json; charset=utf-8";
 
 /// The attributes; those behind `traceparent` are extensions of ours. Source: CloudEvents 1.0.2, JSON format 1.0.2.

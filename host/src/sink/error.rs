@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::deceptive::is_deceptive;
+
 /// Why a message was not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -42,7 +44,7 @@ impl SinkError {
         Self::Unavailable { reason: reason.into(), retry_after: None }
     }
 
-    /// The sink as a whole does not work. The [gate](super::gate) says when it is tried again.
+    /// The sink as a whole does not work. The [breaker](super::breaker) says when it is tried again.
     pub(super) fn down(reason: impl Into<String>) -> Self {
         Self::Down { reason: reason.into(), retry_after: Duration::ZERO }
     }
@@ -77,7 +79,7 @@ pub(super) fn quoted(text: &str) -> String {
             safe.push('…');
             break;
         }
-        if c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        if is_deceptive(c) {
             safe.extend(c.escape_default());
         } else {
             safe.push(c);
@@ -92,7 +94,10 @@ mod tests {
 
     #[test]
     fn what_the_other_side_says_is_cut_and_cannot_steer_a_terminal() {
-        assert_eq!(quoted("  no\r\n\u{1b}[31m such\u{202e} key "), "no\\r\\n\\u{1b}[31m such\\u{202e} key");
+        assert_eq!(
+            quoted("  no\r\n\u{1b}[31m such\u{202e} k\u{2028}ey\u{61c} "),
+            "no\\r\\n\\u{1b}[31m such\\u{202e} k\\u{2028}ey\\u{61c}"
+        );
         let long = quoted(&"x".repeat(10_000));
         assert_eq!(long.chars().count(), 301);
         assert!(long.ends_with('…'));

@@ -31,13 +31,19 @@ pub(super) fn carried(message: &Message, steers: impl Fn(&str) -> bool) -> impl 
 }
 
 /// A name as HTTP and NATS take it: whatever is no token character is written `%XX`.
-#[cfg_attr(not(any(feature = "sink-http", feature = "sink-nats")), allow(dead_code))]
+#[cfg_attr(
+    not(any(feature = "sink-http", feature = "sink-nats")),
+    allow(dead_code, reason = "only some kinds of sinks need it")
+)]
 pub(super) fn token(name: &str) -> String {
     encoded(name, |byte| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`|~".contains(&byte))
 }
 
 /// A value in printable ASCII: whatever else it holds is written `%XX`.
-#[cfg_attr(not(any(feature = "sink-http", feature = "sink-nats")), allow(dead_code))]
+#[cfg_attr(
+    not(any(feature = "sink-http", feature = "sink-nats")),
+    allow(dead_code, reason = "only some kinds of sinks need it")
+)]
 pub(super) fn printable(value: &str) -> String {
     encoded(value, |byte| (b' '..=b'~').contains(&byte))
 }

@@ -54,13 +54,16 @@ impl Message {
 
     /// The name of the subject, stream, topic, routing key or path for this message: its own, or that of the sink's template with
     /// what the event says cleaned.
-    #[cfg_attr(not(feature = "sink-tls"), allow(dead_code))]
+    #[cfg_attr(not(feature = "sink-tls"), allow(dead_code, reason = "only some kinds of sinks need it"))]
     pub(super) fn subject_or<'m>(&'m self, own: &Template, clean: impl Fn(&str) -> String) -> Cow<'m, str> {
         if self.subject.is_empty() { Cow::Owned(own.render(self, clean)) } else { Cow::Borrowed(&self.subject) }
     }
 
     /// Its own key, or that of its event's aggregate.
-    #[cfg_attr(not(any(feature = "sink-kafka", feature = "sink-redis", feature = "sink-amqp")), allow(dead_code))]
+    #[cfg_attr(
+        not(any(feature = "sink-kafka", feature = "sink-redis", feature = "sink-amqp")),
+        allow(dead_code, reason = "only some kinds of sinks need it")
+    )]
     pub(super) fn key(&self) -> Option<&str> {
         self.key.as_deref().or_else(|| self.event.as_ref()?.aggregate_id())
     }

@@ -2,7 +2,7 @@
 //!
 //! Two users: a relay, which sends the events of a route to a sink without any plugin, and the capability `publish` of plugins.
 //! A [`Sink`] answers each message once, and `Ok` means that the other side confirmed it. What all sinks share is here: a queue
-//! of bounded length whose messages are grouped without waiting for more (`batching::Batching`), and a `gate` that
+//! of bounded length whose messages are grouped without waiting for more (`batching::Batching`), and a `breaker` that
 //! keeps everybody away from a sink that is down. A kind of sink is one file or folder, a `batching::Link` each.
 //!
 //! This room knows events and time; it knows neither tables nor listeners nor plugins.
@@ -10,10 +10,10 @@
 #[cfg(feature = "sink-amqp")]
 mod amqp;
 mod batching;
+mod breaker;
 mod cloud_event;
 mod config;
 mod error;
-mod gate;
 mod headers;
 #[cfg(feature = "sink-http")]
 mod http;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::batching::{Limits, Link};
 use super::cloud_event::CloudEvent;
 use super::{Message, SinkError};
+use crate::deceptive::is_deceptive;
 
 pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 1 };
 
@@ -69,13 +70,12 @@ impl Link for Stdout {
 fn escaped(json: Vec<u8>) -> Vec<u8> {
     use std::fmt::Write as _;
     let Ok(text) = String::from_utf8(json) else { return Vec::new() };
-    let steers = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.chars().any(steers) {
+    if !text.chars().any(is_deceptive) {
         return text.into_bytes();
     }
     // They stand in JSON strings only: nowhere else does JSON allow them.
     let safe = text.chars().fold(String::with_capacity(text.len() + 16), |mut safe, c| {
-        if steers(c) {
+        if is_deceptive(c) {
             let _ = write!(safe, "\\u{:04x}", u32::from(c));
         } else {
             safe.push(c);
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_line_cannot_steer_a_terminal_and_is_still_the_same_json() {
-        let value = serde_json::json!({"data": "\u{1b}[2J\u{9b}31m\u{202e}\u{7f}x"});
+        let value = serde_json::json!({"data": "\u{1b}[2J\u{9b}31m\u{202e}\u{61c}\u{2028}\u{7f}x"});
         let line = escaped(serde_json::to_vec(&value).expect("plain data"));
         assert!(line.is_ascii() && !line.contains(&0x1b) && !line.contains(&0x7f));
         assert_eq!(serde_json::from_slice::<serde_json::Value>(&line).expect("is JSON"), value);

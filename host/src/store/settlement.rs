@@ -45,7 +45,7 @@ pub enum Settlement {
         /// The `seq` of the event that it waits behind.
         sequence: u64,
     },
-    /// Never started: given back as if it had not been claimed.
+    /// Given back, uncounted, as if it had not been claimed.
     Released {
         /// How much later it may be claimed again; zero for at once.
         after: Duration,

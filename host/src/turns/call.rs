@@ -9,13 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-use super::WAITS_FOR_TURN;
 use super::line::{Turn, TurnAhead, Turns};
+use super::{TICK, WAITS_FOR_TURN};
 
-/// How long a call computes before it needs a turn, and then before it needs the next.
-const TICK: Duration = Duration::from_millis(10);
-
-/// The turns of this process, whatever runs in it.
+/// One for each processor, shared by all hosts in this process.
 static TURNS: LazyLock<Turns> = LazyLock::new(|| Turns::new(std::thread::available_parallelism().map_or(1, usize::from)));
 
 thread_local! {
@@ -23,7 +20,7 @@ thread_local! {
     static GAVE_WAY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Notes that the call which this thread polls was at work when its tick ended, and yields.
+/// Notes that the call polled on this thread was still computing when its tick ended. Its next poll needs a turn.
 pub(crate) fn give_way() {
     GAVE_WAY.set(true);
 }
@@ -163,6 +160,7 @@ mod tests {
     async fn calls_that_compute_end_on_a_runtime_of_one_thread_too() {
         let counts = (AtomicUsize::new(0), AtomicUsize::new(0));
         let call = || in_turns("plugin", true, compute(5, &counts.0, &counts.1));
-        tokio::join!(call(), call(), call());
+        let all = async { tokio::join!(call(), call(), call()) };
+        tokio::time::timeout(Duration::from_secs(30), all).await.expect("they end within 30 s");
     }
 }

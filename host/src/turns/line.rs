@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-/// So many turns.
+/// The turns of this process, and the calls that wait for one.
 pub(super) struct Turns {
     state: Mutex<State>,
 }
@@ -15,7 +15,7 @@ pub(super) struct Turns {
 struct State {
     /// Turns that nobody has; while there are any, nobody waits.
     free: usize,
-    /// The next to be served first.
+    /// One line for each plugin; the front one is served next.
     lines: VecDeque<Line>,
 }
 

@@ -1,6 +1,6 @@
 //! How large a component may be, what a guest may use, and who counts it: memory by the [`Limiter`], calls of the host by the [`Meter`].
 //!
-//! Fuel is counted by wasmtime and the deadline by tokio; `call.rs` sets both.
+//! Fuel is counted by wasmtime and the deadline by tokio; `call/` sets both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use crate::deceptive::is_deceptive;
+
 /// Where control, ANSI and bidirectional characters become `\u{…}`. Borrowed when there is none, which is nearly always.
 pub(super) fn escape(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) || !text.chars().any(is_unsafe) {
@@ -20,10 +22,8 @@ pub(super) fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether a character could forge a line, drive a terminal, or show text in another order than it has.
 fn is_unsafe(c: char) -> bool {
-    (c.is_control() && c != '\t')
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c != '\t' && is_deceptive(c)
 }
 
 /// The first `max` bytes at most, cut between two characters.

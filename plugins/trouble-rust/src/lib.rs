@@ -10,6 +10,7 @@
 //! | `Panic` | | panics with `as asked` |
 //! | `Loop` | | burns fuel for ever |
 //! | `Sleep` | | sleeps for an hour |
+//! | `Nap` | | computes for 8 ms, sleeps for 1 ms, and so on for ever |
 //! | `Memory` | | takes memory for ever |
 //! | `Recurse` | | calls itself for ever |
 //! | `LogFlood`, `StdoutFlood` | | writes lines for ever |

@@ -9,7 +9,8 @@ use support::Guest;
 use super::{LIMITS, called, event, failure, load};
 
 /// What a terminal, a log, a web page or a CSV might take for more than text.
-const INJECTIONS: &str = "\\1b]0;title\\07\\1b[2J\\0d\\0afake line\\00\\c2\\9b31m\\e2\\80\\ae txt.exe \\e2\\81\\a6";
+const INJECTIONS: &str =
+    "\\1b]0;title\\07\\1b[2J\\0d\\0afake line\\00\\c2\\9b31m\\e2\\80\\ae txt.exe \\e2\\81\\a6\\e2\\80\\a8\\d8\\9c";
 
 fn bytes_of_injections() -> usize {
     wat_bytes(INJECTIONS).len()
@@ -32,8 +33,10 @@ fn wat_bytes(text: &str) -> Vec<u8> {
 }
 
 fn is_clean(text: &str) -> bool {
-    let hidden =
-        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+    let hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{61c}')
+    };
     !text.chars().any(hidden)
 }
 
@@ -80,7 +83,7 @@ async fn a_delay_is_never_shorter_or_longer_than_a_host_can_bear() {
 
 #[tokio::test]
 async fn a_secret_is_told_to_nobody() {
-    // Reads its secret, and says it in a line, in the reason, and in what it emits.
+    // Reads its secret, and says it in a line, and in the reason.
     let body = "(call $secret (i32.const 2048) (i32.const 5) (i32.const 32768))
         (call $log (i32.const 4) (i32.load (i32.const 32772)) (i32.load (i32.const 32776)) (i32.const 0) (i32.const 0))
         (call $dead (i32.load (i32.const 32772)) (i32.load (i32.const 32776)))";

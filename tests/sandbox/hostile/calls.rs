@@ -12,7 +12,7 @@ pub(super) struct Evil {
     pub(super) cause: Cause,
 }
 
-/// Writes so many empty pairs from 131072 on, as a guest would hand them out.
+/// Room for a million empty pairs from 131072 on: fresh memory is zero, and a zero pair is an empty one.
 const MANY_PAIRS: &str = "(drop (memory.grow (i32.const 300)))";
 
 /// Every guest whose call must break.

@@ -6,7 +6,7 @@ use outbox::event::{Cost, ShortDigest};
 use outbox::store::{AttemptCost, AttemptEnd, NodeRecord};
 
 use crate::output::{count, grouped, shown, size};
-use crate::plugins::PluginStatus;
+use crate::plugins::{self, PluginStatus};
 
 /// `attempt 2, which failed: 12.3ms, 1,200,000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab`. The
 /// component has its name while a running host lists it.
@@ -44,8 +44,7 @@ fn figures(cost: &Cost, nodes: &[NodeRecord]) -> String {
 fn component(digest: ShortDigest, nodes: &[NodeRecord]) -> String {
     let digest = digest.to_string();
     let is_it = |plugin: &PluginStatus| plugin.digest.as_deref().is_some_and(|whole| whole.starts_with(&digest));
-    let told = nodes.iter().filter_map(|node| serde_json::from_str::<Vec<PluginStatus>>(node.plugins.as_deref()?).ok());
-    match told.flatten().find(is_it) {
+    match nodes.iter().flat_map(plugins::of_node).find(is_it) {
         Some(PluginStatus { name, version: Some(version), .. }) => format!("{} {} ({digest})", shown(&name), shown(&version)),
         Some(PluginStatus { name, .. }) => format!("{} ({digest})", shown(&name)),
         None => digest,

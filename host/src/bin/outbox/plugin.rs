@@ -223,10 +223,10 @@ async fn told(config: &Config) -> Vec<Listed> {
     let Ok(store) = database::ready(config).await else { return Vec::new() };
     let nodes = store.nodes().await.unwrap_or_default();
     let listed = |node: NodeRecord| {
-        let plugins: Vec<PluginStatus> = serde_json::from_str(node.plugins.as_deref()?).ok()?;
-        Some(plugins.into_iter().map(move |status| Listed { host: Some(node.label.clone()), status }).collect::<Vec<_>>())
+        let plugins = plugins::of_node(&node);
+        plugins.into_iter().map(move |status| Listed { host: Some(node.label.clone()), status })
     };
-    nodes.into_iter().filter(|node| node.alive).filter_map(listed).flatten().collect()
+    nodes.into_iter().filter(|node| node.alive).flat_map(listed).collect()
 }
 
 /// What the hosts that run serve, each plugin once; what lies in the directory where none runs.

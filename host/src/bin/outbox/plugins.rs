@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use outbox::store::NodeRecord;
 use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
     Anatomy, CoreModule, Limits, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen,
@@ -10,6 +11,11 @@ pub(crate) use outbox::wasm::{
 
 use crate::config::{Config, cache_dir, reference};
 use crate::sinks;
+
+/// The plugins that a host has told of in the database; none when it has told nothing that can be read.
+pub(crate) fn of_node(node: &NodeRecord) -> Vec<PluginStatus> {
+    node.plugins.as_deref().and_then(|told| serde_json::from_str(told).ok()).unwrap_or_default()
+}
 
 /// The key below which manifests lie in the library's configuration. People write `[plugins.NAME]`.
 pub(crate) const MANIFESTS: &str = "manifests";

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use wasmtime::Store;
-use wasmtime::component::{Component, ComponentExportIndex};
+use wasmtime::component::{Component, ComponentExportIndex, Instance};
+use wasmtime::{AsContextMut, Store};
 
 use super::computes_long::ComputesLong;
 use super::error::CallError;
@@ -20,7 +20,7 @@ use crate::event::{Cost, Event, EventId};
 use crate::listener::{Outcome, Reply, Visit};
 use crate::turns::in_turns;
 use crate::wasm::bindings::exports::outbox::listener::handler as wit;
-use crate::wasm::capability::{Identity, State};
+use crate::wasm::capability::{HostState, Identity};
 use crate::wasm::limits::INIT_FUEL;
 use crate::wasm::load::plugin::{Plugin, refuel, used};
 
@@ -50,6 +50,15 @@ type Answers = Vec<Result<wit::DispatchResult, wit::Failure>>;
 pub(in crate::wasm) fn export(component: &Component) -> Option<ComponentExportIndex> {
     let interface = component.get_export_index(None, INTERFACE)?;
     component.get_export_index(Some(&interface), "on-events")
+}
+
+/// Whether `on-events` of a component takes and gives what it must, found out from an instance.
+pub(in crate::wasm) fn check(
+    instance: &Instance,
+    mut store: impl AsContextMut,
+    function: &ComponentExportIndex,
+) -> wasmtime::Result<()> {
+    instance.get_typed_func::<(&[wit::Event<'_>],), (Answers,)>(&mut store, function).map(|_| ())
 }
 
 /// The calls of `on-events` of one listener.
@@ -265,7 +274,7 @@ impl Shared {
     }
 
     /// One call in an instance of its own, with the fuel of all its events and the deadline of one.
-    async fn ask(&self, store: &mut Store<State>, group: &[Asked], ends: Instant) -> Result<Answers, Break> {
+    async fn ask(&self, store: &mut Store<HostState>, group: &[Asked], ends: Instant) -> Result<Answers, Break> {
         let linked = &self.plugin.linked;
         let events: Vec<GuestEvent<'_>> =
             group.iter().map(|asked| GuestEvent::new(&asked.event, asked.max_attempts, asked.deferrals)).collect();
@@ -281,7 +290,7 @@ impl Shared {
             Ok(function.call_async(&mut *store, (&params,)).await?.0)
         }
         .await;
-        let why = |error: wasmtime::Error, store: &mut Store<State>| match self.plugin.why(&error, store) {
+        let why = |error: wasmtime::Error, store: &mut Store<HostState>| match self.plugin.why(&error, store) {
             CallError::Broken(failure) => Break::of_listener(failure.to_string()),
             CallError::NoSlot => Break::of_host("the host has no room for another instance"),
         };

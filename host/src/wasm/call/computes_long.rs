@@ -1,5 +1,5 @@
 //! Whether the calls of a listener compute for long: then they take turns from the start, rather than after their first tick on a
-//! thread of the runtime. One call says it of the next.
+//! thread of the runtime. The last call is taken as a guess for the next.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

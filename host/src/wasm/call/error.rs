@@ -6,7 +6,7 @@ use wasmtime::{PoolConcurrencyLimitError, Store, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use crate::listener::{Cause, Failure};
-use crate::wasm::capability::State;
+use crate::wasm::capability::HostState;
 use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES};
 use crate::wasm::manifest::Limits;
 use crate::wasm::text::keepable;
@@ -23,7 +23,12 @@ pub(in crate::wasm) enum CallError {
 }
 
 /// Explains the error of an instantiation or a call, and ends the call's log lines.
-pub(in crate::wasm) fn explain(error: &wasmtime::Error, store: &mut Store<State>, limits: &Limits, name: &str) -> CallError {
+pub(in crate::wasm) fn explain(
+    error: &wasmtime::Error,
+    store: &mut Store<HostState>,
+    limits: &Limits,
+    name: &str,
+) -> CallError {
     let stderr = store.data_mut().end();
     if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
         return CallError::NoSlot;

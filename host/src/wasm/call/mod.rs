@@ -19,7 +19,7 @@ use self::guest_event::GuestEvent;
 use self::warm::WarmInstances;
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
-use super::capability::{Identity, State};
+use super::capability::{HostState, Identity};
 use super::engine::KeptPlace;
 use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
 use super::load::plugin::{Instance, Linked, Plugin, refuel, used};
@@ -186,7 +186,7 @@ impl PluginListener {
         Ok(outcome(answer, &self.plugin.linked.identity))
     }
 
-    pub(super) fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<State>) -> Outcome {
+    pub(super) fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<HostState>) -> Outcome {
         match explain(error, store, &self.plugin.manifest.limits, &self.plugin.linked.identity.name) {
             CallError::NoSlot => Outcome::Busy { after: NO_SLOT },
             CallError::Broken(failure) => Outcome::Failed(failure),

@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How many seconds' worth of tokens a bucket holds.
-const REST_S: u32 = 10;
-/// The longest time that [`Bucket::wait`] tells anybody to stay away, apart from what it asks for itself.
+const BURST_SECONDS: u32 = 10;
+/// How far ahead callers that are put off are spread; beyond it the spreading begins anew.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A token bucket, full at first.
@@ -19,7 +19,7 @@ pub(in crate::wasm) struct Bucket {
 struct Level {
     tokens: f64,
     at: Instant,
-    /// When the last one that was told to wait comes back.
+    /// When the caller that was put off last may come back.
     next: Instant,
 }
 
@@ -27,13 +27,13 @@ impl Bucket {
     /// `per_second` is at least 1.
     pub(in crate::wasm) fn new(per_second: u32) -> Self {
         let now = Instant::now();
-        let level = Level { tokens: f64::from(per_second) * f64::from(REST_S), at: now, next: now };
+        let level = Level { tokens: f64::from(per_second) * f64::from(BURST_SECONDS), at: now, next: now };
         Self { per_second: per_second.max(1), level: Mutex::new(level) }
     }
 
     /// The most tokens that it ever holds.
     pub(in crate::wasm) fn capacity(&self) -> u32 {
-        self.per_second.saturating_mul(REST_S)
+        self.per_second.saturating_mul(BURST_SECONDS)
     }
 
     /// Takes so many tokens, if they are there.

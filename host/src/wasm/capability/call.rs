@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::State;
+use super::HostState;
 use crate::wasm::bindings::outbox::listener::call::Host;
 
-impl Host for State {
+impl Host for HostState {
     fn remaining_ms(&mut self) -> wasmtime::Result<u32> {
         self.meter.charge(0)?;
         let left = self.ends.saturating_duration_since(Instant::now());

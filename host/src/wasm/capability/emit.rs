@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::log::TARGET;
-use super::{State, TELL_EVERY, not_granted, refusal};
+use super::reminder::Reminder;
+use super::{HostState, not_granted, refusal};
 use crate::event::{Effects, Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
@@ -31,7 +32,7 @@ pub(in crate::wasm) struct EmitGrant {
     pub(in crate::wasm) emit: Emit,
     bucket: Bucket,
     /// When the log last said that the rate holds events up.
-    told: Mutex<Option<Instant>>,
+    told: Mutex<Reminder>,
 }
 
 impl EmitGrant {
@@ -40,10 +41,10 @@ impl EmitGrant {
     }
 }
 
-impl Host for State {
+impl Host for HostState {
     fn emit(&mut self, given: Given) -> wasmtime::Result<Result<String, Refusal>> {
         self.meter.charge(size(&given))?;
-        Ok(self.take(given).inspect_err(|refusal| {
+        Ok(self.accept(given).inspect_err(|refusal| {
             if refusal.kind == RefusalKind::NotGranted {
                 self.identity.refused("an event to emit".to_owned(), &refusal.message);
             }
@@ -51,8 +52,8 @@ impl Host for State {
     }
 }
 
-impl State {
-    fn take(&mut self, given: Given) -> Result<String, Refusal> {
+impl HostState {
+    fn accept(&mut self, given: Given) -> Result<String, Refusal> {
         let name = self.identity.name.clone();
         let Some(grant) = self.identity.grants.emit.clone() else {
             return Err(not_granted(format!(
@@ -90,9 +91,10 @@ impl State {
             return missing("choosing the id of an event".to_owned(), "set `emit.ids = true`");
         }
         if !self.within_rate(&grant, Instant::now()) {
-            let most = grant.emit.per_second;
-            let message =
-                format!("the plugin {name} emits more than {most} events per second; raise emit.per_second in {name}.toml");
+            let (most, at_once) = (grant.emit.per_second, grant.bucket.capacity());
+            let message = format!(
+                "the plugin {name} has used up its emit.per_second of {most} ({at_once} at once after a rest); raise it in {name}.toml"
+            );
             return Err(refusal(RefusalKind::OverLimit, message));
         }
         let id = envelope.id().to_string();
@@ -121,15 +123,13 @@ impl State {
     }
 
     fn tell_of_rate(&self, grant: &EmitGrant, now: Instant) {
-        let mut told = grant.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_some_and(|told| now.saturating_duration_since(told) < TELL_EVERY) {
+        if !grant.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(now) {
             return;
         }
-        *told = Some(now);
         let (plugin, most) = (&self.identity.name, grant.emit.per_second);
         tracing::warn!(
             target: TARGET, plugin, digest = self.identity.digest,
-            "the plugin emits more than {most} events per second; its events wait and lose no attempt; to allow more, raise emit.per_second in {plugin}.toml"
+            "the plugin has used up its emit.per_second of {most}; its events wait and lose no attempt; to allow more, raise it in {plugin}.toml"
         );
     }
 

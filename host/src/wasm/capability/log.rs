@@ -12,7 +12,7 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
-use super::{Grants, Identity, State};
+use super::{Grants, HostState, Identity};
 use crate::event::EventId;
 use crate::wasm::bindings::outbox::listener::log::{Host, Level};
 use crate::wasm::limits::{Exceeded, pairs_bytes};
@@ -68,7 +68,7 @@ impl From<Level> for LogLevel {
     }
 }
 
-impl Host for State {
+impl Host for HostState {
     fn write(&mut self, level: Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {
         self.meter.charge(message.len() + pairs_bytes(&fields))?;
         let mut lines = self.lines().lock().unwrap_or_else(PoisonError::into_inner);

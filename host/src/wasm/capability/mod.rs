@@ -8,6 +8,7 @@ pub(super) mod http;
 pub(super) mod log;
 mod outgoing;
 pub(super) mod publish;
+mod reminder;
 mod secrets;
 mod settings;
 pub(super) mod state;
@@ -27,6 +28,7 @@ use self::emit::EmitGrant;
 use self::http::{HttpClient, Requests};
 use self::log::{LogLine, LogLines, SharedLines};
 use self::publish::PublishGrant;
+use self::reminder::Reminder;
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use super::engine::Engine;
@@ -59,8 +61,6 @@ pub(super) struct Grants {
 const LOG_BYTES_PER_SECOND: u32 = 1 << 20;
 /// What the shortest line counts for.
 const LEAST_LINE: usize = 128;
-/// How often dropped lines are told of.
-const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Something that a guest asked for and was not granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -75,7 +75,7 @@ pub struct Refused {
 #[derive(Debug, Default)]
 struct Unlogged {
     lines: u64,
-    told: Option<Instant>,
+    told: Reminder,
 }
 
 /// What is the same in all calls of one loaded component.
@@ -111,8 +111,7 @@ impl Identity {
         }
         let mut unlogged = self.unlogged.lock().unwrap_or_else(PoisonError::into_inner);
         unlogged.lines += 1;
-        if unlogged.told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
-            unlogged.told = Some(now);
+        if unlogged.told.is_due(now) {
             let kib = LOG_BYTES_PER_SECOND >> 10;
             tracing::warn!(
                 target: log::TARGET, plugin = self.name, digest = self.digest,
@@ -158,7 +157,7 @@ impl Identity {
 }
 
 /// What a store carries. What most guests never touch is made when they do.
-pub(super) struct State {
+pub(super) struct HostState {
     pub(super) identity: Arc<Identity>,
     /// The event of the call; `None` for `describe`.
     pub(super) event: Option<Arc<Event>>,
@@ -180,7 +179,7 @@ pub(super) struct State {
     requests: Requests,
 }
 
-impl State {
+impl HostState {
     pub(super) fn new(engine: &Engine, identity: &Arc<Identity>, limits: &Limits) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
@@ -287,7 +286,7 @@ impl State {
 }
 
 /// The types of the contract are an interface without functions.
-impl super::bindings::outbox::listener::types::Host for State {}
+impl super::bindings::outbox::listener::types::Host for HostState {}
 
 /// The event that something is done for, where the guest says it among the attributes.
 ///

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::outgoing::Counter;
-use super::{State, event_of, not_granted, refusal};
+use super::{HostState, event_of, not_granted, refusal};
 use crate::sink::{Message as Outgoing, Sink, SinkError, Sinks};
 use crate::wasm::bindings::outbox::listener::publish::{Host, Message};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
@@ -28,7 +28,7 @@ pub(in crate::wasm) struct PublishGrant {
     pub(in crate::wasm) sinks: Sinks,
 }
 
-impl Host for State {
+impl Host for HostState {
     async fn send(&mut self, sink: String, message: Message) -> wasmtime::Result<Result<(), Refusal>> {
         self.meter.charge(sink.len() + size(&message))?;
         let found = match self.granted_sink(&sink) {
@@ -69,7 +69,7 @@ impl Host for State {
     }
 }
 
-impl State {
+impl HostState {
     fn granted_sink(&self, sink: &str) -> Result<Arc<dyn Sink>, Refusal> {
         let name = &self.identity.name;
         let grant = self.identity.grants.publish.as_ref().filter(|grant| grant.names.contains(sink));

@@ -2,11 +2,11 @@
 //!
 //! A key that is not set is no refusal: a guest may have a default of its own.
 
-use super::State;
+use super::HostState;
 use crate::wasm::bindings::outbox::listener::settings::Host;
 use crate::wasm::text::keepable;
 
-impl Host for State {
+impl Host for HostState {
     fn get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
         let value = self.identity.grants.config.get(&key).cloned();
         self.meter.charge(key.len() + value.as_ref().map_or(0, String::len))?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{State, not_granted, refusal};
+use super::{HostState, not_granted, refusal};
 use crate::event::{StateChanges, StateQuota, StateUsage, StateValue, StateWrite};
 use crate::wasm::bindings::outbox::listener::state::Host;
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
@@ -54,7 +54,7 @@ pub(super) struct Seen {
     usage: Option<StateUsage>,
 }
 
-impl Host for State {
+impl Host for HostState {
     async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<Vec<u8>>, Refusal>> {
         self.meter.charge(key.len())?;
         let value = match self.value(&key).await {
@@ -75,7 +75,7 @@ impl Host for State {
     }
 }
 
-impl State {
+impl HostState {
     /// The value under a key, as this call has left it.
     async fn value(&mut self, key: &str) -> Result<Option<Bytes>, Refusal> {
         let grant = self.state_grant(key)?;

@@ -2,11 +2,11 @@
 
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
-use super::State;
+use super::HostState;
 use super::log::{LogWriter, SharedLines};
 use crate::wasm::limits::MAX_RANDOM_BYTES;
 
-impl WasiView for State {
+impl WasiView for HostState {
     /// Every WASI call comes through here, so here they are counted.
     fn ctx(&mut self) -> WasiCtxView<'_> {
         self.count();

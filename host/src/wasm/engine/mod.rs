@@ -7,7 +7,6 @@ pub(super) mod probe;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use wasmtime::component::{Component, HasSelf, Linker};
@@ -17,14 +16,13 @@ use self::compatibility::compatibility;
 use self::machine::Machine;
 use self::probe::slots_come_back_clean;
 use super::bindings::Listener;
-use super::capability::State;
+use super::capability::HostState;
 use super::error::LoadError;
 use super::limits::MemoryBudget;
 use super::manifest::MAX_MEMORY;
+use crate::turns::TICK;
 use crate::units::ByteSize;
 
-/// Guests that compute are made to give way this often. Half of it costs an idle host half a percent of a core.
-const TICK: Duration = Duration::from_millis(10);
 /// How many tables and memories are given back to the kernel together. Few: until then, a guest that is gone keeps its memory,
 /// and each core has a batch of its own.
 const DECOMMIT_BATCH: usize = 4;
@@ -67,7 +65,7 @@ pub enum PagemapScan {
 /// The sandbox: everything that loaded components share. Make one per process.
 pub struct Engine {
     pub(super) wasm: wasmtime::Engine,
-    pub(super) linker: Linker<State>,
+    pub(super) linker: Linker<HostState>,
     /// Taken while a component is compiled: one at a time, so that compiling takes at most its share of the machine.
     pub(super) compiling: tokio::sync::Mutex<()>,
     pub(super) workers: usize,
@@ -346,9 +344,9 @@ fn pool(slots: Slots, reset: Reset) -> PoolingAllocationConfig {
 }
 
 /// Everything that a guest may import.
-fn link(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<State>> {
+fn link(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<HostState>> {
     let mut linker = Linker::new(engine);
-    Listener::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    Listener::add_to_linker::<_, HasSelf<HostState>>(&mut linker, |state| state)?;
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     Ok(linker)

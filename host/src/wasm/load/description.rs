@@ -9,8 +9,9 @@ use wasmtime::component::Component;
 use super::plugin::Linked;
 use crate::event::Route;
 use crate::wasm::bindings::exports::outbox::listener::handler::Description;
+use crate::wasm::call::batch;
 use crate::wasm::call::error::{CallError, explain};
-use crate::wasm::capability::State;
+use crate::wasm::capability::HostState;
 use crate::wasm::directory::ManifestFile;
 use crate::wasm::error::LoadError;
 use crate::wasm::limits::INIT_FUEL;
@@ -72,7 +73,7 @@ pub(super) async fn check_settings(
         };
         LoadError::Settings { file: file.to_owned(), manifest, reason }
     };
-    let broken = |error: &wasmtime::Error, store: &mut wasmtime::Store<State>| match explain(
+    let broken = |error: &wasmtime::Error, store: &mut wasmtime::Store<HostState>| match explain(
         error,
         store,
         &Limits { fuel: INIT_FUEL, ..linked.limits },
@@ -101,6 +102,18 @@ pub(super) async fn check_settings(
     };
     let late = || refused(&format!("it took longer than {} to look", humantime::format_duration(DESCRIBE_DEADLINE)));
     tokio::time::timeout(DESCRIBE_DEADLINE, run).await.unwrap_or_else(|_| Err(late()))
+}
+
+/// Whether the function `on-events` of a component that has one is of our shape: at a call it would be too late to say.
+pub(super) async fn check_on_events(file: &Path, component: &Component, linked: &Linked) -> Result<(), LoadError> {
+    let Some(function) = batch::export(component) else { return Ok(()) };
+    let mut store = linked.store(INIT_FUEL);
+    store.data_mut().begin(None, Instant::now() + DESCRIBE_DEADLINE);
+    let made = tokio::time::timeout(DESCRIBE_DEADLINE, linked.pre.instance_pre().instantiate_async(&mut store)).await;
+    // It was instantiated a moment ago: what fails now is the room for it.
+    let Ok(Ok(instance)) = made else { return Err(LoadError::NoSlot { file: file.to_owned() }) };
+    batch::check(&instance, &mut store, &function)
+        .map_err(|error| LoadError::Link { file: file.to_owned(), reason: keepable(&format!("on-events: {error:#}"), 1_024) })
 }
 
 /// The routes of a description: at least one, valid, none twice.

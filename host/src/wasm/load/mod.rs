@@ -21,7 +21,7 @@ use wasmtime::component::Component;
 
 use self::anatomy::most_table_elements;
 use self::compile::CompileFailure;
-use self::description::{check_settings, describe, routes};
+use self::description::{check_on_events, check_settings, describe, routes};
 use self::plugin::{Linked, Plugin, engine_for};
 use self::scan::scan;
 use super::bindings::ListenerPre;
@@ -140,6 +140,7 @@ impl Loader {
             Linked { engine, pre, identity: identity(Grants::default()), limits, weight: weight(&component), has_small_tables };
         let description = describe(file, &bare).await?;
         let routes = routes(file, &description)?;
+        check_on_events(file, &component, &bare).await?;
         // It looks at its settings, and at nothing else: nothing may happen outside while a component is only tried.
         let (config, secrets) = (grants.config.clone(), grants.secrets.clone());
         let bare = Linked { identity: identity(Grants { config, secrets, ..Grants::default() }), ..bare };

@@ -13,7 +13,7 @@ use crate::wasm::bindings::{Listener as Guest, ListenerPre};
 use crate::wasm::call::PluginListener;
 use crate::wasm::call::batch;
 use crate::wasm::call::error::{CallError, explain};
-use crate::wasm::capability::{Identity, State};
+use crate::wasm::capability::{HostState, Identity};
 use crate::wasm::engine::Engine;
 use crate::wasm::error::LoadError;
 use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
@@ -26,14 +26,14 @@ const DEADLINE_SLACK: Duration = Duration::from_secs(1);
 /// A store with one instance in it. Dropped after anything but a clean end: an instance that was cut off cannot be entered
 /// again.
 pub(in crate::wasm) struct Instance {
-    pub(in crate::wasm) store: Store<State>,
+    pub(in crate::wasm) store: Store<HostState>,
     pub(in crate::wasm) guest: Guest,
 }
 
 /// A component that can be instantiated: what a plugin is before and after it has described itself.
 pub(in crate::wasm) struct Linked {
     pub(in crate::wasm) engine: Arc<Engine>,
-    pub(in crate::wasm) pre: ListenerPre<State>,
+    pub(in crate::wasm) pre: ListenerPre<HostState>,
     pub(in crate::wasm) identity: Arc<Identity>,
     pub(in crate::wasm) limits: Limits,
     /// What an instance counts for while it is kept.
@@ -44,8 +44,8 @@ pub(in crate::wasm) struct Linked {
 
 impl Linked {
     /// An empty store with all limits set.
-    pub(in crate::wasm) fn store(&self, fuel: u64) -> Store<State> {
-        let mut store = Store::new(&self.engine.wasm, State::new(&self.engine, &self.identity, &self.limits));
+    pub(in crate::wasm) fn store(&self, fuel: u64) -> Store<HostState> {
+        let mut store = Store::new(&self.engine.wasm, HostState::new(&self.engine, &self.identity, &self.limits));
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);
@@ -59,8 +59,8 @@ impl Linked {
     /// Instantiates the component in a store of its own. The error comes with the store, which knows why.
     pub(in crate::wasm) async fn instantiate(
         &self,
-        mut store: Store<State>,
-    ) -> Result<Instance, (wasmtime::Error, Store<State>)> {
+        mut store: Store<HostState>,
+    ) -> Result<Instance, (wasmtime::Error, Store<HostState>)> {
         match self.pre.instantiate_async(&mut store).await {
             Ok(guest) => Ok(Instance { store, guest }),
             Err(error) => Err((error, store)),
@@ -82,13 +82,13 @@ pub(in crate::wasm) fn engine_for(
 }
 
 /// Gives a guest so much fuel, whatever it had.
-pub(in crate::wasm) fn refuel(store: &mut Store<State>, fuel: u64) -> wasmtime::Result<()> {
+pub(in crate::wasm) fn refuel(store: &mut Store<HostState>, fuel: u64) -> wasmtime::Result<()> {
     store.data_mut().fuel = fuel;
     store.set_fuel(fuel)
 }
 
 /// What a guest has used since it was last given fuel.
-pub(in crate::wasm) fn used(store: &Store<State>) -> GuestCost {
+pub(in crate::wasm) fn used(store: &Store<HostState>) -> GuestCost {
     let state = store.data();
     let (host_calls, host_bytes) = state.meter.used();
     GuestCost {
@@ -102,7 +102,7 @@ pub(in crate::wasm) fn used(store: &Store<State>) -> GuestCost {
 
 /// Comes by after each call of the host, WASI's too, and takes the fuel that it cost. A limit that the call exceeded ends the guest at
 /// once: between two calls there may be neither a loop nor a function where a tick would find it.
-fn after_host_call(mut store: StoreContextMut<'_, State>, hook: CallHook) -> wasmtime::Result<()> {
+fn after_host_call(mut store: StoreContextMut<'_, HostState>, hook: CallHook) -> wasmtime::Result<()> {
     if !matches!(hook, CallHook::ReturningFromHost) {
         return Ok(());
     }
@@ -116,8 +116,8 @@ fn after_host_call(mut store: StoreContextMut<'_, State>, hook: CallHook) -> was
     Ok(())
 }
 
-/// Comes by every 10 ms while the guest computes: ends it when its time is over, and lets others run.
-fn tick(store: StoreContextMut<'_, State>) -> wasmtime::Result<UpdateDeadline> {
+/// Comes by at every tick while the guest computes: ends it when its time is over, and lets others run.
+fn tick(store: StoreContextMut<'_, HostState>) -> wasmtime::Result<UpdateDeadline> {
     store.data().meter.check().map_err(|exceeded: Exceeded| wasmtime::Error::from(exceeded))?;
     turns::give_way();
     Ok(UpdateDeadline::Yield(1))
@@ -141,7 +141,7 @@ impl Plugin {
     }
 
     /// Why a call broke off.
-    pub(in crate::wasm) fn why(&self, error: &wasmtime::Error, store: &mut Store<State>) -> CallError {
+    pub(in crate::wasm) fn why(&self, error: &wasmtime::Error, store: &mut Store<HostState>) -> CallError {
         explain(error, store, &self.linked.limits, &self.linked.identity.name)
     }
 

@@ -1,6 +1,6 @@
 //! Compiled components, kept so that a restart does not compile again.
 //!
-//! Loading a compiled component runs it unchecked, so only what this host wrote itself is loaded: see `private.rs`.
+//! Loading a compiled component runs it unchecked, so only what this host wrote itself is loaded: see [`super`].
 
 use std::collections::BTreeSet;
 use std::io;

@@ -44,6 +44,8 @@ pub(in crate::wasm) struct Entry {
     /// Whether the fault is one of the compiler, which is not tried again until somebody asks.
     pub(in crate::wasm) quarantined: bool,
     pub(in crate::wasm) fallback: Fallback,
+    /// Why the last good version did not load; logged once for each reason.
+    last_good_error: Option<String>,
     /// The grant of the last good version that the manifest no longer gives; because of it that version is not loaded.
     pub(in crate::wasm) revoked: Option<String>,
 }
@@ -141,6 +143,7 @@ impl Entry {
             rests_until: None,
             quarantined: false,
             fallback: Fallback::Untried,
+            last_good_error: None,
             revoked: None,
         }
     }
@@ -185,6 +188,7 @@ impl Entry {
     /// The file is again what serves.
     pub(in crate::wasm) fn settle(&mut self) {
         (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
+        self.last_good_error = None;
         (self.loading, self.quarantined, self.fallback) = (false, false, Fallback::Untried);
     }
 
@@ -199,6 +203,15 @@ impl Entry {
         }
         self.fault = Some(Fault { key, error });
         (self.loading, self.quarantined) = (false, false);
+    }
+
+    /// Remembers why the last good version does not load either; logged once for each reason.
+    pub(in crate::wasm) fn fail_last_good(&mut self, name: &str, error: String) {
+        if self.last_good_error.as_ref() != Some(&error) {
+            let shown = escape(name);
+            tracing::error!(target: LOADS, plugin = name, "the last good version of plugin {shown} could not be loaded either: {error}");
+        }
+        self.last_good_error = Some(error);
     }
 
     /// Why the file as it is does not serve; `None` when it does.

@@ -79,7 +79,14 @@ impl Reloader {
         }
         let lifted = entry.quarantined && state.loader.quarantined(&key.digest).is_none();
         let entry = self::entry(state, name);
-        if (entry.has_dealt_with(&key) && !lifted) || state.job.as_ref().is_some_and(|job| job.is_of(name, &key)) {
+        if entry.has_dealt_with(&key) && !lifted {
+            // The file is as broken as it was, but what kept the last good version away may have passed.
+            if matches!(entry.fallback, Fallback::Rests(_)) {
+                self.fall_back(state, found, name, scan_of).await;
+            }
+            return Ok(());
+        }
+        if state.job.as_ref().is_some_and(|job| job.is_of(name, &key)) {
             return Ok(());
         }
         let entry = self::entry(state, name);
@@ -218,12 +225,7 @@ impl Reloader {
                 if let Some(until) = Instant::now().checked_add(self.interval).filter(|_| error.may_pass()) {
                     entry.fallback = Fallback::Rests(until);
                 }
-                tracing::error!(
-                    plugin = job.name,
-                    "nor could the last good version of {} be loaded: {}",
-                    job.name,
-                    chain(&error)
-                );
+                entry.fail_last_good(&job.name, chain(&error));
             }
         }
     }

@@ -97,7 +97,7 @@ async fn a_last_good_version_whose_secret_was_away_for_a_while_serves_when_that_
     let config = || PluginsConfig {
         cache_dir: Some(cache.clone()),
         resolve: resolve.clone(),
-        rescan_interval: Duration::from_millis(20),
+        rescan_interval: Duration::from_millis(500),
         ..config(dir.path())
     };
     answering(1_000).write(dir.path(), "mailer");
@@ -106,12 +106,17 @@ async fn a_last_good_version_whose_secret_was_away_for_a_while_serves_when_that_
     assert_eq!(answer(&listeners).await, Some(1_000));
     noted(&cache, true).await;
     plugins.stop().await;
-    put(dir.path(), "mailer.wasm", b"broken");
+    // Half a component: a fault that does not pass.
+    let whole = std::fs::read(dir.path().join("mailer.wasm")).unwrap();
+    put(dir.path(), "mailer.wasm", &whole[..whole.len() / 2]);
     *token.lock().unwrap() = None;
-    let (plugins, listeners) = started(config()).await;
+    let ((plugins, listeners), lines) = logged(started(config())).await;
     assert_eq!(answer(&listeners).await, None, "neither the file nor the version before can be loaded");
+    assert!(lines.iter().any(|line| line.contains("could not be loaded either")), "{lines:?}");
 
     *token.lock().unwrap() = Some("secret".to_owned());
+    // While the last good version rests.
+    plugins.rescan().await;
 
     let serves = async {
         while answer(&listeners).await != Some(1_000) {

@@ -106,7 +106,8 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
             let asked = if record.deferrals > 0 {
                 format!("Its listener asked for later ({})", times(record.deferrals))
             } else {
-                "It was given back because its listener was busy, or paused after too many failures".to_owned()
+                "It was given back, uncounted, because its listener was paused after too many failures, or because what the listener needs \
+                 (room, memory, its sink, emit.per_second) was used up or away".to_owned()
             };
             format!("{before}{asked}: it is due {}. {}", at(due, now), then(known))
         }

@@ -11,7 +11,7 @@ use super::client::SendError;
 use super::refused;
 use crate::wasm::bindings::outbox::listener::http::{Host, Request, Response};
 use crate::wasm::bindings::outbox::listener::types::Refusal;
-use crate::wasm::capability::{State, event_of, refusal};
+use crate::wasm::capability::{HostState, event_of, refusal};
 use crate::wasm::limits::pairs_bytes;
 use crate::wasm::text::keepable;
 
@@ -22,7 +22,7 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 /// The longest URL.
 const MAX_URL_BYTES: usize = 8 << 10;
 
-impl Host for State {
+impl Host for HostState {
     async fn send(&mut self, request: Request) -> wasmtime::Result<Result<Response, Refusal>> {
         let pairs = pairs_bytes(&request.headers) + pairs_bytes(&request.attributes);
         self.meter.charge(request.method.len() + request.url.len() + request.body.len() + pairs)?;
@@ -33,7 +33,7 @@ impl Host for State {
     }
 }
 
-impl State {
+impl HostState {
     async fn exchange(&mut self, given: Request) -> Result<Response, SendError> {
         let timeout = given.timeout_ms.map(|timeout| Duration::from_millis(u64::from(timeout)));
         let (mut request, event) = request(given)?;

@@ -17,7 +17,7 @@ use super::{HttpClient, RefusalKind};
 use crate::event::{Envelope, Event};
 use crate::wasm::bindings::outbox::listener::http::{Host, Request, Response};
 use crate::wasm::bindings::outbox::listener::types::Refusal;
-use crate::wasm::capability::{Grants, Identity, State};
+use crate::wasm::capability::{Grants, HostState, Identity};
 use crate::wasm::engine::{Engine, PagemapScan};
 use crate::wasm::manifest::{Http, Limits};
 
@@ -115,7 +115,7 @@ fn resolver(answers: &[&[&'static str]]) -> Arc<Answers> {
 }
 
 /// A guest's side of the interface, with a grant as an operator writes it; `PORT` stands for the server's.
-fn guest(grant: &str, server: &Server, resolver: Option<Arc<Answers>>) -> State {
+fn guest(grant: &str, server: &Server, resolver: Option<Arc<Answers>>) -> HostState {
     let grant: Http = toml::from_str(&grant.replace("PORT", &server.port.to_string())).unwrap();
     let client = match resolver {
         Some(resolver) => Arc::new(HttpClient::new(grant, &tls(None).unwrap(), resolver)),
@@ -124,7 +124,7 @@ fn guest(grant: &str, server: &Server, resolver: Option<Arc<Answers>>) -> State 
     let grants = Grants { http: Some(client), ..Grants::default() };
     let identity = Arc::new(Identity::new("mailer".to_owned(), "0123456789ab".to_owned(), grants));
     let engine = Engine::new(1, PagemapScan::Off).unwrap();
-    State::new(&engine, &identity, &Limits::default())
+    HostState::new(&engine, &identity, &Limits::default())
 }
 
 fn request(url: impl Into<String>) -> Request {
@@ -138,11 +138,11 @@ fn request(url: impl Into<String>) -> Request {
     }
 }
 
-async fn sent(guest: &mut State, request: Request) -> Result<Response, Refusal> {
+async fn sent(guest: &mut HostState, request: Request) -> Result<Response, Refusal> {
     guest.send(request).await.expect("within the budget of the call")
 }
 
-async fn refused(guest: &mut State, request: Request) -> (RefusalKind, String) {
+async fn refused(guest: &mut HostState, request: Request) -> (RefusalKind, String) {
     let what = format!("{} {}", request.method, request.url);
     match sent(guest, request).await {
         Ok(response) => panic!("{what}: {}", response.status),
@@ -477,7 +477,7 @@ async fn requests_beyond_the_bound_wait_for_one_to_end_and_a_call_that_is_cut_of
     .await;
     let mut slow = guest(&format!("{LOCAL}\nconcurrency = 1\ntimeout = '2s'"), &server, None);
     let engine = Engine::new(1, PagemapScan::Off).unwrap();
-    let mut beside = State::new(&engine, &slow.identity, &Limits::default());
+    let mut beside = HostState::new(&engine, &slow.identity, &Limits::default());
     let waiting = slow.send(request(server.url("localhost") + "?slow"));
     let hurried = Request { timeout_ms: Some(100), ..request(server.url("localhost")) };
     let (waited, (kind, message)) = tokio::join!(waiting, refused(&mut beside, hurried));

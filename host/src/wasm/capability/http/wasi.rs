@@ -8,7 +8,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtxView, WasiH
 use super::client::SendError;
 use super::connector::ConnectError;
 use super::{Requests, refused};
-use crate::wasm::capability::State;
+use crate::wasm::capability::HostState;
 
 /// The largest body of a request.
 const MAX_REQUEST_BYTES: usize = 4 << 20;
@@ -81,7 +81,7 @@ fn wasi(error: SendError) -> Error {
     }
 }
 
-impl WasiHttpView for State {
+impl WasiHttpView for HostState {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
         self.count();
         WasiHttpCtxView { hooks: &mut self.requests, table: &mut self.table, ctx: &mut self.http }

@@ -13,9 +13,10 @@ const LONGEST_REST: Duration = Duration::from_secs(15);
 /// How long others wait at least while one batch tries.
 const TRYING: Duration = Duration::from_millis(100);
 
-/// Open while the sink works.
+/// Closed while the sink works; while it is open, nothing is sent but one trial after each rest. What makes the listeners' breaker
+/// (`listener/breaker.rs`) its equal: one trial, and a wait as long again as that takes.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct Breaker {
     sink: String,
     state: Mutex<State>,
 }
@@ -25,7 +26,7 @@ struct State {
     /// Failures in a row.
     failures: u32,
     /// When it may be tried again; `None` while it works.
-    closed_until: Option<Instant>,
+    open_until: Option<Instant>,
     reason: String,
     /// Since when one batch tries.
     trying_since: Option<Instant>,
@@ -34,14 +35,14 @@ struct State {
 impl State {
     /// For the rest of the pause; or as long again as one batch has tried by now, since were it always the same rest, events would be
     /// claimed and given back again and again while the sink answers nothing.
-    fn closed(&self, until: Instant, now: Instant) -> SinkError {
+    fn refusal(&self, until: Instant, now: Instant) -> SinkError {
         let tried = self.trying_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let retry_after = until.saturating_duration_since(now).max(tried).clamp(TRYING, LONGEST_REST);
         SinkError::Down { reason: self.reason.clone(), retry_after }
     }
 }
 
-impl Gate {
+impl Breaker {
     pub(super) fn new(sink: &str) -> Self {
         Self { sink: sink.to_owned(), state: Mutex::default() }
     }
@@ -49,8 +50,8 @@ impl Gate {
     /// Whether it is worth while to queue.
     pub(super) fn look(&self, now: Instant) -> Result<(), SinkError> {
         let state = self.lock();
-        match state.closed_until {
-            Some(until) if now < until || state.trying_since.is_some() => Err(state.closed(until, now)),
+        match state.open_until {
+            Some(until) if now < until || state.trying_since.is_some() => Err(state.refusal(until, now)),
             _ => Ok(()),
         }
     }
@@ -58,32 +59,32 @@ impl Gate {
     /// Whether a batch may be sent. What came of it is told to what this returns.
     pub(super) fn admit(&self, now: Instant) -> Result<Pass<'_>, SinkError> {
         let mut state = self.lock();
-        let is_trial = match state.closed_until {
+        let is_trial = match state.open_until {
             None => false,
-            Some(until) if now < until || state.trying_since.is_some() => return Err(state.closed(until, now)),
+            Some(until) if now < until || state.trying_since.is_some() => return Err(state.refusal(until, now)),
             Some(_) => true,
         };
         if is_trial {
             state.trying_since = Some(now);
         }
-        Ok(Pass { gate: self, is_trial })
+        Ok(Pass { breaker: self, is_trial })
     }
 
     fn record(&self, down: Option<&str>, is_trial: bool, now: Instant) -> Duration {
         let mut state = self.lock();
         // A batch that was sent before the sink went down says nothing about what comes after it.
-        if let (Some(until), false) = (state.closed_until, is_trial) {
+        if let (Some(until), false) = (state.open_until, is_trial) {
             return until.saturating_duration_since(now).max(TRYING);
         }
         state.trying_since = None;
         let Some(reason) = down else {
-            if state.closed_until.take().is_some() {
+            if state.open_until.take().is_some() {
                 tracing::info!(sink = self.sink, "the sink works again");
             }
             state.failures = 0;
             return Duration::ZERO;
         };
-        if state.closed_until.is_none() {
+        if state.open_until.is_none() {
             tracing::warn!(sink = self.sink, reason, "the sink is down; its events wait and lose no attempt");
         }
         let rest = FIRST_REST.saturating_mul(1 << state.failures.min(16)).min(LONGEST_REST);
@@ -91,7 +92,7 @@ impl Gate {
         let rest = rest.mul_f64(rand::rng().random_range(0.75..1.0));
         state.failures = state.failures.saturating_add(1);
         reason.clone_into(&mut state.reason);
-        state.closed_until = Some(now + rest);
+        state.open_until = Some(now + rest);
         rest
     }
 
@@ -103,8 +104,8 @@ impl Gate {
 /// Says that a batch may be sent. Dropped without a word of what came of it, another may try.
 #[derive(Debug)]
 #[must_use = "tell it what came of the batch"]
-pub(super) struct Pass<'g> {
-    gate: &'g Gate,
+pub(super) struct Pass<'b> {
+    breaker: &'b Breaker,
     is_trial: bool,
 }
 
@@ -112,14 +113,14 @@ impl Pass<'_> {
     /// Takes note of a batch: `down` is why the sink as a whole did not work, if it did not. Returns the rest before the next.
     pub(super) fn record(mut self, down: Option<&str>, now: Instant) -> Duration {
         let is_trial = std::mem::take(&mut self.is_trial);
-        self.gate.record(down, is_trial, now)
+        self.breaker.record(down, is_trial, now)
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
         if self.is_trial {
-            self.gate.lock().trying_since = None;
+            self.breaker.lock().trying_since = None;
         }
     }
 }
@@ -128,45 +129,45 @@ impl Drop for Pass<'_> {
 mod tests {
     use super::*;
 
-    fn fail(gate: &Gate, now: Instant) -> Duration {
-        gate.admit(now).expect("a batch may be sent").record(Some("refused"), now)
+    fn fail(breaker: &Breaker, now: Instant) -> Duration {
+        breaker.admit(now).expect("a batch may be sent").record(Some("refused"), now)
     }
 
     #[test]
     fn rests_grow_to_the_longest_and_one_good_batch_ends_them() {
-        let gate = Gate::new("orders");
+        let breaker = Breaker::new("orders");
         let mut now = Instant::now();
         for failure in 0..20 {
-            let rest = fail(&gate, now);
+            let rest = fail(&breaker, now);
             let ideal = FIRST_REST.saturating_mul(1 << failure).min(LONGEST_REST);
             assert!(rest >= ideal.mul_f64(0.74) && rest <= ideal, "failure {failure}: {rest:?} of {ideal:?}");
-            let error = gate.look(now).expect_err("closed");
+            let error = breaker.look(now).expect_err("open");
             assert_eq!(error, SinkError::Down { reason: "refused".to_owned(), retry_after: rest });
             now += rest;
         }
-        let _ = gate.admit(now).expect("a trial").record(None, now);
-        assert_eq!(gate.look(now), Ok(()));
-        assert!(fail(&gate, now) <= FIRST_REST, "and the next rest is a short one again");
+        let _ = breaker.admit(now).expect("a trial").record(None, now);
+        assert_eq!(breaker.look(now), Ok(()));
+        assert!(fail(&breaker, now) <= FIRST_REST, "and the next rest is a short one again");
     }
 
     #[test]
     fn one_batch_tries_after_a_rest_and_a_trial_that_was_none_leaves_it_to_the_next() {
-        let gate = Gate::new("orders");
+        let breaker = Breaker::new("orders");
         let now = Instant::now();
-        let later = now + fail(&gate, now);
-        let trial = gate.admit(later).expect("one batch may try");
-        assert!(gate.admit(later).is_err(), "and no other beside it");
+        let later = now + fail(&breaker, now);
+        let trial = breaker.admit(later).expect("one batch may try");
+        assert!(breaker.admit(later).is_err(), "and no other beside it");
         drop(trial);
-        assert!(gate.admit(later).is_ok());
+        assert!(breaker.admit(later).is_ok());
     }
 
     #[test]
     fn others_wait_as_long_again_as_a_trial_has_taken_and_no_longer_than_the_longest_rest() {
-        let gate = Gate::new("orders");
+        let breaker = Breaker::new("orders");
         let now = Instant::now();
-        let later = now + fail(&gate, now);
-        let _hangs = gate.admit(later).expect("one batch may try");
-        let after = |seconds| match gate.look(later + Duration::from_secs(seconds)) {
+        let later = now + fail(&breaker, now);
+        let _hangs = breaker.admit(later).expect("one batch may try");
+        let after = |seconds| match breaker.look(later + Duration::from_secs(seconds)) {
             Err(SinkError::Down { retry_after, .. }) => retry_after,
             other => panic!("the trial lasts: {other:?}"),
         };
@@ -174,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_was_sent_before_the_sink_went_down_neither_opens_the_gate_nor_lengthens_the_rest() {
-        let gate = Gate::new("orders");
+    fn a_batch_that_was_sent_before_the_sink_went_down_neither_closes_the_breaker_nor_lengthens_the_rest() {
+        let breaker = Breaker::new("orders");
         let now = Instant::now();
-        let [early, late] = [0, 1].map(|_| gate.admit(now).expect("open"));
-        let rest = fail(&gate, now);
+        let [early, late] = [0, 1].map(|_| breaker.admit(now).expect("closed"));
+        let rest = fail(&breaker, now);
         assert_eq!(late.record(Some("refused"), now), rest);
         let _ = early.record(None, now);
-        assert!(gate.look(now).is_err());
+        assert!(breaker.look(now).is_err());
     }
 }

@@ -1,0 +1,32 @@
+//! Something that goes on, and is said once in a while.
+
+use std::time::{Duration, Instant};
+
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Lets the log say once in a while that something goes on.
+#[derive(Debug, Default)]
+pub(super) struct Reminder(Option<Instant>);
+
+impl Reminder {
+    /// Whether it is time to say it; then it counts as said.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.0.is_none_or(|said| now.saturating_duration_since(said) >= EVERY);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_said_at_first_and_again_after_a_while() {
+        let (mut reminder, now) = (Reminder::default(), Instant::now());
+        assert!(reminder.is_due(now) && !reminder.is_due(now) && !reminder.is_due(now + EVERY - Duration::from_millis(1)));
+        assert!(reminder.is_due(now + EVERY) && !reminder.is_due(now + EVERY));
+    }
+}
