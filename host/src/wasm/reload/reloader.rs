@@ -203,7 +203,7 @@ impl Reloader {
             Ok(found) => {
                 state.away = None;
                 let complete = self.load(state, &found, scan_of).await;
-                let settled = complete && !state.plugins.values().any(|entry| entry.loading);
+                let settled = complete && state.job.is_none() && !state.plugins.values().any(|entry| entry.loading);
                 self.swap(&mut state.plugins, settled, |name| !found.files.contains_key(name));
                 if complete && !found.files.is_empty() && !std::mem::replace(&mut state.forgot, true) {
                     self.forget_others(&found).await;
@@ -281,7 +281,9 @@ impl Reloader {
 
     /// Tells of the plugins as they stand, and whether events of unknown routes may be theirs.
     pub(in crate::wasm) fn show(&self, state: &State) {
-        let mut list: Vec<PluginStatus> = state.plugins.iter().map(|(name, entry)| entry.status(name)).collect();
+        let is_loading = |name: &String| state.job.as_ref().is_some_and(|job| job.name == *name);
+        let mut list: Vec<PluginStatus> =
+            state.plugins.iter().map(|(name, entry)| entry.status(name, is_loading(name))).collect();
         if let Some(away) = &state.away {
             list.iter_mut().for_each(|status| status.error = Some(away.clone()));
         }

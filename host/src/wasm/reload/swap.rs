@@ -64,9 +64,12 @@ impl Reloader {
             if let Some(listeners) = new_listeners.remove(name) {
                 self.serve(name, entry, listeners);
             } else if let (Some(conflict), Some(candidate), true) = (conflicts.get(name), &entry.candidate, settled) {
-                let key = candidate.key.clone();
-                let error = LoadError::Conflict { file: entry.file.clone(), source: conflict.clone() };
-                entry.fail(name, Some(key), chain(&error));
+                let (from, key) = (candidate.from, candidate.key.clone());
+                let error = LoadError::Conflict { file: entry.file.clone(), conflict: conflict.clone() };
+                match from {
+                    LoadedFrom::File => entry.refuse(name, key, chain(&error)),
+                    LoadedFrom::LastGood => entry.fail_last_good(name, chain(&error)),
+                }
             }
         }
     }
@@ -152,7 +155,7 @@ impl Reloader {
         state.job = None;
         for (name, entry) in &mut state.plugins {
             entry.serving = serving.remove(name);
-            if entry.candidate.take().is_some() {
+            if entry.candidate.take().is_some_and(|candidate| candidate.from == LoadedFrom::File) {
                 entry.fault = None;
             }
         }
