@@ -177,3 +177,59 @@ fn settings_that_are_missing_are_told_once_with_the_file_to_write() {
     let checked = run(&place, &["plugin", "check", "plugins/order-webhook.wasm"]);
     assert!(checked.stderr.contains("its manifest is plugins/order-webhook.toml"), "{}", checked.stderr);
 }
+
+#[test]
+fn a_directory_with_a_broken_manifest_is_refused_and_never_called_unchanged() {
+    let place = place();
+    let alone = run(&place, &["plugin", "check", "plugins"]);
+    assert_eq!(alone.code, Some(0), "{}{}", alone.stdout, alone.stderr);
+    assert!(alone.stdout.contains("added") && alone.stderr.contains("nothing to compare"), "{}{}", alone.stdout, alone.stderr);
+    let cache = place.path().join("cache");
+    let host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
+    place.wait_until_hosts_tell_of_plugins();
+    let same = run(&place, &["plugin", "check", "plugins"]);
+    assert!(same.stdout.contains("unchanged"), "{}", same.stdout);
+
+    put(&place, "order-mailer.toml", "isolation = \"thread\"\n");
+    let broken = run(&place, &["plugin", "check", "plugins"]);
+
+    assert_eq!(broken.code, Some(8), "{}", broken.stderr);
+    let row = broken.stdout.lines().find(|line| line.starts_with("order-mailer ")).unwrap_or_default();
+    assert!(row.contains(" refused ") && row.contains(" goes on"), "{}", broken.stdout);
+    assert!(broken.stdout.contains("order-mailer.toml is not valid"), "{}", broken.stdout);
+    drop(host);
+    let listed = run(&place, &["plugin", "list", "--here"]);
+    assert_eq!(listed.code, Some(8));
+    assert!(listed.stdout.contains("would serve an older version"), "nothing serves now: {}", listed.stdout);
+}
+
+#[test]
+fn a_rollback_of_a_pinned_plugin_changes_nothing_until_it_may_pin_it_anew() {
+    let place = place();
+    let cache = place.path().join("cache");
+    let host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
+    place.wait_until_hosts_tell_of_plugins();
+    let file = place.path().join("plugins/order-mailer.wasm");
+    let first = fs::read(&file).expect("can be read");
+    fs::copy(sample_plugins().join("noop.wasm"), place.path().join("draft")).expect("can be copied");
+    fs::rename(place.path().join("draft"), &file).expect("can be renamed");
+    let second = fs::read(&file).expect("can be read");
+    assert_eq!(run(&place, &["plugin", "lock"]).code, Some(0));
+    let lock = fs::read(place.path().join("plugins/plugins.lock")).expect("it was written");
+
+    let refused = run(&place, &["plugin", "rollback", "order-mailer"]);
+
+    assert_eq!(refused.code, Some(7), "{}", refused.stderr);
+    assert!(refused.stderr.contains("outbox plugin rollback order-mailer --lock"), "{}", refused.stderr);
+    assert!(fs::read(&file).expect("it is there") == second, "the file has changed");
+    assert!(fs::read(place.path().join("plugins/plugins.lock")).expect("it is there") == lock, "the pins have changed");
+    let done = run(&place, &["plugin", "rollback", "order-mailer", "--lock"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(fs::read(&file).expect("it is there") == first, "the version before lies there again");
+    assert_eq!(
+        run(&place, &["plugin", "list", "--here", "--set", "plugins.strict=true"]).code,
+        Some(0),
+        "and is what is pinned"
+    );
+    drop(host);
+}

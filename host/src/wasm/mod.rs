@@ -36,7 +36,7 @@ pub use self::manifest::{
     Emit, Http, Isolation, Limits, Manifest, Network, Origin, Publish, Resolve, Retry, RetryKind, Source, State,
 };
 pub use self::reload::{
-    LockChange, Locked, PluginReport, PluginState, PluginStatus, Plugins, PluginsConfig, ReadyWhen, RolledBack,
+    LockChange, Locked, PluginReport, PluginState, PluginStatus, Plugins, PluginsConfig, ReadyWhen, WherePinned,
     check_manifests, inspect, lock, manifest_of, retry, rollback,
 };
 pub use self::single::{

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use outbox::store::NodeRecord;
-use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source, State};
+use outbox::wasm::{self, ChildCompiler, Compile, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
-    Anatomy, CoreModule, Limits, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen,
-    RolledBack,
+    Anatomy, CoreModule, Limits, LoadError, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig,
+    ReadyWhen, WherePinned,
 };
 
 use crate::config::{Config, cache_dir, reference};
@@ -138,9 +138,9 @@ pub(crate) fn lock(dir: Option<PathBuf>, config: &Config) -> Result<(PathBuf, Ve
 /// Puts the version before back; its digest.
 ///
 /// # Errors
-/// When there is none, or it cannot be written.
-pub(crate) fn rollback(name: &str, config: &Config) -> Result<RolledBack, LoadError> {
-    wasm::rollback(&settings(config), name)
+/// When there is none, it is not what is pinned, or it cannot be written.
+pub(crate) fn rollback(name: &str, pinned: WherePinned, config: &Config) -> Result<String, LoadError> {
+    wasm::rollback(&settings(config), name, pinned)
 }
 
 /// Looks at one component file.

@@ -273,6 +273,7 @@ impl Entry {
             digest: key.map(|key| key.digest.clone()),
             state,
             routes: self.routes().to_vec(),
+            more_routes: 0,
             error: self.fault.as_ref().map(|fault| fault.error.clone()),
             file: self.file.clone(),
         }

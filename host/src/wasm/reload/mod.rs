@@ -10,7 +10,7 @@ pub(super) mod status;
 mod swap;
 mod watch;
 
-pub use self::by_hand::{LockChange, Locked, RolledBack, lock, retry, rollback};
+pub use self::by_hand::{LockChange, Locked, WherePinned, lock, retry, rollback};
 pub use self::status::{PluginReport, PluginState, PluginStatus};
 
 use std::collections::BTreeMap;
@@ -270,7 +270,10 @@ impl Plugins {
     pub(crate) fn report(&self) -> Box<dyn Fn() -> Option<String> + Send + Sync> {
         // What tells of them must not keep them, or a compiler would outlive its host's stop.
         let reloader = Arc::downgrade(&self.reloader);
-        Box::new(move || serde_json::to_string(&reloader.upgrade()?.list()).ok())
+        Box::new(move || {
+            let told: Vec<PluginStatus> = reloader.upgrade()?.list().into_iter().map(PluginStatus::told).collect();
+            serde_json::to_string(&told).ok()
+        })
     }
 
     /// The plugins by name.

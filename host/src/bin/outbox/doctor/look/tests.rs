@@ -133,6 +133,7 @@ fn every_plugin_is_told_of_and_a_section_without_one_too() {
         digest: None,
         state,
         routes: vec![Route::new("Order", "OrderPlaced").unwrap()],
+        more_routes: 0,
         error: error.map(str::to_owned),
         file: format!("plugins/{name}.wasm").into(),
     };
