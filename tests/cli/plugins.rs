@@ -3,10 +3,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use support::sample_plugins;
 
-use crate::program::{Ended, Place};
+use crate::program::{Ended, PATIENCE, Place};
 
 /// A place with one good plugin.
 fn place() -> Place {
@@ -178,6 +179,16 @@ fn settings_that_are_missing_are_told_once_with_the_file_to_write() {
     assert!(checked.stderr.contains("its manifest is plugins/order-webhook.toml"), "{}", checked.stderr);
 }
 
+/// Looks until a running host has told that the plugin serves: a host is ready before it has compiled everything.
+fn wait_until_it_serves(place: &Place) {
+    let started = Instant::now();
+    let listed = || serde_json::from_str::<serde_json::Value>(&run(place, &["plugin", "list", "--output", "json"]).stdout);
+    while !listed().is_ok_and(|list| list[0]["host"].is_string() && list[0]["state"] == "serving") {
+        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: a host serves the plugin");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_directory_with_a_broken_manifest_is_refused_and_never_called_unchanged() {
     let place = place();
@@ -186,7 +197,7 @@ fn a_directory_with_a_broken_manifest_is_refused_and_never_called_unchanged() {
     assert!(alone.stdout.contains("added") && alone.stderr.contains("nothing to compare"), "{}{}", alone.stdout, alone.stderr);
     let cache = place.path().join("cache");
     let host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
-    place.wait_until_hosts_tell_of_plugins();
+    wait_until_it_serves(&place);
     let same = run(&place, &["plugin", "check", "plugins"]);
     assert!(same.stdout.contains("unchanged"), "{}", same.stdout);
 
@@ -208,7 +219,7 @@ fn a_rollback_of_a_pinned_plugin_changes_nothing_until_it_may_pin_it_anew() {
     let place = place();
     let cache = place.path().join("cache");
     let host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
-    place.wait_until_hosts_tell_of_plugins();
+    wait_until_it_serves(&place);
     let file = place.path().join("plugins/order-mailer.wasm");
     let first = fs::read(&file).expect("can be read");
     fs::copy(sample_plugins().join("noop.wasm"), place.path().join("draft")).expect("can be copied");
