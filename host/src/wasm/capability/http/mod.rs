@@ -4,6 +4,7 @@
 mod address;
 mod client;
 mod connector;
+mod lookups;
 mod network;
 mod plain;
 #[cfg(test)]
