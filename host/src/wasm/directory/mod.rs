@@ -3,6 +3,7 @@
 pub(super) mod file;
 pub(super) mod pins;
 pub(super) mod place;
+pub(super) mod strays;
 pub(super) mod trust;
 
 use std::collections::BTreeMap;
