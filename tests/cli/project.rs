@@ -280,6 +280,12 @@ fn dev_builds_at_every_save_and_shows_what_the_event_comes_to() {
     let source = fs::read_to_string(project.join("plugin.c")).expect("can be read");
     fs::write(project.join("plugin.c"), source.replace("outbox_done()", "outbox_dead(\"changed\")")).expect("can be written");
     says("answer   dead: changed");
+    assert!(!said().contains("not sent"), "nothing was asked of anybody: {}", said());
+    let manifest = fs::read_to_string(project.join("greeter.toml")).expect("it was written");
+    let granted = "[http]\nallow = [\"https://hooks.example.com\"]\n[config]\nendpoint = \"https://hooks.example.com/in\"\n";
+    fs::write(project.join("greeter.toml"), format!("{manifest}\n{granted}")).expect("can be written");
+    fs::write(project.join("plugin.c"), source).expect("can be written");
+    says("request  POST https://hooks.example.com/in 20 B; not sent, answered 200 here");
     fs::write(project.join("plugin.c"), "int x = ;\n").expect("can be written");
     says("zig cc could not build the plugin");
 

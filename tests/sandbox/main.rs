@@ -6,6 +6,7 @@ mod computing;
 mod conformance;
 mod contract;
 mod costs;
+mod documented;
 mod effects;
 mod findings;
 mod hostile;

@@ -212,7 +212,8 @@ async fn visit(
         // An answer with effects may yet become a failure, when they are not taken.
         let is_kept = effects.is_some() || shared.keeps.records(&settlement);
         let cost = cost.filter(|_| is_kept).and_then(|cost| AttemptCost::new(delivery.event.attempt(), &settlement, cost));
-        Conclusion { settlement, effects, cost: cost.map(Box::new) }
+        let is_last = delivery.attempts().saturating_add(1) >= max_attempts;
+        Conclusion { settlement, effects, cost: cost.map(Box::new), is_last }
     };
     if !asked || shared.interceptors.is_empty() {
         return Some(concluded(outcome));

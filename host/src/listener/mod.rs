@@ -18,6 +18,8 @@ pub use breaker::{Admittance, Breaker, BreakerConfig};
 pub(crate) use outcome::panic_text;
 pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome, Reply};
 pub use owner::Owner;
+#[cfg(feature = "wasm")]
+pub(crate) use registry::distance;
 pub use registry::{CallLimit, Concurrency, Listeners, Registration, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 

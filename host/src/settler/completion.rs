@@ -17,11 +17,13 @@ pub(crate) struct Conclusion {
     pub(crate) effects: Option<Box<Effects>>,
     /// What the attempt cost, where that may be kept.
     pub(crate) cost: Option<Box<AttemptCost>>,
+    /// Whether the event is dead when its effects cannot be stored: it has failed as often as it may.
+    pub(crate) is_last: bool,
 }
 
 impl From<Settlement> for Conclusion {
     fn from(settlement: Settlement) -> Self {
-        Self { settlement, effects: None, cost: None }
+        Self { settlement, effects: None, cost: None, is_last: false }
     }
 }
 
@@ -38,7 +40,7 @@ pub(super) struct Completion {
 pub(super) struct Held {
     /// Keeps the event marked until its outcome is stored; `None` for a claim whose delivery is gone already.
     _mark: Option<Mark>,
-    /// Of a dead event for the log, of one that is set aside for its aggregate.
+    /// Of an event that is dead, or may be yet, for the log; of one that is set aside for its aggregate.
     pub(super) event: Option<Arc<Event>>,
     /// Ends when the outcome is stored.
     pub(super) turn: Option<Box<Turn>>,
@@ -46,19 +48,35 @@ pub(super) struct Held {
     pub(super) room: Option<OwnedSemaphorePermit>,
     /// What the attempt cost, of an outcome with which that is not kept: it may become one with which it is.
     pub(super) cost: Option<Box<AttemptCost>>,
+    /// What becomes of the event when its effects cannot be stored.
+    pub(super) unless_taken: UnlessTaken,
+}
+
+/// What becomes of an event whose effects the database does not take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum UnlessTaken {
+    /// It fails, and is tried again.
+    #[default]
+    Retry,
+    /// It fails for the last time.
+    Dead {
+        /// Whether it blocks the later ones of its aggregate.
+        blocks: bool,
+    },
 }
 
 impl Completion {
     /// `None` for an event that was never stored: there is nothing to write.
     pub(super) fn of(delivery: Delivery, conclusion: impl Into<Conclusion>) -> Option<Self> {
         let Delivery { event, mark, turn, .. } = delivery;
-        let Conclusion { settlement, effects, cost } = conclusion.into();
+        let Conclusion { settlement, effects, cost, is_last: _ } = conclusion.into();
         let fence = mark.fence()?;
-        let event = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }).then_some(event);
+        let is_told = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }) || effects.is_some();
+        let event = is_told.then_some(event);
         Some(Self {
             settled: Settled { fence, settlement, cost },
             effects,
-            held: Held { _mark: Some(mark), event, turn, room: None, cost: None },
+            held: Held { _mark: Some(mark), event, turn, ..Held::default() },
         })
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-use super::completion::{Batch, Completion};
+use super::completion::{Batch, Completion, UnlessTaken};
 use super::trying::Trying;
 use super::{Settler, fenced_off};
 use crate::event::{Effects, Envelope};
@@ -54,7 +54,7 @@ impl Settler {
                 }
                 Tried::GivenUp => self.conclude(&mut batch_of(now), None, completions),
                 Tried::Refused(error) if now.len() == 1 => {
-                    completions.extend(now.into_iter().map(|one| not_taken(one, &error)))
+                    completions.extend(now.into_iter().map(|one| self.not_taken(one, &error)));
                 }
                 Tried::HeldUp if now.len() == 1 => {
                     // Each of the others would wait as long, and all other outcomes behind them.
@@ -146,6 +146,24 @@ impl Settler {
         }
     }
 
+    /// An event whose effects the database does not take fails, and nothing of them has happened.
+    fn not_taken(&self, mut completion: Completion, error: &StoreError) -> Completion {
+        let error = format!("what it emitted or keeps could not be stored: {}", crate::chain(error));
+        tracing::error!(event.sequence = completion.settled.fence.sequence, error, "an answer was not taken");
+        let (settlement, outcome) = match completion.held.unless_taken {
+            UnlessTaken::Retry => (Settlement::Retry { after: NOT_TAKEN, error }, AttemptEnd::Retry),
+            UnlessTaken::Dead { blocks } => {
+                self.metrics.dispatch_dead.increment();
+                (Settlement::Dead { error, counted: true, blocks }, AttemptEnd::Dead)
+            }
+        };
+        completion.effects = None;
+        completion.settled.settlement = settlement;
+        let cost = completion.settled.cost.take().or(completion.held.cost.take());
+        completion.settled.cost = cost.map(|cost| Box::new(AttemptCost { outcome, ..*cost }));
+        completion
+    }
+
     /// Counts follow-up events, and wakes the pollers for those that are there now.
     fn tell_of_emitted(&self, effects: &Effects) {
         let now = system_clock().now();
@@ -169,17 +187,6 @@ fn held_up(mut completion: Completion) -> Completion {
 /// Whose state an answer reads or writes.
 fn plugin_of(completion: &Completion) -> Option<&str> {
     Some(completion.effects.as_ref()?.state.as_ref()?.plugin.as_str())
-}
-
-/// An event whose effects the database does not take fails, and nothing of them has happened.
-fn not_taken(mut completion: Completion, error: &StoreError) -> Completion {
-    let error = format!("what it emitted or keeps could not be stored: {}", crate::chain(error));
-    tracing::error!(event.sequence = completion.settled.fence.sequence, error, "an answer was not taken");
-    completion.effects = None;
-    completion.settled.settlement = Settlement::Retry { after: NOT_TAKEN, error };
-    let cost = completion.settled.cost.take().or(completion.held.cost.take());
-    completion.settled.cost = cost.map(|cost| Box::new(AttemptCost { outcome: AttemptEnd::Retry, ..*cost }));
-    completion
 }
 
 fn batch_of(completions: Vec<Completion>) -> Batch {

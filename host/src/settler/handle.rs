@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::completion::{Completion, Conclusion};
+use super::completion::{Completion, Conclusion, UnlessTaken};
 use super::excluded::Resting;
 use super::give_back::Unused;
 use crate::event::{Effects, Fence};
@@ -60,7 +60,7 @@ impl Keeps {
 impl SettlerHandle {
     /// Hands over what became of a delivery; waits while too many others wait for the database.
     pub(crate) async fn send(&self, delivery: Delivery, conclusion: impl Into<Conclusion>) {
-        let Conclusion { settlement, effects, cost } = conclusion.into();
+        let Conclusion { settlement, effects, cost, is_last } = conclusion.into();
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
         if delivery.fence().is_none() {
@@ -69,7 +69,10 @@ impl SettlerHandle {
             {
                 unsent.0.lost();
             }
-        } else if let Some(mut completion) = Completion::of(delivery, Conclusion { settlement, effects, cost }) {
+        } else if let Some(mut completion) = Completion::of(delivery, Conclusion { settlement, effects, cost, is_last }) {
+            if is_last {
+                completion.held.unless_taken = UnlessTaken::Dead { blocks: self.keeps.dead_blocks };
+            }
             if !self.keeps.records(&completion.settled.settlement) {
                 completion.held.cost = completion.settled.cost.take();
             }

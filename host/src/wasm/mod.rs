@@ -37,7 +37,7 @@ pub use self::manifest::{
 };
 pub use self::reload::{
     LockChange, Locked, PluginReport, PluginState, PluginStatus, Plugins, PluginsConfig, ReadyWhen, WherePinned,
-    check_manifests, inspect, lock, manifest_of, retry, rollback,
+    check_manifests, inspect, lock, manifest_of, retry, rollback, strays,
 };
 pub use self::single::{
     Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, load_listener,

@@ -124,6 +124,9 @@ impl PluginCommand {
                     (false, false) if !here => eprintln!("no host runs on this table: this is what {dir} holds"),
                     _ => {}
                 }
+                if !asked {
+                    tell_of_strays(&config.plugins.dir);
+                }
                 // The list has told what is wrong.
                 let fault = plugins.iter().any(|plugin| plugin.status.error.is_some());
                 if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
@@ -152,6 +155,7 @@ impl PluginCommand {
                 let changes = changes::changes(&now, &candidate);
                 let none = |changes: &[Change]| if changes.is_empty() { String::new() } else { changes::table(changes) };
                 output::many(&changes, output.output, none)?;
+                tell_of_strays(&file);
                 let fault = changes.iter().any(|change| change.error.is_some());
                 if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
             }
@@ -169,9 +173,10 @@ impl PluginCommand {
             Self::Dev(command) => command.run(config).await,
             Self::Test(test) => test.run(config).await,
             Self::Lock { dir, output } => {
-                let (file, locked) = plugins::lock(dir, config)
+                let (file, locked) = plugins::lock(dir.clone(), config)
                     .map_err(|error| Failure::new(Exit::Findings, "the plugins cannot be pinned").because(error))?;
                 output::many(&locked, output.output, |locked| if locked.is_empty() { String::new() } else { pins(locked) })?;
+                tell_of_strays(dir.as_deref().unwrap_or(&config.plugins.dir));
                 eprintln!("{} pins {}", file.display(), output::count(locked.len() as u64, "plugin"));
                 Ok(())
             }
@@ -219,6 +224,13 @@ fn not_rolled_back(name: &str, error: LoadError) -> Failure {
         failure.details(vec![fix])
     } else {
         failure
+    }
+}
+
+/// Says which files of the directory are of no use to any plugin.
+fn tell_of_strays(dir: &Path) {
+    for stray in plugins::strays(dir) {
+        eprintln!("{}", shown(&stray));
     }
 }
 

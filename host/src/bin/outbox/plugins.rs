@@ -117,6 +117,11 @@ pub(crate) fn manifest_faults(config: &Config) -> Vec<String> {
     faults.iter().map(|fault| outbox::chain(fault)).collect()
 }
 
+/// A sentence for each file of the directory that belongs to no component; none when there is no such directory.
+pub(crate) fn strays(dir: &Path) -> Vec<String> {
+    wasm::strays(dir).unwrap_or_default()
+}
+
 /// Loads another directory, with the settings of this one.
 ///
 /// # Errors

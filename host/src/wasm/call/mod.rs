@@ -8,6 +8,7 @@ mod warm;
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -43,6 +44,8 @@ pub(super) struct PluginListener {
     /// The deadline as the guest is told it.
     deadline_ms: String,
     computes_long: ComputesLong,
+    /// Whether it has emitted: then it waits while its plugin has emitted too much.
+    emits: AtomicBool,
 }
 
 /// An instance that is ready for a call.
@@ -62,7 +65,7 @@ impl PluginListener {
         let deadline_ms = plugin.manifest.limits.deadline.as_millis().to_string();
         let function = plugin.on_events.filter(|_| plugin.isolation() == Isolation::Batch);
         let batches = function.map(|function| BatchCalls::new(plugin.clone(), function, deadline_ms.clone()));
-        Self { plugin, warm, batches, deadline_ms, computes_long: ComputesLong::default() }
+        Self { plugin, warm, batches, deadline_ms, computes_long: ComputesLong::default(), emits: AtomicBool::new(false) }
     }
 
     /// Drops kept instances that nobody came for.
@@ -86,6 +89,10 @@ impl Listener for PluginListener {
 impl PluginListener {
     /// One call for one event, whose time began at `began`.
     async fn visit(&self, visit: &Visit<'_>, began: Instant) -> Reply {
+        // Asked before the call: what a call has done outside is not done again for this.
+        if let Some(after) = self.rest_of_rate() {
+            return Outcome::Busy { after }.into();
+        }
         let ends = began + self.plugin.manifest.limits.deadline;
         let reply = |outcome, used| Reply::with_cost(outcome, Cost { guest: Some(used), ..Cost::of_time(began.elapsed()) });
         let Ready { mut instance, calls, place, init_fuel } = match self.ready(visit, ends).await {
@@ -107,15 +114,21 @@ impl PluginListener {
         };
         let state = instance.store.data_mut();
         let effects = state.take_effects(&outcome);
-        let outcome = match state.put_off(&outcome) {
-            Some(after) => Outcome::Busy { after: after.max(NO_SLOT) },
-            None => outcome,
-        };
+        if effects.as_ref().is_some_and(|effects| !effects.emitted.is_empty()) && !self.emits.load(Ordering::Relaxed) {
+            self.emits.store(true, Ordering::Relaxed);
+        }
         if is_clean {
             state.end();
             self.keep(visit, instance, calls + 1, place);
         }
         Reply { effects, ..reply(outcome, used) }
+    }
+
+    /// How long to wait, since the plugin has emitted more than it may; `None` when it has not, or this listener never emits.
+    fn rest_of_rate(&self) -> Option<Duration> {
+        let identity = &self.plugin.linked.identity;
+        let emit = identity.grants.emit.as_ref().filter(|_| self.emits.load(Ordering::Relaxed))?;
+        emit.rest(identity)
     }
 
     /// An instance that was kept, or a new one. `Err` when there is none: what becomes of the event, and what trying used.

@@ -3,10 +3,12 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rand::RngExt;
+
 /// How many seconds' worth of tokens a bucket holds.
 const BURST_SECONDS: u32 = 10;
-/// How far ahead callers that are put off are spread; beyond it the spreading begins anew.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// The shortest and the longest rest of a caller that is put off.
+const RESTS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
 
 /// A token bucket, full at first.
 #[derive(Debug)]
@@ -17,6 +19,7 @@ pub(in crate::wasm) struct Bucket {
 
 #[derive(Debug)]
 struct Level {
+    /// Below zero after more was spent than was there.
     tokens: f64,
     at: Instant,
     /// When the caller that was put off last may come back.
@@ -26,45 +29,54 @@ struct Level {
 impl Bucket {
     /// `per_second` is at least 1.
     pub(in crate::wasm) fn new(per_second: u32) -> Self {
-        let now = Instant::now();
+        let (per_second, now) = (per_second.max(1), Instant::now());
         let level = Level { tokens: f64::from(per_second) * f64::from(BURST_SECONDS), at: now, next: now };
-        Self { per_second: per_second.max(1), level: Mutex::new(level) }
-    }
-
-    /// The most tokens that it ever holds.
-    pub(in crate::wasm) fn capacity(&self) -> u32 {
-        self.per_second.saturating_mul(BURST_SECONDS)
+        Self { per_second, level: Mutex::new(level) }
     }
 
     /// Takes so many tokens, if they are there.
     pub(in crate::wasm) fn take(&self, tokens: u32, now: Instant) -> bool {
-        let mut level = self.lock();
-        let rested = now.saturating_duration_since(level.at).as_secs_f64() * f64::from(self.per_second);
-        let there = (level.tokens + rested).min(f64::from(self.capacity()));
-        let left = there - f64::from(tokens);
-        level.tokens = if left < 0.0 { there } else { left };
+        let mut level = self.filled(now);
+        let is_there = level.tokens >= f64::from(tokens);
+        if is_there {
+            level.tokens -= f64::from(tokens);
+        }
+        is_there
+    }
+
+    /// Takes so many tokens, whether they are there or not.
+    pub(in crate::wasm) fn spend(&self, tokens: u32, now: Instant) {
+        self.filled(now).tokens -= f64::from(tokens);
+    }
+
+    /// How long to stay away while no token is there; `None` when one is. Callers come back one after another, as tokens come in, so
+    /// that many of them do not ask again and again.
+    pub(in crate::wasm) fn rest(&self, now: Instant) -> Option<Duration> {
+        let mut level = self.filled(now);
+        if level.tokens >= 1.0 {
+            return None;
+        }
+        let (shortest, longest) = RESTS;
+        let rate = f64::from(self.per_second);
+        let first = Duration::from_secs_f64((1.0 - level.tokens) / rate).min(longest);
+        let next = level.next.max(now + first) + Duration::from_secs_f64(1.0 / rate);
+        let rest = next - now;
+        if rest > longest {
+            // Whoever raises the rate does not want to wait for what was reckoned before.
+            return Some(longest.mul_f64(rand::rng().random_range(0.5..1.0)));
+        }
+        level.next = next;
+        Some(rest.max(shortest))
+    }
+
+    /// With the tokens that have come in.
+    fn filled(&self, now: Instant) -> MutexGuard<'_, Level> {
+        let mut level = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let rested = now.saturating_duration_since(level.at).as_secs_f64();
+        let rate = f64::from(self.per_second);
+        level.tokens = (level.tokens + rested * rate).min(rate * f64::from(BURST_SECONDS));
         level.at = now.max(level.at);
-        left >= 0.0
-    }
-
-    /// Gives back tokens that were taken and not used.
-    pub(in crate::wasm) fn give_back(&self, tokens: u32) {
-        let mut level = self.lock();
-        level.tokens = (level.tokens + f64::from(tokens)).min(f64::from(self.capacity()));
-    }
-
-    /// How long to stay away before asking for so many tokens again. Those who are told to wait come back one after another, as
-    /// tokens come in, and not all at once; what is there then may have gone to others.
-    pub(in crate::wasm) fn wait(&self, tokens: u32, now: Instant) -> Duration {
-        let mut level = self.lock();
-        let far = level.next.saturating_duration_since(now) > LONGEST_WAIT;
-        let after = if far { now } else { level.next.max(now) };
-        level.next = after + Duration::from_secs(1) * tokens / self.per_second;
-        level.next - now
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Level> {
-        self.level.lock().unwrap_or_else(PoisonError::into_inner)
+        level
     }
 }
 
@@ -84,27 +96,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_can_be_taken_again_and_is_never_more_than_it_holds() {
-        let bucket = Bucket::new(2);
+    fn what_was_spent_beyond_the_tokens_has_to_come_in_first() {
+        let bucket = Bucket::new(4);
         let now = Instant::now();
-        assert!(bucket.take(20, now) && !bucket.take(1, now));
-        bucket.give_back(5);
-        assert!(bucket.take(5, now) && !bucket.take(1, now));
-        bucket.give_back(100);
-        assert!(bucket.take(bucket.capacity(), now) && !bucket.take(1, now));
+        assert_eq!(bucket.rest(now), None);
+        bucket.spend(48, now);
+        // Eight missing, and one to take: 2.25 s, and the one after it.
+        assert_eq!(bucket.rest(now), Some(Duration::from_millis(2_500)));
+        assert!(!bucket.take(1, now + Duration::from_millis(2_200)));
+        assert_eq!(bucket.rest(now + Duration::from_millis(2_300)), None);
     }
 
     #[test]
-    fn those_who_wait_come_back_one_after_another() {
+    fn those_who_are_put_off_come_back_one_after_another_and_within_the_longest_rest() {
         let bucket = Bucket::new(4);
         let now = Instant::now();
-        let waits: Vec<Duration> = (0..100).map(|_| bucket.wait(2, now)).collect();
-        assert_eq!(waits[..3], [500, 1_000, 1_500].map(Duration::from_millis));
-        assert!(waits.iter().all(|wait| *wait <= LONGEST_WAIT + Duration::from_millis(500)), "{waits:?}");
-        let at_once = |instant: Duration| waits.iter().filter(|wait| **wait == instant).count();
-        assert!(waits.iter().all(|wait| at_once(*wait) <= 5), "{waits:?}");
-        let later = now + Duration::from_secs(60);
-        assert_eq!(bucket.wait(2, later), Duration::from_millis(500));
+        bucket.spend(40, now);
+        let rests: Vec<Duration> = (0..3_000).map(|_| bucket.rest(now).expect("no token is there")).collect();
+        assert_eq!(rests[..3], [500, 750, 1_000].map(Duration::from_millis));
+        let (shortest, longest) = RESTS;
+        assert!(rests.iter().all(|rest| (shortest..=longest).contains(rest)));
+        let within = |seconds| rests.iter().filter(|rest| rest.as_secs() < seconds).count();
+        assert!(within(60) <= 4 * 60, "{}", within(60));
     }
 
     #[test]

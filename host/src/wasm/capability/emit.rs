@@ -7,14 +7,15 @@ use bytes::Bytes;
 
 use super::log::TARGET;
 use super::reminder::Reminder;
-use super::{HostState, not_granted, refusal};
-use crate::event::{Effects, Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
+use super::{HostState, Identity, not_granted, refusal};
+use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use crate::wasm::capability::bucket::Bucket;
 use crate::wasm::limits::pairs_bytes;
 use crate::wasm::manifest::Emit;
+use crate::wasm::manifest::advice::at_the_top;
 use crate::wasm::text::keepable;
 
 /// The most follow-up events of one call.
@@ -31,13 +32,32 @@ const HOPS: &str = "outbox-hops";
 pub(in crate::wasm) struct EmitGrant {
     pub(in crate::wasm) emit: Emit,
     bucket: Bucket,
-    /// When the log last said that the rate holds events up.
+    /// Whether the log has just said that the rate holds events up.
     told: Mutex<Reminder>,
 }
 
 impl EmitGrant {
     pub(in crate::wasm) fn new(emit: Emit) -> Self {
         Self { bucket: Bucket::new(emit.per_second), emit, told: Mutex::default() }
+    }
+
+    /// Notes the follow-up events of an answer. They are not refused: no call is made for nothing. The next ones wait.
+    pub(super) fn spend(&self, events: usize) {
+        self.bucket.spend(u32::try_from(events).unwrap_or(u32::MAX), Instant::now());
+    }
+
+    /// How long the plugin has to wait before its next call, since it has emitted more than it may; `None` when it has not.
+    pub(in crate::wasm) fn rest(&self, identity: &Identity) -> Option<Duration> {
+        let now = Instant::now();
+        let rest = self.bucket.rest(now)?;
+        if self.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(now) {
+            let (plugin, most) = (&identity.name, self.emit.per_second);
+            tracing::warn!(
+                target: TARGET, plugin, digest = identity.digest,
+                "the plugin has used up its emit.per_second of {most}; its events wait and lose no attempt; to allow more, raise it in {plugin}.toml"
+            );
+        }
+        Some(rest)
     }
 }
 
@@ -56,9 +76,8 @@ impl HostState {
     fn accept(&mut self, given: Given) -> Result<String, Refusal> {
         let name = self.identity.name.clone();
         let Some(grant) = self.identity.grants.emit.clone() else {
-            return Err(not_granted(format!(
-                "emitting events is not granted to the plugin {name}; add `emit = true` to {name}.toml"
-            )));
+            let advice = at_the_top("emit = true", &name);
+            return Err(not_granted(format!("emitting events is not granted to the plugin {name}; {advice}")));
         };
         let event = self.stored_event("emit")?;
         if self.effects().emitted.len() >= MOST {
@@ -85,59 +104,17 @@ impl HostState {
             return missing(format!("emitting {route}"), &format!("add `\"{route}\"` to emit.routes"));
         }
         if !grant.emit.other_tenants && envelope.tenant_id() != event.tenant_id() {
-            return missing("emitting for another tenant than the event's own".to_owned(), "set `emit.other_tenants = true`");
+            return missing(
+                "emitting for another tenant than the event's own".to_owned(),
+                "add `other_tenants = true` to emit",
+            );
         }
         if has_id && !grant.emit.ids {
-            return missing("choosing the id of an event".to_owned(), "set `emit.ids = true`");
-        }
-        if !self.within_rate(&grant, Instant::now()) {
-            let (most, at_once) = (grant.emit.per_second, grant.bucket.capacity());
-            let message = format!(
-                "the plugin {name} has used up its emit.per_second of {most} ({at_once} at once after a rest); raise it in {name}.toml"
-            );
-            return Err(refusal(RefusalKind::OverLimit, message));
+            return missing("choosing the id of an event".to_owned(), "add `ids = true` to emit");
         }
         let id = envelope.id().to_string();
         self.effects().emitted.push(envelope);
         Ok(id)
-    }
-
-    /// Whether one more event is within the rate of all calls together. Where it is not, but would be if this call were alone, the
-    /// call is not to blame for what comes of that.
-    fn within_rate(&mut self, grant: &EmitGrant, now: Instant) -> bool {
-        let wanted = u32::try_from(self.effects().emitted.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let may_ever = wanted <= grant.bucket.capacity();
-        // Nothing is written for a report.
-        if self.identity.is_reporting() {
-            return may_ever;
-        }
-        if grant.bucket.take(1, now) {
-            return true;
-        }
-        if may_ever && self.throttled.is_none() {
-            // It may want more than the one that was refused.
-            self.throttled = Some(grant.bucket.wait(wanted.saturating_mul(2).min(grant.bucket.capacity()), now));
-            self.tell_of_rate(grant, now);
-        }
-        false
-    }
-
-    fn tell_of_rate(&self, grant: &EmitGrant, now: Instant) {
-        if !grant.told.lock().unwrap_or_else(PoisonError::into_inner).is_due(now) {
-            return;
-        }
-        let (plugin, most) = (&self.identity.name, grant.emit.per_second);
-        tracing::warn!(
-            target: TARGET, plugin, digest = self.identity.digest,
-            "the plugin has used up its emit.per_second of {most}; its events wait and lose no attempt; to allow more, raise it in {plugin}.toml"
-        );
-    }
-
-    /// Gives back to the rate what a call took whose follow-up events are not written.
-    pub(super) fn give_back_rate(&self, effects: &Effects) {
-        if let Some(grant) = self.identity.grants.emit.as_ref().filter(|_| !self.identity.is_reporting()) {
-            grant.bucket.give_back(u32::try_from(effects.emitted.len()).unwrap_or(u32::MAX));
-        }
     }
 }
 

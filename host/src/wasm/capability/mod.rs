@@ -16,7 +16,7 @@ pub(super) mod wasi;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 use wasmtime::component::ResourceTable;
@@ -35,7 +35,7 @@ use super::engine::Engine;
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
 use crate::event::{Effects, Event, ShortDigest};
-use crate::listener::{Cause, Failure, FailureKind, Outcome};
+use crate::listener::Outcome;
 
 /// The attribute that says for which event of a call for several something is done.
 const EVENT_ID: &str = "event-id";
@@ -166,8 +166,6 @@ pub(super) struct HostState {
     /// What is committed with the answer.
     effects: Option<Box<Effects>>,
     seen: Seen,
-    /// When to come back, where the call was refused something only because others had too much of it.
-    throttled: Option<Duration>,
     pub(super) limiter: Limiter,
     pub(super) meter: Meter,
     /// What it was given last: what is missing from it was used.
@@ -191,7 +189,6 @@ impl HostState {
             ends: Instant::now(),
             effects: None,
             seen: Seen::default(),
-            throttled: None,
             limiter: Limiter::new(limits.memory.as_usize(), engine.memory.clone()),
             meter: Meter::new(limits.host_calls),
             fuel: 0,
@@ -214,7 +211,6 @@ impl HostState {
         (self.event, self.ends) = (event, ends);
         self.effects = None;
         self.seen = Seen::default();
-        self.throttled = None;
         self.meter.begin(ends);
         (self.limiter.denied, self.limiter.starved) = (false, false);
         if let Some(lines) = &self.lines {
@@ -232,20 +228,11 @@ impl HostState {
     pub(super) fn take_effects(&mut self, outcome: &Outcome) -> Option<Box<Effects>> {
         // An instance that is kept holds on to nothing of the call.
         (self.event, self.seen) = (None, Seen::default());
-        let effects = self.effects.take().filter(|effects| !effects.is_empty())?;
-        if outcome.is_answer() {
-            return Some(effects);
+        let effects = self.effects.take().filter(|effects| outcome.is_answer() && !effects.is_empty())?;
+        if let Some(emit) = self.identity.grants.emit.as_ref().filter(|_| !effects.emitted.is_empty()) {
+            emit.spend(effects.emitted.len());
         }
-        self.give_back_rate(&effects);
-        None
-    }
-
-    /// When the event comes back, uncounted: `Some` where the call failed, and was refused something only because others had too
-    /// much of it. A listener that says that another attempt is of no use is believed.
-    pub(super) fn put_off(&self, outcome: &Outcome) -> Option<Duration> {
-        let Outcome::Failed(Failure { kind, cause, .. }) = outcome else { return None };
-        let may_be_for_that = *kind != FailureKind::Unrecoverable && matches!(cause, Cause::Listener | Cause::Trap);
-        self.throttled.filter(|_| may_be_for_that)
+        Some(effects)
     }
 
     fn effects(&mut self) -> &mut Effects {

@@ -17,7 +17,7 @@ use crate::wasm::manifest::references::Origin;
 use crate::wasm::text::escape;
 
 /// The target of the log lines that tell why a plugin was not loaded: whoever is told by other means can leave them out.
-const LOADS: &str = "outbox::plugin_loads";
+pub(in crate::wasm) const LOADS: &str = "outbox::plugin_loads";
 
 /// The longest that a load rests that may pass, unless scans are rarer.
 const LONGEST_REST: Duration = Duration::from_secs(300);

@@ -317,6 +317,15 @@ pub fn manifest_of(config: &PluginsConfig, name: &str) -> Result<Option<Manifest
     written.checked(&file).cloned().map(Some)
 }
 
+/// Files of a plugins directory that belong to no component, such as a manifest whose name is mistyped: a sentence for each. Blocks.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn strays(dir: &Path) -> std::io::Result<Vec<String>> {
+    let place = Place::open(dir, None).map_err(std::io::Error::other)?;
+    Ok(directory::strays::strays(&place)?.into_iter().map(|stray| stray.what).collect())
+}
+
 /// Everything that is wrong with the manifests in the directory; nothing is loaded or compiled.
 ///
 /// # Errors

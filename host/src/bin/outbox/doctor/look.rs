@@ -64,7 +64,10 @@ pub(super) async fn plugins(settings: &Settings) -> Plugins {
         Ok(found) => {
             let sections = config.plugins.manifests.keys().map(String::as_str).collect();
             let routes = found.iter().flat_map(|plugin| plugin.routes.clone()).collect();
-            Plugins { findings: of_plugins(&dir.to_string(), &found, &sections), routes: Some(routes) }
+            let mut findings = of_plugins(&dir.to_string(), &found, &sections);
+            let stray = |what: String| Finding::warning("plugins", what, format!("rename it, or delete it from {dir}"));
+            findings.extend(plugins::strays(&config.plugins.dir).into_iter().map(stray));
+            Plugins { findings, routes: Some(routes) }
         }
     }
 }

@@ -8,7 +8,7 @@ use clap::Args;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use outbox::event::StateWrite;
 use outbox::listener::{FailureKind, Outcome};
-use outbox::wasm::{CallReport, MemoryState, PluginHost};
+use outbox::wasm::{CallReport, MemoryState, Outside, PluginHost};
 use outbox::{Envelope, Event};
 use tokio::sync::mpsc;
 
@@ -26,7 +26,8 @@ const SHOWN: usize = 200;
 
 /// Build a project at every save, deliver an event to it, and show what comes of it
 ///
-/// Shows the answer, the lines of the log, what the plugin emitted and kept, and what the call cost. Nothing of it happens, but the state is
+/// Shows the answer, the lines of the log, the HTTP requests and messages, what the plugin emitted and kept, and what the call cost.
+/// Nothing of it happens: every request is answered 200 with an empty body, every message is confirmed, and neither is sent. The state is
 /// kept in memory until this ends. Needs no database. Ctrl-C ends it.
 #[derive(Args, Debug)]
 #[command(
@@ -92,7 +93,7 @@ async fn tried(project: &Arc<Project>, events: &Path, state: &MemoryState, confi
         if let (true, Some(changes)) = (report.outcome.is_answer(), &report.effects.state) {
             state.apply(changes);
         }
-        output::print(&format!("\n{} {}\n{}", paint("event", Colour::Faint), shown(&route), for_people(&report)))?;
+        output::print(&format!("\n{} {}\n{}", paint("event", Colour::Faint), shown(&route), for_people(&host, &report)))?;
     }
     Ok(())
 }
@@ -111,7 +112,7 @@ fn read(file: &Path) -> Result<Vec<Envelope>, Failure> {
     events.map_err(|error| Failure::new(Exit::Config, format!("{} holds no event", file.display())).because(error))
 }
 
-fn for_people(report: &CallReport) -> String {
+fn for_people(host: &PluginHost, report: &CallReport) -> String {
     let mut text = String::new();
     let mut line =
         |name: &str, value: String| text.push_str(&format!("  {} {value}\n", paint(&format!("{name:8}"), Colour::Faint)));
@@ -124,6 +125,20 @@ fn for_people(report: &CallReport) -> String {
     }
     if report.lines_dropped > 0 {
         line("log", format!("and {} lines beyond the budget of a call", report.lines_dropped));
+    }
+    for call in &report.outside {
+        match call {
+            Outside::HttpRequest { method, url, body, .. } => {
+                let sent = format!("{} {}", shown(method), short(&host.hide(url)));
+                line("request", format!("{sent} {}; not sent, answered 200 here", size(body)));
+            }
+            Outside::Message { sink, subject, body, .. } => {
+                let subject = if subject.is_empty() { String::new() } else { format!(" {}", short(&host.hide(subject))) };
+                line("message", format!("{}{subject} {}; not sent, confirmed here", shown(sink), size(body)));
+            }
+            // Answered by the state that is kept in memory here.
+            _ => {}
+        }
     }
     for emitted in &report.effects.emitted {
         let (route, payload) = (emitted.route().to_string(), String::from_utf8_lossy(emitted.payload_bytes()).into_owned());
@@ -170,6 +185,10 @@ fn answer(outcome: &Outcome) -> (Colour, String) {
         Outcome::Unroutable(why) => (Colour::Red, format!("not answered: {}", shown(why))),
         Outcome::Busy { after } => (Colour::Yellow, format!("busy, to be asked again after {after:?}")),
     }
+}
+
+fn size(body: &[u8]) -> String {
+    output::size(u64::try_from(body.len()).unwrap_or(u64::MAX))
 }
 
 fn short(text: &str) -> String {

@@ -18,7 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 use wasmtime_wasi_http::WasiBody;
 
-use super::connector::{ConnectError, Connector, InTime, Resolver};
+use super::connector::{ConnectError, Connector, InTime};
+use super::lookups::Lookups;
 use crate::wasm::manifest::{Http, Origin};
 use crate::wasm::text::keepable;
 
@@ -88,13 +89,13 @@ impl std::fmt::Debug for HttpClient {
 }
 
 impl HttpClient {
-    pub(in crate::wasm) fn new(grant: Http, tls: &rustls::ClientConfig, resolver: Arc<dyn Resolver>) -> Self {
+    pub(in crate::wasm) fn new(grant: Http, tls: &rustls::ClientConfig, lookups: &Lookups) -> Self {
         let grant = Arc::new(grant);
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http().enable_all_versions().wrap_connector(
                 Connector {
                     grant: grant.clone(),
-                    resolver,
+                    lookups: Arc::new(lookups.of_plugin()),
                     sockets: Arc::new(Semaphore::new(grant.concurrency + SPARE_CONNECTIONS)),
                 },
             );

@@ -7,21 +7,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
 use super::address::is_public;
+use super::lookups::{LookupError, OwnLookups};
 use crate::wasm::manifest::Http;
 
 /// The longest that a connection may take, all addresses of its host together.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Look-ups of names at once.
-const MAX_LOOKUPS: usize = 16;
+/// The longest that one waits for what only the host has too little of: sockets, and turns for look-ups. Far below the deadline of a
+/// call, whose guest is told.
+const LINE: Duration = Duration::from_millis(1_500);
 /// The most addresses of one host that are tried.
 const MAX_ADDRESSES: usize = 4;
 
@@ -34,42 +36,16 @@ pub(super) enum ConnectError {
     Private { host: String, address: IpAddr },
     #[error("no connection to {host}: {reason}")]
     Connect { host: String, reason: String },
-}
-
-/// Finds the addresses of a host. One for all plugins; another one in tests.
-pub(in crate::wasm) trait Resolver: Send + Sync + 'static {
-    /// All addresses of a host, best first.
-    fn resolve(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
-}
-
-/// The system's resolver.
-pub(in crate::wasm) struct SystemResolver {
-    turns: Arc<Semaphore>,
-}
-
-impl Default for SystemResolver {
-    fn default() -> Self {
-        Self { turns: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
-    }
-}
-
-impl Resolver for SystemResolver {
-    fn resolve(&self, host: String, port: u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-        let turns = self.turns.clone();
-        // The system's look-up goes on when nobody waits for it any more, on a thread that others need too.
-        let looking_up = tokio::spawn(async move {
-            let _turn = turns.acquire_owned().await.expect("never closed");
-            Ok(tokio::net::lookup_host((host, port)).await?.collect())
-        });
-        Box::pin(async move { looking_up.await.unwrap_or_else(|panic| Err(io::Error::other(panic))) })
-    }
+    /// The host had no room to try.
+    #[error("no connection to {host} was tried: {reason}")]
+    Busy { host: String, reason: &'static str },
 }
 
 /// Connects to what one plugin may connect to.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) grant: Arc<Http>,
-    pub(super) resolver: Arc<dyn Resolver>,
+    pub(super) lookups: Arc<OwnLookups>,
     /// One for each open connection.
     pub(super) sockets: Arc<Semaphore>,
 }
@@ -159,9 +135,12 @@ impl Service<http::Uri> for Connector {
 
 impl Connector {
     async fn connect(&self, host: &str, port: u16) -> Result<Socket, ConnectError> {
-        // Within the time of the whole: connections that nobody uses are closed after a while.
-        let counted = self.sockets.clone().acquire_owned().await.expect("never closed");
-        let mut addresses = self.addresses(host, port).await?;
+        let line_ends = Instant::now() + LINE;
+        // Connections that nobody uses are closed after a while.
+        let counted = timeout_at(line_ends, self.sockets.clone().acquire_owned()).await;
+        let busy = |reason| ConnectError::Busy { host: host.to_owned(), reason };
+        let counted = counted.map_err(|_| busy("this plugin has all the connections that it may have"))?.expect("never closed");
+        let mut addresses = self.addresses(host, port, line_ends).await?;
         addresses.truncate(MAX_ADDRESSES);
         let each = CONNECT / u32::try_from(addresses.len().max(1)).unwrap_or(1);
         let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
@@ -180,9 +159,13 @@ impl Connector {
     }
 
     /// The addresses of a host that may be connected to; an error when there are only others.
-    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
-        let resolved = self.resolver.resolve(host.to_owned(), port).await;
-        let resolved = resolved.map_err(|error| ConnectError::Resolve { host: host.to_owned(), reason: error.to_string() })?;
+    async fn addresses(&self, host: &str, port: u16, line_ends: Instant) -> Result<Vec<SocketAddr>, ConnectError> {
+        let resolved = self.lookups.find(host, port, line_ends).await.map_err(|error| match error {
+            LookupError::NoTurn => {
+                ConnectError::Busy { host: host.to_owned(), reason: "look-ups of other names had not ended in time" }
+            }
+            LookupError::Failed(reason) => ConnectError::Resolve { host: host.to_owned(), reason },
+        })?;
         let (fine, refused): (Vec<SocketAddr>, Vec<SocketAddr>) = resolved.into_iter().partition(|address| {
             // One that is written as the other is looked at as what it is.
             let address = address.ip().to_canonical();

@@ -1,4 +1,4 @@
-//! What the HTTP clients of all plugins share: the resolver, and whom TLS trusts.
+//! What the HTTP clients of all plugins share: the look-ups of names, and whom TLS trusts.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -7,14 +7,14 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::client::HttpClient;
-use super::connector::{Resolver, SystemResolver};
+use super::lookups::{Lookups, SystemResolver};
 use crate::wasm::error::LoadError;
 use crate::wasm::manifest::Http;
 
 /// What the HTTP clients of all plugins share.
 #[derive(Clone)]
 pub(in crate::wasm) struct Network {
-    resolver: Arc<dyn Resolver>,
+    lookups: Lookups,
     ca_file: Option<PathBuf>,
     /// Read when the first plugin needs it: there may be hundreds of certificates.
     tls: Arc<OnceLock<Arc<rustls::ClientConfig>>>,
@@ -22,7 +22,7 @@ pub(in crate::wasm) struct Network {
 
 impl Network {
     pub(in crate::wasm) fn new(ca_file: Option<PathBuf>) -> Self {
-        Self { resolver: Arc::new(SystemResolver::default()), ca_file, tls: Arc::default() }
+        Self { lookups: Lookups::new(Arc::new(SystemResolver)), ca_file, tls: Arc::default() }
     }
 
     /// A client for one plugin.
@@ -34,7 +34,7 @@ impl Network {
                 self.tls.get_or_init(|| made).clone()
             }
         };
-        Ok(Arc::new(HttpClient::new(grant.clone(), &tls, self.resolver.clone())))
+        Ok(Arc::new(HttpClient::new(grant.clone(), &tls, &self.lookups)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Requests of a plugin against servers of the tests' own.
 
+mod lookups;
+
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +13,7 @@ use futures_util::future::BoxFuture;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::connector::Resolver;
+use super::lookups::{Lookups, Resolver};
 use super::network::{Network, tls};
 use super::{HttpClient, RefusalKind};
 use crate::event::{Envelope, Event};
@@ -116,11 +118,22 @@ fn resolver(answers: &[&[&'static str]]) -> Arc<Answers> {
 
 /// A guest's side of the interface, with a grant as an operator writes it; `PORT` stands for the server's.
 fn guest(grant: &str, server: &Server, resolver: Option<Arc<Answers>>) -> HostState {
-    let grant: Http = toml::from_str(&grant.replace("PORT", &server.port.to_string())).unwrap();
     let client = match resolver {
-        Some(resolver) => Arc::new(HttpClient::new(grant, &tls(None).unwrap(), resolver)),
-        None => Network::new(None).client(&grant).unwrap(),
+        Some(resolver) => client(grant, server, &Lookups::new(resolver)),
+        None => Network::new(None).client(&granted(grant, server)).unwrap(),
     };
+    guest_with(client)
+}
+
+fn granted(grant: &str, server: &Server) -> Http {
+    toml::from_str(&grant.replace("PORT", &server.port.to_string())).unwrap()
+}
+
+fn client(grant: &str, server: &Server, lookups: &Lookups) -> Arc<HttpClient> {
+    Arc::new(HttpClient::new(granted(grant, server), &tls(None).unwrap(), lookups))
+}
+
+fn guest_with(client: Arc<HttpClient>) -> HostState {
     let grants = Grants { http: Some(client), ..Grants::default() };
     let identity = Arc::new(Identity::new("mailer".to_owned(), "0123456789ab".to_owned(), grants));
     let engine = Engine::new(1, PagemapScan::Off).unwrap();

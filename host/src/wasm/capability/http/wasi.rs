@@ -67,15 +67,15 @@ fn told(identity: &crate::wasm::capability::Identity, error: SendError) -> Error
     wasi(error)
 }
 
-fn wasi(error: SendError) -> Error {
+pub(super) fn wasi(error: SendError) -> Error {
     match error {
         SendError::Invalid(_) => Error::HttpRequestUriInvalid,
         SendError::NotAllowed(_) => Error::HttpRequestDenied,
         SendError::Connect(ConnectError::Private { .. }) => Error::DestinationIpProhibited,
         SendError::Connect(ConnectError::Resolve { reason, .. }) => Error::DnsError { rcode: Some(reason), info_code: None },
         SendError::Connect(ConnectError::Connect { .. }) => Error::ConnectionRefused,
+        SendError::Connect(ConnectError::Busy { .. }) | SendError::Busy(_) => Error::ConnectionLimitReached,
         SendError::TimedOut(_) => Error::HttpResponseTimeout,
-        SendError::Busy(_) => Error::ConnectionLimitReached,
         SendError::TooLarge(most) => Error::HttpResponseBodySize(Some(most)),
         SendError::Broken(reason) => Error::InternalError(Some(reason)),
     }
