@@ -22,7 +22,6 @@ mod reload;
 mod single;
 #[cfg(test)]
 mod tests;
-mod text;
 
 pub use self::capability::Refused;
 pub use self::capability::http::HttpStandIn;
@@ -42,3 +41,4 @@ pub use self::reload::{
 pub use self::single::{
     Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, load_listener,
 };
+use crate::text;

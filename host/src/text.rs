@@ -1,4 +1,4 @@
-//! Guest text made fit for people: nothing in it moves a cursor, hides, or fills a disk.
+//! Untrusted text made fit for people: nothing in it moves a cursor, hides, or fills a disk.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use crate::deceptive::is_deceptive;
 
 /// Where control, ANSI and bidirectional characters become `\u{…}`. Borrowed when there is none, which is nearly always.
-pub(super) fn escape(text: &str) -> Cow<'_, str> {
+pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     if text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) || !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
@@ -27,12 +27,12 @@ fn is_unsafe(c: char) -> bool {
 }
 
 /// The first `max` bytes at most, cut between two characters.
-pub(super) fn cut(text: &str, max: usize) -> &str {
+pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
-/// Text of a guest that is kept with an event: cut to `max` bytes, escaped, and saying how much is missing.
-pub(super) fn keepable(text: &str, max: usize) -> String {
+/// Text of a guest or of another side that is kept or logged: cut to `max` bytes, escaped, and saying how much is missing.
+pub(crate) fn keepable(text: &str, max: usize) -> String {
     let kept = cut(text, max);
     match text.len() - kept.len() {
         0 => escape(kept).into_owned(),
