@@ -6,11 +6,11 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// Lets the log say once in a while that something goes on.
 #[derive(Debug, Default)]
-pub(super) struct Reminder(Option<Instant>);
+pub(in crate::wasm) struct Reminder(Option<Instant>);
 
 impl Reminder {
     /// Whether it is time to say it; then it counts as said.
-    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+    pub(in crate::wasm) fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.0.is_none_or(|said| now.saturating_duration_since(said) >= EVERY);
         if is_due {
             self.0 = Some(now);
