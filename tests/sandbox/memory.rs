@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use outbox::dispatcher::DispatcherConfig;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
 use outbox::units::ByteSize;
 use outbox::wasm::{Manifest, PluginHost, PluginsConfig};
@@ -88,5 +90,29 @@ async fn calls_beyond_the_memory_of_all_guests_wait_and_are_done_later_and_none_
     assert_eq!(sink.most.load(Ordering::SeqCst), 2);
     let sent = sink.ids.lock().expect("not poisoned").clone();
     assert_eq!(sent, ids.iter().map(|id| format!("{id}.1")).collect());
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_that_takes_all_memory_it_gets_and_sleeps_leaves_enough_for_another() {
+    const HOARDING: usize = 64;
+    let (_db, store) = database().await;
+    let directory = Directory::new();
+    directory.put("trouble.toml", b"[limits]\ndeadline = \"60s\"\n");
+    directory.put("trouble.wasm", &sample("trouble"));
+    directory.put("noop.wasm", &sample("noop"));
+    let config = DispatcherConfig { drain_timeout: Duration::from_millis(100), ..DispatcherConfig::default() };
+    let outbox = Outbox::single_node(store).dispatcher(config).plugins(directory.path()).start().await.expect("starts");
+
+    // Four times the memory of all guests, if each took what its limits allow.
+    commit(&outbox, (0..HOARDING).map(|_| event("Trouble", "Hoard", "1")).collect()).await;
+    eventually("all are called", async || outbox.in_flight() == HOARDING && outbox.queue_depth() == (0, 0)).await;
+    for round in 1..=40 {
+        commit(&outbox, vec![event("Bench", "Noop", "1")]).await;
+        eventually("the other plugin answers", async || outbox.metrics().counts().dispatch_success == round).await;
+    }
+
+    let counts = outbox.metrics().counts();
+    assert_eq!((counts.dispatch_failure, counts.dispatch_dead), (0, 0), "no sleeping call has ended");
     outbox.shutdown().await;
 }

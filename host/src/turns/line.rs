@@ -61,15 +61,17 @@ impl Turns {
     fn pass(&'static self) {
         let mut state = self.lock();
         while let Some(mut line) = state.lines.pop_front() {
-            let next = line.calls.pop_front();
-            if !line.calls.is_empty() {
-                state.lines.push_back(line);
-            }
-            match next.map(|next| next.send(Turn { turns: self })) {
-                Some(Ok(())) => return,
-                // Gone meanwhile. Its turn goes to the next one, not through this lock a second time.
-                Some(Err(turn)) => std::mem::forget(turn),
-                None => {}
+            while let Some(next) = line.calls.pop_front() {
+                match next.send(Turn { turns: self }) {
+                    Ok(()) => {
+                        if !line.calls.is_empty() {
+                            state.lines.push_back(line);
+                        }
+                        return;
+                    }
+                    // Gone meanwhile. Its turn goes to the next one, not through this lock a second time.
+                    Err(turn) => std::mem::forget(turn),
+                }
             }
         }
         state.free += 1;
@@ -131,13 +133,28 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_have_gone_cost_their_plugin_no_turn() {
+        let turns: &'static Turns = Box::leak(Box::new(Turns::new(1)));
+        let turn = comes(&mut turns.ask("first"));
+        let gone = [turns.ask("a"), turns.ask("a")];
+        let (mut first, mut beside, mut last) = (turns.ask("a"), turns.ask("b"), turns.ask("a"));
+        drop(gone);
+        drop(turn);
+        let turn = comes(&mut first).expect("the first live call of the first line");
+        drop(turn);
+        let turn = comes(&mut beside).expect("the other line");
+        drop(turn);
+        assert!(comes(&mut last).is_some());
+    }
+
+    #[test]
     fn a_turn_passes_by_those_who_have_gone_and_is_never_lost() {
         let turns: &'static Turns = Box::leak(Box::new(Turns::new(1)));
         let turn = comes(&mut turns.ask("first"));
-        let (gone, granted, mut last) = (turns.ask("a"), turns.ask("b"), turns.ask("a"));
+        let (gone, granted, mut last) = (turns.ask("a"), turns.ask("a"), turns.ask("b"));
         drop(gone);
         drop(turn);
-        assert!(comes(&mut last).is_none(), "it is the turn of `b`");
+        assert!(comes(&mut last).is_none(), "it is the turn of `a`");
         // Gone after the turn was given and before it was taken.
         drop(granted);
         let turn = comes(&mut last);

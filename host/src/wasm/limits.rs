@@ -3,10 +3,11 @@
 //! Fuel is counted by wasmtime and the deadline by tokio; `call/` sets both.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use wasmtime::ResourceLimiter;
+
+use super::shares::{InstanceShare, PluginShare};
 
 /// The largest component file.
 pub(super) const MAX_FILE_BYTES: u64 = 32 << 20;
@@ -115,74 +116,41 @@ impl Meter {
     }
 }
 
-/// What all guests of one sandbox may have together, in bytes.
-#[derive(Debug)]
-pub(super) struct MemoryBudget {
-    max: AtomicUsize,
-    used: AtomicUsize,
-}
-
-impl MemoryBudget {
-    pub(super) fn new(max: usize) -> Self {
-        Self { max: AtomicUsize::new(max), used: AtomicUsize::new(0) }
-    }
-
-    pub(super) fn set_max(&self, max: usize) {
-        self.max.store(max, Ordering::Relaxed);
-    }
-
-    /// Whether more than half of it is used: then nothing is kept for later.
-    pub(super) fn is_short(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.max.load(Ordering::Relaxed) / 2
-    }
-
-    fn take(&self, bytes: usize) -> bool {
-        let max = self.max.load(Ordering::Relaxed);
-        let fits = |used: usize| used.checked_add(bytes).filter(|used| *used <= max);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
-    }
-}
-
 /// Bounds the sum over all memories and tables of a store, and of all stores together.
 #[derive(Debug)]
 pub(super) struct Limiter {
     max: usize,
-    used: usize,
-    budget: Arc<MemoryBudget>,
-    /// Whether something was refused because all guests together have too much: no fault of this one.
+    share: InstanceShare,
+    /// Whether something was refused because all guests together, or those of the plugin, have too much: no fault of this one.
     pub(super) starved: bool,
     /// Whether something was refused in this call. A guest that is refused memory aborts, which looks like any other trap.
     pub(super) denied: bool,
 }
 
 impl Limiter {
-    pub(super) fn new(max: usize, budget: Arc<MemoryBudget>) -> Self {
-        Self { max, used: 0, budget, starved: false, denied: false }
+    pub(super) fn new(max: usize, share: &Arc<PluginShare>) -> Self {
+        Self { max, share: share.instance(), starved: false, denied: false }
     }
 
     /// Bytes in use now; memory never shrinks.
     pub(super) fn used(&self) -> usize {
-        self.used
+        self.share.used()
     }
 
     fn grow(&mut self, current: usize, desired: usize) -> bool {
-        let total = self.used.saturating_add(desired.saturating_sub(current));
-        if total > self.max {
+        let more = desired.saturating_sub(current);
+        if self.used().saturating_add(more) > self.max {
             self.denied = true;
             return false;
         }
-        if !self.budget.take(total - self.used) {
-            self.starved = true;
-            return false;
+        if self.share.take(more) {
+            return true;
         }
-        self.used = total;
-        true
-    }
-}
-
-impl Drop for Limiter {
-    fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.used, Ordering::Relaxed);
+        if !self.starved {
+            self.share.tell();
+        }
+        self.starved = true;
+        false
     }
 }
 
@@ -219,10 +187,11 @@ impl ResourceLimiter for Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wasm::shares::MemoryBudget;
 
     #[test]
     fn memories_and_tables_count_together_and_a_refusal_is_remembered() {
-        let mut limiter = Limiter::new(1_000, Arc::new(MemoryBudget::new(1 << 20)));
+        let mut limiter = Limiter::new(1_000, &MemoryBudget::new(1 << 20).share("p"));
         assert!(limiter.memory_growing(0, 600, None).unwrap());
         assert!(!limiter.memory_growing(0, 500, Some(400)).unwrap(), "its own maximum");
         assert!(!limiter.denied);
@@ -234,15 +203,13 @@ mod tests {
 
     #[test]
     fn what_all_guests_have_together_is_bounded_and_given_back() {
-        let budget = Arc::new(MemoryBudget::new(1_000));
-        let (mut first, mut second) = (Limiter::new(800, budget.clone()), Limiter::new(800, budget.clone()));
-        assert!(first.memory_growing(0, 700, None).unwrap() && budget.is_short());
+        let share = MemoryBudget::new(1_000).share("p");
+        let (mut first, mut second) = (Limiter::new(800, &share), Limiter::new(800, &share));
+        assert!(first.memory_growing(0, 700, None).unwrap() && share.is_short());
         assert!(!second.memory_growing(0, 400, None).unwrap());
         assert!(second.starved && !second.denied && second.used() == 0, "it may try again when others are gone");
         drop(first);
-        assert!(!budget.is_short() && second.memory_growing(0, 400, None).unwrap());
-        drop(second);
-        assert_eq!(budget.used.load(Ordering::Relaxed), 0);
+        assert!(!share.is_short() && second.memory_growing(0, 400, None).unwrap());
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod load;
 mod manifest;
 mod private;
 mod reload;
+mod shares;
 mod single;
 #[cfg(test)]
 mod tests;

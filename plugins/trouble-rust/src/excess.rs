@@ -53,6 +53,19 @@ pub(crate) fn take_memory(_: &Event) -> Answer {
     }
 }
 
+/// Takes memory until it is refused more, writes to none of it, and sleeps with it inside the host.
+pub(crate) fn hoard(event: &Event) -> Answer {
+    let mut taken: Vec<Vec<u8>> = Vec::new();
+    loop {
+        let mut more = Vec::new();
+        if more.try_reserve_exact(MIB).is_err() {
+            break;
+        }
+        taken.push(black_box(more));
+    }
+    sleep(event)
+}
+
 pub(crate) fn recurse(_: &Event) -> Answer {
     /// Goes on after its own call, so that the compiler cannot make a loop of it.
     fn descend(depth: u64) -> u64 {

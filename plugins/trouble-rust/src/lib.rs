@@ -12,6 +12,7 @@
 //! | `Sleep` | | sleeps for an hour |
 //! | `Nap` | | computes for 8 ms, sleeps for 1 ms, and so on for ever |
 //! | `Memory` | | takes memory for ever |
+//! | `Hoard` | | takes all memory that it is given, and sleeps for an hour |
 //! | `Recurse` | | calls itself for ever |
 //! | `LogFlood`, `StdoutFlood` | | writes lines for ever |
 //! | `ClockFlood` | | looks at the clock a thousand times, and is done |
@@ -39,6 +40,7 @@ listener! {
     "Trouble" / "Sleep" => excess::sleep,
     "Trouble" / "Nap" => excess::nap,
     "Trouble" / "Memory" => excess::take_memory,
+    "Trouble" / "Hoard" => excess::hoard,
     "Trouble" / "Recurse" => excess::recurse,
     "Trouble" / "LogFlood" => excess::flood_the_log,
     "Trouble" / "StdoutFlood" => excess::flood_stdout,

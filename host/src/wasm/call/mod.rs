@@ -4,6 +4,7 @@ pub(super) mod batch;
 mod computes_long;
 pub(super) mod error;
 mod guest_event;
+mod no_room;
 mod warm;
 
 use std::borrow::Cow;
@@ -17,21 +18,20 @@ use self::batch::{Alone, BatchCalls};
 use self::computes_long::ComputesLong;
 use self::error::{CallError, explain, late};
 use self::guest_event::GuestEvent;
+use self::no_room::NoRoom;
 use self::warm::WarmInstances;
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
 use super::capability::{HostState, Identity};
-use super::engine::KeptPlace;
 use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
 use super::load::plugin::{Instance, Linked, Plugin, refuel, used};
 use super::manifest::Isolation;
+use super::shares::KeptPlace;
 use super::text::{cut, keepable};
 use crate::event::{Cost, GuestCost};
 use crate::listener::{Cause, DispatchResult, Failure, FailureKind, Listener, Outcome, Reply, Visit};
 use crate::turns::in_turns;
 
-/// How long a call waits when all slots of the pool are taken.
-const NO_SLOT: Duration = Duration::from_millis(100);
 /// The most details of a failure that are kept.
 const MAX_ATTRIBUTES: usize = 16;
 
@@ -44,6 +44,7 @@ pub(super) struct PluginListener {
     /// The deadline as the guest is told it.
     deadline_ms: String,
     computes_long: ComputesLong,
+    no_room: NoRoom,
     /// Whether it has emitted: then it waits while its plugin has emitted too much.
     emits: AtomicBool,
 }
@@ -65,7 +66,8 @@ impl PluginListener {
         let deadline_ms = plugin.manifest.limits.deadline.as_millis().to_string();
         let function = plugin.on_events.filter(|_| plugin.isolation() == Isolation::Batch);
         let batches = function.map(|function| BatchCalls::new(plugin.clone(), function, deadline_ms.clone()));
-        Self { plugin, warm, batches, deadline_ms, computes_long: ComputesLong::default(), emits: AtomicBool::new(false) }
+        let (computes_long, no_room) = (ComputesLong::default(), NoRoom::default());
+        Self { plugin, warm, batches, deadline_ms, computes_long, no_room, emits: AtomicBool::new(false) }
     }
 
     /// Drops kept instances that nobody came for.
@@ -107,8 +109,11 @@ impl PluginListener {
         self.computes_long.learn(init_fuel.saturating_add(used.fuel));
         let (outcome, is_clean) = match entered {
             // It was refused memory for no fault of its own, and may have failed for that.
-            Ok(Ok(_)) if instance.store.data().limiter.starved => (Outcome::Busy { after: NO_SLOT }, false),
-            Ok(Ok(outcome)) => (outcome, true),
+            Ok(Ok(_)) if instance.store.data().limiter.starved => (self.no_room.busy(), false),
+            Ok(Ok(outcome)) => {
+                self.no_room.over();
+                (outcome, true)
+            }
             Ok(Err(error)) => (self.broken(&error, &mut instance.store), false),
             Err(_) => (Outcome::Failed(self.late()), false),
         };
@@ -170,10 +175,10 @@ impl PluginListener {
         if !may_stay || large || instance.store.data().limiter.denied {
             return;
         }
-        let Linked { engine, weight, .. } = &self.plugin.linked;
-        let place = place.or_else(|| engine.keep(*weight));
+        let Linked { engine, share, weight, .. } = &self.plugin.linked;
+        let place = place.or_else(|| engine.keep(share, *weight));
         // An instance of this listener that waits longer, for another tenant perhaps, makes room for this one.
-        let place = place.or_else(|| if self.warm.evict() { engine.keep(*weight) } else { None });
+        let place = place.or_else(|| if self.warm.evict() { engine.keep(share, *weight) } else { None });
         if let Some(place) = place {
             self.warm.put(visit, instance, calls, place);
         }
@@ -201,7 +206,7 @@ impl PluginListener {
 
     pub(super) fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<HostState>) -> Outcome {
         match explain(error, store, &self.plugin.manifest.limits, &self.plugin.linked.identity.name) {
-            CallError::NoSlot => Outcome::Busy { after: NO_SLOT },
+            CallError::NoSlot => self.no_room.busy(),
             CallError::Broken(failure) => Outcome::Failed(failure),
         }
     }

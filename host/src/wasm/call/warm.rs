@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::listener::Visit;
-use crate::wasm::engine::KeptPlace;
 use crate::wasm::load::plugin::Instance;
 use crate::wasm::manifest::Isolation;
+use crate::wasm::shares::KeptPlace;
 
 /// The most instances of one listener that wait for further events of their claim: so many claims are at work at once, at most.
 const MAX_OF_BATCHES: usize = 8;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::log::TARGET;
-use super::reminder::Reminder;
 use super::{HostState, Identity, not_granted, refusal};
+use crate::reminder::Reminder;
 use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};

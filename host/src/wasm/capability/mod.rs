@@ -29,9 +29,9 @@ use self::log::{LogLine, LogLines, SharedLines};
 use self::publish::PublishGrant;
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
-use super::engine::Engine;
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
 use super::manifest::Limits;
+use super::shares::PluginShare;
 use crate::event::{Effects, Event, ShortDigest};
 use crate::listener::Outcome;
 use crate::reminder::{self, Reminder};
@@ -177,7 +177,7 @@ pub(super) struct HostState {
 }
 
 impl HostState {
-    pub(super) fn new(engine: &Engine, identity: &Arc<Identity>, limits: &Limits) -> Self {
+    pub(super) fn new(share: &Arc<PluginShare>, identity: &Arc<Identity>, limits: &Limits) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
         let mut http = WasiHttpCtx::new();
@@ -188,7 +188,7 @@ impl HostState {
             ends: Instant::now(),
             effects: None,
             seen: Seen::default(),
-            limiter: Limiter::new(limits.memory.as_usize(), engine.memory.clone()),
+            limiter: Limiter::new(limits.memory.as_usize(), share),
             meter: Meter::new(limits.host_calls),
             fuel: 0,
             lines: None,

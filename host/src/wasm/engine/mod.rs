@@ -5,7 +5,7 @@ pub(super) mod machine;
 pub(super) mod probe;
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,8 @@ use self::probe::slots_come_back_clean;
 use super::bindings::Listener;
 use super::capability::HostState;
 use super::error::LoadError;
-use super::limits::MemoryBudget;
 use super::manifest::MAX_MEMORY;
+use super::shares::{KeptPlace, MemoryBudget, PluginShare};
 use crate::turns::TICK;
 use crate::units::ByteSize;
 
@@ -107,7 +107,7 @@ impl Engine {
         let scanning = if may_scan { scanning(slots).map_err(LoadError::Engine)? } else { None };
         let scans_pages = scanning.is_some();
         let wasm = scanning.map_or_else(|| allocate(slots, Reset::Overwrite).map(|(wasm, _)| wasm), Ok);
-        let memory = Arc::new(MemoryBudget::new(DEFAULT_MEMORY.as_usize()));
+        let memory = MemoryBudget::new(DEFAULT_MEMORY.as_usize());
         Self::over(wasm.map_err(LoadError::Engine)?, machine, workers, scans_pages, max_kept, memory)
     }
 
@@ -182,27 +182,10 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Room to keep one more instance of this weight; `None` when so many are kept that new calls might find no slot.
-    pub(super) fn keep(&self, weight: usize) -> Option<KeptPlace> {
-        if self.memory.is_short() {
-            return None;
-        }
-        let room = |kept: usize| (kept + weight <= self.max_kept).then_some(kept + weight);
-        let kept = self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
-        kept.ok().map(|_| KeptPlace { kept: self.kept.clone(), weight })
-    }
-}
-
-/// Room for one kept instance, given back when dropped.
-#[derive(Debug)]
-pub(super) struct KeptPlace {
-    kept: Arc<AtomicUsize>,
-    weight: usize,
-}
-
-impl Drop for KeptPlace {
-    fn drop(&mut self) {
-        self.kept.fetch_sub(self.weight, Ordering::Relaxed);
+    /// Room to keep one more instance of this weight for a plugin; `None` when so many are kept that new calls might find no slot, or
+    /// other plugins no place.
+    pub(super) fn keep(&self, share: &Arc<PluginShare>, weight: usize) -> Option<KeptPlace> {
+        if share.is_short() { None } else { share.keep(&self.kept, self.max_kept, weight) }
     }
 }
 

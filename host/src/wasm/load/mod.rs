@@ -136,8 +136,9 @@ impl Loader {
         let limits = manifest.limits;
         let identity = |grants| Arc::new(Identity::new(name.to_owned(), digest.clone(), grants));
         // Described without configuration: what it says of itself must not depend on what it was granted.
-        let bare =
-            Linked { engine, pre, identity: identity(Grants::default()), limits, weight: weight(&component), has_small_tables };
+        let share = self.engine.memory.share(name);
+        let (bare, weight) = (identity(Grants::default()), weight(&component));
+        let bare = Linked { engine, pre, identity: bare, share, limits, weight, has_small_tables };
         let description = describe(file, &bare).await?;
         let routes = routes(file, &description)?;
         check_on_events(file, &component, &bare).await?;

@@ -19,6 +19,7 @@ use crate::wasm::error::LoadError;
 use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
 use crate::wasm::manifest::{Isolation, Limits, Manifest};
 use crate::wasm::private::cache::copied;
+use crate::wasm::shares::PluginShare;
 
 /// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
 const DEADLINE_SLACK: Duration = Duration::from_secs(1);
@@ -35,6 +36,8 @@ pub(in crate::wasm) struct Linked {
     pub(in crate::wasm) engine: Arc<Engine>,
     pub(in crate::wasm) pre: ListenerPre<HostState>,
     pub(in crate::wasm) identity: Arc<Identity>,
+    /// What the plugin has of what all plugins share.
+    pub(in crate::wasm) share: Arc<PluginShare>,
     pub(in crate::wasm) limits: Limits,
     /// What an instance counts for while it is kept.
     pub(in crate::wasm) weight: usize,
@@ -45,7 +48,7 @@ pub(in crate::wasm) struct Linked {
 impl Linked {
     /// An empty store with all limits set.
     pub(in crate::wasm) fn store(&self, fuel: u64) -> Store<HostState> {
-        let mut store = Store::new(&self.engine.wasm, HostState::new(&self.engine, &self.identity, &self.limits));
+        let mut store = Store::new(&self.engine.wasm, HostState::new(&self.share, &self.identity, &self.limits));
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);
@@ -147,13 +150,14 @@ impl Plugin {
 
     /// The same plugin in another sandbox; instances that this one keeps stay behind.
     pub(in crate::wasm) fn moved_to(&self, engine: &Arc<Engine>) -> wasmtime::Result<Arc<Self>> {
-        let Linked { identity, limits, weight, has_small_tables, .. } = &self.linked;
+        let Linked { identity, share, limits, weight, has_small_tables, .. } = &self.linked;
         let (limits, weight, has_small_tables) = (*limits, *weight, *has_small_tables);
         let engine = engine_for(engine, self.isolation(), has_small_tables);
         let engine = engine.map_err(|error| wasmtime::format_err!("{error}"))?;
         let component = copied(self.linked.pre.instance_pre().component(), &engine.wasm)?;
         let pre = engine.linker.instantiate_pre(&component).and_then(ListenerPre::new)?;
-        let linked = Linked { engine, pre, identity: identity.clone(), limits, weight, has_small_tables };
+        let (identity, share) = (identity.clone(), share.clone());
+        let linked = Linked { engine, pre, identity, share, limits, weight, has_small_tables };
         let Self { manifest, version, described_name, routes, .. } = self;
         let on_events = batch::export(&component);
         Ok(Arc::new(Self {

@@ -168,7 +168,7 @@ impl PluginHost {
         // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
         let grants = Grants { config, secrets, emit, state: keeps, publish, http };
         let Plugin { linked, manifest, version, described_name, routes, on_events } = plugin;
-        let Linked { engine, pre, identity, limits, weight, has_small_tables } = linked;
+        let Linked { engine, pre, identity, share, limits, weight, has_small_tables } = linked;
         let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();
         let (engine, pre) = (engine.clone(), pre.clone());
         let plugin = Arc::new(Plugin {
@@ -176,6 +176,7 @@ impl PluginHost {
                 engine,
                 pre,
                 identity: Arc::new(identity),
+                share: share.clone(),
                 limits: *limits,
                 weight: *weight,
                 has_small_tables: *has_small_tables,

@@ -22,7 +22,7 @@ async fn a_strict_guest_runs_without_a_pool_and_within_its_limits() {
     let engine = Engine::new(2, PagemapScan::Off).unwrap();
     let strict = engine.strict().unwrap();
     assert!(std::sync::Arc::ptr_eq(&strict, &engine.strict().unwrap()), "one for all plugins");
-    assert!(!wasmtime::Engine::same(&strict.wasm, &engine.wasm) && strict.keep(1).is_none());
+    assert!(!wasmtime::Engine::same(&strict.wasm, &engine.wasm) && strict.keep(&engine.memory.share("p"), 1).is_none());
     let guest = Guest::new("(loop (br 0)) (unreachable)").load("isolation = \"strict\"\nlimits.fuel = 1_000_000").await;
     let outcome = guest.call(&event(None), 0, 1).await;
     assert!(matches!(&outcome, Outcome::Failed(failure) if failure.cause == Cause::Fuel), "{outcome:?}");
@@ -163,9 +163,10 @@ async fn an_instance_that_is_kept_counts_for_the_memories_and_tables_that_it_has
     assert_eq!(weight("", 1), 1);
 
     // Three for each of two workers.
-    let heavy = engine.keep(4);
-    let light = [engine.keep(1), engine.keep(1)];
-    assert!(heavy.is_some() && light.iter().all(Option::is_some) && engine.keep(1).is_none());
+    let share = engine.memory.share("p");
+    let heavy = engine.keep(&share, 4);
+    let light = [engine.keep(&share, 1), engine.keep(&share, 1)];
+    assert!(heavy.is_some() && light.iter().all(Option::is_some) && engine.keep(&share, 1).is_none());
     drop(heavy);
-    assert!(engine.keep(4).is_some());
+    assert!(engine.keep(&share, 4).is_some());
 }

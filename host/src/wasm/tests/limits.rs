@@ -192,17 +192,16 @@ async fn more_calls_than_slots_wait_and_lose_nothing() {
             tokio::spawn(async move { guest.call(&event(None), worker, 1).await })
         })
         .collect();
-    let mut busy = 0;
+    let mut waits = std::collections::BTreeSet::new();
     for call in calls {
         match call.await.unwrap() {
             Outcome::Busy { after } => {
-                assert_eq!(after, Duration::from_millis(100));
-                busy += 1;
+                assert!(waits.insert(after), "each comes back at another time");
             }
             Outcome::Failed(failure) => assert_eq!(failure.cause, Cause::Deadline),
             other => panic!("{other:?}"),
         }
     }
-    assert!(busy > 0, "two workers have sixteen slots, and forty called");
+    assert!(waits.len() > 1, "two workers have sixteen slots, and forty called");
     assert_eq!(Guest::new(COUNT).load("").await.count(&of_route("Order", "OrderPlaced", None, 1), 0, 1).await, 1);
 }

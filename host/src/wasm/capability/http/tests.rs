@@ -20,8 +20,8 @@ use crate::event::{Envelope, Event};
 use crate::wasm::bindings::outbox::listener::http::{Host, Request, Response};
 use crate::wasm::bindings::outbox::listener::types::Refusal;
 use crate::wasm::capability::{Grants, HostState, Identity};
-use crate::wasm::engine::{Engine, PagemapScan};
 use crate::wasm::manifest::{Http, Limits};
+use crate::wasm::shares::MemoryBudget;
 
 /// A server that answers every request on every connection by a function of the request's text.
 struct Server {
@@ -136,8 +136,11 @@ fn client(grant: &str, server: &Server, lookups: &Lookups) -> Arc<HttpClient> {
 fn guest_with(client: Arc<HttpClient>) -> HostState {
     let grants = Grants { http: Some(client), ..Grants::default() };
     let identity = Arc::new(Identity::new("mailer".to_owned(), "0123456789ab".to_owned(), grants));
-    let engine = Engine::new(1, PagemapScan::Off).unwrap();
-    HostState::new(&engine, &identity, &Limits::default())
+    state_of(&identity)
+}
+
+fn state_of(identity: &Arc<Identity>) -> HostState {
+    HostState::new(&MemoryBudget::new(1 << 20).share(&identity.name), identity, &Limits::default())
 }
 
 fn request(url: impl Into<String>) -> Request {
@@ -489,8 +492,7 @@ async fn requests_beyond_the_bound_wait_for_one_to_end_and_a_call_that_is_cut_of
     })
     .await;
     let mut slow = guest(&format!("{LOCAL}\nconcurrency = 1\ntimeout = '2s'"), &server, None);
-    let engine = Engine::new(1, PagemapScan::Off).unwrap();
-    let mut beside = HostState::new(&engine, &slow.identity, &Limits::default());
+    let mut beside = state_of(&slow.identity);
     let waiting = slow.send(request(server.url("localhost") + "?slow"));
     let hurried = Request { timeout_ms: Some(100), ..request(server.url("localhost")) };
     let (waited, (kind, message)) = tokio::join!(waiting, refused(&mut beside, hurried));
