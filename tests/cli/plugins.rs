@@ -129,8 +129,65 @@ fn a_fault_of_a_manifest_is_told_in_lines_that_can_be_read() {
         assert!(!told.contains("\\n"), "{arguments:?}: {told}");
     }
     let said = place.host(&[]).kill();
+    assert!(said.iter().any(|line| line.contains("order-mailer.toml") && line.contains("line 2, column ")), "{said:?}");
     let told = said.iter().find(|line| line.contains("the host runs")).expect("it says so before it is ready");
     assert!(told.contains("plugins=0") && told.contains("failed=1"), "{told}");
+}
+
+#[test]
+fn a_file_that_belongs_to_no_component_is_told_wherever_plugins_are_looked_at() {
+    let place = place();
+    put(&place, "order_mailer.toml", "isolation = \"strict\"\n");
+    fs::write(place.path().join("plugins/other.WASM"), "x").expect("can be written");
+    let (manifest, component) = (
+        "order_mailer.toml belongs to no component; is it meant for order-mailer.wasm?",
+        "other.WASM is not loaded; rename it to other.wasm",
+    );
+
+    for arguments in [&["plugin", "list"][..], &["plugin", "check", "plugins"], &["plugin", "lock"], &["doctor"]] {
+        let ended = run(&place, arguments);
+        let said = ended.stdout + &ended.stderr;
+        for what in [manifest, component] {
+            assert_eq!(said.matches(what).count(), 1, "{arguments:?}: {said}");
+        }
+        assert_eq!(ended.code, Some(if arguments == ["doctor"] { 8 } else { 0 }), "{arguments:?}: {said}");
+    }
+    fs::remove_file(place.path().join("plugins/plugins.lock")).expect("it was written");
+    let mut host = place.host(&[("OUTBOX_PLUGINS__RESCAN_INTERVAL", "20ms")]);
+    put(&place, "order-mailer.toml", "isolation = \"event\"\n");
+    host.wait_until_it_said("the host has looked again", |line| line.contains("serves with another manifest"));
+    let said = host.kill();
+    for what in [manifest, component] {
+        let lines: Vec<_> = said.iter().filter(|line| line.contains(what)).collect();
+        assert!(lines.len() == 1 && lines[0].contains("WARN"), "{said:?}");
+    }
+}
+
+#[test]
+fn a_line_that_was_added_below_the_last_table_pins_nothing_and_is_refused() {
+    let place = place();
+    for (table, line, told) in [
+        (
+            "config",
+            format!("digest = \"{}\"", "0".repeat(64)),
+            "`digest` stands below [config], where it would be a setting; move it above",
+        ),
+        ("config", "isolation = \"strict\"".to_owned(), "`isolation` stands below [config]"),
+        ("config", "http.allow = [\"https://example.com\"]".to_owned(), "`http` stands below [config]"),
+        ("limits", "state = true".to_owned(), "`state` stands below [limits]; move it above the first [table]"),
+    ] {
+        put(&place, "order-mailer.toml", &format!("[{table}]\n{line}\n"));
+
+        let ended = run(&place, &["plugin", "check", "plugins/order-mailer.wasm"]);
+
+        assert_eq!(ended.code, Some(8), "{line}: {}", ended.stdout);
+        assert!(ended.stderr.contains(&format!("line 2, column 1: {told}")), "{line}: {}", ended.stderr);
+    }
+    let section = place.path().join("outbox.toml");
+    fs::write(&section, "[plugins.order-mailer.config]\nstate = \"true\"\n").expect("can be written");
+    let ended = run(&place, &["config", "check"]);
+    assert_eq!(ended.code, Some(4), "{}", ended.stdout);
+    assert!(ended.stderr.contains("`state` stands below [config]"), "{}", ended.stderr);
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub enum LoadError {
         bytes: u64,
     },
     /// Somebody is still writing it.
-    #[error("{file} is still changing; it is loaded when it stays the same (copy under another name and rename)")]
+    #[error("{file} is still changing; it is loaded when it stays the same (copy it under another name, then rename it)")]
     Changing {
         /// The file.
         file: PathBuf,
@@ -179,7 +179,7 @@ pub enum LoadError {
     },
     /// The bytes are damaged, or end too early.
     #[error(
-        "{file} is damaged or not complete, at byte {offset} of {bytes}: {reason}; copy it again, under another name and renamed"
+        "{file} is damaged or not complete, at byte {offset} of {bytes}: {reason}; copy it again under another name, then rename it"
     )]
     Damaged {
         /// The file.

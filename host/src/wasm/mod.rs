@@ -40,6 +40,6 @@ pub use self::reload::{
     check_manifests, inspect, lock, manifest_of, retry, rollback, strays,
 };
 pub use self::single::{
-    Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, load_listener,
+    Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, check_at, load_listener,
 };
 use crate::text;

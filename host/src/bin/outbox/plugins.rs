@@ -156,6 +156,14 @@ pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, 
     wasm::check(file, alone(config), config.dispatcher.workers).await
 }
 
+/// Looks at one component file as if it lay at `at`, beside the manifest there.
+///
+/// # Errors
+/// Why it cannot be loaded.
+pub(crate) async fn check_at(file: &Path, at: &Path, config: &Config) -> Result<PluginReport, LoadError> {
+    wasm::check_at(file, at, alone(config), config.dispatcher.workers).await
+}
+
 /// What is known here of how much a plugin may keep.
 pub(crate) enum StateQuotaKnown {
     Granted(State),
