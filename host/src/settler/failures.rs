@@ -140,7 +140,7 @@ mod tests {
     const EVERY: Duration = Duration::from_secs(10);
 
     fn route(number: usize) -> Route {
-        Route::new("Order", &format!("Type{number}")).unwrap()
+        Route::new("Order", format!("Type{number}")).unwrap()
     }
 
     #[test]

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::log::TARGET;
 use super::{HostState, Identity, not_granted, refusal};
-use crate::reminder::Reminder;
 use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
+use crate::reminder::Reminder;
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};

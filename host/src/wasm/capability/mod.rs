@@ -34,7 +34,7 @@ use super::manifest::Limits;
 use super::shares::PluginShare;
 use crate::event::{Effects, Event, ShortDigest};
 use crate::listener::Outcome;
-use crate::reminder::{self, Reminder};
+use crate::reminder::Reminder;
 
 /// The attribute that says for which event of a call for several something is done.
 const EVENT_ID: &str = "event-id";
