@@ -10,7 +10,6 @@ mod chain;
 #[cfg(feature = "wasm")]
 pub mod conformance;
 pub mod dead;
-#[cfg(any(feature = "wasm", feature = "sinks"))]
 mod deceptive;
 pub mod dispatcher;
 pub mod event;
@@ -26,11 +25,13 @@ pub mod purge;
 pub mod queue;
 #[cfg(feature = "sinks")]
 mod relay;
+mod reminder;
 mod routes;
 mod settler;
 #[cfg(feature = "sinks")]
 pub mod sink;
 pub mod store;
+mod text;
 pub mod time;
 mod turns;
 pub mod units;

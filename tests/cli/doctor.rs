@@ -33,7 +33,8 @@ fn a_good_place_has_only_good_findings_and_ends_with_0() {
     let ended = place.run(&["doctor", "--output", "json"]);
 
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    for check in ["configuration", "plugins", "connection", "schema", "indexes", "nodes", "routes", "dead", "pending"] {
+    for check in ["configuration", "plugins", "connection", "schema", "indexes", "nodes", "routes", "dead", "retry", "pending"]
+    {
         assert!(found(&ended, check).starts_with("\"good\": "), "{check}: {}", ended.stdout);
     }
     assert!(findings(&ended).iter().all(|finding| finding["fix"].is_null()), "{}", ended.stdout);

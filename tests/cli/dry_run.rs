@@ -170,3 +170,47 @@ fn any_event_can_be_tried_by_its_id_and_a_plugin_reads_its_state_and_does_not_ch
     assert_eq!((code, said.contains("not there: none")), (Some(6), true), "{said}");
     assert_eq!(test(&["none"]).0, Some(3));
 }
+
+#[test]
+fn requests_and_messages_that_were_answered_here_are_counted_and_said_not_to_be_sent() {
+    let place = Place::migrated();
+    place.plugin("effects");
+    let manifest = "http.allow = ['https://hooks.example.com']\npublish.sinks = ['orders']\n";
+    std::fs::write(place.path().join("plugins/effects.toml"), manifest).expect("can be written");
+    let ask = r#""ask":[["POST","https://hooks.example.com/a"],["GET","https://hooks.example.com/b"]]"#;
+    let emit = |id: &str, payload: &str| {
+        place.ok(&["event", "emit", "--aggregate-type", "Effects", "--type", "Do", "--payload", payload, "--id", id]);
+    };
+    emit("asks", &format!(r#"{{{ask},"then":"done"}}"#));
+    emit("publishes", r#"{"publish":["orders"],"then":"done"}"#);
+    emit("neither", r#"{"then":"done"}"#);
+    place
+        .sql("UPDATE outbox_event SET status = 2, last_error = '[http-500] the endpoint answered 500' WHERE event_id = 'asks'");
+    let test = |more: &[&str]| {
+        let ended = place.run(&[&["event", "test", "--plugin", "plugins/effects.wasm"][..], more].concat());
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        ended.stdout
+    };
+
+    let report: Value =
+        serde_json::from_str(&test(&["asks", "publishes", "neither", "--output", "json"])).expect("one document");
+    let both = test(&["asks", "publishes", "neither"]);
+    let asks = test(&["asks"]);
+    let publishes = test(&["publishes"]);
+    let neither = test(&["neither"]);
+
+    assert_eq!((&report["requests"], &report["messages"]), (&2.into(), &1.into()), "{report}");
+    let counts = |one: &Value| (one["event_id"].clone(), one["requests"].clone(), one["messages"].clone());
+    let mut counted: Vec<_> = report["events"].as_array().expect("a list").iter().map(counts).collect();
+    counted.sort_by_key(|(id, ..)| id.to_string());
+    let wanted = [("asks", 2, 0), ("neither", 0, 0), ("publishes", 0, 1)];
+    assert_eq!(counted, wanted.map(|(id, requests, messages)| (id.into(), requests.into(), messages.into())));
+    for (text, said) in [
+        (both, "2 requests were answered 200 here and 1 message confirmed; none was sent"),
+        (asks, "2 requests were answered 200 here and not sent; an endpoint that fails would change the result"),
+        (publishes, "1 message was confirmed here and not sent; a sink that fails would change the result"),
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+    assert!(!neither.contains("sent"), "{neither}");
+}

@@ -30,7 +30,7 @@ const ONCE: [(&[&str], &str); 50] = [
     (&["plugin", "test", "plugins/order-mailer.wasm"], "0 failed"),
     (&["plugin", "new", "greeter", "--lang", "go"], "outbox plugin build"),
     (&["plugin", "build", "made"], "Order/OrderPlaced"),
-    (&["plugin", "check", "plugins"], "unchanged"),
+    (&["plugin", "check", "plugins"], "added"),
     (&["plugin", "inspect", "plugins/order-mailer.wasm"], "outbox:listener@0.1.0, which this host speaks"),
     (&["plugin", "lock"], "order-mailer"),
     (&["plugin", "rollback", "order-mailer"], "no earlier version of order-mailer"),

@@ -10,6 +10,7 @@ mod dead;
 mod doctor;
 mod dry_run;
 mod every;
+mod failing;
 mod first_run;
 mod home;
 mod host;

@@ -3,10 +3,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use support::sample_plugins;
 
-use crate::program::{Ended, Place};
+use crate::program::{Ended, PATIENCE, Place};
 
 /// A place with one good plugin.
 fn place() -> Place {
@@ -128,8 +129,65 @@ fn a_fault_of_a_manifest_is_told_in_lines_that_can_be_read() {
         assert!(!told.contains("\\n"), "{arguments:?}: {told}");
     }
     let said = place.host(&[]).kill();
+    assert!(said.iter().any(|line| line.contains("order-mailer.toml") && line.contains("line 2, column ")), "{said:?}");
     let told = said.iter().find(|line| line.contains("the host runs")).expect("it says so before it is ready");
     assert!(told.contains("plugins=0") && told.contains("failed=1"), "{told}");
+}
+
+#[test]
+fn a_file_that_belongs_to_no_component_is_told_wherever_plugins_are_looked_at() {
+    let place = place();
+    put(&place, "order_mailer.toml", "isolation = \"strict\"\n");
+    fs::write(place.path().join("plugins/other.WASM"), "x").expect("can be written");
+    let (manifest, component) = (
+        "order_mailer.toml belongs to no component; is it meant for order-mailer.wasm?",
+        "other.WASM is not loaded; rename it to other.wasm",
+    );
+
+    for arguments in [&["plugin", "list"][..], &["plugin", "check", "plugins"], &["plugin", "lock"], &["doctor"]] {
+        let ended = run(&place, arguments);
+        let said = ended.stdout + &ended.stderr;
+        for what in [manifest, component] {
+            assert_eq!(said.matches(what).count(), 1, "{arguments:?}: {said}");
+        }
+        assert_eq!(ended.code, Some(if arguments == ["doctor"] { 8 } else { 0 }), "{arguments:?}: {said}");
+    }
+    fs::remove_file(place.path().join("plugins/plugins.lock")).expect("it was written");
+    let mut host = place.host(&[("OUTBOX_PLUGINS__RESCAN_INTERVAL", "20ms")]);
+    put(&place, "order-mailer.toml", "isolation = \"event\"\n");
+    host.wait_until_it_said("the host has looked again", |line| line.contains("serves with another manifest"));
+    let said = host.kill();
+    for what in [manifest, component] {
+        let lines: Vec<_> = said.iter().filter(|line| line.contains(what)).collect();
+        assert!(lines.len() == 1 && lines[0].contains("WARN"), "{said:?}");
+    }
+}
+
+#[test]
+fn a_line_that_was_added_below_the_last_table_pins_nothing_and_is_refused() {
+    let place = place();
+    for (table, line, told) in [
+        (
+            "config",
+            format!("digest = \"{}\"", "0".repeat(64)),
+            "`digest` stands below [config], where it would be a setting; move it above",
+        ),
+        ("config", "isolation = \"strict\"".to_owned(), "`isolation` stands below [config]"),
+        ("config", "http.allow = [\"https://example.com\"]".to_owned(), "`http` stands below [config]"),
+        ("limits", "state = true".to_owned(), "`state` stands below [limits]; move it above the first [table]"),
+    ] {
+        put(&place, "order-mailer.toml", &format!("[{table}]\n{line}\n"));
+
+        let ended = run(&place, &["plugin", "check", "plugins/order-mailer.wasm"]);
+
+        assert_eq!(ended.code, Some(8), "{line}: {}", ended.stdout);
+        assert!(ended.stderr.contains(&format!("line 2, column 1: {told}")), "{line}: {}", ended.stderr);
+    }
+    let section = place.path().join("outbox.toml");
+    fs::write(&section, "[plugins.order-mailer.config]\nstate = \"true\"\n").expect("can be written");
+    let ended = run(&place, &["config", "check"]);
+    assert_eq!(ended.code, Some(4), "{}", ended.stdout);
+    assert!(ended.stderr.contains("`state` stands below [config]"), "{}", ended.stderr);
 }
 
 #[test]
@@ -176,4 +234,70 @@ fn settings_that_are_missing_are_told_once_with_the_file_to_write() {
     put(&place, "order-webhook.toml", "[config]\nendpont = \"https://hooks.example.com\"\n");
     let checked = run(&place, &["plugin", "check", "plugins/order-webhook.wasm"]);
     assert!(checked.stderr.contains("its manifest is plugins/order-webhook.toml"), "{}", checked.stderr);
+}
+
+/// Looks until a running host has told that the plugin serves: a host is ready before it has compiled everything.
+fn wait_until_it_serves(place: &Place) {
+    let started = Instant::now();
+    let listed = || serde_json::from_str::<serde_json::Value>(&run(place, &["plugin", "list", "--output", "json"]).stdout);
+    while !listed().is_ok_and(|list| list[0]["host"].is_string() && list[0]["state"] == "serving") {
+        assert!(started.elapsed() < PATIENCE, "expected within {PATIENCE:?}: a host serves the plugin");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_directory_with_a_broken_manifest_is_refused_and_never_called_unchanged() {
+    let place = place();
+    let alone = run(&place, &["plugin", "check", "plugins"]);
+    assert_eq!(alone.code, Some(0), "{}{}", alone.stdout, alone.stderr);
+    assert!(alone.stdout.contains("added") && alone.stderr.contains("nothing to compare"), "{}{}", alone.stdout, alone.stderr);
+    let cache = place.path().join("cache");
+    let host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
+    wait_until_it_serves(&place);
+    let same = run(&place, &["plugin", "check", "plugins"]);
+    assert!(same.stdout.contains("unchanged"), "{}", same.stdout);
+
+    put(&place, "order-mailer.toml", "isolation = \"thread\"\n");
+    let broken = run(&place, &["plugin", "check", "plugins"]);
+
+    assert_eq!(broken.code, Some(8), "{}", broken.stderr);
+    let row = broken.stdout.lines().find(|line| line.starts_with("order-mailer ")).unwrap_or_default();
+    assert!(row.contains(" refused ") && row.contains(" goes on"), "{}", broken.stdout);
+    assert!(broken.stdout.contains("order-mailer.toml is not valid"), "{}", broken.stdout);
+    drop(host);
+    let listed = run(&place, &["plugin", "list", "--here"]);
+    assert_eq!(listed.code, Some(8));
+    assert!(listed.stdout.contains("would serve an older version"), "nothing serves now: {}", listed.stdout);
+}
+
+#[test]
+fn a_rollback_of_a_pinned_plugin_changes_nothing_until_it_may_pin_it_anew() {
+    let place = place();
+    let cache = place.path().join("cache");
+    let host = place.host(&[("XDG_CACHE_HOME", cache.to_str().expect("a plain name"))]);
+    wait_until_it_serves(&place);
+    let file = place.path().join("plugins/order-mailer.wasm");
+    let first = fs::read(&file).expect("can be read");
+    fs::copy(sample_plugins().join("noop.wasm"), place.path().join("draft")).expect("can be copied");
+    fs::rename(place.path().join("draft"), &file).expect("can be renamed");
+    let second = fs::read(&file).expect("can be read");
+    assert_eq!(run(&place, &["plugin", "lock"]).code, Some(0));
+    let lock = fs::read(place.path().join("plugins/plugins.lock")).expect("it was written");
+
+    let refused = run(&place, &["plugin", "rollback", "order-mailer"]);
+
+    assert_eq!(refused.code, Some(7), "{}", refused.stderr);
+    assert!(refused.stderr.contains("outbox plugin rollback order-mailer --lock"), "{}", refused.stderr);
+    assert!(fs::read(&file).expect("it is there") == second, "the file has changed");
+    assert!(fs::read(place.path().join("plugins/plugins.lock")).expect("it is there") == lock, "the pins have changed");
+    let done = run(&place, &["plugin", "rollback", "order-mailer", "--lock"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(fs::read(&file).expect("it is there") == first, "the version before lies there again");
+    assert_eq!(
+        run(&place, &["plugin", "list", "--here", "--set", "plugins.strict=true"]).code,
+        Some(0),
+        "and is what is pinned"
+    );
+    drop(host);
 }

@@ -53,6 +53,34 @@ fn builds_and_passes(place: &Place) {
     let tested = outbox(place, &["plugin", "test", "greeter.wasm", "--cases", "cases"]);
     assert_eq!(tested.code, Some(0), "{}{}", tested.stdout, tested.stderr);
     assert!(tested.stdout.contains("is never delivered again"), "its cases were tried: {}", tested.stdout);
+    passes_with_an_endpoint(place);
+}
+
+/// Without the tables of the manifest all cases pass, and with them also the one that is made for them.
+fn passes_with_an_endpoint(place: &Place) {
+    let project = place.path().join("greeter");
+    let (manifest, cases) = (project.join("greeter.toml"), project.join("cases/messages.toml"));
+    let written = [&manifest, &cases].map(|file| fs::read_to_string(file).expect("it was written"));
+    let keys = ["allow", "allow_private", "endpoint", "name", "config", "event", "http", "answer", "requests"];
+    let is_toml = |text: &str| text.starts_with('[') || text.split_once(" = ").is_some_and(|(key, _)| keys.contains(&key));
+    let uncommented = |text: &String| {
+        let line = |line: &str| match line.strip_prefix("# ") {
+            Some(rest) if is_toml(rest) => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        };
+        text.lines().map(line).collect::<String>()
+    };
+    let tested = || outbox(place, &["plugin", "test", "greeter.wasm", "--cases", "cases"]);
+
+    fs::write(&manifest, uncommented(&written[0])).expect("can be written");
+    let with_manifest = tested();
+    assert_eq!(with_manifest.code, Some(0), "{}{}", with_manifest.stdout, with_manifest.stderr);
+    fs::write(&cases, uncommented(&written[1])).expect("can be written");
+    let with_case = tested();
+    assert_eq!(with_case.code, Some(0), "{}{}", with_case.stdout, with_case.stderr);
+    assert!(with_case.stdout.contains("an endpoint gets the event"), "{}", with_case.stdout);
+    fs::write(&manifest, &written[0]).expect("can be written");
+    fs::write(&cases, &written[1]).expect("can be written");
 }
 
 /// Drops the component into the plugins directory of a host, with a manifest that names an endpoint: the project's event is delivered, and
@@ -183,12 +211,13 @@ fn what_is_there_is_never_written_over() {
 fn a_name_or_a_route_that_cannot_be_is_refused_before_anything_is_written() {
     let place = Place::empty();
     for (arguments, part) in [
-        (&["Greeter", "--lang", "rust"][..], "small letters"),
+        (&["Greeter", "--lang", "rust"][..], "must consist of lowercase letters"),
         (&["fn", "--lang", "rust"], "has taken it"),
-        (&["../up", "--lang", "rust"], "small letters"),
+        (&["../up", "--lang", "rust"], "lowercase letters"),
         (&["greeter", "--lang", "cobol"], "possible values: rust, js, ts, python, go, c"),
         (&["greeter", "--lang", "go", "--route", "Order"], "write it like Order/OrderPlaced"),
         (&["greeter", "--lang", "go", "--route", "Order/\"); evil("], "only letters, digits"),
+        (&["greeter", "--lang", "go", "--route", "User/*"], "a plugin names each event type that it answers"),
     ] {
         let refused = place.run(&[&["plugin", "new"], arguments].concat());
         assert_eq!(refused.code, Some(2), "{arguments:?}: {}", refused.stderr);
@@ -221,6 +250,37 @@ fn a_toolchain_that_is_missing_is_named_with_the_command_that_installs_it() {
         );
         assert!(!place.path().join("greeter/greeter.wasm").exists());
     }
+}
+
+#[test]
+fn a_component_that_is_built_elsewhere_is_judged_by_the_manifest_of_its_project() {
+    let place = Place::empty();
+    let project = project(&place, "c");
+    symlink(kept("toolchains"), project.join(".venv")).expect("can be made");
+    let manifest = fs::read_to_string(project.join("greeter.toml")).expect("it was written");
+    fs::write(project.join("greeter.toml"), format!("state = true\n{manifest}")).expect("can be written");
+
+    let built = outbox(&place, &["plugin", "build", "--out", "../plugins/greeter.wasm"]);
+
+    assert_eq!(built.code, Some(0), "{}{}", built.stdout, built.stderr);
+    assert!(built.stdout.contains("state (1000 keys"), "{}", built.stdout);
+    let advice = "its manifest greeter.toml is not beside it: cp greeter.toml ../plugins/greeter.toml";
+    assert!(built.stderr.trim_end().ends_with(advice), "{}", built.stderr);
+    assert!(!project.join("greeter.wasm").exists());
+
+    fs::write(project.join("greeter.toml"), "[limits]\nfuel = 0\n").expect("can be written");
+    let refused = outbox(&place, &["plugin", "build", "--out", "../plugins/greeter.wasm"]);
+    assert_eq!(refused.code, Some(8), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("limits.fuel is 0") && !refused.stderr.contains("plugins/greeter.toml"),
+        "{}",
+        refused.stderr
+    );
+
+    fs::write(place.path().join("plugins/greeter.toml"), "emit = true\n").expect("can be written");
+    let beside = outbox(&place, &["plugin", "build", "--out", "../plugins/greeter.wasm"]);
+    assert_eq!(beside.code, Some(0), "{}", beside.stderr);
+    assert!(beside.stdout.contains("emit (*/*)") && !beside.stderr.contains("is not beside it"), "the one that counts there");
 }
 
 #[test]
@@ -280,6 +340,12 @@ fn dev_builds_at_every_save_and_shows_what_the_event_comes_to() {
     let source = fs::read_to_string(project.join("plugin.c")).expect("can be read");
     fs::write(project.join("plugin.c"), source.replace("outbox_done()", "outbox_dead(\"changed\")")).expect("can be written");
     says("answer   dead: changed");
+    assert!(!said().contains("not sent"), "nothing was asked of anybody: {}", said());
+    let manifest = fs::read_to_string(project.join("greeter.toml")).expect("it was written");
+    let granted = "[http]\nallow = [\"https://hooks.example.com\"]\n[config]\nendpoint = \"https://hooks.example.com/in\"\n";
+    fs::write(project.join("greeter.toml"), format!("{manifest}\n{granted}")).expect("can be written");
+    fs::write(project.join("plugin.c"), source).expect("can be written");
+    says("request  POST https://hooks.example.com/in 20 B; not sent, answered 200 here");
     fs::write(project.join("plugin.c"), "int x = ;\n").expect("can be written");
     says("zig cc could not build the plugin");
 

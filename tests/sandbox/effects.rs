@@ -113,10 +113,13 @@ async fn a_counter_that_many_calls_change_at_once_counts_every_event_once() {
 async fn what_is_not_granted_is_refused_with_the_line_to_add() {
     let effects = Effects::with("retry.max_attempts = 1").await;
     for (deed, advice) in [
-        (r#"{"emit":1,"then":"done"}"#, "add `emit = true` to effects.toml"),
-        (r#"{"count":"n","then":"done"}"#, "add `state = true` to effects.toml"),
-        (r#"{"delete":"n","then":"done"}"#, "add `state = true` to effects.toml"),
-        (r#"{"publish":["orders"],"then":"done"}"#, "the sink `orders`"),
+        (r#"{"emit":1,"then":"done"}"#, "add `emit = true` at the top of effects.toml, above the first [table]"),
+        (r#"{"count":"n","then":"done"}"#, "add `state = true` at the top of effects.toml, above the first [table]"),
+        (r#"{"delete":"n","then":"done"}"#, "add `state = true` at the top of effects.toml, above the first [table]"),
+        (
+            r#"{"publish":["orders"],"then":"done"}"#,
+            "add `[publish]`, and below it `sinks = [\"orders\"]`, at the end of effects.toml",
+        ),
     ] {
         let id = effects.deed(deed).await;
 
@@ -137,8 +140,8 @@ async fn what_may_be_emitted_is_bounded_by_route_tenant_and_id() {
             r#"{"emit":1,"emit_type":"Other","then":"done"}"#.to_owned(),
             "add `\"Effects/Other\"` to emit.routes in effects.toml",
         ),
-        (r#"{"emit":1,"emit_tenant":"acme","then":"done"}"#.to_owned(), "set `emit.other_tenants = true` in effects.toml"),
-        (format!(r#"{{"emit":1,"emit_id":"{id}","then":"done"}}"#), "set `emit.ids = true` in effects.toml"),
+        (r#"{"emit":1,"emit_tenant":"acme","then":"done"}"#.to_owned(), "add `other_tenants = true` to emit in effects.toml"),
+        (format!(r#"{{"emit":1,"emit_id":"{id}","then":"done"}}"#), "add `ids = true` to emit in effects.toml"),
     ] {
         let id = effects.deed(&deed).await;
 

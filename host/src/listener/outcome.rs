@@ -128,6 +128,21 @@ impl fmt::Display for Failure {
     }
 }
 
+/// The longest [`error_kind`], in bytes.
+const MAX_KIND: usize = 80;
+
+/// Which kind of failure a stored error tells of, so that failures can be counted by it: its code, `[http-500]` or `fuel`; without
+/// one its beginning, up to the first colon. At most 80 bytes, of text that nobody has checked.
+#[must_use]
+pub fn error_kind(error: &str) -> &str {
+    let start = &error[..error.floor_char_boundary(MAX_KIND)];
+    let end = match start.find(']') {
+        Some(end) if start.starts_with('[') => end + 1,
+        _ => start.find(':').unwrap_or(start.len()),
+    };
+    &start[..end]
+}
+
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         let mut message = error.to_string();
@@ -214,4 +229,23 @@ impl Reply {
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panicked: {}", text.unwrap_or("with a value that is no text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_of_an_error_is_its_code_or_its_beginning() {
+        for (error, kind) in [
+            ("[http-500] https://a.example: the endpoint answered 500", "[http-500]"),
+            ("fuel: used up 200000000", "fuel"),
+            ("connection refused", "connection refused"),
+            ("[not closed: it goes on", "[not closed"),
+            ("", ""),
+        ] {
+            assert_eq!(error_kind(error), kind);
+        }
+        assert_eq!(error_kind(&"ä".repeat(100)).len(), MAX_KIND);
+    }
 }

@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
 use super::{Breaker, BreakerConfig, Listener, Owner, RetryPolicy};
-use crate::event::Route;
+use crate::event::{AggregateType, Route};
 use crate::metrics::{CallTotals, Calls};
 
 /// The most calls at once. At least 1; events beyond that wait, and keep no worker from others.
@@ -395,30 +395,34 @@ impl Listeners {
         self.version.subscribe()
     }
 
-    /// Why nobody answers a route, with the names that come near it.
+    /// Why nobody answers a route, with the names that come near it: a few letters differ, or the aggregate type alone.
     #[must_use]
     pub fn unroutable(&self, route: &Route) -> String {
         let wanted = route.to_string().to_lowercase();
-        let mut near: Vec<(usize, String)> = self
-            .routes()
-            .into_iter()
-            .map(|known| (distance(&wanted, &known.to_string().to_lowercase()), known.to_string()))
-            .filter(|(distance, _)| *distance <= 4)
-            .collect();
+        let is_same_type = |known: &Route| known.event_type == route.event_type;
+        let distance = |known: &Route| distance(&wanted, &known.to_string().to_lowercase());
+        let routes = self.routes().into_iter().map(|known| (distance(&known), known));
+        let mut near: Vec<(usize, Route)> = routes.filter(|(distance, known)| *distance <= 4 || is_same_type(known)).collect();
         near.sort();
         let hint = match near.as_slice() {
             [] => match self.table.load().len() {
                 1 => "1 route is answered".to_owned(),
                 routes => format!("{routes} routes are answered"),
             },
-            near => format!("near it: {}", near.iter().take(3).map(|(_, route)| route.as_str()).collect::<Vec<_>>().join(", ")),
+            near => {
+                let left_out =
+                    route.aggregate_type == AggregateType::global() && near.iter().any(|(_, known)| is_same_type(known));
+                let asked = if left_out { "was the aggregate type left out? " } else { "" };
+                let names: Vec<String> = near.iter().take(3).map(|(_, known)| known.to_string()).collect();
+                format!("{asked}near it: {}", names.join(", "))
+            }
         };
         format!("no listener answers {route} ({hint})")
     }
 }
 
 /// How many characters must change to make one text the other.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.chars().enumerate() {

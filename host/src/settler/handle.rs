@@ -6,6 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::completion::{Completion, Conclusion, UnlessTaken};
 use super::excluded::Resting;
+use super::failures::FailureLog;
 use super::give_back::Unused;
 use crate::event::{Effects, Fence};
 use crate::metrics::Metrics;
@@ -28,6 +29,7 @@ pub(crate) struct SettlerHandle {
     pub(super) keeps: Keeps,
     /// Of effects on their way to the database, in KiB.
     pub(super) effects_room: Arc<Semaphore>,
+    pub(super) failures: Arc<FailureLog>,
 }
 
 /// What stays of finished events.
@@ -63,6 +65,9 @@ impl SettlerHandle {
         let Conclusion { settlement, effects, cost, is_last } = conclusion.into();
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
+        if let Settlement::Retry { after, error } = &settlement {
+            self.failures.tell(&delivery.event, error, *after);
+        }
         if delivery.fence().is_none() {
             if let Some(waiting) = Resting::of(delivery, settlement, &self.queue)
                 && let Err(unsent) = self.excluded.send(waiting)

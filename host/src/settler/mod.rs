@@ -7,6 +7,7 @@
 mod completion;
 mod effects;
 mod excluded;
+mod failures;
 mod give_back;
 mod handle;
 mod trying;
@@ -22,6 +23,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) use completion::Conclusion;
 use completion::{Batch, Completion};
+use failures::FailureLog;
 pub(crate) use give_back::Unused;
 pub(crate) use handle::{Keeps, SettlerHandle};
 use trying::Trying;
@@ -32,6 +34,7 @@ use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, Queue, Turn};
 use crate::store::{Settled, Settlement, Store, StoreError};
+use crate::text::keepable;
 use crate::wake::Wake;
 
 /// Outcomes that may wait for the database; workers wait beyond that.
@@ -40,6 +43,8 @@ const WAITING: usize = 2_048;
 const AT_ONCE: usize = 2;
 /// How often it is looked whether locked rows are free.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Bytes of an error that go into the log.
+const MAX_ERROR: usize = 500;
 
 /// What the settler needs to know.
 pub(crate) struct Settler {
@@ -75,8 +80,17 @@ impl Settler {
         let (excluded, to_wait) = mpsc::unbounded_channel();
         let (queue, metrics) = (self.queue.clone(), self.metrics.clone());
         let effects_room = Arc::new(Semaphore::new(handle::EFFECTS_KIB as usize));
-        let handle =
-            SettlerHandle { completions, unused, excluded, queue: queue.clone(), metrics, keeps: self.keeps, effects_room };
+        let failures = Arc::new(FailureLog::default());
+        let handle = SettlerHandle {
+            completions,
+            unused,
+            excluded,
+            queue: queue.clone(),
+            metrics,
+            keeps: self.keeps,
+            effects_room,
+            failures,
+        };
         let waiting = excluded::wait(to_wait, queue, stopped.clone());
         let running = async move {
             tokio::join!(self.write_all(to_write, stopped.clone()), self.give_back(to_give_back, stopped), waiting);
@@ -288,7 +302,7 @@ fn fenced_off(fenced: u64) {
 fn log_dead(batch: &Batch) {
     for (settled, held) in batch.settled.iter().zip(&batch.held) {
         if let (Settlement::Dead { error, .. }, Some(event)) = (&settled.settlement, &held.event) {
-            let error: String = error.chars().take(500).collect();
+            let error = keepable(error, MAX_ERROR);
             tracing::error!(event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error, "an event is dead");
         }
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::event::NameError;
-use crate::listener::RouteConflict;
+use crate::listener::{Owner, RouteConflict};
 
 /// Why a component file did not become a listener, or the plugins directory cannot be used.
 ///
@@ -62,7 +62,7 @@ pub enum LoadError {
         bytes: u64,
     },
     /// Somebody is still writing it.
-    #[error("{file} is still changing; it is loaded when it stays the same (copy under another name and rename)")]
+    #[error("{file} is still changing; it is loaded when it stays the same (copy it under another name, then rename it)")]
     Changing {
         /// The file.
         file: PathBuf,
@@ -179,7 +179,7 @@ pub enum LoadError {
     },
     /// The bytes are damaged, or end too early.
     #[error(
-        "{file} is damaged or not complete, at byte {offset} of {bytes}: {reason}; copy it again, under another name and renamed"
+        "{file} is damaged or not complete, at byte {offset} of {bytes}: {reason}; copy it again under another name, then rename it"
     )]
     Damaged {
         /// The file.
@@ -314,13 +314,22 @@ pub enum LoadError {
         source: NameError,
     },
     /// Somebody else answers one of its routes.
-    #[error("{file} cannot serve; remove one of the two plugins, or the route from one of them")]
+    #[error("{} is already answered by {}; {}", .conflict.route, .conflict.holder, advice(&.conflict.holder))]
     Conflict {
         /// The file.
         file: PathBuf,
         /// Which route and who has it.
-        source: RouteConflict,
+        conflict: RouteConflict,
     },
+}
+
+/// How two that want the same route come apart.
+fn advice(holder: &Owner) -> &'static str {
+    match holder {
+        Owner::Plugin(_) => "remove one of them, or the route from one",
+        Owner::Native => "remove the route from the plugin, or from the application",
+        Owner::Sink(_) => "remove the route from the plugin, or from the sink",
+    }
 }
 
 impl LoadError {

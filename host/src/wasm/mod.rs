@@ -23,7 +23,6 @@ mod shares;
 mod single;
 #[cfg(test)]
 mod tests;
-mod text;
 
 pub use self::capability::Refused;
 pub use self::capability::http::HttpStandIn;
@@ -37,9 +36,10 @@ pub use self::manifest::{
     Emit, Http, Isolation, Limits, Manifest, Network, Origin, Publish, Resolve, Retry, RetryKind, Source, State,
 };
 pub use self::reload::{
-    LockChange, Locked, PluginReport, PluginState, PluginStatus, Plugins, PluginsConfig, ReadyWhen, RolledBack,
-    check_manifests, inspect, lock, manifest_of, retry, rollback,
+    LockChange, Locked, PluginReport, PluginState, PluginStatus, Plugins, PluginsConfig, ReadyWhen, WherePinned,
+    check_manifests, inspect, lock, manifest_of, retry, rollback, strays,
 };
 pub use self::single::{
-    Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, load_listener,
+    Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, check_at, load_listener,
 };
+use crate::text;

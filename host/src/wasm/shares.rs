@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use super::capability::reminder::Reminder;
 
 /// What all guests of one sandbox may have together, in bytes.
 #[derive(Debug)]

@@ -4,18 +4,30 @@ use wasmparser::{Encoding, Parser, Payload};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
+use crate::output::short;
 use crate::wit;
 
 /// The module that a compiler for WASI preview 1 imports.
 const PREVIEW1: &str = "wasi_snapshot_preview1";
 const ADAPTER: &[u8] = wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER;
 
+/// The most characters of the reason why a module makes no component.
+const MAX_REASON: usize = 500;
+
 /// What a listener may export beside the handler.
 const OPTIONAL: [&str; 2] = ["settings-check", "batch-handler"];
 
 /// Makes a component. A module that does not say which world it is of gets the world `listener`, with the exports that it has beside
 /// those of every listener; one that was compiled for WASI preview 1 gets the adapter to WASI 0.2.
-pub(crate) fn componentize(mut core: Vec<u8>) -> Result<Vec<u8>, String> {
+///
+/// # Errors
+/// Why not, at most [`MAX_REASON`] characters and safe for a terminal: it may name what the module imports and exports, which is text of
+/// whoever made it.
+pub(crate) fn componentize(core: Vec<u8>) -> Result<Vec<u8>, String> {
+    encode(core).map_err(|reason| short(&reason, MAX_REASON))
+}
+
+fn encode(mut core: Vec<u8>) -> Result<Vec<u8>, String> {
     let needs = Needs::of(&core)?;
     if !needs.has_world {
         let mut resolve = contract()?;
@@ -93,6 +105,18 @@ mod tests {
         assert!(error.contains("outbox:listener/handler@0.1.0"), "{error}");
         assert_eq!(componentize(wat::parse_str("(component)").unwrap()).unwrap_err(), "it is a component already");
         assert!(componentize(b"text".to_vec()).unwrap_err().starts_with("it is no WebAssembly"));
+    }
+
+    #[test]
+    fn a_reason_that_names_what_the_module_imports_is_short_and_cannot_steer_the_terminal() {
+        let import = |module: &str| wat::parse_str(format!(r#"(module (import "{module}" "f\1b]0;x\07" (func)))"#)).unwrap();
+
+        let hostile = componentize(import("ev\\1b[31mil\\n")).unwrap_err();
+        let long = componentize(import(&"x".repeat(100_000))).unwrap_err();
+
+        assert!(hostile.contains("ev\\u{1b}[31mil"), "{hostile}");
+        assert!(!hostile.chars().any(char::is_control), "{hostile:?}");
+        assert_eq!(long.chars().count(), MAX_REASON);
     }
 
     #[test]

@@ -61,8 +61,9 @@ pub(crate) enum DeadCommand {
     Replay(Box<Replay>),
     /// Try a component file on dead events: what would become of each; exit code 8 when not all would be done
     ///
-    /// Nothing is written, and nothing that the plugin does beside its answers happens: no event is emitted, no state kept, no
-    /// message sent. It reads the state that it has in the database by its name.
+    /// Nothing is written, and nothing that the plugin does beside its answers happens: no event is emitted and no state kept. Every HTTP
+    /// request is answered 200 with an empty body and every message is confirmed; neither is sent, so an endpoint that fails does not show
+    /// here. The plugin reads the state that it has in the database by its name.
     #[command(after_help = "Example:\n  outbox dead test --plugin build/order-mailer.wasm --type OrderPlaced --since 2h")]
     Test(Box<Test>),
     /// Let later events of their aggregates go on; the events stay dead

@@ -3,14 +3,17 @@
 mod look;
 
 use clap::Args;
-use outbox::event::MAX_PAYLOAD_BYTES;
-use outbox::store::{Expectations, Finding, Plan, Severity};
+use outbox::event::{MAX_PAYLOAD_BYTES, Status};
+use outbox::store::{Expectations, Filter, Finding, Plan, Severity};
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Settings, hide_password};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Output, count, paint, shown};
+
+/// How many of the events that wait for another attempt are asked for their errors: the newest.
+const LOOKED_AT: u32 = 100;
 
 /// Look at everything: settings, plugins, the database, hosts, routes, events; each finding with its fix
 #[derive(Args, Debug)]
@@ -100,7 +103,11 @@ async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Findi
     findings.extend(look::nodes(&nodes));
     findings.extend(look::routes(&store.count_routes().await?, here, store.now().await?));
     let delivers = nodes.iter().any(|node| node.alive && node.mode != "writer_only");
-    findings.extend(look::events(&store.stats().await?, delivers, &here.flags));
+    let stats = store.stats().await?;
+    let failing = Filter { status: Some(Status::Retry), newest_first: true, ..Filter::default() };
+    let failing = if stats.retry > 0 { store.list(&failing, LOOKED_AT).await? } else { Vec::new() };
+    findings.push(look::retries(stats.retry, &failing, &here.flags));
+    findings.extend(look::events(&stats, delivers, &here.flags));
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! `outbox dead test` and `outbox event test`: what a component file would make of events that are in the database. Nothing is
-//! written, and nothing that the component does beside its answers happens.
+//! written, and nothing that the component does beside its answers happens: HTTP requests are answered 200 and messages confirmed
+//! here, which is told.
 
 mod tried;
 
@@ -43,6 +44,9 @@ struct Report {
     retry: usize,
     dead: usize,
     unanswered: usize,
+    /// HTTP requests that were answered 200 here, and messages that were confirmed here. None was sent.
+    requests: usize,
+    messages: usize,
     /// Those that would end otherwise than they stand come first.
     events: Vec<Tried>,
     /// Delivers the dead events that would be done; none when there is none.
@@ -204,6 +208,8 @@ fn show(host: &PluginHost, events: Vec<Tried>, output: Output, config: &Config) 
         retry: of(Then::Retry),
         dead: of(Then::Dead),
         unanswered: of(Then::Unanswered),
+        requests: events.iter().map(|one| one.requests).sum(),
+        messages: events.iter().map(|one| one.messages).sum(),
         replay: (!to_replay.is_empty()).then(|| config.flags.command(&format!("outbox dead replay {}", to_replay.join(" ")))),
         events,
     };
@@ -239,10 +245,33 @@ fn for_people(report: &Report) -> String {
     let tested = count(u64::try_from(report.tested).unwrap_or(u64::MAX), "event");
     let (name, version) = (shown(&report.plugin), shown(&report.version));
     text.push_str(&format!("\n{tested} with {name} {version}: {}\n", counts.join(", ")));
+    if let Some(not_sent) = not_sent(report.requests, report.messages) {
+        text.push_str(&format!("{not_sent}\n"));
+    }
     if let Some(replay) = &report.replay {
         text.push_str(&format!("{replay}\n"));
     }
     text
+}
+
+/// What an answer stands on that nobody outside has given; `None` when the plugin asked for nothing outside.
+fn not_sent(requests: usize, messages: usize) -> Option<String> {
+    let counted = |number: usize, noun: &str| count(u64::try_from(number).unwrap_or(u64::MAX), noun);
+    let were = |number: usize| if number == 1 { "was" } else { "were" };
+    let (asked, published) = (counted(requests, "request"), counted(messages, "message"));
+    let (requested, confirmed) = (were(requests), were(messages));
+    match (requests, messages) {
+        (0, 0) => None,
+        (_, 0) => {
+            Some(format!("{asked} {requested} answered 200 here and not sent; an endpoint that fails would change the result"))
+        }
+        (0, _) => {
+            Some(format!("{published} {confirmed} confirmed here and not sent; a sink that fails would change the result"))
+        }
+        _ => Some(format!(
+            "{asked} {requested} answered 200 here and {published} confirmed; none was sent, and an endpoint or sink that fails would change the result"
+        )),
+    }
 }
 
 /// The plugin's values as they stand in the database.

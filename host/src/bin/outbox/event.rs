@@ -52,7 +52,8 @@ pub(crate) enum EventCommand {
     },
     /// Try a component file on events: what would become of each; exit code 8 when not all would be done
     ///
-    /// Nothing is written, and nothing that the plugin does beside its answers happens.
+    /// Nothing is written, and nothing that the plugin does beside its answers happens. Every HTTP request is answered 200 with an empty
+    /// body and every message is confirmed; neither is sent, so an endpoint that fails does not show here.
     #[command(after_help = "Example:\n  outbox event test --plugin build/order-mailer.wasm 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
     Test {
         #[command(flatten)]

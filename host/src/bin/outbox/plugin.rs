@@ -15,8 +15,8 @@ use crate::componentize::componentize;
 use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output, or_dash, short, shown};
-use crate::plugins::{self, LockChange, Locked, PluginState, PluginStatus, RolledBack};
+use crate::output::{self, Output, argument, or_dash, short, shown};
+use crate::plugins::{self, LoadError, LockChange, Locked, PluginState, PluginStatus, WherePinned};
 use crate::project::{build, dev, new};
 pub(crate) use described::described;
 use described::{Inspected, inspected};
@@ -38,7 +38,7 @@ pub(crate) enum PluginCommand {
         after_help = "Examples:\n  outbox plugin check target/plugins/order-mailer.wasm\n  outbox plugin check new-plugins\n  \
                             outbox plugin check new-plugins --against plugins\n\n\
                             A directory is compared with what the hosts that run serve, or with the plugins directory where none\n\
-                            runs."
+                            runs; the plugins directory itself with nothing then: all in it is added."
     )]
     Check {
         /// The component file, or the directory
@@ -78,10 +78,16 @@ pub(crate) enum PluginCommand {
         output: Output,
     },
     /// Put the version of a plugin that served before back into the directory
-    #[command(after_help = "Example:\n  outbox plugin rollback order-mailer")]
+    #[command(
+        after_help = "Examples:\n  outbox plugin rollback order-mailer\n  outbox plugin rollback order-mailer --lock\n\n\
+                            Changes nothing where the plugin is pinned to another version, unless --lock is there."
+    )]
     Rollback {
         /// The plugin's name: its file without .wasm
         name: String,
+        /// Pin the plugin to that version, where it is pinned to another
+        #[arg(long)]
+        lock: bool,
     },
     /// Compile a component again whose compiler had to be stopped: see `outbox plugin list`
     #[command(after_help = "Example:\n  outbox plugin retry order-mailer")]
@@ -118,6 +124,9 @@ impl PluginCommand {
                     (false, false) if !here => eprintln!("no host runs on this table: this is what {dir} holds"),
                     _ => {}
                 }
+                if !asked {
+                    tell_of_strays(&config.plugins.dir);
+                }
                 // The list has told what is wrong.
                 let fault = plugins.iter().any(|plugin| plugin.status.error.is_some());
                 if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
@@ -140,12 +149,13 @@ impl PluginCommand {
                 let failed = |error| Failure::new(Exit::Config, "the directories cannot be compared").because(error);
                 let now = match against {
                     Some(dir) => plugins::inspect_dir(&dir, config).await.map_err(failed)?,
-                    None => now(config).await?,
+                    None => now(&file, config).await?,
                 };
                 let candidate = plugins::inspect_dir(&file, config).await.map_err(failed)?;
                 let changes = changes::changes(&now, &candidate);
                 let none = |changes: &[Change]| if changes.is_empty() { String::new() } else { changes::table(changes) };
                 output::many(&changes, output.output, none)?;
+                tell_of_strays(&file);
                 let fault = changes.iter().any(|change| change.error.is_some());
                 if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
             }
@@ -163,23 +173,18 @@ impl PluginCommand {
             Self::Dev(command) => command.run(config).await,
             Self::Test(test) => test.run(config).await,
             Self::Lock { dir, output } => {
-                let (file, locked) = plugins::lock(dir, config)
+                let (file, locked) = plugins::lock(dir.clone(), config)
                     .map_err(|error| Failure::new(Exit::Findings, "the plugins cannot be pinned").because(error))?;
                 output::many(&locked, output.output, |locked| if locked.is_empty() { String::new() } else { pins(locked) })?;
+                tell_of_strays(dir.as_deref().unwrap_or(&config.plugins.dir));
                 eprintln!("{} pins {}", file.display(), output::count(locked.len() as u64, "plugin"));
                 Ok(())
             }
-            Self::Rollback { name } => {
-                let RolledBack { digest, held_back } = plugins::rollback(&name, config).map_err(|error| {
-                    Failure::new(Exit::NotFound, format!("the plugin {} cannot be rolled back", shown(&name))).because(error)
-                })?;
+            Self::Rollback { name, lock } => {
+                let pinned = if lock { WherePinned::PinAnew } else { WherePinned::Refuse };
+                let digest = plugins::rollback(&name, pinned, config).map_err(|error| not_rolled_back(&name, error))?;
                 let digest: String = digest.chars().take(12).collect();
-                let done = format!("{} is {digest} again", shown(&name));
-                match held_back {
-                    None => output::print(&format!("{done}; a running host swaps it in by itself\n")),
-                    Some(reason) => Err(Failure::new(Exit::Partly, format!("{done}, but no host loads it: {reason}"))
-                        .details(vec!["`outbox plugin lock` pins what lies in the directory now".to_owned()])),
-                }
+                output::print(&format!("{} is {digest} again; a running host swaps it in by itself\n", shown(&name)))
             }
             Self::Retry { name } => {
                 let lifted = plugins::retry(&name, config).map_err(|error| {
@@ -209,6 +214,26 @@ impl PluginCommand {
     }
 }
 
+fn not_rolled_back(name: &str, error: LoadError) -> Failure {
+    let is_pinned = matches!(error, LoadError::Pin { .. } | LoadError::Unpinned { .. });
+    let exit = if is_pinned { Exit::Conflict } else { Exit::NotFound };
+    let failure = Failure::new(exit, format!("the plugin {} cannot be rolled back", shown(name))).because(error);
+    if is_pinned {
+        let fix =
+            format!("nothing has changed; to pin the version before too: outbox plugin rollback {} --lock", argument(name));
+        failure.details(vec![fix])
+    } else {
+        failure
+    }
+}
+
+/// Says which files of the directory are of no use to any plugin.
+fn tell_of_strays(dir: &Path) {
+    for stray in plugins::strays(dir) {
+        eprintln!("{}", shown(&stray));
+    }
+}
+
 /// A plugin of a host that runs, or of the directory.
 #[derive(Debug, Serialize)]
 struct Listed {
@@ -229,12 +254,21 @@ async fn told(config: &Config) -> Vec<Listed> {
     nodes.into_iter().filter(|node| node.alive).flat_map(listed).collect()
 }
 
-/// What the hosts that run serve, each plugin once; what lies in the directory where none runs.
-async fn now(config: &Config) -> Result<Vec<PluginStatus>, Failure> {
+/// What the hosts that run serve, each plugin once; what lies in the plugins directory where none runs, and nothing where that is
+/// the candidate itself.
+async fn now(candidate: &Path, config: &Config) -> Result<Vec<PluginStatus>, Failure> {
     let told = told(config).await;
-    let (listed, from) =
-        if told.is_empty() { (loaded(config).await?, "the plugins directory") } else { (told, "the hosts that run") };
-    eprintln!("compared with {from}");
+    let same = || Some(candidate.canonicalize().ok()? == config.plugins.dir.canonicalize().ok()?);
+    let listed = if !told.is_empty() {
+        eprintln!("compared with the hosts that run");
+        told
+    } else if same().unwrap_or_default() {
+        eprintln!("no host runs on this table, so there is nothing to compare the plugins directory with");
+        Vec::new()
+    } else {
+        eprintln!("no host runs on this table: compared with the plugins directory");
+        loaded(config).await?
+    };
     let mut once: Vec<PluginStatus> = Vec::new();
     for Listed { status, .. } in listed {
         if !once.iter().any(|other| other.name == status.name) {
@@ -250,9 +284,11 @@ async fn loaded(config: &Config) -> Result<Vec<Listed>, Failure> {
         .await
         .map_err(|error| Failure::new(Exit::Config, "the plugins cannot be listed").because(error))?;
     let listed = |mut status: PluginStatus| {
-        if status.state == PluginState::Serving {
-            status.state = PluginState::Loads;
-        }
+        status.state = match status.state {
+            PluginState::Serving => PluginState::Loads,
+            PluginState::ServingOlder => PluginState::OlderLoads,
+            other => other,
+        };
         Listed { host: None, status }
     };
     Ok(plugins.into_iter().map(listed).collect())
@@ -266,7 +302,7 @@ fn table(plugins: &[Listed]) -> String {
             or_dash(status.version.as_deref()),
             status.digest.as_deref().map_or_else(|| "-".to_owned(), |digest| digest.chars().take(12).collect()),
             state(status.state).to_owned(),
-            short(&routes(&status.routes), 100),
+            answered(status),
         ];
         hosts.then(|| short(host.as_deref().unwrap_or("-"), 40)).into_iter().chain(columns).collect::<Vec<_>>()
     });
@@ -305,9 +341,34 @@ fn state(state: PluginState) -> &'static str {
         PluginState::Serving => "serving",
         PluginState::ServingOlder => "serving an older version",
         PluginState::Loads => "loads",
+        PluginState::OlderLoads => "would serve an older version",
         PluginState::Failed => "failed",
         PluginState::Loading => "loading",
         PluginState::Paused => "paused",
+    }
+}
+
+/// What a plugin answers, on a line that fits: the first of its routes, and how many there are beside.
+fn answered(status: &PluginStatus) -> String {
+    const WIDTH: usize = 100;
+    let all = status.routes.len() + status.more_routes;
+    let (mut text, mut count) = (String::new(), 0);
+    for route in &status.routes {
+        let route = shown(&route.to_string()).into_owned();
+        if count > 0 && text.chars().count() + route.chars().count() + 2 > WIDTH {
+            break;
+        }
+        if count > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(&short(&route, WIDTH));
+        count += 1;
+    }
+    match (count, all - count) {
+        (0, 0) => "-".to_owned(),
+        (_, 0) => text,
+        (0, more) => output::count(more as u64, "route"),
+        (_, more) => format!("{text} and {more} more"),
     }
 }
 
@@ -317,4 +378,28 @@ pub(crate) fn routes(routes: &[Route]) -> String {
         return "-".to_owned();
     }
     routes.iter().map(|route| shown(&route.to_string()).into_owned()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_list_tells_how_many_routes_it_leaves_out() {
+        let status = |routes: usize, more_routes| PluginStatus {
+            name: "mailer".to_owned(),
+            version: None,
+            digest: None,
+            state: PluginState::Serving,
+            routes: (0..routes).map(|number| Route::new("Order", format!("Event{number:02}")).unwrap()).collect(),
+            more_routes,
+            error: None,
+            file: PathBuf::from("plugins/mailer.wasm"),
+        };
+        assert_eq!(answered(&status(0, 0)), "-");
+        assert_eq!(answered(&status(2, 0)), "Order/Event00, Order/Event01");
+        let long = answered(&status(20, 980));
+        assert!(long.starts_with("Order/Event00, ") && long.ends_with(" and 994 more"), "{long}");
+        assert_eq!(long.matches("Order/").count(), 6);
+    }
 }

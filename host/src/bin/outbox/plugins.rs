@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use outbox::store::NodeRecord;
-use outbox::wasm::{self, ChildCompiler, Compile, LoadError, Resolve, Source, State};
+use outbox::wasm::{self, ChildCompiler, Compile, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
-    Anatomy, CoreModule, Limits, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig, ReadyWhen,
-    RolledBack,
+    Anatomy, CoreModule, Limits, LoadError, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig,
+    ReadyWhen, WherePinned,
 };
 
 use crate::config::{Config, cache_dir, reference};
@@ -117,6 +117,11 @@ pub(crate) fn manifest_faults(config: &Config) -> Vec<String> {
     faults.iter().map(|fault| outbox::chain(fault)).collect()
 }
 
+/// A sentence for each file of the directory that belongs to no component; none when there is no such directory.
+pub(crate) fn strays(dir: &Path) -> Vec<String> {
+    wasm::strays(dir).unwrap_or_default()
+}
+
 /// Loads another directory, with the settings of this one.
 ///
 /// # Errors
@@ -138,9 +143,9 @@ pub(crate) fn lock(dir: Option<PathBuf>, config: &Config) -> Result<(PathBuf, Ve
 /// Puts the version before back; its digest.
 ///
 /// # Errors
-/// When there is none, or it cannot be written.
-pub(crate) fn rollback(name: &str, config: &Config) -> Result<RolledBack, LoadError> {
-    wasm::rollback(&settings(config), name)
+/// When there is none, it is not what is pinned, or it cannot be written.
+pub(crate) fn rollback(name: &str, pinned: WherePinned, config: &Config) -> Result<String, LoadError> {
+    wasm::rollback(&settings(config), name, pinned)
 }
 
 /// Looks at one component file.
@@ -149,6 +154,14 @@ pub(crate) fn rollback(name: &str, config: &Config) -> Result<RolledBack, LoadEr
 /// Why it cannot be loaded.
 pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, LoadError> {
     wasm::check(file, alone(config), config.dispatcher.workers).await
+}
+
+/// Looks at one component file as if it lay at `at`, beside the manifest there.
+///
+/// # Errors
+/// Why it cannot be loaded.
+pub(crate) async fn check_at(file: &Path, at: &Path, config: &Config) -> Result<PluginReport, LoadError> {
+    wasm::check_at(file, at, alone(config), config.dispatcher.workers).await
 }
 
 /// What is known here of how much a plugin may keep.

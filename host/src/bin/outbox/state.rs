@@ -223,7 +223,7 @@ impl Delete {
         // Listed, not read: the question needs the size, not the bytes. A key sorts first among those that begin with it.
         let found = store.list_state(&self.plugin, key, None, 1).await?;
         let Some(record) = found.first().filter(|record| record.key == key) else { return Err(no_value(&self.plugin, key)) };
-        let (plugin, size) = (shown(&self.plugin), count(record.value_bytes, "byte"));
+        let (plugin, size) = (shown(&self.plugin), size(record.value_bytes));
         output::confirm(&format!("delete the value of {plugin} under {} ({size}) for good", shown(key)), self.yes)?;
         if store.delete_state(&self.plugin, key, &self.reason.audit()).await? {
             Ok(1)
@@ -238,7 +238,7 @@ impl Delete {
         if keys == 0 {
             return Err(Failure::new(Exit::NotFound, format!("{plugin} keeps nothing; see `outbox state usage`")));
         }
-        let (values, size) = (count(keys, "value"), count(bytes, "byte"));
+        let (values, size) = (count(keys, "value"), size(bytes));
         output::confirm(&format!("delete {values} of {plugin} ({size}) for good"), self.yes)?;
         let audit = self.reason.audit();
         let bar = output::progress("deleting", Some(keys));
@@ -302,21 +302,21 @@ impl Used {
         } else {
             "how much it may keep is not known: the plugins directory (--plugins DIR) has no plugin of this name"
         };
-        format!("{plugin} keeps {} and {}; {why}", count(keys, "key"), count(bytes, "byte"))
+        format!("{plugin} keeps {} and {}; {why}", count(keys, "key"), size(bytes))
     }
 }
 
 fn usage_table(used: &[Used]) -> String {
     let rows = used.iter().map(|used| {
-        let most = |number: Option<u64>| match (number, used.granted) {
-            (Some(number), _) => grouped(number),
+        let most = |number: Option<u64>, text: fn(u64) -> String| match (number, used.granted) {
+            (Some(number), _) => text(number),
             (None, Some(_)) => "none".to_owned(),
             (None, None) => "-".to_owned(),
         };
-        let (keys, bytes) = (grouped(used.used_keys), grouped(used.used_bytes));
-        [short(&used.plugin, 48), keys, most(used.max_keys), bytes, most(used.max_bytes)]
+        let (keys, max_keys) = (grouped(used.used_keys), most(used.max_keys, grouped));
+        [short(&used.plugin, 48), keys, max_keys, size(used.used_bytes), most(used.max_bytes, size)]
     });
-    output::table(&["plugin", ">keys", ">of", ">bytes", ">of"], rows)
+    output::table(&["plugin", ">keys", ">most keys", ">size", ">largest size"], rows)
 }
 
 fn table(records: &[StateRecord]) -> String {
@@ -325,11 +325,11 @@ fn table(records: &[StateRecord]) -> String {
             short(&record.plugin, 48),
             short(&record.key, 80),
             record.version.to_string(),
-            grouped(record.value_bytes),
+            size(record.value_bytes),
             relative(record.updated_at),
         ]
     });
-    output::table(&["plugin", "key", ">version", ">bytes", "updated"], rows)
+    output::table(&["plugin", "key", ">version", ">size", "updated"], rows)
 }
 
 fn for_people(record: &StateRecord, value: &[u8]) -> String {
@@ -338,7 +338,7 @@ fn for_people(record: &StateRecord, value: &[u8]) -> String {
         ("key", shown(&record.key).into_owned()),
         ("version", record.version.to_string()),
         ("updated_at", format!("{} ({})", record.updated_at, relative(record.updated_at))),
-        ("value", count(record.value_bytes, "byte")),
+        ("value", size(record.value_bytes)),
     ];
     format!("{}\n{}", output::pairs(&pairs), output::bytes_text(value))
 }

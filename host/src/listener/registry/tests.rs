@@ -147,3 +147,21 @@ fn an_unroutable_event_is_told_the_near_names() {
     let text = listeners.unroutable(&Route::new("order", "OrderPlacd").expect("valid"));
     assert_eq!(text, "no listener answers order/OrderPlacd (near it: Order/OrderPlaced)");
 }
+
+#[test]
+fn a_route_with_the_same_event_type_is_near_whatever_its_aggregate_type() {
+    let listeners = Listeners::default();
+    listeners.replace("a", vec![registration("Customer", "UserRegistered")]).expect("free");
+    let unroutable =
+        |aggregate_type: &str, event_type: &str| listeners.unroutable(&Route::new(aggregate_type, event_type).expect("valid"));
+
+    assert_eq!(
+        unroutable(AggregateType::GLOBAL, "UserRegistered"),
+        "no listener answers __GLOBAL__/UserRegistered (was the aggregate type left out? near it: Customer/UserRegistered)"
+    );
+    assert_eq!(
+        unroutable("Account", "UserRegistered"),
+        "no listener answers Account/UserRegistered (near it: Customer/UserRegistered)"
+    );
+    assert_eq!(unroutable(AggregateType::GLOBAL, "Other"), "no listener answers __GLOBAL__/Other (1 route is answered)");
+}

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::log::TARGET;
-use super::reminder::Reminder;
 use super::{HostState, Identity, not_granted, refusal};
+use crate::reminder::Reminder;
 use crate::event::{Envelope, EnvelopeError, Event, EventId, TRACEPARENT};
 use crate::time::system_clock;
 use crate::wasm::bindings::outbox::listener::emit::{Envelope as Given, Host};
@@ -15,6 +15,7 @@ use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use crate::wasm::capability::bucket::Bucket;
 use crate::wasm::limits::pairs_bytes;
 use crate::wasm::manifest::Emit;
+use crate::wasm::manifest::advice::at_the_top;
 use crate::wasm::text::keepable;
 
 /// The most follow-up events of one call.
@@ -75,9 +76,8 @@ impl HostState {
     fn accept(&mut self, given: Given) -> Result<String, Refusal> {
         let name = self.identity.name.clone();
         let Some(grant) = self.identity.grants.emit.clone() else {
-            return Err(not_granted(format!(
-                "emitting events is not granted to the plugin {name}; add `emit = true` to {name}.toml"
-            )));
+            let advice = at_the_top("emit = true", &name);
+            return Err(not_granted(format!("emitting events is not granted to the plugin {name}; {advice}")));
         };
         let event = self.stored_event("emit")?;
         if self.effects().emitted.len() >= MOST {
@@ -104,10 +104,13 @@ impl HostState {
             return missing(format!("emitting {route}"), &format!("add `\"{route}\"` to emit.routes"));
         }
         if !grant.emit.other_tenants && envelope.tenant_id() != event.tenant_id() {
-            return missing("emitting for another tenant than the event's own".to_owned(), "set `emit.other_tenants = true`");
+            return missing(
+                "emitting for another tenant than the event's own".to_owned(),
+                "add `other_tenants = true` to emit",
+            );
         }
         if has_id && !grant.emit.ids {
-            return missing("choosing the id of an event".to_owned(), "set `emit.ids = true`");
+            return missing("choosing the id of an event".to_owned(), "add `ids = true` to emit");
         }
         let id = envelope.id().to_string();
         self.effects().emitted.push(envelope);

@@ -8,7 +8,6 @@ pub(super) mod http;
 pub(super) mod log;
 mod outgoing;
 pub(super) mod publish;
-pub(super) mod reminder;
 mod secrets;
 mod settings;
 pub(super) mod state;
@@ -28,7 +27,6 @@ use self::emit::EmitGrant;
 use self::http::{HttpClient, Requests};
 use self::log::{LogLine, LogLines, SharedLines};
 use self::publish::PublishGrant;
-use self::reminder::Reminder;
 use self::state::{Seen, StateGrant};
 use super::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use super::limits::{Limiter, MAX_RESOURCES, Meter};
@@ -36,6 +34,7 @@ use super::manifest::Limits;
 use super::shares::PluginShare;
 use crate::event::{Effects, Event, ShortDigest};
 use crate::listener::Outcome;
+use crate::reminder::{self, Reminder};
 
 /// The attribute that says for which event of a call for several something is done.
 const EVENT_ID: &str = "event-id";

@@ -12,6 +12,7 @@ use crate::sink::{Message as Outgoing, Sink, SinkError, Sinks};
 use crate::wasm::bindings::outbox::listener::publish::{Host, Message};
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
 use crate::wasm::limits::pairs_bytes;
+use crate::wasm::manifest::advice::at_the_end;
 use crate::wasm::text::keepable;
 
 /// The most messages of one call of `send-all`.
@@ -78,7 +79,10 @@ impl HostState {
         }
         // Before it is cut: half a secret is not found.
         let sink = keepable(&self.identity.grants.hide(sink), 100);
-        let advice = format!("add `\"{sink}\"` to publish.sinks in {name}.toml");
+        let advice = match &self.identity.grants.publish {
+            Some(_) => format!("add `\"{sink}\"` to publish.sinks in {name}.toml"),
+            None => at_the_end("publish", &format!("sinks = [\"{sink}\"]"), name),
+        };
         self.identity.refused(format!("a message to the sink `{sink}`"), &advice);
         Err(not_granted(format!("publishing to the sink `{sink}` is not granted to the plugin {name}; {advice}")))
     }

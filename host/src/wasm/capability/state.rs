@@ -11,6 +11,7 @@ use super::{HostState, not_granted, refusal};
 use crate::event::{StateChanges, StateQuota, StateUsage, StateValue, StateWrite};
 use crate::wasm::bindings::outbox::listener::state::Host;
 use crate::wasm::bindings::outbox::listener::types::{Refusal, RefusalKind};
+use crate::wasm::manifest::advice::at_the_top;
 
 /// The longest key, in bytes.
 const MAX_KEY_BYTES: usize = 255;
@@ -164,7 +165,8 @@ impl HostState {
     fn state_grant(&mut self, key: &str) -> Result<StateGrant, Refusal> {
         let name = &self.identity.name;
         let Some(grant) = self.identity.grants.state.clone() else {
-            let message = format!("keeping state is not granted to the plugin {name}; add `state = true` to {name}.toml");
+            let advice = at_the_top("state = true", name);
+            let message = format!("keeping state is not granted to the plugin {name}; {advice}");
             self.identity.refused("a value to keep".to_owned(), &message);
             return Err(not_granted(message));
         };

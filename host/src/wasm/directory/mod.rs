@@ -3,6 +3,7 @@
 pub(super) mod file;
 pub(super) mod pins;
 pub(super) mod place;
+pub(super) mod strays;
 pub(super) mod trust;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use self::place::Place;
 use super::error::LoadError;
 use super::manifest::Manifest;
 use super::manifest::references::Origin;
+use super::text::toml_fault;
 use crate::time::{Timestamp, system_clock};
 
 /// Where the digests of the plugins are pinned, unless the host's configuration names another file.
@@ -153,7 +155,7 @@ fn parse(text: &str) -> Result<Manifest, String> {
     if text.len() as u64 > MAX_MANIFEST_BYTES {
         return Err(format!("it is too large; at most {MAX_MANIFEST_BYTES} bytes are read"));
     }
-    toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+    toml::from_str(text).map_err(|error| toml_fault(text, &error))
 }
 
 #[cfg(test)]

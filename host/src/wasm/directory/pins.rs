@@ -15,6 +15,7 @@ use super::trust::Trust;
 use super::{LOCK, ManifestFile};
 use crate::wasm::error::LoadError;
 use crate::wasm::manifest::references::Origin;
+use crate::wasm::text::toml_fault;
 
 const MAX_BYTES: u64 = 1 << 20;
 const PREFIX: &str = "sha256:";
@@ -111,7 +112,7 @@ fn parsed(text: &str) -> Result<BTreeMap<String, Pin>, String> {
     if text.len() as u64 > MAX_BYTES {
         return Err(format!("it is too large; at most {MAX_BYTES} bytes are read"));
     }
-    let written: Written = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+    let written: Written = toml::from_str(text).map_err(|error| toml_fault(text, &error))?;
     // Emptied or cut, it would pin nothing.
     if written.plugins.is_empty() {
         return Err("it pins nothing; write it with `outbox plugin lock`, or delete it".to_owned());
@@ -216,7 +217,7 @@ mod tests {
             ("[plugins.a]\ndigest = \"1234\"", "`1234` of a is no digest"),
             ("[plugins.a]\ndigst = \"1234\"", "digst"),
             ("[plugin.a]\ndigest = \"1234\"", "plugin"),
-            ("[plugins.a", "TOML"),
+            ("[plugins.a", "line 1, column"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

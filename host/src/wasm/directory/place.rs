@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat, readlinkat};
+use rustix::fs::{CWD, Dir, DirEntry, Mode, OFlags, StatVfsMountFlags, fstatvfs, openat, readlinkat};
 use rustix::io::Errno;
 
 use super::plugin_name;
@@ -69,14 +69,17 @@ impl Place {
 
     /// The component files by plugin name, sorted.
     pub(in crate::wasm) fn list(&self) -> io::Result<BTreeMap<String, PathBuf>> {
-        let mut found = BTreeMap::new();
-        for entry in Dir::read_from(&self.root)? {
-            let path = self.path.join(OsStr::from_bytes(entry?.file_name().to_bytes()));
-            if let Some(name) = plugin_name(&path) {
-                found.insert(name, path);
-            }
-        }
-        Ok(found)
+        let component = |name: OsString| {
+            let path = self.path.join(name);
+            plugin_name(&path).map(|name| (name, path))
+        };
+        Ok(self.names()?.into_iter().filter_map(component).collect())
+    }
+
+    /// The names of everything in it.
+    pub(in crate::wasm) fn names(&self) -> io::Result<Vec<OsString>> {
+        let name = |entry: rustix::io::Result<DirEntry>| Ok(OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned());
+        Dir::read_from(&self.root)?.map(name).collect()
     }
 
     /// What is known of the file of this name without reading it; `None` when there is none that could be read.

@@ -4,6 +4,7 @@
 //! at the call.
 
 use crate::wasm::manifest::Manifest;
+use crate::wasm::manifest::advice::{at_the_end, at_the_top};
 
 /// What the manifest grants, for people.
 pub(in crate::wasm) fn granted(manifest: &Manifest) -> Vec<String> {
@@ -31,19 +32,18 @@ pub(in crate::wasm) fn granted(manifest: &Manifest) -> Vec<String> {
 /// What the component imports and the manifest does not grant, each with the line to add.
 pub(in crate::wasm) fn not_granted(name: &str, imports: &[String], manifest: &Manifest) -> Vec<String> {
     let asks = |interface: &str| imports.iter().any(|import| import.split('@').next() == Some(interface));
-    let line = |what: &str, line: &str| format!("{what}: add `{line}` to {name}.toml");
     let mut missing = Vec::new();
     if asks("outbox:listener/emit") && manifest.emit.is_none() {
-        missing.push(line("emit", "emit = true"));
+        missing.push(format!("emit: {}", at_the_top("emit = true", name)));
     }
     if asks("outbox:listener/state") && manifest.state.is_none() {
-        missing.push(line("state", "state = true"));
+        missing.push(format!("state: {}", at_the_top("state = true", name)));
     }
     if asks("outbox:listener/publish") && manifest.publish.is_none() {
-        missing.push(line("publish", "publish.sinks = [\"NAME\"]"));
+        missing.push(format!("publish: {}", at_the_end("publish", "sinks = [\"NAME\"]", name)));
     }
     if (asks("outbox:listener/http") || asks("wasi:http/outgoing-handler")) && manifest.http.is_none() {
-        missing.push(line("http", "http.allow = [\"https://…\"]"));
+        missing.push(format!("http: {}", at_the_end("http", "allow = [\"https://…\"]", name)));
     }
     missing
 }
@@ -57,7 +57,10 @@ mod tests {
         let imports =
             ["outbox:listener/emit@0.1.0", "outbox:listener/state@0.1.2", "outbox:listener/log@0.1.0"].map(str::to_owned);
         let manifest: Manifest = toml::from_str("state = true\nconfig.a = \"1\"").unwrap();
-        assert_eq!(not_granted("mailer", &imports, &manifest), ["emit: add `emit = true` to mailer.toml"]);
+        assert_eq!(
+            not_granted("mailer", &imports, &manifest),
+            ["emit: add `emit = true` at the top of mailer.toml, above the first [table]"]
+        );
         assert_eq!(granted(&manifest), ["config (1 key)", "state (1000 keys, 1MiB)"]);
         assert_eq!(not_granted("mailer", &imports[2..], &Manifest::default()), [] as [&str; 0]);
     }

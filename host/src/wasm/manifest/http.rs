@@ -146,6 +146,11 @@ impl FromStr for Origin {
     /// Reads an origin as an operator writes it; a slash at the end is fine, a path is not.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("`{text}` is not an origin such as https://api.example.com: {why}");
+        if text == "*" {
+            return Err(wrong(
+                "no pattern stands for every origin; name each one, or all hosts below one by https://*.example.com",
+            ));
+        }
         let url: http::Uri = text.replacen("://*.", "://", 1).parse().map_err(|_| wrong("it cannot be read as a URL"))?;
         if url.path_and_query().is_some_and(|path| path.as_str() != "/") {
             return Err(wrong("leave out the path; all paths of an origin are allowed together"));
@@ -245,6 +250,7 @@ mod tests {
             ("https://example.com/?a=b", "leave out the path"),
             ("https://me:secret@example.com", "user name"),
             ("https://", "cannot be read"),
+            ("*", "no pattern stands for every origin"),
             ("https://*.com", "before a name with a dot"),
             ("https://*", "everything before the first dot"),
             ("https://api.*.com", "everything before the first dot"),

@@ -1,7 +1,9 @@
 //! What the operator grants a plugin and asks of it: `NAME.toml` beside `NAME.wasm`, or `[plugins.NAME]` of the host's file.
 
+pub(super) mod advice;
 mod emit;
 mod http;
+mod placed;
 pub(super) mod references;
 mod revoked;
 
@@ -183,42 +185,22 @@ fn max_calls() -> u32 {
 struct RawManifest {
     digest: Option<String>,
     isolation: Isolation,
+    #[serde(deserialize_with = "placed::limits")]
     limits: Limits,
+    #[serde(deserialize_with = "placed::retry")]
     retry: Option<Retry>,
+    #[serde(deserialize_with = "placed::config")]
     config: BTreeMap<String, String>,
+    #[serde(deserialize_with = "placed::secrets")]
     secrets: BTreeMap<String, String>,
-    emit: RawEmit,
-    state: RawState,
+    #[serde(deserialize_with = "placed::emit")]
+    emit: Option<Emit>,
+    #[serde(deserialize_with = "placed::state")]
+    state: Option<State>,
+    #[serde(deserialize_with = "placed::http")]
     http: Option<Http>,
+    #[serde(deserialize_with = "placed::publish")]
     publish: Option<Publish>,
-}
-
-/// `state = true`, `state = false`, or a table of bounds.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "`state` is true, false, or a table with max_keys and max_bytes")]
-enum RawState {
-    Granted(bool),
-    Bounded(State),
-}
-
-impl Default for RawState {
-    fn default() -> Self {
-        Self::Granted(false)
-    }
-}
-
-/// `emit = true`, `emit = false`, or a table of what may be emitted.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "`emit` is true, false, or a table with routes, other_tenants, ids and per_second")]
-enum RawEmit {
-    Granted(bool),
-    Bounded(Emit),
-}
-
-impl Default for RawEmit {
-    fn default() -> Self {
-        Self::Granted(false)
-    }
 }
 
 impl TryFrom<RawManifest> for Manifest {
@@ -226,17 +208,9 @@ impl TryFrom<RawManifest> for Manifest {
 
     /// Checks everything and reports all faults together.
     fn try_from(written: RawManifest) -> Result<Self, String> {
-        let RawManifest { digest, isolation, limits, retry, config, secrets, http, publish, .. } = written;
+        let RawManifest { digest, isolation, limits, retry, config, secrets, emit, state, http, publish } = written;
         let mut faults = Vec::new();
-        let emit = match written.emit {
-            RawEmit::Granted(granted) => granted.then(Emit::default),
-            RawEmit::Bounded(bounds) => Some(bounds),
-        };
         faults.extend(emit.iter().flat_map(Emit::faults));
-        let state = match written.state {
-            RawState::Granted(granted) => granted.then(State::default),
-            RawState::Bounded(bounds) => Some(bounds),
-        };
         if state.is_some_and(|state| state.max_keys == 0 || state.max_bytes == ByteSize(0)) {
             faults.push("state.max_keys and state.max_bytes must be above zero (state = false grants nothing)".to_owned());
         }
@@ -338,9 +312,10 @@ mod tests {
         assert!(fault("[http]\nallow = [\"example.com\"]").contains("`example.com` is not an origin"));
         assert!(fault("[http]\nallow_private = [\"lan\"]").contains("`lan` is not a network"));
         assert!(fault("state = { max_keys = 0 }").contains("must be above zero"));
-        assert!(fault("emit = 'all'").contains("`emit` is true, false, or a table"));
+        assert!(fault("emit = 'all'").contains("`emit` as true, false, or a table"));
         assert!(fault("emit.per_second = 0\nemit.routes = []").contains("emit.routes is empty"));
-        assert!(fault("state = 3").contains("`state` is true, false, or a table"));
+        assert!(fault("emit.routes = ['Payment']").contains("`Payment` is not a route such as Order/*: it has no `/`"));
+        assert!(fault("state = 3").contains("`state` as true, false, or a table"));
         let unknown = fault("[limits]\nfule = 3");
         assert!(unknown.contains("fule") && unknown.contains("`fuel`"), "{unknown}");
         assert!(fault("isolation = \"thread\"").contains("`event`"));

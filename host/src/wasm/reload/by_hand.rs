@@ -88,13 +88,7 @@ pub fn lock(config: &PluginsConfig) -> Result<(PathBuf, Vec<Locked>), LoadError>
     // A file that cannot be used is written anew.
     let before = rule.read(&config.dir, &place, &trust).map(Pins::into_plugins).unwrap_or_default();
     let file = rule.file(&config.dir);
-    let failed = |error: std::io::Error| LoadError::Lock { file: file.clone(), reason: error.to_string() };
-    let draft = file.with_extension(format!("lock.{:016x}.tmp", rand::random::<u64>()));
-    let written = std::fs::write(&draft, pins::text(pins.clone())).and_then(|()| std::fs::rename(&draft, &file));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&draft);
-    }
-    written.map_err(failed)?;
+    write_pins(&file, pins.clone())?;
     let names: BTreeSet<&String> = before.keys().chain(pins.keys()).collect();
     let locked = |name: &String| {
         let (change, pin) = match (before.get(name), pins.get(name)) {
@@ -109,12 +103,37 @@ pub fn lock(config: &PluginsConfig) -> Result<(PathBuf, Vec<Locked>), LoadError>
     Ok((file, locked))
 }
 
+/// Writes the pins, whole or not at all. Blocks.
+fn write_pins(file: &Path, pins: BTreeMap<String, Pin>) -> Result<(), LoadError> {
+    put(file, pins::text(pins).as_bytes()).map_err(|error| LoadError::Lock { file: file.to_owned(), reason: error.to_string() })
+}
+
+/// Writes a file, whole or not at all. Blocks.
+fn put(file: &Path, content: &[u8]) -> std::io::Result<()> {
+    let draft = file.with_extension(format!("{:016x}.tmp", rand::random::<u64>()));
+    let written = std::fs::write(&draft, content).and_then(|()| std::fs::rename(&draft, file));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
+}
+
+/// What a rollback does about a plugin that is pinned to another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WherePinned {
+    /// It changes nothing: no host would load what it puts back.
+    Refuse,
+    /// It pins the plugin to the version that it puts back.
+    PinAnew,
+}
+
 /// Puts the version that served before the last one back into the directory: component, and the manifest beside it. A running host
-/// swaps it in as it does any other file, unless it is pinned to another.
+/// swaps it in as it does any other file. Returns its SHA-256 in hex.
 ///
 /// # Errors
-/// When no earlier version is known, or the files cannot be written.
-pub fn rollback(config: &PluginsConfig, name: &str) -> Result<RolledBack, LoadError> {
+/// When no earlier version is known, no host would load it since the plugin is pinned to another, or the pins cannot be read or
+/// written: nothing has changed then. When the files cannot be written.
+pub fn rollback(config: &PluginsConfig, name: &str, pinned: WherePinned) -> Result<String, LoadError> {
     let file = config.dir.join(format!("{name}.wasm"));
     let refused = |reason: String| LoadError::Directory { dir: config.dir.clone(), reason };
     let trust = Trust::of(&config.trusted_owners);
@@ -127,13 +146,25 @@ pub fn rollback(config: &PluginsConfig, name: &str) -> Result<RolledBack, LoadEr
     let earlier = earlier.ok_or_else(|| refused(format!("no earlier version of {name} is known that served from here")))?;
     let bytes =
         good.bytes(&earlier.digest).ok_or_else(|| refused(format!("the earlier version of {name} is not kept any more")))?;
-    let put = |file: &Path, content: &[u8]| {
-        let draft = file.with_extension(format!("{:016x}.tmp", rand::random::<u64>()));
-        let written = std::fs::write(&draft, content).and_then(|()| std::fs::rename(&draft, file));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&draft);
+    let written = match (config.manifests.get(name), &earlier.manifest) {
+        (Some(manifest), _) => ManifestFile::from_config(manifest.clone()),
+        (None, Some(text)) => ManifestFile::noted(text.clone()),
+        // What lies there stays.
+        (None, None) => directory::manifest_beside(&place, &file)?,
+    };
+    let rule = config.rule();
+    let pins = rule.read(&config.dir, &place, &trust).map_err(|(file, reason)| LoadError::Lock { file, reason })?;
+    if let Err(error) = pins.check(name, &earlier.digest, &written) {
+        if pinned == WherePinned::Refuse {
+            return Err(error);
         }
-        written.map_err(|error| refused(format!("{} cannot be written: {error}", file.display())))
+        // Before the files: until they are there, what serves goes on, and if this cannot be written, nothing has changed.
+        let mut pins = pins.into_plugins();
+        pins.insert(name.to_owned(), Pin::of(&earlier.digest, &written));
+        write_pins(&rule.file(&config.dir), pins)?;
+    }
+    let put_back = |file: &Path, content: &[u8]| {
+        put(file, content).map_err(|error| refused(format!("{} cannot be written: {error}", file.display())))
     };
     if let Some(manifest) = &earlier.manifest {
         let beside = file.with_extension("toml");
@@ -141,25 +172,9 @@ pub fn rollback(config: &PluginsConfig, name: &str) -> Result<RolledBack, LoadEr
             // None lay there, and none is left.
             let _ = std::fs::remove_file(beside);
         } else {
-            put(&beside, manifest.as_bytes())?;
+            put_back(&beside, manifest.as_bytes())?;
         }
     }
-    put(&file, &bytes)?;
-    let digest = earlier.digest.clone();
-    let written = match config.manifests.get(name) {
-        Some(manifest) => ManifestFile::from_config(manifest.clone()),
-        None => directory::manifest_beside(&place, &file)?,
-    };
-    let pins = config.rule().read(&config.dir, &place, &trust).ok();
-    let held_back = pins.and_then(|pins| pins.check(name, &digest, &written).err()).map(|error| error.to_string());
-    Ok(RolledBack { digest, held_back })
-}
-
-/// What `plugin rollback` has put back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RolledBack {
-    /// SHA-256 of the component that lies there now, in hex.
-    pub digest: String,
-    /// Why hosts do not load it, when it is not what is pinned.
-    pub held_back: Option<String>,
+    put_back(&file, &bytes)?;
+    Ok(earlier.digest.clone())
 }

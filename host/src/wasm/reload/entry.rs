@@ -17,7 +17,7 @@ use crate::wasm::manifest::references::Origin;
 use crate::wasm::text::escape;
 
 /// The target of the log lines that tell why a plugin was not loaded: whoever is told by other means can leave them out.
-const LOADS: &str = "outbox::plugin_loads";
+pub(in crate::wasm) const LOADS: &str = "outbox::plugin_loads";
 
 /// The longest that a load rests that may pass, unless scans are rarer.
 const LONGEST_REST: Duration = Duration::from_secs(300);
@@ -29,7 +29,7 @@ pub(in crate::wasm) struct Entry {
     /// Loaded, and wants to serve: in this scan, or since its routes belong to somebody else.
     pub(in crate::wasm) candidate: Option<Candidate>,
     pub(in crate::wasm) fault: Option<Fault>,
-    /// Whether the file as it is has yet to be loaded.
+    /// Whether the file as it is has yet to be loaded. What stands in for it is none of this.
     pub(in crate::wasm) loading: bool,
     /// The files as they were last read.
     pub(in crate::wasm) seen: Option<Seen>,
@@ -47,7 +47,7 @@ pub(in crate::wasm) struct Entry {
     /// Why the last good version did not load; logged once for each reason.
     last_good_error: Option<String>,
     /// The grant of the last good version that the manifest no longer gives; because of it that version is not loaded.
-    pub(in crate::wasm) revoked: Option<String>,
+    revoked: Option<String>,
 }
 
 /// A pair of files as they were read.
@@ -59,23 +59,13 @@ pub(in crate::wasm) struct Seen {
     pub(in crate::wasm) at: Instant,
 }
 
-/// Whether the last version that served has been tried, since the file does not load.
+/// Whether the last version that served may be tried where the file does not load.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::wasm) enum Fallback {
-    Untried,
-    Tried,
+    MayBeTried,
     /// It failed for a reason that may pass, and rests until then.
     Rests(Instant),
-}
-
-impl Fallback {
-    pub(in crate::wasm) fn is_due(self, now: Instant) -> bool {
-        match self {
-            Self::Untried => true,
-            Self::Tried => false,
-            Self::Rests(until) => until <= now,
-        }
-    }
+    FailedForGood,
 }
 
 /// A version that answers.
@@ -142,7 +132,7 @@ impl Entry {
             failures: 0,
             rests_until: None,
             quarantined: false,
-            fallback: Fallback::Untried,
+            fallback: Fallback::MayBeTried,
             last_good_error: None,
             revoked: None,
         }
@@ -185,23 +175,52 @@ impl Entry {
         self.failed.as_ref() == Some(key) && self.rests_until.is_some_and(|until| now < until)
     }
 
+    /// Whether the last good version is to be tried, or goes on waiting for its routes.
+    pub(in crate::wasm) fn wants_last_good(&self, now: Instant) -> bool {
+        let is_due = match self.fallback {
+            Fallback::MayBeTried => true,
+            Fallback::Rests(until) => until <= now,
+            Fallback::FailedForGood => false,
+        };
+        is_due
+            && self.serving.is_none()
+            && self.candidate.as_ref().is_none_or(|candidate| candidate.from == LoadedFrom::LastGood)
+    }
+
+    /// The file as it is has nothing to serve; a last good version that waits for its routes goes on waiting.
+    pub(in crate::wasm) fn withdraw(&mut self) {
+        self.candidate.take_if(|candidate| candidate.from == LoadedFrom::File);
+    }
+
     /// The file is again what serves.
     pub(in crate::wasm) fn settle(&mut self) {
         (self.fault, self.candidate, self.failed, self.revoked) = (None, None, None, None);
         self.last_good_error = None;
-        (self.loading, self.quarantined, self.fallback) = (false, false, Fallback::Untried);
+        (self.loading, self.quarantined, self.fallback) = (false, false, Fallback::MayBeTried);
     }
 
     /// Remembers why the file does not serve; logged once for each reason.
     pub(in crate::wasm) fn fail(&mut self, name: &str, key: Option<Key>, error: String) {
-        if self.fault.as_ref().is_none_or(|fault| fault.error != error) {
+        self.note_fault(name, Fault { key, error }, "was not loaded, its routes have no listener");
+    }
+
+    /// Remembers that a version which loads does not serve, since somebody else answers one of its routes; logged once for each
+    /// reason.
+    pub(in crate::wasm) fn refuse(&mut self, name: &str, key: Key, error: String) {
+        self.note_fault(name, Fault { key: Some(key), error }, "is not loaded");
+    }
+
+    fn note_fault(&mut self, name: &str, fault: Fault, without_older: &str) {
+        if self.fault.as_ref().is_none_or(|before| before.error != fault.error) {
             let fate = match &self.serving {
-                Some(serving) => format!("version {} ({}) goes on serving", serving.plugin.version, serving.key.short()),
-                None => "its routes have no listener".to_owned(),
+                Some(serving) => {
+                    format!("was not loaded, version {} ({}) goes on serving", serving.plugin.version, serving.key.short())
+                }
+                None => without_older.to_owned(),
             };
-            tracing::error!(target: LOADS, plugin = name, "plugin {} was not loaded, {fate}: {error}", escape(name));
+            tracing::error!(target: LOADS, plugin = name, "plugin {} {fate}: {}", escape(name), fault.error);
         }
-        self.fault = Some(Fault { key, error });
+        self.fault = Some(fault);
         (self.loading, self.quarantined) = (false, false);
     }
 
@@ -214,6 +233,18 @@ impl Entry {
         self.last_good_error = Some(error);
     }
 
+    /// Remembers which grant of the last good version was taken back, so that it stays away; logged once for each.
+    pub(in crate::wasm) fn note_revoked(&mut self, name: &str, revoked: Option<String>) {
+        if let Some(grant) = revoked.as_deref().filter(|_| self.revoked != revoked) {
+            tracing::error!(
+                plugin = name,
+                "the last good version of {name} is not loaded: its manifest no longer grants {grant}; grant it again, or repair the \
+                 component"
+            );
+        }
+        self.revoked = revoked;
+    }
+
     /// Why the file as it is does not serve; `None` when it does.
     pub(in crate::wasm) fn trouble(&self) -> Option<&str> {
         match &self.fault {
@@ -222,7 +253,8 @@ impl Entry {
         }
     }
 
-    pub(in crate::wasm) fn status(&self, name: &str) -> PluginStatus {
+    /// As it stands; `is_loading` tells whether one of its versions is being loaded beside the scans.
+    pub(in crate::wasm) fn status(&self, name: &str, is_loading: bool) -> PluginStatus {
         let plugin = self.serving.as_ref().map(|serving| &serving.plugin);
         let key = match (&self.serving, &self.candidate, &self.fault) {
             (Some(serving), ..) => Some(&serving.key),
@@ -232,7 +264,7 @@ impl Entry {
         let state = match &self.serving {
             Some(serving) if self.fault.is_some() && self.wanted.as_ref() != Some(&serving.key) => PluginState::ServingOlder,
             Some(_) => PluginState::Serving,
-            None if self.loading || (self.candidate.is_some() && self.fault.is_none()) => PluginState::Loading,
+            None if is_loading || self.loading || (self.candidate.is_some() && self.fault.is_none()) => PluginState::Loading,
             None => PluginState::Failed,
         };
         PluginStatus {
@@ -241,6 +273,7 @@ impl Entry {
             digest: key.map(|key| key.digest.clone()),
             state,
             routes: self.routes().to_vec(),
+            more_routes: 0,
             error: self.fault.as_ref().map(|fault| fault.error.clone()),
             file: self.file.clone(),
         }

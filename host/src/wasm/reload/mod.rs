@@ -10,7 +10,7 @@ pub(super) mod status;
 mod swap;
 mod watch;
 
-pub use self::by_hand::{LockChange, Locked, RolledBack, lock, retry, rollback};
+pub use self::by_hand::{LockChange, Locked, WherePinned, lock, retry, rollback};
 pub use self::status::{PluginReport, PluginState, PluginStatus};
 
 use std::collections::BTreeMap;
@@ -271,7 +271,10 @@ impl Plugins {
     pub(crate) fn report(&self) -> Box<dyn Fn() -> Option<String> + Send + Sync> {
         // What tells of them must not keep them, or a compiler would outlive its host's stop.
         let reloader = Arc::downgrade(&self.reloader);
-        Box::new(move || serde_json::to_string(&reloader.upgrade()?.list()).ok())
+        Box::new(move || {
+            let told: Vec<PluginStatus> = reloader.upgrade()?.list().into_iter().map(PluginStatus::told).collect();
+            serde_json::to_string(&told).ok()
+        })
     }
 
     /// The plugins by name.
@@ -313,6 +316,15 @@ pub fn manifest_of(config: &PluginsConfig, name: &str) -> Result<Option<Manifest
     }
     let written = directory::manifest_beside(&Place::open(&config.dir, None)?, &file)?;
     written.checked(&file).cloned().map(Some)
+}
+
+/// Files of a plugins directory that belong to no component, such as a manifest whose name is mistyped: a sentence for each. Blocks.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn strays(dir: &Path) -> std::io::Result<Vec<String>> {
+    let place = Place::open(dir, None).map_err(std::io::Error::other)?;
+    Ok(directory::strays::strays(&place)?.into_iter().map(|stray| stray.what).collect())
 }
 
 /// Everything that is wrong with the manifests in the directory; nothing is loaded or compiled.

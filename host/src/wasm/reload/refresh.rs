@@ -26,21 +26,25 @@ impl Reloader {
     /// Loads what is new. False when a file is being written just now: what seems to be gone may be on its way.
     pub(in crate::wasm) async fn load(&self, state: &mut State, found: &Found, scan_of: ScanOf) -> bool {
         let mut complete = true;
+        for (_, entry) in state.plugins.iter_mut().filter(|(name, _)| !found.files.contains_key(*name)) {
+            entry.loading = false;
+        }
         if state.job.as_ref().is_some_and(|job| !found.files.contains_key(&job.name)) {
             state.job = None;
         }
         for (name, (file, pair)) in &found.files {
             state.plugins.entry(name.clone()).or_insert_with(|| Entry::new(file));
             if let Err(error) = self.refresh(state, found, name, file, pair, scan_of).await {
-                let is_changing = matches!(error, LoadError::Changing { .. });
-                complete &= !is_changing;
                 let entry = entry(state, name);
-                (entry.candidate, entry.wanted) = (None, None);
+                entry.withdraw();
+                entry.wanted = None;
                 entry.fail(name, None, chain(&error));
-                if !is_changing {
-                    self.fall_back(state, found, name, scan_of).await;
+                if matches!(error, LoadError::Changing { .. }) {
+                    complete = false;
+                    continue;
                 }
             }
+            self.fall_back(state, found, name, scan_of).await;
         }
         complete
     }
@@ -61,9 +65,8 @@ impl Reloader {
         let entry = entry(state, name);
         entry.wanted = Some(key.clone());
         if let Err(error) = pinned {
-            entry.candidate = None;
+            entry.withdraw();
             entry.fail(name, None, chain(&error));
-            self.fall_back(state, found, name, scan_of).await;
             return Ok(());
         }
         if entry.serving.as_ref().is_some_and(|serving| serving.key == key) {
@@ -74,34 +77,26 @@ impl Reloader {
             return Ok(());
         }
         if scan_of == ScanOf::Due && entry.rests(&key, Instant::now()) {
-            self.fall_back(state, found, name, scan_of).await;
             return Ok(());
         }
         let lifted = entry.quarantined && state.loader.quarantined(&key.digest).is_none();
-        let entry = self::entry(state, name);
-        if entry.has_dealt_with(&key) && !lifted {
-            // The file is as broken as it was, but what kept the last good version away may have passed.
-            if matches!(entry.fallback, Fallback::Rests(_)) {
-                self.fall_back(state, found, name, scan_of).await;
-            }
+        if self::entry(state, name).has_dealt_with(&key) && !lifted {
             return Ok(());
         }
         if state.job.as_ref().is_some_and(|job| job.is_of(name, &key)) {
             return Ok(());
         }
         let entry = self::entry(state, name);
-        entry.candidate = None;
+        entry.withdraw();
         // What is wrong with the manifest is told at once: it takes no compiler.
         if let Err(error) = accepted(name, file, &seen.digest, &seen.written) {
             entry.fail(name, (!error.may_pass()).then_some(key), chain(&error));
-            self.fall_back(state, found, name, scan_of).await;
             return Ok(());
         }
         let is_quick = state.loader.is_quick(&key.digest) || self::entry(state, name).component(&key.digest).is_some();
         if !is_quick && (scan_of == ScanOf::Compiled || state.job.as_ref().is_some_and(|job| job.name != name)) {
             self::entry(state, name).loading = true;
             self.show(state);
-            self.fall_back(state, found, name, ScanOf::Compiled).await;
             return Ok(());
         }
         let bytes = match bytes {
@@ -117,8 +112,6 @@ impl Reloader {
             is_quick,
         )
         .await;
-        let scan_of = if self::entry(state, name).loading { ScanOf::Compiled } else { scan_of };
-        self.fall_back(state, found, name, scan_of).await;
         Ok(())
     }
 
@@ -156,12 +149,13 @@ impl Reloader {
         })
     }
 
-    /// Begins a load, and ends it if it is a quick one.
+    /// Begins a load, and ends it if it is a quick one. One that takes longer goes on beside the scans if the place there is free,
+    /// and is begun again by a later scan otherwise.
     async fn begin(&self, state: &mut State, name: &str, key: Key, mut parts: Parts, from: LoadedFrom, is_quick: bool) {
         #[cfg(test)]
         self.loads.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let entry = entry(state, name);
-        entry.loading = true;
+        entry.loading |= from == LoadedFrom::File;
         parts.component = entry.component(&key.digest);
         self.show(state);
         let (loader, good, of) = (state.loader.clone(), self.last_good.clone(), name.to_owned());
@@ -179,9 +173,10 @@ impl Reloader {
             loaded
         });
         let mut job = Job { name: name.to_owned(), key, from, since, end, task };
+        let is_free = state.job.as_ref().is_none_or(|other| from == LoadedFrom::File && other.name == name);
         if is_quick && let Ok(ended) = tokio::time::timeout(QUICK, &mut job.task).await {
             self.ended(state, &job, ended);
-        } else if state.job.as_ref().is_none_or(|other| other.name == name) {
+        } else if is_free {
             state.job = Some(job);
         }
     }
@@ -202,7 +197,9 @@ impl Reloader {
         let loaded = ended.unwrap_or_else(|panic| {
             Err(LoadError::Compile { file: entry.file.clone(), reason: format!("the load gave up ({panic})") })
         });
-        entry.loading = false;
+        if job.from == LoadedFrom::File {
+            entry.loading = false;
+        }
         if job.from == LoadedFrom::File && entry.wanted.as_ref() != Some(&job.key) {
             // The file has changed since: what it was must not begin to serve.
             return;
@@ -222,63 +219,52 @@ impl Reloader {
                 entry.quarantined = matches!(error, LoadError::Stopped { .. } | LoadError::Quarantined { .. });
             }
             (Err(error), LoadedFrom::LastGood) => {
-                if let Some(until) = Instant::now().checked_add(self.interval).filter(|_| error.may_pass()) {
-                    entry.fallback = Fallback::Rests(until);
-                }
+                let until = Instant::now().checked_add(self.interval).filter(|_| error.may_pass());
+                entry.fallback = until.map_or(Fallback::FailedForGood, Fallback::Rests);
                 entry.fail_last_good(&job.name, chain(&error));
             }
         }
     }
 
-    /// Loads the last version that served, if the file as it is does not and nothing else does; again only where that failed for a
-    /// reason that may pass. One that had more rights than
-    /// the manifest gives that lies there now stays away: whoever took them back did so for every version. A manifest that cannot be
-    /// read takes nothing back, as it does not while a host runs.
+    /// While nothing serves and the file does not load, the last version that served is tried, and tried again as long as its
+    /// failure may pass. One that had more rights than the manifest gives that lies there now stays away: whoever took them back
+    /// did so for every version. A manifest that cannot be read takes nothing back, as it does not while a host runs.
     async fn fall_back(&self, state: &mut State, found: &Found, name: &str, scan_of: ScanOf) {
+        let is_under_way = state.job.as_ref().is_some_and(|job| job.from == LoadedFrom::LastGood && job.name == name);
         let entry = entry(state, name);
-        let Some(good) = self
-            .last_good
-            .clone()
-            .filter(|_| entry.serving.is_none() && entry.candidate.is_none() && entry.fallback.is_due(Instant::now()))
-        else {
+        let Some(good) = self.last_good.clone().filter(|_| !is_under_way && entry.wants_last_good(Instant::now())) else {
             return;
         };
-        let was_loading = entry.loading;
         let (given, of, file) = (self.manifests.get(name).cloned(), name.to_owned(), entry.file.clone());
-        let place = found.place.clone();
+        let (place, versions) = (found.place.clone(), good.clone());
         let finding = tokio::task::spawn_blocking(move || {
-            let version = good.versions(&of).into_iter().next()?;
-            let bytes = good.bytes(&version.digest)?;
+            let version = versions.versions(&of).into_iter().next()?;
             let written = last_manifest(&version, given);
             let revoked = if written.origin == Origin::Beside { revoked(&place, &file, &written) } else { None };
-            Some((Bytes::of(&file, bytes), written, revoked))
+            Some((version.digest, written, revoked))
         });
         // Nothing to fall back on is the usual case, and no fault.
-        let Ok(Some((bytes, written, revoked))) = finding.await else { return };
+        let Ok(Some((digest, written, revoked))) = finding.await else { return };
         let entry = self::entry(state, name);
-        if revoked.is_some() {
-            if entry.revoked != revoked {
-                tracing::error!(
-                    plugin = name,
-                    "the last good version of {name} is not loaded: its manifest no longer grants {}; grant it again, or repair the \
-                     component",
-                    revoked.as_deref().unwrap_or_default()
-                );
-            }
-            entry.revoked = revoked;
+        let is_allowed = revoked.is_none() && found.pinned(name, &digest, &written).is_ok();
+        entry.note_revoked(name, revoked);
+        if !is_allowed {
+            entry.candidate = None;
+        }
+        if !is_allowed || entry.candidate.is_some() {
             return;
         }
-        let is_allowed = found.pinned(name, &bytes.digest, &written).is_ok();
-        let is_quick = state.loader.is_quick(&bytes.digest);
-        if !is_allowed || (!is_quick && (scan_of == ScanOf::Compiled || state.job.is_some())) {
+        let file = entry.file.clone();
+        let is_quick = state.loader.is_quick(&digest);
+        if !is_quick && (scan_of == ScanOf::Compiled || state.job.is_some()) {
             return;
         }
-        self::entry(state, name).fallback = Fallback::Tried;
+        let reading = tokio::task::spawn_blocking(move || Some(Bytes::of(&file, good.bytes(&digest)?)));
+        let Ok(Some(bytes)) = reading.await else { return };
         let seen = Seen { pair: Pair::default(), digest: bytes.digest.clone(), written, at: Instant::now() };
         let key = Key::of(&state.loader, name, &seen);
         let parts = Parts { bytes: Arc::new(bytes), written: seen.written, component: None };
         self.begin(state, name, key, parts, LoadedFrom::LastGood, is_quick).await;
-        self::entry(state, name).loading |= was_loading;
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::PluginsConfig;
-use super::entry::Entry;
+use super::entry::{Entry, LOADS};
 use super::job::Job;
 use super::status::{PluginState, PluginStatus};
 use crate::listener::{Listeners, Owner};
@@ -22,6 +22,7 @@ use crate::units::ByteSize;
 use crate::wasm::capability::state::StateSource;
 use crate::wasm::directory::pins::{Pins, Rule};
 use crate::wasm::directory::place::Place;
+use crate::wasm::directory::strays::{Stray, Told, strays};
 use crate::wasm::directory::trust::Trust;
 use crate::wasm::directory::{self, ManifestFile, Pair};
 use crate::wasm::engine::Engine;
@@ -87,6 +88,8 @@ pub(in crate::wasm) struct State {
     shrunk: Option<Instant>,
     /// Whether it was noted which plugins were removed before this host came.
     forgot: bool,
+    /// Which files that belong to no component were told of.
+    strays: Told,
     /// Whether it was told that plugins could not be moved to an engine that does not leak.
     pub(in crate::wasm) stuck: bool,
 }
@@ -98,6 +101,8 @@ pub(in crate::wasm) struct Found {
     pub(in crate::wasm) pins: Result<Pins, (PathBuf, String)>,
     /// The files by plugin name, and what each pair of them looked like.
     pub(in crate::wasm) files: BTreeMap<String, (PathBuf, Pair)>,
+    /// What belongs to none of them.
+    strays: Vec<Stray>,
 }
 
 impl Found {
@@ -133,8 +138,16 @@ impl Reloader {
         let private = config.private();
         let last_good = private.clone().map(|private| Arc::new(LastGood::new(private, &config.dir)));
         let loader = config.loader(Engine::on(machine, workers, config.pagemap_scan)?, state, private);
-        let state =
-            State { loader, plugins: BTreeMap::new(), job: None, away: None, shrunk: None, forgot: false, stuck: false };
+        let state = State {
+            loader,
+            plugins: BTreeMap::new(),
+            job: None,
+            away: None,
+            shrunk: None,
+            forgot: false,
+            strays: Told::default(),
+            stuck: false,
+        };
         Ok(Self {
             trust,
             rule: config.rule(),
@@ -202,8 +215,11 @@ impl Reloader {
         match self.look().await.and_then(|found| self.not_emptied(&state.plugins, found)) {
             Ok(found) => {
                 state.away = None;
+                for stray in state.strays.due(&found.strays) {
+                    tracing::warn!(target: LOADS, dir = %self.dir.display(), "{}", stray.what);
+                }
                 let complete = self.load(state, &found, scan_of).await;
-                let settled = complete && !state.plugins.values().any(|entry| entry.loading);
+                let settled = complete && state.job.is_none() && !state.plugins.values().any(|entry| entry.loading);
                 self.swap(&mut state.plugins, settled, |name| !found.files.contains_key(name));
                 if complete && !found.files.is_empty() && !std::mem::replace(&mut state.forgot, true) {
                     self.forget_others(&found).await;
@@ -252,7 +268,8 @@ impl Reloader {
             let mut pair = |name: String, file: PathBuf| pairs.remove(&name).map(|pair| (name, (file, pair)));
             let files = files.into_iter().filter_map(|(name, file)| pair(name, file)).collect();
             let pins = rule.read(&dir, &place, &trust);
-            Ok(Found { place: Arc::new(place), pins, files })
+            let strays = strays(&place).unwrap_or_default();
+            Ok(Found { place: Arc::new(place), pins, files, strays })
         });
         looking.await.unwrap_or_else(|panic| Err(format!("looking at the plugins directory gave up: {panic}")))
     }
@@ -281,7 +298,9 @@ impl Reloader {
 
     /// Tells of the plugins as they stand, and whether events of unknown routes may be theirs.
     pub(in crate::wasm) fn show(&self, state: &State) {
-        let mut list: Vec<PluginStatus> = state.plugins.iter().map(|(name, entry)| entry.status(name)).collect();
+        let is_loading = |name: &String| state.job.as_ref().is_some_and(|job| job.name == *name);
+        let mut list: Vec<PluginStatus> =
+            state.plugins.iter().map(|(name, entry)| entry.status(name, is_loading(name))).collect();
         if let Some(away) = &state.away {
             list.iter_mut().for_each(|status| status.error = Some(away.clone()));
         }

@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::event::Route;
 use crate::units::duration;
 use crate::wasm::manifest::{Isolation, Limits};
+use crate::wasm::text::cut;
+
+/// The most routes of one plugin that a host tells of.
+const TOLD_ROUTES: usize = 100;
+/// The most bytes of the reason why a plugin does not serve that a host tells of.
+const TOLD_ERROR_BYTES: usize = 4 << 10;
 
 /// A plugin as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,8 +26,11 @@ pub struct PluginStatus {
     pub digest: Option<String>,
     /// Whether it answers.
     pub state: PluginState,
-    /// What it answers, sorted.
+    /// What it answers, sorted; of a plugin with many routes a host tells other programs the first 100 only.
     pub routes: Vec<Route>,
+    /// How many routes it answers beside those.
+    #[serde(default)]
+    pub more_routes: usize,
     /// Why the file as it is now does not serve; the version before it may serve still.
     pub error: Option<String>,
     /// The component file.
@@ -38,12 +47,27 @@ pub enum PluginState {
     ServingOlder,
     /// It loads, and no host was asked whether it serves.
     Loads,
+    /// The file as it is now does not load, though a version that served before does; no host was asked. See the error.
+    OlderLoads,
     /// It never could; see the error.
     Failed,
     /// It is being compiled, and answers when that is done.
     Loading,
     /// It broke so often that at least one of its routes rests for a while.
     Paused,
+}
+
+impl PluginStatus {
+    /// As a host tells it to other programs through the database: of a bounded size, whatever the plugin declares.
+    pub(super) fn told(mut self) -> Self {
+        self.more_routes += self.routes.len().saturating_sub(TOLD_ROUTES);
+        self.routes.truncate(TOLD_ROUTES);
+        self.error = self.error.map(|error| {
+            let told = cut(&error, TOLD_ERROR_BYTES);
+            if told.len() < error.len() { format!("{told}…") } else { error }
+        });
+        self
+    }
 }
 
 /// What a look at one component file found.
@@ -76,4 +100,35 @@ pub struct PluginReport {
     pub isolation: Isolation,
     /// What one call may use.
     pub limits: Limits,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_tells_of_a_plugin_has_a_bound_and_says_what_is_left_out() {
+        let route = |number| Route::new("Order", format!("Event{number:04}")).unwrap();
+        let status = PluginStatus {
+            name: "mailer".to_owned(),
+            version: None,
+            digest: None,
+            state: PluginState::Failed,
+            routes: (0..1_000).map(route).collect(),
+            more_routes: 0,
+            error: Some("é".repeat(100_000)),
+            file: PathBuf::from("plugins/mailer.wasm"),
+        };
+
+        let told = status.clone().told();
+
+        assert_eq!((told.routes.len(), told.more_routes), (100, 900));
+        assert_eq!(told.routes[..], status.routes[..100]);
+        assert!(told.error.as_ref().is_some_and(|error| error.len() < 4_200 && error.ends_with("é…")));
+        assert_eq!(told.clone().told(), told, "told again, it is the same");
+        let small = PluginStatus { routes: vec![route(1)], error: Some("why".to_owned()), ..status };
+        assert_eq!(small.clone().told(), small);
+        let older = r#"{"name":"a","version":null,"digest":null,"state":"serving","routes":[],"error":null,"file":"a.wasm"}"#;
+        assert_eq!(serde_json::from_str::<PluginStatus>(older).unwrap().more_routes, 0, "an older host tells of all");
+    }
 }

@@ -8,6 +8,7 @@ use super::entry::{Candidate, Entry, Serving};
 use super::job::LoadedFrom;
 use super::reloader::{Reloader, State};
 use crate::chain::chain;
+use crate::event::Route;
 use crate::listener::{Owner, RouteConflict};
 use crate::time::system_clock;
 use crate::wasm::error::LoadError;
@@ -64,9 +65,12 @@ impl Reloader {
             if let Some(listeners) = new_listeners.remove(name) {
                 self.serve(name, entry, listeners);
             } else if let (Some(conflict), Some(candidate), true) = (conflicts.get(name), &entry.candidate, settled) {
-                let key = candidate.key.clone();
-                let error = LoadError::Conflict { file: entry.file.clone(), source: conflict.clone() };
-                entry.fail(name, Some(key), chain(&error));
+                let (from, key) = (candidate.from, candidate.key.clone());
+                let error = LoadError::Conflict { file: entry.file.clone(), conflict: conflict.clone() };
+                match from {
+                    LoadedFrom::File => entry.refuse(name, key, chain(&error)),
+                    LoadedFrom::LastGood => entry.fail_last_good(name, chain(&error)),
+                }
             }
         }
     }
@@ -152,7 +156,7 @@ impl Reloader {
         state.job = None;
         for (name, entry) in &mut state.plugins {
             entry.serving = serving.remove(name);
-            if entry.candidate.take().is_some() {
+            if entry.candidate.take().is_some_and(|candidate| candidate.from == LoadedFrom::File) {
                 entry.fault = None;
             }
         }
@@ -164,7 +168,7 @@ impl Reloader {
 /// Logs that a candidate serves.
 fn log_serving(name: &str, candidate: &Candidate, before: Option<&str>) {
     let (plugin, digest) = (&candidate.plugin, candidate.key.short());
-    let (version, routes) = (plugin.version.as_str(), listed(plugin));
+    let (version, routes, answered) = (plugin.version.as_str(), plugin.routes.len(), listed(&plugin.routes));
     let duration_ms = u64::try_from(candidate.since.elapsed().as_millis()).unwrap_or(u64::MAX);
     match (before, candidate.from) {
         (_, LoadedFrom::LastGood) => tracing::warn!(
@@ -174,7 +178,7 @@ fn log_serving(name: &str, candidate: &Candidate, before: Option<&str>) {
             routes,
             duration_ms,
             "plugin {name}: the last version that served, {version} ({digest}), serves again, since the file does not load; it answers \
-             {routes}"
+             {answered}"
         ),
         (Some(before), LoadedFrom::File) if before == digest => tracing::info!(
             plugin = name,
@@ -182,7 +186,7 @@ fn log_serving(name: &str, candidate: &Candidate, before: Option<&str>) {
             digest,
             routes,
             duration_ms,
-            "plugin {name} serves with another manifest, or other settings: {digest}, answering {routes}"
+            "plugin {name} serves with another manifest, or other settings: {digest}, answering {answered}"
         ),
         (Some(before), LoadedFrom::File) => tracing::info!(
             plugin = name,
@@ -191,7 +195,7 @@ fn log_serving(name: &str, candidate: &Candidate, before: Option<&str>) {
             before,
             routes,
             duration_ms,
-            "plugin {name} swapped: {before} → {digest}, answering {routes}"
+            "plugin {name} swapped: {before} → {digest}, answering {answered}"
         ),
         (None, LoadedFrom::File) => tracing::info!(
             plugin = name,
@@ -199,7 +203,7 @@ fn log_serving(name: &str, candidate: &Candidate, before: Option<&str>) {
             digest,
             routes,
             duration_ms,
-            "plugin {name} loaded: {digest}, answering {routes}"
+            "plugin {name} loaded: {digest}, answering {answered}"
         ),
     }
 }
@@ -208,11 +212,31 @@ fn unloaded(name: &str, serving: &Serving) {
     tracing::info!(
         plugin = name,
         digest = serving.key.short(),
-        routes = listed(&serving.plugin),
-        "plugin {name} unloaded, since its file is gone: events of its routes wait"
+        routes = serving.plugin.routes.len(),
+        "plugin {name} unloaded, since its file is gone: events of {} wait",
+        listed(&serving.plugin.routes)
     );
 }
 
-fn listed(plugin: &Plugin) -> String {
-    plugin.routes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+/// The first routes, and how many there are beside.
+fn listed(routes: &[Route]) -> String {
+    const MOST: usize = 20;
+    let named = routes.iter().take(MOST).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match routes.len().saturating_sub(MOST) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_names_the_first_routes_and_counts_the_others() {
+        let routes: Vec<Route> = (0..1_000).map(|number| Route::new("Order", format!("Event{number:04}")).unwrap()).collect();
+        assert_eq!(listed(&routes[..2]), "Order/Event0000, Order/Event0001");
+        assert!(listed(&routes[..20]).ends_with(", Order/Event0019"));
+        assert!(listed(&routes).ends_with(", Order/Event0019 and 980 more"), "{}", listed(&routes));
+    }
 }

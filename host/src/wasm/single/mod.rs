@@ -33,12 +33,22 @@ use crate::listener::Registration;
 /// # Errors
 /// Why it would not be loaded from a plugins directory either.
 pub async fn check(file: &Path, config: PluginsConfig, workers: usize) -> Result<PluginReport, LoadError> {
-    let written = match config.manifests.get(&name_of(file)) {
+    check_at(file, file, config, workers).await
+}
+
+/// [`check`] of a component as if it lay at `at`, and so had that name and the manifest that lies beside it there.
+///
+/// # Errors
+/// Why it would not be loaded from there.
+pub async fn check_at(file: &Path, at: &Path, config: PluginsConfig, workers: usize) -> Result<PluginReport, LoadError> {
+    let written = match config.manifests.get(&name_of(at)) {
         Some(manifest) => ManifestFile::from_config(manifest.clone()),
-        None => directory::manifest_beside(&Place::open(parent(file), None)?, file)?,
+        None => directory::manifest_beside(&Place::open(parent(at), None)?, at)?,
     };
     let loader = config.loader(Engine::new(workers, PagemapScan::Off)?, None, config.private());
-    let (bytes, loaded) = load(&loader, file, written).await?;
+    let bytes = Bytes::read(&Place::open(parent(file), None)?, file)?;
+    let bytes = Arc::new(Bytes { file: at.to_owned(), ..bytes });
+    let loaded = loader.load(&name_of(at), bytes.clone(), written).await?;
     Ok(report(&bytes, &loaded))
 }
 

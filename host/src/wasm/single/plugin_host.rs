@@ -231,8 +231,10 @@ impl PluginHost {
         Self::of(&self.plugin, grants, self.description.clone(), StandIns { sinks, ..self.stand_ins.clone() })
     }
 
-    /// The text without the values of the plugin's secrets.
-    pub(crate) fn hide(&self, text: &str) -> String {
+    /// The text without the values of the plugin's secrets: for what a [`CallReport`] tells beside its lines, such as the address of a
+    /// request.
+    #[must_use]
+    pub fn hide(&self, text: &str) -> String {
         self.plugin.linked.identity.grants.hide(text).into_owned()
     }
 

@@ -7,7 +7,9 @@ use super::reload::{answering, config, one};
 use super::{Engine, Guest};
 use crate::wasm::load::Loader;
 use crate::wasm::single;
-use crate::wasm::{ChildCompiler, Compile, CompileLimits, LoadError, PagemapScan, PluginState, Plugins, PluginsConfig};
+use crate::wasm::{
+    ChildCompiler, Compile, CompileLimits, LoadError, PagemapScan, PluginState, Plugins, PluginsConfig, ReadyWhen,
+};
 
 fn script(text: &str) -> Compile {
     Compile::Child(ChildCompiler { program: "/bin/sh".into(), arguments: vec!["-c".into(), text.into()] })
@@ -78,6 +80,28 @@ async fn a_compiler_that_is_not_there_is_no_fault_of_the_component() {
     let status = one(&plugins, "mailer");
     assert_eq!(status.state, PluginState::Failed);
     assert!(status.error.as_ref().is_some_and(|error| error.contains("/nowhere/outbox cannot be started")), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_plugin_that_is_removed_while_it_is_compiled_keeps_no_other_from_being_unloaded() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let config = PluginsConfig { cache_dir: Some(home.path().join("cache")), ..config(dir.path()) };
+    let remove = |name: &str| std::fs::remove_file(dir.path().join(name)).unwrap();
+    answering(1_000).write(dir.path(), "mailer");
+    answering(2_000).routes(&[("Order", "OrderPaid")]).write(dir.path(), "payments");
+    Plugins::start(config.clone(), 1, Arc::default()).await.unwrap().stop().await;
+    let endless = script("cat >/dev/null; exec sleep 1000");
+    let config = PluginsConfig { compile: endless, ready_when: ReadyWhen::Cached, ..config };
+    answering(3_000).routes(&[("Order", "OrderShipped")]).write(dir.path(), "shipping");
+    let plugins = Plugins::start(config, 1, Arc::default()).await.unwrap();
+    assert_eq!((one(&plugins, "mailer").state, one(&plugins, "shipping").state), (PluginState::Serving, PluginState::Loading));
+
+    remove("shipping.wasm");
+    remove("mailer.wasm");
+    plugins.rescan().await;
+
+    assert_eq!(plugins.list().into_iter().map(|status| status.name).collect::<Vec<_>>(), ["payments"]);
+    plugins.stop().await;
 }
 
 #[tokio::test]

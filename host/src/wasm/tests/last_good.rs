@@ -11,7 +11,7 @@ use crate::time::{Timestamp, system_clock};
 use crate::units::ByteSize;
 use crate::wasm::private::Private;
 use crate::wasm::private::last_good::{LastGood, Version};
-use crate::wasm::{PluginState, Plugins, PluginsConfig, ReadyWhen, Resolve};
+use crate::wasm::{ChildCompiler, Compile, PluginState, Plugins, PluginsConfig, ReadyWhen, Resolve};
 
 async fn start(dir: &Path, cache: &Path) -> (Plugins, Arc<Listeners>) {
     started(PluginsConfig { cache_dir: Some(cache.to_owned()), ..config(dir) }).await
@@ -106,25 +106,143 @@ async fn a_last_good_version_whose_secret_was_away_for_a_while_serves_when_that_
     assert_eq!(answer(&listeners).await, Some(1_000));
     noted(&cache, true).await;
     plugins.stop().await;
-    // Half a component: a fault that does not pass.
     let whole = std::fs::read(dir.path().join("mailer.wasm")).unwrap();
-    put(dir.path(), "mailer.wasm", &whole[..whole.len() / 2]);
-    *token.lock().unwrap() = None;
-    let ((plugins, listeners), lines) = logged(started(config())).await;
-    assert_eq!(answer(&listeners).await, None, "neither the file nor the version before can be loaded");
-    assert!(lines.iter().any(|line| line.contains("could not be loaded either")), "{lines:?}");
+    // Half a component, and no manifest: faults that do not pass.
+    for (name, broken) in [("mailer.wasm", &whole[..whole.len() / 2]), ("mailer.toml", b"emit = = \n")] {
+        put(dir.path(), "mailer.wasm", &whole);
+        put(dir.path(), name, broken);
+        *token.lock().unwrap() = None;
+        let ((plugins, listeners), lines) = logged(started(config())).await;
+        assert_eq!(answer(&listeners).await, None, "{name}: neither the file nor the version before can be loaded");
+        assert!(lines.iter().any(|line| line.contains("could not be loaded either")), "{name}: {lines:?}");
 
-    *token.lock().unwrap() = Some("secret".to_owned());
-    // While the last good version rests.
-    plugins.rescan().await;
+        *token.lock().unwrap() = Some("secret".to_owned());
+        // While the last good version rests.
+        plugins.rescan().await;
 
+        eventually_serves(&listeners, name).await;
+        plugins.stop().await;
+    }
+}
+
+async fn eventually_serves(listeners: &Listeners, why: &str) {
     let serves = async {
-        while answer(&listeners).await != Some(1_000) {
+        while answer(listeners).await != Some(1_000) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), serves).await.expect("it serves within 30 s");
+    tokio::time::timeout(Duration::from_secs(30), serves).await.unwrap_or_else(|_| panic!("{why}: it serves within 30 s"));
+}
+
+/// Removes what was compiled, as an update of the host does in effect.
+fn forget_compiled(cache: &Path) {
+    for file in std::fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.extension().is_some_and(|end| end == "cwasm") {
+            std::fs::remove_file(file).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_last_good_version_that_is_compiled_no_more_is_compiled_anew() {
+    let garbage = [b"\0asm\x0d\0\x01\0".as_slice(), &[0xa7; 500]].concat();
+    for (what, broken) in [("text", b"broken".as_slice()), ("nothing", b""), ("a header and garbage", &garbage)] {
+        let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let cache = home.path().join("cache");
+        answering(1_000).write(dir.path(), "mailer");
+        serve_once(dir.path(), &cache, 1_000).await;
+        forget_compiled(&cache);
+        put(dir.path(), "mailer.wasm", broken);
+
+        let (plugins, listeners) = start(dir.path(), &cache).await;
+
+        let status = one(&plugins, "mailer");
+        assert_eq!((status.state, answer(&listeners).await), (PluginState::ServingOlder, Some(1_000)), "{what}: {status:?}");
+        let loads = plugins.loads();
+        plugins.rescan().await;
+        plugins.look().await;
+        assert_eq!((plugins.loads(), answer(&listeners).await), (loads, Some(1_000)), "{what}: it is loaded once");
+    }
+}
+
+/// A compiler that does not end before the file `go` is there, and makes nothing then.
+fn waiting_compiler(go: &Path) -> Compile {
+    let text = format!("cat >/dev/null; while ! [ -e '{}' ]; do sleep 0.05; done; exit 7", go.display());
+    Compile::Child(ChildCompiler { program: "/bin/sh".into(), arguments: vec!["-c".into(), text.into()] })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_last_good_version_that_loads_slowly_beside_another_load_is_tried_again() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (cache, go) = (home.path().join("cache"), home.path().join("go"));
+    // What the secret is, and how long it takes to find it.
+    let token = Arc::new(Mutex::new((Some("secret".to_owned()), Duration::ZERO)));
+    let found = token.clone();
+    let resolve = Resolve::new(move |_, _| {
+        let (secret, takes) = found.lock().unwrap().clone();
+        std::thread::sleep(takes);
+        secret.ok_or_else(|| "it is not set".to_owned())
+    });
+    let config = PluginsConfig { cache_dir: Some(cache.clone()), resolve, ..config(dir.path()) };
+    answering(1_000).write(dir.path(), "mailer");
+    put(dir.path(), "mailer.toml", b"secrets.token = \"${env:OUTBOX_PLUGIN_TOKEN}\"\n");
+    let (plugins, _) = started(config.clone()).await;
+    noted(&cache, true).await;
     plugins.stop().await;
+    put(dir.path(), "mailer.toml", b"emit = = \n");
+    answering(2_000).routes(&[("Order", "OrderPaid")]).write(dir.path(), "another");
+    token.lock().unwrap().0 = None;
+    let config = PluginsConfig {
+        ready_when: ReadyWhen::Cached,
+        compile: waiting_compiler(&go),
+        rescan_interval: Duration::from_millis(200),
+        ..config
+    };
+    let (plugins, listeners) = started(config).await;
+
+    // Longer than a scan waits; the place beside the scans is taken by the other one.
+    *token.lock().unwrap() = (Some("secret".to_owned()), Duration::from_millis(1_500));
+    let loads = plugins.loads();
+    while plugins.loads() < loads + 2 {
+        assert_eq!(answer(&listeners).await, None, "it has not been loaded");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    std::fs::write(go, "").unwrap();
+
+    eventually_serves(&listeners, "the other load has ended").await;
+    plugins.stop().await;
+}
+
+#[tokio::test]
+async fn a_last_good_version_whose_route_another_plugin_answers_waits_for_it_and_says_so_once() {
+    let (dir, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let cache = home.path().join("cache");
+    answering(1_000).write(dir.path(), "mailer");
+    serve_once(dir.path(), &cache, 1_000).await;
+    put(dir.path(), "mailer.wasm", b"broken");
+    // Compiled before, so that both can serve with the first scan.
+    let other = tempfile::tempdir().unwrap();
+    answering(2_000).write(other.path(), "another");
+    start(other.path(), &cache).await.0.stop().await;
+    answering(2_000).write(dir.path(), "another");
+
+    let ((plugins, listeners), lines) = logged(async {
+        let (plugins, listeners) = start(dir.path(), &cache).await;
+        plugins.rescan().await;
+        plugins.look().await;
+        (plugins, listeners)
+    })
+    .await;
+
+    assert_eq!(answer(&listeners).await, Some(2_000));
+    let status = one(&plugins, "mailer");
+    assert_eq!(status.state, PluginState::Failed);
+    assert!(status.error.as_deref().is_some_and(|error| error.contains("it is text")), "the file's own fault: {status:?}");
+    let told = |text: &str| lines.iter().filter(|line| line.contains("plugin=\"mailer\"") && line.contains(text)).count();
+    assert_eq!((told("it is text"), told("is already answered by another")), (1, 1), "{lines:?}");
+    answering(2_000).routes(&[("Order", "OrderPaid")]).write(dir.path(), "another");
+    plugins.rescan().await;
+    assert_eq!((one(&plugins, "mailer").state, answer(&listeners).await), (PluginState::ServingOlder, Some(1_000)));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::put;
 use super::reload::{answer, answering, config, one};
 use crate::listener::Listeners;
-use crate::wasm::{LockChange, PluginState, Plugins, PluginsConfig, lock, rollback};
+use crate::wasm::{LoadError, LockChange, PluginState, Plugins, PluginsConfig, WherePinned, lock, rollback};
 
 async fn start(config: &PluginsConfig) -> (Plugins, Arc<Listeners>) {
     let listeners = Arc::new(Listeners::default());
@@ -104,11 +104,26 @@ async fn the_last_good_version_must_be_pinned_too_and_a_rollback_brings_it_back(
         "only the second is pinned"
     );
 
-    let held_back = rollback(&config, "mailer").unwrap().held_back;
-    assert!(held_back.is_some_and(|why| why.contains("pins")), "the second is still what is pinned");
-    assert_eq!(std::fs::read(dir.path().join("mailer.wasm")).unwrap(), first);
+    let lock = std::fs::read(dir.path().join("plugins.lock")).unwrap();
+    put(dir.path(), "mailer.toml", b"emit = true\n");
+    let error = rollback(&config, "mailer", WherePinned::Refuse).unwrap_err();
+    assert!(matches!(&error, LoadError::Pin { .. }), "the second is what is pinned: {error}");
+    let lies_there = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    let three = [lies_there("mailer.wasm"), lies_there("mailer.toml"), lies_there("plugins.lock")];
+    assert_eq!(three, [b"broken".to_vec(), b"emit = true\n".to_vec(), lock], "nothing has changed");
+
+    rollback(&config, "mailer", WherePinned::PinAnew).unwrap();
+    assert_eq!(lies_there("mailer.wasm"), first);
+    assert!(!dir.path().join("mailer.toml").exists(), "the first had none");
+    plugins.rescan().await;
+    assert_eq!((one(&plugins, "mailer").error, answer(&listeners).await), (None, Some(1_000)));
+    plugins.stop().await;
+
     std::fs::remove_file(dir.path().join("plugins.lock")).unwrap();
     answering(2_000).write(dir.path(), "mailer");
-    assert_eq!(rollback(&config, "mailer").unwrap().held_back, None);
-    assert!(rollback(&config, "absent").unwrap_err().to_string().contains("no earlier version of absent"));
+    rollback(&config, "mailer", WherePinned::PinAnew).unwrap();
+    assert_eq!(lies_there("mailer.wasm"), first);
+    assert!(!dir.path().join("plugins.lock").exists(), "who pins nothing is not made to");
+    let error = rollback(&config, "absent", WherePinned::Refuse).unwrap_err();
+    assert!(error.to_string().contains("no earlier version of absent"), "{error}");
 }

@@ -125,7 +125,7 @@ async fn the_holder_of_a_route_keeps_it_and_the_newcomer_gets_it_when_the_holder
     plugins.rescan().await;
     let status = one(&plugins, "b");
     assert_eq!(status.state, PluginState::Failed);
-    assert!(status.error.unwrap().contains("route Order/OrderPlaced is already answered by a"));
+    assert!(status.error.unwrap().contains("Order/OrderPlaced is already answered by a; remove one of them"));
     assert_eq!(answer(&listeners).await, Some(1_000));
     std::fs::remove_file(dir.path().join("a.wasm")).unwrap();
     plugins.rescan().await;

@@ -1,10 +1,11 @@
 //! What only the program looks at: settings, plugins, other hosts, routes, events. Pure, but for the plugins.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outbox::store::{Finding, NodeRecord, RouteRecord, Stats};
+use outbox::listener::error_kind;
+use outbox::store::{Finding, NodeRecord, Record, RouteRecord, Stats};
 use outbox::time::Timestamp;
 use outbox::{Mode, Route};
 
@@ -64,7 +65,10 @@ pub(super) async fn plugins(settings: &Settings) -> Plugins {
         Ok(found) => {
             let sections = config.plugins.manifests.keys().map(String::as_str).collect();
             let routes = found.iter().flat_map(|plugin| plugin.routes.clone()).collect();
-            Plugins { findings: of_plugins(&dir.to_string(), &found, &sections), routes: Some(routes) }
+            let mut findings = of_plugins(&dir.to_string(), &found, &sections);
+            let stray = |what: String| Finding::warning("plugins", what, format!("rename it, or delete it from {dir}"));
+            findings.extend(plugins::strays(&config.plugins.dir).into_iter().map(stray));
+            Plugins { findings, routes: Some(routes) }
         }
     }
 }
@@ -211,6 +215,26 @@ pub(super) fn routes(routes: &[RouteRecord], here: &Here, now: Timestamp) -> Vec
         findings.push(Finding::good("routes", format!("{many}, none paused, and no event waits for a listener")));
     }
     findings
+}
+
+/// Failed events that wait for another attempt, so many in all, with what the newest of them say. An event that fails stands nowhere
+/// else before it is dead.
+pub(super) fn retries(waiting: u64, newest: &[Record], flags: &Flags) -> Finding {
+    if waiting == 0 {
+        return Finding::good("retry", "no failed event waits for another attempt");
+    }
+    let errors: Vec<&str> = newest.iter().filter_map(|record| record.last_error.as_deref()).collect();
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    for error in &errors {
+        *kinds.entry(error_kind(error)).or_default() += 1;
+    }
+    let most = kinds.into_iter().max_by_key(|(_, count)| *count).map(|(kind, _)| kind);
+    let example = most.and_then(|kind| errors.iter().find(|error| error_kind(error) == kind));
+    let said = example.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
+    let wait = if waiting == 1 { "waits" } else { "wait" };
+    let what = format!("{} failed and {wait} for another attempt{said}", count(waiting, "event"));
+    let then = flags.command("outbox event why ID");
+    Finding::warning("retry", what, format!("{}\nthen {then}", flags.command("outbox event list --status retry")))
 }
 
 /// How the events stand, on the whole.

@@ -3,7 +3,7 @@
 use outbox::event::{StateWrite, Status};
 use outbox::listener::{FailureKind, Outcome};
 use outbox::store::Record;
-use outbox::wasm::{Call, CallReport};
+use outbox::wasm::{Call, CallReport, Outside};
 use outbox::{Envelope, EnvelopeError, Event, EventId};
 use serde::Serialize;
 
@@ -24,6 +24,9 @@ pub(super) struct Tried {
     /// How many events it would emit, and how many values of its state it would change.
     emits: usize,
     writes: usize,
+    /// How many HTTP requests and messages it made. None was sent: each request was answered 200, each message confirmed.
+    pub(super) requests: usize,
+    pub(super) messages: usize,
     fuel: u64,
 }
 
@@ -81,7 +84,15 @@ impl Tried {
         let written =
             report.effects.state.iter().flat_map(|state| state.keys.values()).filter_map(|change| change.write.as_ref());
         let writes = written.filter(|write| matches!(write, StateWrite::Set(_) | StateWrite::Delete)).count();
-        Self { emits: report.effects.emitted.len(), writes, fuel: report.used.fuel, ..Self::new(row, route, then, says) }
+        let outside = |is: fn(&Outside) -> bool| report.outside.iter().filter(|call| is(call)).count();
+        Self {
+            emits: report.effects.emitted.len(),
+            writes,
+            requests: outside(|call| matches!(call, Outside::HttpRequest { .. })),
+            messages: outside(|call| matches!(call, Outside::Message { .. })),
+            fuel: report.used.fuel,
+            ..Self::new(row, route, then, says)
+        }
     }
 
     fn new(row: &Record, route: String, then: Then, says: String) -> Self {
@@ -96,6 +107,8 @@ impl Tried {
             says,
             emits: 0,
             writes: 0,
+            requests: 0,
+            messages: 0,
             fuel: 0,
         }
     }

@@ -12,7 +12,7 @@ use super::{sdk, toolchain};
 use crate::componentize::componentize;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output};
+use crate::output::{self, Output, argument, shown};
 use crate::plugin::described;
 use crate::plugins;
 
@@ -43,10 +43,18 @@ impl Build {
         eprintln!("building {} in {}", project.out.display(), project.language.name());
         let bytes = project.build()?;
         eprintln!("wrote {}: {bytes} bytes", project.out.display());
-        let report = plugins::check(&project.out, config)
+        let manifest = project.manifest_elsewhere();
+        // Judged by the manifest that it is going to have.
+        let at = if manifest.is_some() { &project.home } else { &project.out };
+        let report = plugins::check_at(&project.out, at, config)
             .await
             .map_err(|error| Failure::new(Exit::Findings, "it is built, but cannot serve").because(error))?;
-        output::one(&report, output.output, described)
+        output::one(&report, output.output, described)?;
+        if let Some(manifest) = manifest {
+            let [from, to] = [&manifest, &project.out.with_extension("toml")].map(|file| file.display().to_string());
+            eprintln!("its manifest {} is not beside it: cp {} {}", shown(&from), argument(&from), argument(&to));
+        }
+        Ok(())
     }
 }
 
@@ -56,6 +64,8 @@ pub(super) struct Project {
     pub(super) folder: PathBuf,
     pub(super) language: Language,
     pub(super) out: PathBuf,
+    /// Where the component lies if nobody says otherwise: beside the project's manifest.
+    home: PathBuf,
 }
 
 impl Project {
@@ -74,8 +84,14 @@ impl Project {
         })?;
         let name = language::plugin_name(folder);
         let beside = if folder == Path::new(".") { PathBuf::new() } else { folder.to_owned() };
-        let out = out.unwrap_or_else(|| beside.join(&name).with_extension("wasm"));
-        Ok(Self { folder: folder.to_owned(), language, out })
+        let home = beside.join(format!("{name}.wasm"));
+        Ok(Self { folder: folder.to_owned(), language, out: out.unwrap_or_else(|| home.clone()), home })
+    }
+
+    /// The project's manifest, where the component is written to a place that has none.
+    fn manifest_elsewhere(&self) -> Option<PathBuf> {
+        let own = self.home.with_extension("toml");
+        (own.is_file() && !self.out.with_extension("toml").exists()).then_some(own)
     }
 
     /// Builds the component and puts it in its place; returns its size in bytes. The tools say what they say on standard error.

@@ -5,28 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use outbox::event::StateWrite;
 use outbox::listener::{FailureKind, Outcome};
-use outbox::wasm::{CallReport, MemoryState, PluginHost};
+use outbox::wasm::{CallReport, MemoryState, Outside, PluginHost};
 use outbox::{Envelope, Event};
-use tokio::sync::mpsc;
 
 use super::build::Project;
+use super::sources::Sources;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::host::Stop;
 use crate::output::{self, Colour, paint, shown};
 use crate::plugins;
 
-/// How long nothing must change before it is built: editors write a file in several steps.
-const QUIET: Duration = Duration::from_millis(150);
 /// Bytes of a payload or a value that are shown.
 const SHOWN: usize = 200;
 
 /// Build a project at every save, deliver an event to it, and show what comes of it
 ///
-/// Shows the answer, the lines of the log, what the plugin emitted and kept, and what the call cost. Nothing of it happens, but the state is
+/// Shows the answer, the lines of the log, the HTTP requests and messages, what the plugin emitted and kept, and what the call cost.
+/// Nothing of it happens: every request is answered 200 with an empty body, every message is confirmed, and neither is sent. The state is
 /// kept in memory until this ends. Needs no database. Ctrl-C ends it.
 #[derive(Args, Debug)]
 #[command(
@@ -46,14 +44,14 @@ impl Dev {
         let mut stop = Stop::listen()?;
         let project = Arc::new(Project::of(&self.dir, None, None)?);
         let events = self.event.unwrap_or_else(|| self.dir.join("fixtures/event.json"));
-        // Before the first build: what is saved meanwhile is built again.
-        let (_watcher, mut saved) = watch(&self.dir)?;
+        let mut sources = Sources::watch(&self.dir, &events)?;
         let state = MemoryState::default();
         loop {
             let round = async {
+                sources.note();
                 attempt(&project, &events, &state, config).await;
                 eprintln!("\n{}", paint("waiting for a change; Ctrl-C ends it", Colour::Faint));
-                quiet(&mut saved).await;
+                sources.changed().await;
             };
             tokio::select! {
                 () = round => {}
@@ -92,7 +90,7 @@ async fn tried(project: &Arc<Project>, events: &Path, state: &MemoryState, confi
         if let (true, Some(changes)) = (report.outcome.is_answer(), &report.effects.state) {
             state.apply(changes);
         }
-        output::print(&format!("\n{} {}\n{}", paint("event", Colour::Faint), shown(&route), for_people(&report)))?;
+        output::print(&format!("\n{} {}\n{}", paint("event", Colour::Faint), shown(&route), for_people(&host, &report)))?;
     }
     Ok(())
 }
@@ -111,7 +109,7 @@ fn read(file: &Path) -> Result<Vec<Envelope>, Failure> {
     events.map_err(|error| Failure::new(Exit::Config, format!("{} holds no event", file.display())).because(error))
 }
 
-fn for_people(report: &CallReport) -> String {
+fn for_people(host: &PluginHost, report: &CallReport) -> String {
     let mut text = String::new();
     let mut line =
         |name: &str, value: String| text.push_str(&format!("  {} {value}\n", paint(&format!("{name:8}"), Colour::Faint)));
@@ -124,6 +122,20 @@ fn for_people(report: &CallReport) -> String {
     }
     if report.lines_dropped > 0 {
         line("log", format!("and {} lines beyond the budget of a call", report.lines_dropped));
+    }
+    for call in &report.outside {
+        match call {
+            Outside::HttpRequest { method, url, body, .. } => {
+                let sent = format!("{} {}", shown(method), short(&host.hide(url)));
+                line("request", format!("{sent} {}; not sent, answered 200 here", size(body)));
+            }
+            Outside::Message { sink, subject, body, .. } => {
+                let subject = if subject.is_empty() { String::new() } else { format!(" {}", short(&host.hide(subject))) };
+                line("message", format!("{}{subject} {}; not sent, confirmed here", shown(sink), size(body)));
+            }
+            // Answered by the state that is kept in memory here.
+            _ => {}
+        }
     }
     for emitted in &report.effects.emitted {
         let (route, payload) = (emitted.route().to_string(), String::from_utf8_lossy(emitted.payload_bytes()).into_owned());
@@ -172,61 +184,19 @@ fn answer(outcome: &Outcome) -> (Colour, String) {
     }
 }
 
+fn size(body: &[u8]) -> String {
+    output::size(u64::try_from(body.len()).unwrap_or(u64::MAX))
+}
+
 fn short(text: &str) -> String {
     let cut: String = text.chars().take(SHOWN).collect();
     let more = if cut.len() < text.len() { "…" } else { "" };
     format!("{}{more}", shown(&cut))
 }
 
-/// Tells of every file that an author saved.
-fn watch(folder: &Path) -> Result<(RecommendedWatcher, mpsc::Receiver<()>), Failure> {
-    let cannot =
-        |error: notify::Error| Failure::new(Exit::Failed, format!("{} cannot be watched", folder.display())).because(error);
-    let (sender, receiver) = mpsc::channel(1);
-    let root = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    let below = root.clone();
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        let Ok(event) = event else { return };
-        if !event.kind.is_access() && event.paths.iter().any(|path| is_source(path.strip_prefix(&below).unwrap_or(path))) {
-            // Full means that it is known already.
-            let _ = sender.try_send(());
-        }
-    })
-    .map_err(cannot)?;
-    watcher.watch(&root, RecursiveMode::Recursive).map_err(cannot)?;
-    Ok((watcher, receiver))
-}
-
-/// What authors write, and not what tools leave.
-fn is_source(path: &Path) -> bool {
-    const OF_TOOLS: [&str; 4] = ["target", "node_modules", "__pycache__", "Cargo.lock"];
-    let of_tools = path.components().any(|part| {
-        let part = part.as_os_str().to_string_lossy();
-        part.starts_with('.') || OF_TOOLS.contains(&part.as_ref())
-    });
-    !of_tools && path.extension().is_none_or(|extension| extension != "wasm")
-}
-
-/// Waits for a change, and until no other follows it.
-async fn quiet(saved: &mut mpsc::Receiver<()>) {
-    let _ = saved.recv().await;
-    while tokio::time::timeout(QUIET, saved.recv()).await.is_ok_and(|change| change.is_some()) {}
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_tools_leave_starts_no_build() {
-        for path in ["src/lib.rs", "greeter.toml", "fixtures/event.json", "outbox-sdk/src/lib.rs"] {
-            assert!(is_source(Path::new(path)), "{path}");
-        }
-        for path in ["target/release/x.rs", "node_modules/a/b.js", ".git/index", "greeter.wasm", ".17.wasm", "src/.lib.rs.swp"]
-        {
-            assert!(!is_source(Path::new(path)), "{path}");
-        }
-    }
 
     #[test]
     fn a_file_holds_one_event_or_one_a_line() {

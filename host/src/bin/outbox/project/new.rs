@@ -9,16 +9,15 @@ use outbox::Route;
 
 use super::language::Language;
 use super::template::{self, Values};
-use super::toolchain;
 use crate::failure::{Exit, Failure};
-use crate::output;
+use crate::output::{self, argument};
 
 /// Write a project of a plugin, with the SDK, tests, an event and cases; it builds and passes as it is
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox plugin new greeter --lang rust\n  \
                         outbox plugin new order-mailer --lang python --route Order/OrderPlaced --dir plugins/order-mailer")]
 pub(crate) struct New {
-    /// The plugin's name: small letters, digits and dashes
+    /// The plugin's name: lowercase letters, digits and dashes
     name: String,
     /// The language
     #[arg(long, short, value_enum, value_name = "LANGUAGE")]
@@ -65,29 +64,21 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
 }
 
 fn summary(name: &str, language: Language, folder: &Path) -> String {
-    let commands = [
-        (format!("cd {}", folder.display()), ""),
-        (toolchain::setup(language).to_owned(), "installs the toolchain, once"),
-        ("outbox plugin build".to_owned(), "makes the component"),
-        (format!("outbox plugin test {name}.wasm --cases cases"), "the rules of every plugin, and your own cases"),
-        ("outbox plugin dev".to_owned(), "builds at every save, and shows what an event comes to"),
-    ];
-    let mut text = format!(
-        "{} is a plugin in {}; its code is {}\nnext:\n",
+    let mut commands = vec![(format!("cd {}", folder.display()), "")];
+    commands.extend(template::steps(language, name));
+    commands.push((format!("cp {name}.toml /path/to/plugins/"), "the plugins directory of a host: first the manifest"));
+    commands.push((format!("outbox plugin build --out /path/to/plugins/{name}.wasm"), "then the component, whole"));
+    let event = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).join("fixtures/event.json");
+    let emit = format!("outbox event emit --jsonl {}", argument(&event.to_string_lossy()));
+    commands.push((emit, "where the outbox.toml of that host is: an event for it"));
+    format!(
+        "{} is a plugin in {}; its code is {}, and {} says more\nnext:\n{}",
         folder.display(),
         language.name(),
-        folder.join(template::source(language)).display()
-    );
-    // Notes stand below each other; a command that is longer than that has its own above it.
-    const WIDTH: usize = 44;
-    for (command, note) in commands {
-        text.push_str(&match (note, command.len()) {
-            ("", _) => format!("  {command}\n"),
-            (note, ..=WIDTH) => format!("  {command:WIDTH$}  # {note}\n"),
-            (note, _) => format!("  # {note}:\n  {command}\n"),
-        });
-    }
-    text
+        folder.join(template::source(language)).display(),
+        folder.join("README.md").display(),
+        template::lined_up(&commands, "  ")
+    )
 }
 
 /// A name becomes that of a file, a package and a module in any of the languages.
@@ -97,7 +88,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("it must have 1 to 64 characters");
     }
     if !name.chars().all(|char| char.is_ascii_lowercase() || char.is_ascii_digit() || char == '-') {
-        return Err("it must be of small letters a to z, digits and dashes");
+        return Err("it must consist of lowercase letters a to z, digits and dashes");
     }
     if !name.starts_with(|char: char| char.is_ascii_lowercase()) || name.ends_with('-') || name.contains("--") {
         return Err("it must begin with a letter, and have single dashes between words");
@@ -179,9 +170,14 @@ fn route_of(text: &str) -> Result<Route, Failure> {
     let wrong = |why: &str| Failure::new(Exit::Usage, format!("--route is `{text}`: {why}"));
     let (aggregate_type, event_type) =
         text.split_once('/').ok_or_else(|| wrong("write it like Order/OrderPlaced: aggregate type, slash, event type"))?;
+    if aggregate_type.contains('*') || event_type.contains('*') {
+        return Err(wrong("a plugin names each event type that it answers; `*` is only for relays to sinks"));
+    }
     let is_plain = |name: &str| name.chars().all(|char| char.is_ascii_alphanumeric() || "_.:-".contains(char));
     if !is_plain(aggregate_type) || !is_plain(event_type) {
-        return Err(wrong("only letters, digits and _ . : - can be written into a project; put another name there yourself"));
+        return Err(wrong(
+            "only letters, digits and _ . : - can be written into a project; for another name, change it in the code afterwards",
+        ));
     }
     Route::new(aggregate_type, event_type).map_err(|error| wrong(&error.to_string()))
 }

@@ -22,7 +22,7 @@ macro_rules! template {
 pub(super) fn files(language: Language, values: &Values<'_>) -> Vec<(String, String)> {
     let cases = if language == Language::C { template!("c/cases.toml") } else { template!("common/cases.toml") };
     let mut files = vec![
-        ("README.md".to_owned(), readme(language)),
+        ("README.md".to_owned(), readme(language, values.name)),
         (format!("{}.toml", values.name), manifest(language)),
         ("fixtures/event.json".to_owned(), template!("common/event.json").to_owned()),
         ("cases/messages.toml".to_owned(), cases.to_owned()),
@@ -51,12 +51,34 @@ fn manifest(language: Language) -> String {
     format!("{}{limits}", template!("common/manifest.toml"))
 }
 
-fn readme(language: Language) -> String {
+fn readme(language: Language, name: &str) -> String {
     template!("common/README.md")
+        .replace("{{commands}}", lined_up(&steps(language, name), "").trim_end())
         .replace("{{language}}", language.name())
         .replace("{{source}}", source(language))
-        .replace("{{setup}}", toolchain::setup(language))
         .replace("{{test}}", unit_tests(language))
+}
+
+/// From the first command in the project's folder to the last save, each with a note.
+pub(super) fn steps(language: Language, name: &str) -> Vec<(String, &'static str)> {
+    vec![
+        (toolchain::setup(language).to_owned(), "installs the toolchain, once"),
+        ("outbox plugin build".to_owned(), "makes the component"),
+        (format!("outbox plugin test {name}.wasm --cases cases"), "the rules of every plugin, and your own cases"),
+        ("outbox plugin dev".to_owned(), "builds at every save, and shows what fixtures/event.json comes to"),
+    ]
+}
+
+/// Commands as people read them: the notes stand below each other, and a command that is longer than that has its own above it.
+pub(super) fn lined_up(commands: &[(String, &str)], indent: &str) -> String {
+    const LONGEST: usize = 50;
+    let width = commands.iter().map(|(command, _)| command.len()).filter(|length| *length <= LONGEST).max().unwrap_or(0);
+    let line = |(command, note): &(String, &str)| match (*note, command.len()) {
+        ("", _) => format!("{indent}{command}\n"),
+        (note, ..=LONGEST) => format!("{indent}{command:width$}  # {note}\n"),
+        (note, _) => format!("{indent}# {note}:\n{indent}{command}\n"),
+    };
+    commands.iter().map(line).collect()
 }
 
 fn own(language: Language) -> &'static [(&'static str, &'static str)] {
@@ -148,6 +170,16 @@ mod tests {
             let event: serde_json::Value =
                 serde_json::from_str(&files.iter().find(|(path, _)| path == "fixtures/event.json").unwrap().1).unwrap();
             assert_eq!(event["event_type"], "UserRegistered");
+        }
+    }
+
+    #[test]
+    fn notes_stand_below_each_other_whatever_the_name() {
+        for name in ["a", "greeter", "a-name-that-is-longer", "a-name-that-is-longer-than-most-others-are-and-goes-on"] {
+            let text = lined_up(&steps(Language::Rust, name), "  ");
+            let beside = text.lines().filter(|line| !line.starts_with("  #"));
+            let columns: std::collections::BTreeSet<usize> = beside.filter_map(|line| line.find("  # ")).collect();
+            assert_eq!(columns.len(), 1, "{text}");
         }
     }
 

@@ -67,6 +67,9 @@ pub(super) fn reason(known: &Known) -> Reason {
         commands.push((format!("outbox dead discard {id}"), "delete it for good; the others go on"));
     } else if state == State::Dead {
         let id = record.event_id;
+        if is_unroutable(record) {
+            commands.push(("outbox plugin list".to_owned(), "which routes are answered"));
+        }
         commands.push((format!("outbox dead replay {id}"), "deliver it again"));
         commands.push((format!("outbox dead discard {id}"), "delete it for good"));
     }
@@ -80,7 +83,14 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
     match state {
         State::Done => format!("Its listener was done with it {}{failed}.", when(record.done_at, now)),
         State::Dead | State::DeadBlocking => {
-            format!("It was given up {}{failed}: {}.", when(record.done_at, now), error(record))
+            let said = format!("It was given up {}{failed}: {}.", when(record.done_at, now), error(record));
+            if !is_unroutable(record) {
+                return said;
+            }
+            let route = route_name(record);
+            format!(
+                "{said} A replay helps only when a listener for {route} is there; an event that was written under a wrong name has to be written again."
+            )
         }
         State::Claimed => {
             let end = record.lease_end.unwrap_or(now);
@@ -228,6 +238,11 @@ fn times(count: u32) -> String {
 fn error(record: &Record) -> String {
     let (first, _) = parts(record.last_error.as_deref().unwrap_or("no reason was kept"));
     shown(first.trim_end_matches('.')).into_owned()
+}
+
+/// Whether it was given up because no listener was there for its route.
+fn is_unroutable(record: &Record) -> bool {
+    record.last_error.as_deref().is_some_and(|error| error.starts_with("no listener answers "))
 }
 
 /// What went wrong, and where and what else, which the host adds after a semicolon. The second is empty where there is none.

@@ -24,6 +24,7 @@ use super::outgoing::{Counter, Outgoing};
 use super::{Identity, RefusalKind};
 use crate::event::TRACEPARENT;
 use crate::wasm::manifest::Origin;
+use crate::wasm::manifest::advice::at_the_end;
 
 /// The header by which a receiver tells a repeated request.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -100,7 +101,10 @@ fn refused(identity: &Identity, error: &SendError) -> (RefusalKind, String) {
     let name = &identity.name;
     let kind = match error {
         SendError::NotAllowed(origin) => {
-            let advice = format!("add `\"{origin}\"` to http.allow in {name}.toml");
+            let advice = match &identity.grants.http {
+                Some(_) => format!("add `\"{origin}\"` to http.allow in {name}.toml"),
+                None => at_the_end("http", &format!("allow = [\"{origin}\"]"), name),
+            };
             identity.refused(format!("a request to {origin}"), &advice);
             return (RefusalKind::NotGranted, format!("requests to {origin} are not granted to the plugin {name}; {advice}"));
         }
@@ -109,7 +113,9 @@ fn refused(identity: &Identity, error: &SendError) -> (RefusalKind, String) {
             let advice =
                 format!("it is at {address}, which is not public; add \"{address}\" to http.allow_private in {name}.toml");
             identity.refused(format!("a request to {host}"), &advice);
-            let told = format!("{host} is at an address that is not public; the host's log has the line to add to {name}.toml");
+            let told = format!(
+                "{host} is at an address that is not public; add it to http.allow_private in {name}.toml (the host's log has the address)"
+            );
             return (RefusalKind::NotGranted, told);
         }
         SendError::Invalid(_) => RefusalKind::Invalid,

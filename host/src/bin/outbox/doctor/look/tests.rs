@@ -133,6 +133,7 @@ fn every_plugin_is_told_of_and_a_section_without_one_too() {
         digest: None,
         state,
         routes: vec![Route::new("Order", "OrderPlaced").unwrap()],
+        more_routes: 0,
         error: error.map(str::to_owned),
         file: format!("plugins/{name}.wasm").into(),
     };
@@ -148,4 +149,62 @@ fn every_plugin_is_told_of_and_a_section_without_one_too() {
         ]
     );
     assert_eq!(worst(&of_plugins("plugins", &[], &BTreeSet::new())), Severity::Warning);
+}
+
+#[test]
+fn events_that_fail_are_told_with_what_most_of_them_say() {
+    let failed = |error: &str| Record { last_error: Some(error.to_owned()), ..failing() };
+    let newest = [
+        failed("fuel: used up 5"),
+        failed("[http-500] https://a.example answered\u{1b}[31m 500"),
+        failed("[http-500] https://b.example answered 500"),
+        Record { last_error: None, ..failing() },
+    ];
+
+    let found = retries(7, &newest, &Flags::default());
+
+    assert_eq!(found.severity, Severity::Warning);
+    assert_eq!(
+        found.found,
+        "7 events failed and wait for another attempt; most often: [http-500] https://a.example answered\\u{1b}[31m 500"
+    );
+    assert_eq!(found.fix.as_deref(), Some("outbox event list --status retry\nthen outbox event why ID"));
+    assert_eq!(retries(1, &[], &Flags::default()).found, "1 event failed and waits for another attempt");
+    assert_eq!(retries(0, &[], &Flags::default()).severity, Severity::Good);
+}
+
+fn failing() -> Record {
+    Record {
+        seq: 1,
+        event_id: "failing".parse().unwrap(),
+        event_type: "OrderPlaced".to_owned(),
+        aggregate_type: "Order".to_owned(),
+        aggregate_id: None,
+        tenant_id: None,
+        headers: outbox::event::Headers::default(),
+        content_type: "application/json".to_owned(),
+        payload_bytes: 2,
+        payload: None,
+        status: outbox::Status::Retry,
+        attempts: 1,
+        deferrals: 0,
+        claims: 0,
+        starts: 0,
+        claim_seq: 1,
+        replays: 0,
+        occurred_at: NOW,
+        created_at: NOW,
+        available_at: NOW,
+        due_at: Some(NOW),
+        expires_at: None,
+        done_at: None,
+        parked: None,
+        behind: None,
+        blocks: false,
+        locked_by: None,
+        locked_at: None,
+        lease_end: None,
+        last_error: None,
+        last_cost: None,
+    }
 }

@@ -194,6 +194,25 @@ fn a_dead_event_says_why_and_what_can_be_done() {
 }
 
 #[test]
+fn an_event_that_no_listener_answered_says_when_a_replay_helps() {
+    let unroutable = |blocks| Record {
+        last_error: Some("no listener answers Order/OrderPlaced (1 route is answered)".to_owned()),
+        ..dead(1, blocks)
+    };
+
+    let (state, next, commands) = told(&known(unroutable(false)));
+
+    assert_eq!(state, State::Dead);
+    assert!(
+        next.contains("(1 route is answered). A replay helps only when a listener for Order/OrderPlaced is there;"),
+        "{next}"
+    );
+    assert_eq!(commands, "outbox plugin list\noutbox dead replay event-1\noutbox dead discard event-1");
+    assert!(told(&known(unroutable(true))).1.contains("A replay helps only when"));
+    assert!(!told(&known(dead(1, false))).1.contains("A replay helps"), "this one had a listener");
+}
+
+#[test]
 fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
     let waits = Record { behind: Some(2), due_at: None, ..record(3) };
     let middle = Record { behind: Some(1), due_at: None, ..record(2) };
