@@ -136,7 +136,8 @@ impl Loader {
         let limits = manifest.limits;
         let identity = |grants| Arc::new(Identity::new(name.to_owned(), digest.clone(), grants));
         // Described without configuration: what it says of itself must not depend on what it was granted.
-        let share = self.engine.memory.share(name);
+        // The version that serves may have all that the plugin may have: this one is tried beside it.
+        let share = self.engine.memory.share(&format!("{name} (loading)"));
         let (bare, weight) = (identity(Grants::default()), weight(&component));
         let bare = Linked { engine, pre, identity: bare, share, limits, weight, has_small_tables };
         let description = describe(file, &bare).await?;
@@ -146,7 +147,7 @@ impl Loader {
         let (config, secrets) = (grants.config.clone(), grants.secrets.clone());
         let bare = Linked { identity: identity(Grants { config, secrets, ..Grants::default() }), ..bare };
         check_settings(file, &component, &bare, &written).await?;
-        let linked = Linked { identity: identity(grants), ..bare };
+        let linked = Linked { identity: identity(grants), share: self.engine.memory.share(name), ..bare };
         let Description { name: described_name, version, .. } = description;
         let on_events = batch::export(&component);
         let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes, on_events });

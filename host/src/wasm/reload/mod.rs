@@ -72,7 +72,8 @@ pub struct PluginsConfig {
     /// How long the directory must be quiet after a change. Default 250 ms.
     #[serde(with = "duration")]
     pub debounce: Duration,
-    /// What all guests may have together in one host: a call that would take more waits. Default 1 GiB; above zero.
+    /// What all guests may have together in one host: a call that would take more waits. Of several plugins, one leaves as much free as
+    /// it has, and at least a quarter, for all but one of its instances. Default 1 GiB; above zero.
     pub memory: ByteSize,
     /// Whether memory is cleaned with the kernel's help. Default `auto`.
     pub pagemap_scan: PagemapScan,

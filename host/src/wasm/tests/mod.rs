@@ -6,6 +6,7 @@ mod files;
 mod isolation;
 mod last_good;
 mod limits;
+mod memory;
 mod moves;
 mod pages;
 mod pairs;
@@ -150,10 +151,14 @@ impl Guest {
 
     /// Loads the component for two workers.
     pub(super) async fn load(&self, manifest: &str) -> Loaded {
+        self.load_in(&Engine::new(2, PagemapScan::Auto).unwrap(), manifest).await
+    }
+
+    /// Loads the component in this sandbox.
+    pub(super) async fn load_in(&self, engine: &Arc<Engine>, manifest: &str) -> Loaded {
         let dir = tempfile::tempdir().unwrap();
         let file = self.write(dir.path(), "guest");
-        let engine = Engine::new(2, PagemapScan::Auto).unwrap();
-        let registrations = load_listener(&engine, &file, toml::from_str(manifest).unwrap()).await.unwrap();
+        let registrations = load_listener(engine, &file, toml::from_str(manifest).unwrap()).await.unwrap();
         Loaded(registrations.into_iter().map(|registration| (registration.route, registration.listener)).collect())
     }
 
