@@ -70,7 +70,7 @@ fn summary(name: &str, language: Language, folder: &Path) -> String {
         (toolchain::setup(language).to_owned(), "installs the toolchain, once"),
         ("outbox plugin build".to_owned(), "makes the component"),
         (format!("outbox plugin test {name}.wasm --cases cases"), "the rules of every plugin, and your own cases"),
-        ("outbox plugin dev".to_owned(), "builds at every save, and shows what an event comes to"),
+        ("outbox plugin dev".to_owned(), "builds at every save, and shows what becomes of an event"),
     ];
     let mut text = format!(
         "{} is a plugin in {}; its code is {}\nnext:\n",
