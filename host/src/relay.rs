@@ -78,7 +78,7 @@ pub(crate) fn registrations(
 fn known(sinks: &Sinks) -> String {
     match sinks.names().collect::<Vec<_>>().join(", ") {
         names if names.is_empty() => "there are no sinks; add a section [sinks.NAME]".to_owned(),
-        names => format!("there are only {names}"),
+        names => format!("the sinks are: {names}"),
     }
 }
 
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(faults.len(), 4, "{faults:#?}");
         assert!(faults.iter().any(|fault| fault == "routes.\"Order/*\" is given twice; one sink each"), "{faults:#?}");
         assert!(
-            faults.iter().any(|fault| fault == "routes.\"Order/OrderPaid\".sink is `order`; there are only orders"),
+            faults.iter().any(|fault| fault == "routes.\"Order/OrderPaid\".sink is `order`; the sinks are: orders"),
             "{faults:#?}"
         );
         assert!(registrations(&relays[..1], &sinks, 30 * SECOND).is_ok());

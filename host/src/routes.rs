@@ -56,11 +56,16 @@ async fn step(
     learn(store, listeners).await
 }
 
-/// Notes which routes have a listener here, and says so when there are none.
-pub(crate) async fn note(store: &dyn Store, listeners: &Listeners) -> Result<(), StoreError> {
+/// Notes which routes have a listener here, and says so when there are none. `loading` is how many plugins may yet bring some.
+pub(crate) async fn note(store: &dyn Store, listeners: &Listeners, loading: usize) -> Result<(), StoreError> {
     let routes = listeners.routes();
-    if routes.is_empty() {
-        tracing::warn!("this host has no listener: it parks the events that are due until it has one, or another host has");
+    match (routes.is_empty(), loading) {
+        (false, _) => {}
+        (true, 0) => {
+            tracing::warn!("this host has no listener: it parks the events that are due until it has one, or another host has");
+        }
+        (true, 1) => tracing::info!("1 plugin is still loading; events that are due wait until it serves"),
+        (true, loading) => tracing::info!("{loading} plugins are still loading; events that are due wait until they serve"),
     }
     store.remember_routes(&routes).await
 }

@@ -104,6 +104,34 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
+/// A number as people read it: `200,000,000`.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of bytes as people read it: `512 B`, `2.0 KiB`, `1.1 MiB`.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    let tenths = |shift: u32| {
+        let tenths = bytes.saturating_mul(10) >> shift;
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    match bytes {
+        0..1_024 => format!("{bytes} B"),
+        1_024..1_048_576 => format!("{} KiB", tenths(10)),
+        _ => format!("{} MiB", tenths(20)),
+    }
+}
+
 /// `"30s"` ↔ [`Duration`]; for `#[serde(with = "crate::units::duration")]`.
 pub mod duration {
     use super::{Deserialize, Deserializer, Duration, LONGEST, Serializer};
@@ -167,6 +195,12 @@ mod tests {
         }
         assert_eq!(ByteSize::mib(64).to_string(), "64MiB");
         assert!("64 parsecs".parse::<ByteSize>().is_err());
+    }
+
+    #[test]
+    fn numbers_and_sizes_can_be_read_at_a_glance() {
+        assert_eq!([0, 999, 8_812, 200_000_000].map(grouped), ["0", "999", "8,812", "200,000,000"]);
+        assert_eq!([0, 1_023, 1_024, 1_048_576, 67_108_864].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "64.0 MiB"]);
     }
 
     #[test]

@@ -175,7 +175,7 @@ fn what_cannot_be_replayed_is_told_with_how_it_stands() {
 
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
     assert!(ended.stderr.contains("new is NEW; see `outbox event why new`"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("nobody is not there"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("nobody was not found"), "{}", ended.stderr);
     assert_eq!(unnamed.code, Some(2), "{}", unnamed.stderr);
     assert!(unnamed.stderr.contains("--all for all that match"), "{}", unnamed.stderr);
     assert_eq!(place.stat("dead"), 1, "nothing was replayed");

@@ -167,7 +167,7 @@ fn any_event_can_be_tried_by_its_id_and_a_plugin_reads_its_state_and_does_not_ch
     assert_eq!(report["replay"], Value::Null, "it is not dead");
     assert_eq!(rows(&place), before, "nothing is emitted, and the event is as it was");
     let (code, _, said) = test(&["deed", "none"]);
-    assert_eq!((code, said.contains("not there: none")), (Some(6), true), "{said}");
+    assert_eq!((code, said.contains("not found: none")), (Some(6), true), "{said}");
     assert_eq!(test(&["none"]).0, Some(3));
 }
 

@@ -34,7 +34,7 @@ const ONCE: [(&[&str], &str); 50] = [
     (&["plugin", "inspect", "plugins/order-mailer.wasm"], "outbox:listener@0.1.0, which this host speaks"),
     (&["plugin", "lock"], "order-mailer"),
     (&["plugin", "rollback", "order-mailer"], "no earlier version of order-mailer"),
-    (&["plugin", "retry", "order-mailer"], "nothing kept order-mailer from being compiled"),
+    (&["plugin", "retry", "order-mailer"], "order-mailer was not quarantined"),
     (&["plugin", "componentize", "core.wasm", "--out", "made.wasm"], "made.wasm: "),
     (&["sinks", "list", "--set", "sinks.console.kind=stdout"], "standard output"),
     (&["sinks", "test", "console", "--set", "sinks.console.kind=stdout"], "\"type\":\"OutboxSinkTest\""),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::program::{Ended, PATIENCE, Place};
+use crate::program::{Ended, Host, PATIENCE, Place};
 
 /// So many functions that compiling them takes seconds, though each is empty: the most that are let through to the compiler.
 const MANY: usize = 99_999;
@@ -75,6 +75,22 @@ fn a_host_is_ready_delivers_and_stops_while_its_compiler_is_busy() {
     assert_eq!(status.code(), Some(0), "{said:?}");
     assert!(said.iter().all(|line| !line.contains("bomb was not loaded")), "it was still being compiled: {said:?}");
     wait("the compiler goes with its host", || (!is_compiler(compiler)).then_some(()));
+}
+
+#[test]
+fn a_host_whose_only_plugin_is_still_loading_says_so_and_not_that_it_has_no_listener() {
+    let place = Place::migrated();
+    put_bomb(&place, "bomb.wasm");
+    let mut command = place.command(&["run", "--plugins", "plugins", "--log", "info"]);
+    command.env("XDG_CACHE_HOME", place.path().join("cache"));
+    let mut host = Host::of(command);
+    host.wait_for_line("it says that it is ready", |line| line == "ready");
+
+    host.signal("INT");
+    let (_, said) = host.end();
+
+    assert!(said.iter().any(|line| line.contains("1 plugin is still loading; events that are due wait")), "{said:#?}");
+    assert!(!said.iter().any(|line| line.contains("this host has no listener")), "{said:#?}");
 }
 
 fn wait<T>(fact: &str, look: impl Fn() -> Option<T>) -> T {

@@ -80,7 +80,7 @@ fn a_sink_that_is_not_there_and_a_fault_are_told() {
     let ended = place.run(&["config", "check"]);
     assert_eq!(ended.code, Some(4));
     assert!(
-        ended.stderr.contains("outbox.toml:8: routes.\"Order/*\".sink is `order`, and there are orders"),
+        ended.stderr.contains("outbox.toml:8: routes.\"Order/*\".sink is `order`; the sinks are: orders"),
         "{}",
         ended.stderr
     );

@@ -272,10 +272,14 @@ impl<S: SharedStore> OutboxBuilder<S> {
             }
             None => None,
         };
+        #[cfg(feature = "wasm")]
+        let loading = plugins.as_ref().map_or(0, crate::wasm::Plugins::loading);
+        #[cfg(not(feature = "wasm"))]
+        let loading = 0;
         // Last of what can fail: from here on everything runs or nothing does. Before anybody learns that this host is there
         // and writes events for it: a host without these listeners must know that somebody has them.
         if self.mode != Mode::WriterOnly
-            && let Err(error) = routes::note(&*store, &listeners).await
+            && let Err(error) = routes::note(&*store, &listeners, loading).await
         {
             #[cfg(feature = "wasm")]
             if let Some(plugins) = plugins {

@@ -184,7 +184,7 @@ impl DeadCommand {
                 let audit = reason.audit();
                 let dead = DeadEvents::new(store.clone());
                 let step = async |id| if dry_run { is_dead(&store, id).await } else { Ok(dead.replay(id, &audit).await?) };
-                let done = each(&*store, "replayed", "not there, or not dead", ids, dry_run, output, step).await;
+                let done = each(&*store, "replayed", "not found, or not dead", ids, dry_run, output, step).await;
                 // Those that went go, whatever became of the others.
                 database::tell_hosts(&*store).await;
                 done
@@ -193,7 +193,7 @@ impl DeadCommand {
                 let store = database::ready(config).await?;
                 let audit = reason.audit();
                 let dead = DeadEvents::new(store.clone());
-                let fault = "not there, or no later event has to wait for it";
+                let fault = "not found, or no later event has to wait for it";
                 let done =
                     each(&*store, "skipped", fault, ids, false, output, async |id| Ok(dead.skip(id, &audit).await?)).await;
                 database::tell_hosts(&*store).await;
@@ -206,7 +206,7 @@ impl DeadCommand {
                 let audit = reason.audit();
                 let dead = DeadEvents::new(store.clone());
                 let step = async |id| Ok(dead.discard(id, &audit).await?);
-                let done = each(&*store, "discarded", "not there, or not dead", ids, false, output, step).await;
+                let done = each(&*store, "discarded", "not found, or not dead", ids, false, output, step).await;
                 // What waited behind them goes on.
                 database::tell_hosts(&*store).await;
                 done
@@ -246,7 +246,7 @@ async fn each(
     let mut details = Vec::with_capacity(ids.len());
     for id in done.missing {
         details.push(match store.get(id).await? {
-            None => format!("{id} is not there; it may be discarded or purged already"),
+            None => format!("{id} was not found; it may be discarded or purged already"),
             Some(row) => format!("{id} is {}; see `outbox event why {id}`", stands(&row)),
         });
     }

@@ -98,10 +98,10 @@ pub(crate) async fn named(
     let missing: Vec<String> =
         ids.iter().filter(|id| !tried.iter().any(|one| one.event_id == **id)).map(EventId::to_string).collect();
     if tried.is_empty() {
-        return Err(Failure::new(Exit::NotFound, format!("not there: {}", missing.join(", "))));
+        return Err(Failure::new(Exit::NotFound, format!("not found: {}", missing.join(", "))));
     }
     let shown = show(&host, tried, output, config);
-    if missing.is_empty() { shown } else { Err(Failure::new(Exit::Partly, format!("not there: {}", missing.join(", ")))) }
+    if missing.is_empty() { shown } else { Err(Failure::new(Exit::Partly, format!("not found: {}", missing.join(", ")))) }
 }
 
 impl Candidate {

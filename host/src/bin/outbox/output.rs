@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use outbox::time::{Clock, SystemClock, Timestamp};
+pub(crate) use outbox::units::{grouped, size};
 use serde::Serialize;
 
 use crate::config::no_color;
@@ -197,30 +198,9 @@ pub(crate) fn count(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// `200,000,000`.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `512 B`, `2.0 KiB`, `1.1 MiB`.
-pub(crate) fn size(count: u64) -> String {
-    let tenths = |shift: u32| {
-        let tenths = count.saturating_mul(10) >> shift;
-        format!("{}.{}", tenths / 10, tenths % 10)
-    };
-    match count {
-        0..1_024 => format!("{count} B"),
-        1_024..1_048_576 => format!("{} KiB", tenths(10)),
-        _ => format!("{} MiB", tenths(20)),
-    }
+/// `123.3 KiB (126,272 bytes)`; `512 B` says it all.
+pub(crate) fn whole_size(bytes: u64) -> String {
+    if bytes < 1_024 { size(bytes) } else { format!("{} ({} bytes)", size(bytes), grouped(bytes)) }
 }
 
 /// A span in one unit, as people say it.
@@ -309,9 +289,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_sizes_can_be_read_at_a_glance() {
-        assert_eq!([0, 999, 8_812, 200_000_000].map(grouped), ["0", "999", "8,812", "200,000,000"]);
-        assert_eq!([0, 1_023, 1_024, 1_048_576, 67_108_864].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "64.0 MiB"]);
+    fn a_whole_size_says_the_bytes_too_where_the_unit_hides_them() {
+        assert_eq!([1_023, 126_272].map(whole_size), ["1023 B", "123.3 KiB (126,272 bytes)"]);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl PluginCommand {
                     return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
                 }
                 let anatomy = plugins::anatomy(&file)
-                    .map_err(|error| Failure::new(Exit::Findings, "this file is no component of ours").because(error))?;
+                    .map_err(|error| Failure::new(Exit::Findings, "this file is not an outbox plugin").because(error))?;
                 let report = if bytes_only { None } else { Some(plugins::check(&file, config).await) };
                 let (report, error) = match report {
                     Some(Ok(report)) => (Some(report), None),
@@ -196,7 +196,7 @@ impl PluginCommand {
                     if lifted {
                         format!("{} is compiled again by a running host within {rest}, or when a host starts", shown(&name))
                     } else {
-                        format!("nothing kept {} from being compiled", shown(&name))
+                        format!("{} was not quarantined, so there is nothing to retry", shown(&name))
                     }
                 );
                 Ok(())
@@ -208,7 +208,7 @@ impl PluginCommand {
                 let draft = out.with_extension("wasm.part");
                 let written = std::fs::write(&draft, &component).and_then(|()| std::fs::rename(&draft, &out));
                 written.map_err(|error| file(&out, "cannot be written").because(error))?;
-                output::print(&format!("{}: {} bytes\n", out.display(), component.len()))
+                output::print(&format!("{}: {}\n", out.display(), output::whole_size(component.len() as u64)))
             }
         }
     }

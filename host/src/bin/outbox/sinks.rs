@@ -118,7 +118,7 @@ async fn test(settings: &Settings, name: &str, subject: Option<String>) -> Resul
 /// What is said of a sink that is not there; sinks are defined in the file of the configuration.
 fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n String>, file: Option<&Path>) -> Failure {
     let known: Vec<&str> = known.map(String::as_str).collect();
-    let known = if known.is_empty() { "there are none".to_owned() } else { format!("there are {}", known.join(", ")) };
+    let known = if known.is_empty() { "there are none".to_owned() } else { format!("the sinks are: {}", known.join(", ")) };
     let file = file.unwrap_or(Path::new(FILE)).display();
     let name = shown(name);
     let fix = format!("sinks are defined in {file}: add a section [sinks.{name}]; `outbox sinks list` shows them");
@@ -176,8 +176,8 @@ pub(crate) fn faults(config: &Config) -> Vec<String> {
         for (route, relay) in relays.iter().filter(|(_, relay)| !sinks.contains_key(&relay.sink)) {
             let known: Vec<&str> = sinks.keys().map(String::as_str).collect();
             let known =
-                if known.is_empty() { "there are no sinks".to_owned() } else { format!("there are {}", known.join(", ")) };
-            faults.push(format!("routes.{:?}.sink is `{}`, and {known}", route.to_string(), relay.sink));
+                if known.is_empty() { "there are no sinks".to_owned() } else { format!("the sinks are: {}", known.join(", ")) };
+            faults.push(format!("routes.{:?}.sink is `{}`; {known}", route.to_string(), relay.sink));
         }
         for (name, sink) in sinks {
             let (timeout, lease) = (sink.common().timeout, config.dispatcher.lease);

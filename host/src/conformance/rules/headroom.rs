@@ -6,7 +6,7 @@ use super::Checked;
 use crate::conformance::ground::Ground;
 use crate::conformance::report::Finding;
 use crate::conformance::subject::{Answered, REALISTIC_BYTES};
-use crate::units::ByteSize;
+use crate::units::{grouped, size};
 
 const TIMES: u64 = 4;
 /// How often a call that took long is measured again: another program may have had the machine.
@@ -14,13 +14,12 @@ const MEASUREMENTS: usize = 3;
 
 pub(super) async fn fuel(ground: &mut Ground) -> Checked {
     let limit = ground.host.manifest().limits.fuel;
-    judged(realistic(ground).iter().map(|one| (one, one.report.used.fuel)), limit, |fuel| fuel.to_string())
+    judged(realistic(ground).iter().map(|one| (one, one.report.used.fuel)), limit, grouped)
 }
 
 pub(super) async fn memory(ground: &mut Ground) -> Checked {
     let limit = ground.host.manifest().limits.memory.0;
-    let shown = |bytes: u64| ByteSize::kib(bytes.div_ceil(1 << 10)).to_string();
-    judged(realistic(ground).iter().map(|one| (one, one.report.used.memory_bytes)), limit, shown)
+    judged(realistic(ground).iter().map(|one| (one, one.report.used.memory_bytes)), limit, size)
 }
 
 pub(super) async fn time(ground: &mut Ground) -> Checked {
@@ -36,7 +35,7 @@ pub(super) async fn time(ground: &mut Ground) -> Checked {
         }
     }
     let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-    let shown = |micros: u64| humantime::format_duration(Duration::from_micros(micros)).to_string();
+    let shown = |micros: u64| format!("{:?}", Duration::from_micros(micros));
     judged(measured.iter().map(|one| (one, micros(one.report.took))), micros(limit), shown)
 }
 

@@ -79,7 +79,7 @@ impl Host for HostState {
 impl HostState {
     /// The value under a key, as this call has left it.
     async fn value(&mut self, key: &str) -> Result<Option<Bytes>, Refusal> {
-        let grant = self.state_grant(key)?;
+        let grant = self.state_grant(key, "state.get")?;
         if let Some(write) = self.changes(&grant).keys.get(key).and_then(|change| change.write.as_ref()) {
             return Ok(match write {
                 StateWrite::Set(value) => Some(value.clone()),
@@ -93,7 +93,8 @@ impl HostState {
     }
 
     async fn write(&mut self, key: String, write: StateWrite) -> Result<(), Refusal> {
-        let grant = self.state_grant(&key)?;
+        let asked = if matches!(write, StateWrite::Delete) { "state.delete" } else { "state.set" };
+        let grant = self.state_grant(&key, asked)?;
         // What is replaced makes room. It is looked at without counting as read: the call does not depend on it.
         self.read(&grant, &key).await?;
         if let StateWrite::Set(value) = &write {
@@ -161,13 +162,13 @@ impl HostState {
         Ok(found)
     }
 
-    /// The grant, for a key that may be used.
-    fn state_grant(&mut self, key: &str) -> Result<StateGrant, Refusal> {
+    /// The grant, for a key that may be used in the call that was asked for.
+    fn state_grant(&mut self, key: &str, asked: &str) -> Result<StateGrant, Refusal> {
         let name = &self.identity.name;
         let Some(grant) = self.identity.grants.state.clone() else {
             let advice = at_the_top("state = true", name);
             let message = format!("keeping state is not granted to the plugin {name}; {advice}");
-            self.identity.refused("a value to keep".to_owned(), &message);
+            self.identity.refused(asked.to_owned(), &message);
             return Err(not_granted(message));
         };
         if key.is_empty() || key.len() > MAX_KEY_BYTES || key.chars().any(char::is_control) {

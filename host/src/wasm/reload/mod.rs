@@ -283,6 +283,11 @@ impl Plugins {
         self.reloader.list()
     }
 
+    /// How many plugins are still being loaded, of which no version serves yet.
+    pub(crate) fn loading(&self) -> usize {
+        self.list().iter().filter(|plugin| plugin.state == PluginState::Loading).count()
+    }
+
     /// Stops watching and loading. What serves goes on serving, so that a host can drain.
     pub async fn stop(self) {
         self.watch.stop().await;

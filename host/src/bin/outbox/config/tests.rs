@@ -246,7 +246,7 @@ fn every_fault_of_a_sink_and_of_a_relay_is_told_with_its_line() {
     let faults = composed(file, &[], &[]).unwrap_err().join("\n");
     for part in [
         "outbox.toml:6: sinks.slow.timeout is 60s; twice as long and a second must be below dispatcher.lease",
-        "outbox.toml:8: routes.\"Order/*\".sink is `b`, and there are a, slow",
+        "outbox.toml:8: routes.\"Order/*\".sink is `b`; the sinks are: a, slow",
     ] {
         assert!(faults.contains(part), "{part}\n---\n{faults}");
     }

@@ -1,9 +1,11 @@
 //! One component, as people read it.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::{lines, routes};
-use crate::output::{self, grouped, shown, size};
+use crate::output::{self, grouped, shown, size, whole_size};
 use crate::plugins::{Anatomy, CoreModule, Limits, PluginReport};
 
 /// A page of WebAssembly's memories.
@@ -63,7 +65,7 @@ pub(super) fn inspected(inspected: &Inspected) -> String {
     if let Some(report) = report {
         let limits = &report.limits;
         pairs.extend([
-            ("calls itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
+            ("names itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
             ("routes", routes(&report.routes)),
             ("granted", list(&report.granted)),
             ("not granted", list(&report.not_granted)),
@@ -81,25 +83,25 @@ pub(crate) fn described(report: &PluginReport) -> String {
     let isolation = serde_json::to_string(&report.isolation).unwrap_or_default();
     let pairs = [
         ("name", shown(&report.name).into_owned()),
-        ("calls itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
+        ("names itself", format!("{} {}", shown(&report.described_name), shown(&report.version))),
         ("digest", report.digest.clone()),
         ("routes", routes(&report.routes)),
         ("granted", list(&report.granted)),
         ("not granted", list(&report.not_granted)),
         ("imports", if report.imports.is_empty() { "-".to_owned() } else { shown(&report.imports.join(", ")).into_owned() }),
         ("size", whole_size(report.size_bytes)),
-        (if report.was_compiled { "read from cache in" } else { "compiled in" }, format!("{} ms", report.compile.as_millis())),
+        (if report.was_compiled { "read from cache in" } else { "compiled in" }, format!("{:?}", milliseconds(report.compile))),
         ("isolation", isolation.trim_matches('"').to_owned()),
         ("limits", told_limits(limits)),
     ];
     output::pairs(&pairs)
 }
 
-/// `123.3 KiB (126,272 bytes)`.
-fn whole_size(bytes: u64) -> String {
-    format!("{} ({} bytes)", size(bytes), grouped(bytes))
+/// A duration without what is below a millisecond.
+fn milliseconds(span: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn told_limits(limits: &Limits) -> String {
-    format!("fuel {} instructions, deadline {:?}, memory {}", grouped(limits.fuel), limits.deadline, limits.memory)
+    format!("fuel {} instructions, deadline {:?}, memory {}", grouped(limits.fuel), limits.deadline, size(limits.memory.0))
 }

@@ -42,13 +42,13 @@ impl Build {
         let project = Project::of(&dir, lang, out)?;
         eprintln!("building {} in {}", project.out.display(), project.language.name());
         let bytes = project.build()?;
-        eprintln!("wrote {}: {bytes} bytes", project.out.display());
+        eprintln!("wrote {}: {}", project.out.display(), output::whole_size(bytes as u64));
         let manifest = project.manifest_elsewhere();
         // Judged by the manifest that it is going to have.
         let at = if manifest.is_some() { &project.home } else { &project.out };
         let report = plugins::check_at(&project.out, at, config)
             .await
-            .map_err(|error| Failure::new(Exit::Findings, "it is built, but cannot serve").because(error))?;
+            .map_err(|error| Failure::new(Exit::Findings, "the plugin was built, but it cannot be loaded").because(error))?;
         output::one(&report, output.output, described)?;
         if let Some(manifest) = manifest {
             let [from, to] = [&manifest, &project.out.with_extension("toml")].map(|file| file.display().to_string());
@@ -75,10 +75,10 @@ impl Project {
     /// When there is no such folder, or no language is seen in it.
     pub(super) fn of(folder: &Path, language: Option<Language>, out: Option<PathBuf>) -> Result<Self, Failure> {
         if !folder.is_dir() {
-            return Err(Failure::new(Exit::NotFound, format!("{} is no folder", folder.display())));
+            return Err(Failure::new(Exit::NotFound, format!("{} is not a directory", folder.display())));
         }
         let language = language.or_else(|| Language::of(folder)).ok_or_else(|| {
-            let what = format!("{} holds no project that is known here", folder.display());
+            let what = format!("{} is not a plugin project", folder.display());
             let files = "a project has a Cargo.toml, package.json, pyproject.toml, go.mod, or C files";
             Failure::new(Exit::NotFound, what).details(vec![files.to_owned(), "`outbox plugin new` writes one".to_owned()])
         })?;

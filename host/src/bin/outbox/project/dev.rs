@@ -1,4 +1,4 @@
-//! `outbox plugin dev`: builds at every save, and shows what an event comes to.
+//! `outbox plugin dev`: builds at every save, and shows what becomes of an event.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::plugins;
 /// Bytes of a payload or a value that are shown.
 const SHOWN: usize = 200;
 
-/// Build a project at every save, deliver an event to it, and show what comes of it
+/// Build a project at every save, deliver an event to it, and show what becomes of it
 ///
 /// Shows the answer, the lines of the log, the HTTP requests and messages, what the plugin emitted and kept, and what the call cost.
 /// Nothing of it happens: every request is answered 200 with an empty body, every message is confirmed, and neither is sent. The state is
@@ -75,12 +75,13 @@ async fn tried(project: &Arc<Project>, events: &Path, state: &MemoryState, confi
     let bytes = built.map_err(|error| Failure::new(Exit::Failed, "the build broke off").because(error))??;
     let host = PluginHost::from_file(&project.out, &settings, Arc::new(state.clone()))
         .await
-        .map_err(|error| Failure::new(Exit::Findings, "it is built, but cannot serve").because(error))?;
+        .map_err(|error| Failure::new(Exit::Findings, "the plugin was built, but it cannot be loaded").because(error))?;
     let description = host.description();
     eprintln!(
-        "{} {} is loaded: {bytes} bytes, answers {}",
+        "{} {} is loaded: {}, answers {}",
         shown(host.name()),
         shown(&description.version),
+        output::whole_size(bytes as u64),
         crate::plugin::routes(host.routes())
     );
     for (number, envelope) in (1..).zip(read(events)?) {
@@ -157,10 +158,10 @@ fn for_people(host: &PluginHost, report: &CallReport) -> String {
     line(
         "cost",
         format!(
-            "fuel {}, {took:?}, {} KiB of memory, {} calls of the host",
-            report.used.fuel,
-            report.used.memory_bytes / 1024,
-            report.used.host_calls
+            "{took:?}, {} fuel, {} of memory, {} of the host",
+            output::grouped(report.used.fuel),
+            output::size(report.used.memory_bytes),
+            output::count(report.used.host_calls.into(), "call")
         ),
     );
     text
