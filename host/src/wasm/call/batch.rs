@@ -203,7 +203,7 @@ impl Shared {
         let events = u32::try_from(asked.len()).unwrap_or(u32::MAX);
         let identity = &self.plugin.linked.identity;
         let broken = match answered {
-            Ok(Ok(_)) if starved => Break::of_host("there is no memory for it: all guests together, or those of its plugin, have their share"),
+            Ok(Ok(_)) if starved => Break::of_host("its plugin, or all guests together, have no more memory"),
             Ok(Ok(answers)) if answers.len() == asked.len() => {
                 self.lock().broken = 0;
                 for (number, (sender, answer)) in (0..).zip(senders.into_iter().zip(answers)) {
