@@ -4,6 +4,7 @@ pub(super) mod file;
 pub(super) mod pins;
 pub(super) mod place;
 pub(super) mod strays;
+mod toml_fault;
 pub(super) mod trust;
 
 use std::collections::BTreeMap;
@@ -13,10 +14,10 @@ use std::time::Duration;
 
 use self::file::{Bytes, Stamp};
 use self::place::Place;
+use self::toml_fault::toml_fault;
 use super::error::LoadError;
 use super::manifest::Manifest;
 use super::manifest::references::Origin;
-use super::text::toml_fault;
 use crate::time::{Timestamp, system_clock};
 
 /// Where the digests of the plugins are pinned, unless the host's configuration names another file.

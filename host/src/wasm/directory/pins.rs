@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::place::{Place, parent};
+use super::toml_fault::toml_fault;
 use super::trust::Trust;
 use super::{LOCK, ManifestFile};
 use crate::wasm::error::LoadError;
 use crate::wasm::manifest::references::Origin;
-use crate::wasm::text::toml_fault;
 
 const MAX_BYTES: u64 = 1 << 20;
 const PREFIX: &str = "sha256:";
