@@ -65,7 +65,10 @@ impl SettlerHandle {
         let Conclusion { settlement, effects, cost, is_last } = conclusion.into();
         let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
-        if let Settlement::Retry { after, error } = &settlement {
+        // One that is excluded from the store is told of where it rests.
+        if let Settlement::Retry { after, error } = &settlement
+            && delivery.fence().is_some()
+        {
             self.failures.tell(&delivery.event, error, *after);
         }
         if delivery.fence().is_none() {

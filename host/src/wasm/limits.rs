@@ -137,6 +137,15 @@ impl Limiter {
         self.share.used()
     }
 
+    /// Of an instance that waits for an event, and of one that has got one.
+    pub(super) fn rest(&mut self) {
+        self.share.rest();
+    }
+
+    pub(super) fn resume(&mut self) {
+        self.share.resume();
+    }
+
     fn grow(&mut self, current: usize, desired: usize) -> bool {
         let more = desired.saturating_sub(current);
         if self.used().saturating_add(more) > self.max {

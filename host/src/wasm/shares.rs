@@ -91,11 +91,16 @@ impl MemoryBudget {
 }
 
 impl PluginShare {
-    /// Whether so little memory is left that nothing more is kept for later: a half, or a quarter for a plugin that has little.
+    /// Whether so little memory is left that nothing more is kept for later: a half, or a quarter for a plugin that has little. Beside
+    /// others, a plugin keeps a quarter at most: it must leave free as much as it has, and its next instance must still fit.
     pub(super) fn is_short(&self) -> bool {
-        let max = self.budget.max();
-        let has_little = self.used.load(Ordering::Relaxed) < max / 8;
-        self.budget.used() > if has_little { max / 4 * 3 } else { max / 2 }
+        let (max, own) = (self.budget.max(), self.used.load(Ordering::Relaxed));
+        let has_quarter = !self.is_alone() && own > max / 4;
+        has_quarter || self.budget.used() > if own < max / 8 { max / 4 * 3 } else { max / 2 }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.budget.plugins.load(Ordering::Relaxed) <= 1
     }
 
     /// The part of a new instance, which has nothing yet.
@@ -115,8 +120,7 @@ impl PluginShare {
 
     /// What of `max` must stay free when the plugin has so much.
     fn must_leave(&self, is_first: bool, own: usize, max: usize) -> usize {
-        let is_alone = self.budget.plugins.load(Ordering::Relaxed) <= 1;
-        if is_first || is_alone { 0 } else { own.max(max / 4) }
+        if is_first || self.is_alone() { 0 } else { own.max(max / 4) }
     }
 
     /// Tells the operator, now and then, that the plugin was refused memory.
@@ -161,6 +165,18 @@ impl InstanceShare {
             share.used.fetch_sub(bytes, Ordering::Relaxed);
         }
         took
+    }
+
+    /// Leaves the right of the first instance to another one, while this one waits for an event.
+    pub(super) fn rest(&mut self) {
+        if std::mem::take(&mut self.is_first) {
+            self.share.has_first.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes that right again, if nobody has it.
+    pub(super) fn resume(&mut self) {
+        self.is_first = self.is_first || !self.share.has_first.swap(true, Ordering::Relaxed);
     }
 
     /// Tells the operator, now and then, that the plugin was refused memory.
@@ -235,6 +251,25 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_that_is_kept_leaves_the_right_of_the_first_to_one_that_works() {
+        let budget = MemoryBudget::new(1_000);
+        let (large, small) = (budget.share("large"), budget.share("small"));
+        let mut kept = small.instance();
+        assert!(kept.take(10));
+        kept.rest();
+        let mut others: Vec<_> = hoard(&large);
+        others.extend(hoard(&budget.share("third")));
+        assert!(!others.is_empty());
+        let mut first = small.instance();
+        assert!(first.take(200), "the last quarter is for first instances");
+        kept.resume();
+        assert!(!kept.take(40), "it is not the first any more");
+        drop(first);
+        kept.resume();
+        assert!(kept.take(40));
+    }
+
+    #[test]
     fn versions_of_a_plugin_have_one_share_and_are_alone_together() {
         let budget = MemoryBudget::new(1_000);
         let (old, new) = (budget.share("one"), budget.share("one"));
@@ -248,8 +283,11 @@ mod tests {
     fn a_plugin_that_has_little_keeps_instances_beside_one_that_has_half() {
         let budget = MemoryBudget::new(1_000);
         let (large, small) = (budget.share("large"), budget.share("small"));
-        let (_hoarded, mut few) = (hoard(&large), small.instance());
+        let (hoarded, mut few) = (hoard(&large), small.instance());
         assert!(few.take(20) && large.is_short() && !small.is_short());
+        drop(hoarded);
+        let mut some = large.instance();
+        assert!(some.take(260) && large.is_short(), "its next instance must still fit");
         assert!(few.take(240) && small.is_short());
     }
 

@@ -81,7 +81,12 @@ impl Listener for PluginListener {
         Box::pin(async move {
             let Some(batches) = &self.batches else { return self.visit(&visit, visit.began).await };
             match batches.answer(&visit).await {
-                Ok(reply) => reply,
+                Ok(reply) => {
+                    if !matches!(reply.outcome, Outcome::Busy { .. }) {
+                        self.no_room.over();
+                    }
+                    reply
+                }
                 Err(Alone { broken_call_cost }) => Reply { broken_call_cost, ..self.visit(&visit, Instant::now()).await },
             }
         })
@@ -109,13 +114,16 @@ impl PluginListener {
         self.computes_long.learn(init_fuel.saturating_add(used.fuel));
         let (outcome, is_clean) = match entered {
             // It was refused memory for no fault of its own, and may have failed for that.
-            Ok(Ok(_)) if instance.store.data().limiter.starved => (self.no_room.busy(), false),
+            Ok(Ok(_)) if instance.store.data().limiter.starved => (self.without_room(), false),
             Ok(Ok(outcome)) => {
                 self.no_room.over();
                 (outcome, true)
             }
             Ok(Err(error)) => (self.broken(&error, &mut instance.store), false),
-            Err(_) => (Outcome::Failed(self.late()), false),
+            Err(_) => {
+                self.no_room.over();
+                (Outcome::Failed(self.late()), false)
+            }
         };
         let state = instance.store.data_mut();
         let effects = state.take_effects(&outcome);
@@ -165,7 +173,7 @@ impl PluginListener {
     }
 
     /// Keeps an instance after a clean end, unless it has grown large or there is no room.
-    fn keep(&self, visit: &Visit<'_>, instance: Instance, calls: u32, place: Option<KeptPlace>) {
+    fn keep(&self, visit: &Visit<'_>, mut instance: Instance, calls: u32, place: Option<KeptPlace>) {
         let may_stay = match self.plugin.isolation() {
             Isolation::Event | Isolation::Strict => return,
             Isolation::Batch => true,
@@ -180,8 +188,15 @@ impl PluginListener {
         // An instance of this listener that waits longer, for another tenant perhaps, makes room for this one.
         let place = place.or_else(|| if self.warm.evict() { engine.keep(share, *weight) } else { None });
         if let Some(place) = place {
+            instance.store.data_mut().limiter.rest();
             self.warm.put(visit, instance, calls, place);
         }
+    }
+
+    /// What becomes of a call that found no room. An instance that only waits makes some for its next try.
+    fn without_room(&self) -> Outcome {
+        self.warm.evict();
+        self.no_room.busy()
     }
 
     /// The failure of a call that was cut off at its deadline.
@@ -206,8 +221,11 @@ impl PluginListener {
 
     pub(super) fn broken(&self, error: &wasmtime::Error, store: &mut wasmtime::Store<HostState>) -> Outcome {
         match explain(error, store, &self.plugin.manifest.limits, &self.plugin.linked.identity.name) {
-            CallError::NoSlot => self.no_room.busy(),
-            CallError::Broken(failure) => Outcome::Failed(failure),
+            CallError::NoSlot => self.without_room(),
+            CallError::Broken(failure) => {
+                self.no_room.over();
+                Outcome::Failed(failure)
+            }
         }
     }
 }

@@ -189,7 +189,11 @@ impl Entry {
 
     /// The file as it is has nothing to serve; a last good version that waits for its routes goes on waiting.
     pub(in crate::wasm) fn withdraw(&mut self) {
-        self.candidate.take_if(|candidate| candidate.from == LoadedFrom::File);
+        let withdrawn = self.candidate.take_if(|candidate| candidate.from == LoadedFrom::File);
+        // It waited for a route, and has to be loaded anew should it come back.
+        if let (Some(_), Some(fault)) = (withdrawn, &mut self.fault) {
+            fault.key = None;
+        }
     }
 
     /// The file is again what serves.

@@ -79,8 +79,16 @@ impl Reloader {
         if scan_of == ScanOf::Due && entry.rests(&key, Instant::now()) {
             return Ok(());
         }
-        let lifted = entry.quarantined && state.loader.quarantined(&key.digest).is_none();
+        let stands_in = |job: &Job| job.from == LoadedFrom::LastGood && job.name == name;
+        let has_failed = entry.failed.as_ref() == Some(&key);
+        if scan_of == ScanOf::Due && has_failed && state.job.as_ref().is_some_and(stands_in) {
+            // What failed before does not stop what stands in for it.
+            return Ok(());
+        }
+        let lifted = self::entry(state, name).quarantined && state.loader.quarantined(&key.digest).is_none();
         if self::entry(state, name).has_dealt_with(&key) && !lifted {
+            // Another version may have waited for its compiler.
+            self::entry(state, name).loading = false;
             return Ok(());
         }
         if state.job.as_ref().is_some_and(|job| job.is_of(name, &key)) {

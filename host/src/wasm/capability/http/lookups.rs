@@ -118,12 +118,17 @@ impl OwnLookups {
         }
         let ends = Ends { host: host.to_owned(), port, under_way: self.under_way.clone(), _turn: turn };
         let resolving = self.all.resolver.resolve(host.to_owned(), port);
-        let looking_up = tokio::spawn(async move {
-            let _ends = ends;
-            resolving.await.map_err(|error| error.to_string())
-        });
-        let found = looking_up.map(|found| found.unwrap_or_else(|panic| Err(panic.to_string()))).boxed().shared();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let found = told.map(|told| told.unwrap_or_else(|_| Err("the look-up broke off".to_owned()))).boxed().shared();
         under_way.push(Lookup { host: host.to_owned(), port, found: found.clone() });
+        // A runtime that is shutting down drops the task at once, and then `ends` wants this lock.
+        drop(under_way);
+        tokio::spawn(async move {
+            let found = resolving.await.map_err(|error| error.to_string());
+            drop(ends);
+            // Nobody may be waiting any more.
+            let _ = tell.send(found);
+        });
         found
     }
 }

@@ -76,6 +76,12 @@ impl CompileLimits {
                 faults.push(format!("{name}.{key} is {span:?}; it must be at least 1s"));
             }
         }
+        if self.wall < self.cpu {
+            faults.push(format!(
+                "{name}.wall ({:?}) is below {name}.cpu ({:?}): a component that takes all of its processor time would be compiled again and again",
+                self.wall, self.cpu
+            ));
+        }
         faults
     }
 }
