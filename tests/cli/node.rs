@@ -208,7 +208,9 @@ impl Node {
     /// What it warned of, and its errors, without what it says of single events.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let lines = self.said("").into_iter().filter(|line| line["level"] == "WARN" || line["level"] == "ERROR");
-        lines.filter_map(|line| Some(line["message"].as_str()?.to_owned())).collect()
+        let messages = lines.filter_map(|line| Some(line["message"].as_str()?.to_owned()));
+        // The listener of these tests fails now and then, as it is asked to.
+        messages.filter(|message| !message.starts_with("an attempt failed")).collect()
     }
 
     /// How many of its outcomes came too late.

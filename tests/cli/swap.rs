@@ -66,7 +66,7 @@ fn a_plugin_that_three_hosts_share_is_swapped_under_load_and_nothing_is_lost_dea
     let mut whole = BTreeSet::from([short_digest(&component)]);
     let started = Instant::now();
     let writers =
-        Writers { writers: 16, events, rest: Duration::from_millis(5), takes: Duration::from_millis(5), faults: Faults::None };
+        Writers { writers: 16, events, rest: Duration::from_millis(15), takes: Duration::from_millis(5), faults: Faults::None };
     let writers = writers.start(place.url(), place.path());
 
     for number in 1..=swaps {

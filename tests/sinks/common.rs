@@ -78,7 +78,8 @@ pub(crate) async fn send_all_while(sink: Arc<dyn Sink>, messages: Vec<Message>, 
                     // `eventually` cannot be sent to another thread.
                     let started = Instant::now();
                     while let Err(error) = sink.send(std::slice::from_ref(&message)).await.remove(0) {
-                        assert!(error.is_retryable() && started.elapsed() < PATIENCE, "{error}");
+                        // As a relay does: a broker that has just come back may not know its queues yet.
+                        assert!(started.elapsed() < PATIENCE, "{error}");
                         tokio::time::sleep(Duration::from_millis(5)).await;
                     }
                     confirmed.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
