@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
@@ -18,7 +20,7 @@ const HOSTS: usize = 3;
 const SWAPS: u32 = 8;
 /// How long half of a file lies there: a plan, not a wait for something.
 const HALF: Duration = Duration::from_millis(300);
-/// How many events are written for each replacement.
+/// How many events are written for each replacement, at least.
 const EVENTS: usize = 500;
 /// Each so many replacements, half of a file comes first.
 const HALVES: u32 = 4;
@@ -66,8 +68,9 @@ fn a_plugin_that_three_hosts_share_is_swapped_under_load_and_nothing_is_lost_dea
     let mut whole = BTreeSet::from([short_digest(&component)]);
     let started = Instant::now();
     let writers =
-        Writers { writers: 16, events, rest: Duration::from_millis(15), takes: Duration::from_millis(5), faults: Faults::None };
-    let writers = writers.start(place.url(), place.path());
+        Writers { writers: 16, events, rest: Duration::from_millis(40), takes: Duration::from_millis(5), faults: Faults::None };
+    let enough = Arc::new(AtomicBool::new(false));
+    let writers = writers.start_until(place.url(), place.path(), enough.clone());
 
     for number in 1..=swaps {
         let next = variant(&component, number);
@@ -86,8 +89,9 @@ fn a_plugin_that_three_hosts_share_is_swapped_under_load_and_nothing_is_lost_dea
         }
         whole.insert(digest);
     }
+    enough.store(true, Ordering::Relaxed);
     wait_for_writers(writers, events);
-    let rate = events as f64 / started.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     wait_until_all_is_delivered(&place, events);
     for node in &mut nodes {
         assert_eq!(node.stop(), Some(0), "a host that is asked to stop ends well");
@@ -96,6 +100,7 @@ fn a_plugin_that_three_hosts_share_is_swapped_under_load_and_nothing_is_lost_dea
     let delivered: BTreeSet<String> = nodes.iter().flat_map(Node::digests).collect();
     let history = history(&place, &nodes, &Witness::of(place.url(), place.path()));
     let report = history.check(&Mode::Any.rules());
+    let rate = history.committed() as f64 / seconds;
     say(&format!(
         "{HOSTS} hosts, one directory, {swaps} swaps, {rate:.0} events/s written: {} committed, {} deliveries by {} versions; {report}\n",
         history.committed(),

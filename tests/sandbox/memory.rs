@@ -96,6 +96,8 @@ async fn calls_beyond_the_memory_of_all_guests_wait_and_are_done_later_and_none_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_that_takes_all_memory_it_gets_and_sleeps_leaves_enough_for_another() {
     const HOARDING: usize = 64;
+    // A plugin beside another one has a half of the memory, and each of its calls an eighth of that at most.
+    const AT_LEAST: usize = 8;
     let (_db, store) = database().await;
     let directory = Directory::new();
     directory.put("trouble.toml", b"[limits]\ndeadline = \"60s\"\n");
@@ -106,7 +108,8 @@ async fn a_plugin_that_takes_all_memory_it_gets_and_sleeps_leaves_enough_for_ano
 
     // Four times the memory of all guests, if each took what its limits allow.
     commit(&outbox, (0..HOARDING).map(|_| event("Trouble", "Hoard", "1")).collect()).await;
-    eventually("all are called", async || outbox.in_flight() == HOARDING && outbox.queue_depth() == (0, 0)).await;
+    let waiting = async || outbox.queue_depth() == (0, 0) && outbox.in_flight() >= AT_LEAST;
+    eventually("all were called; who found no memory has been let go", waiting).await;
     for round in 1..=40 {
         commit(&outbox, vec![event("Bench", "Noop", "1")]).await;
         eventually("the other plugin answers", async || outbox.metrics().counts().dispatch_success == round).await;

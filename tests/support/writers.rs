@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -60,29 +62,42 @@ impl Writers {
     /// expected to.
     #[must_use]
     pub fn start(self, url: &str, directory: &Path) -> JoinHandle<()> {
+        self.start_until(url, directory, Arc::new(AtomicBool::new(true)))
+    }
+
+    /// The same, but goes on after its last event until it is told that this is enough.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_until(self, url: &str, directory: &Path, enough: Arc<AtomicBool>) -> JoinHandle<()> {
         let (url, directory) = (url.to_owned(), directory.to_owned());
         thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().expect("threads can be made");
             runtime.block_on(async {
                 let there = "the database is there";
                 match url.split(':').next().unwrap_or_default() {
-                    "sqlite" => self.write(SqliteStore::open(&url).await.expect(there), &directory).await,
-                    "postgres" => self.write(PostgresStore::connect(&url).await.expect(there), &directory).await,
-                    "mysql" => self.write(MySqlStore::connect(&url).await.expect(there), &directory).await,
+                    "sqlite" => self.write(SqliteStore::open(&url).await.expect(there), &directory, &enough).await,
+                    "postgres" => self.write(PostgresStore::connect(&url).await.expect(there), &directory, &enough).await,
+                    "mysql" => self.write(MySqlStore::connect(&url).await.expect(there), &directory, &enough).await,
                     scheme => panic!("no store for {scheme}"),
                 }
             });
         })
     }
 
-    async fn write<S: TransactionalStore + Clone + 'static>(self, store: S, directory: &Path) {
+    async fn write<S>(self, store: S, directory: &Path, enough: &Arc<AtomicBool>)
+    where
+        S: TransactionalStore + Clone + 'static,
+    {
         let mut tasks = JoinSet::new();
         for writer in 0..self.writers {
             let name = format!("writer-{writer}");
             let journal = Journal::open(&directory.join(&name).with_extension("jsonl"), &name);
             let outbox = Outbox::writer_only(store.clone()).start().await.expect("the schema is there");
+            let enough = enough.clone();
             tasks.spawn(async move {
-                self.write_one(&outbox, &name, &journal, &Gate::open()).await;
+                self.write_until(&outbox, &name, &journal, &Gate::open(), &enough).await;
                 outbox.shutdown().await;
             });
         }
@@ -102,11 +117,22 @@ impl Writers {
         journal: &Journal,
         gate: &Gate,
     ) {
+        self.write_until(outbox, name, journal, gate, &AtomicBool::new(true)).await;
+    }
+
+    async fn write_until<S: TransactionalStore + Clone>(
+        self,
+        outbox: &Outbox<S>,
+        name: &str,
+        journal: &Journal,
+        gate: &Gate,
+        enough: &AtomicBool,
+    ) {
         let mut committed = 0;
         let mut chance = Seed::of_this_run().choices_of(name);
         let mut places = Places::default();
         for number in 1.. {
-            if committed >= self.events.div_ceil(self.writers) {
+            if committed >= self.events.div_ceil(self.writers) && enough.load(Ordering::Relaxed) {
                 return;
             }
             let transaction = format!("{name}/{number}");
