@@ -11,6 +11,7 @@ use std::time::Duration;
 use outbox::Mode;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::{BreakerConfig, Exponential};
+use outbox::metrics::MetricsConfig;
 use outbox::order::OrderConfig;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
@@ -41,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) retry: RetryConfig,
     pub(crate) breaker: BreakerConfig,
     pub(crate) purge: PurgeConfig,
+    pub(crate) metrics: MetricsConfig,
     pub(crate) plugins: PluginsConfig,
     /// As they are written: a kind decides what the other keys mean, so that none can be read alone.
     pub(crate) sinks: BTreeMap<String, toml::Value>,
@@ -92,6 +94,7 @@ impl Default for Config {
             retry: RetryConfig::default(),
             breaker: BreakerConfig::default(),
             purge: PurgeConfig::default(),
+            metrics: MetricsConfig::default(),
             // A component may take half a minute to compile, and the others need not wait for it.
             plugins: PluginsConfig { ready_when: ReadyWhen::Cached, ..PluginsConfig::default() },
             sinks: BTreeMap::new(),
@@ -255,11 +258,6 @@ impl Settings {
         }
         flags
     }
-
-    /// Whether somebody set this key.
-    pub(crate) fn is_set(&self, key: &str) -> bool {
-        self.layers.is_set(key)
-    }
 }
 
 /// Where compiled plugins are kept unless `plugins.cache_dir` says otherwise; `None` for a user without a home. Source: the XDG
@@ -347,6 +345,7 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.poller.faults("poller"));
     faults.extend(config.breaker.faults("breaker"));
     faults.extend(config.purge.faults("purge"));
+    faults.extend(config.metrics.faults("metrics"));
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
     faults.extend(sinks::faults(config));
