@@ -269,6 +269,13 @@ pub(crate) fn cache_dir() -> Option<PathBuf> {
     Some(base.join("outbox"))
 }
 
+/// What `RUST_LOG` asks to be logged; `None` when it is not set, or empty.
+pub(crate) fn rust_log() -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+    let value = std::env::var_os("RUST_LOG")?;
+    Some(value.to_string_lossy().into_owned()).filter(|value| !value.trim().is_empty())
+}
+
 /// Whether colours are unwelcome. Source: no-color.org.
 pub(crate) fn no_color() -> bool {
     #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
