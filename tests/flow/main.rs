@@ -17,6 +17,7 @@ mod languages;
 mod large;
 mod lifecycle;
 mod metrics;
+mod monitoring;
 mod order;
 mod pool;
 mod purge;
