@@ -15,6 +15,8 @@ pub mod dispatcher;
 pub mod event;
 mod health;
 pub mod listener;
+#[cfg(test)]
+mod log_lines;
 pub mod metrics;
 mod node;
 mod notifier;
@@ -23,6 +25,7 @@ pub mod outbox;
 pub mod poller;
 pub mod purge;
 pub mod queue;
+pub mod readiness;
 #[cfg(feature = "sinks")]
 mod relay;
 mod reminder;
@@ -43,7 +46,8 @@ pub mod writer;
 pub use chain::chain;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::{DispatchResult, Failure, Listener, Registration};
-pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
+pub use outbox::{Mode, Monitor, Outbox, OutboxBuilder, StartError};
+pub use readiness::Readiness;
 #[cfg(feature = "sinks")]
 pub use relay::RelayConfig;
 pub use routes::PAUSE_KNOWN_WITHIN;

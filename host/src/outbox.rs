@@ -3,6 +3,7 @@
 mod builder;
 mod enqueue;
 mod mode;
+mod monitor;
 mod parts;
 #[cfg(feature = "wasm")]
 mod state;
@@ -15,6 +16,7 @@ use tokio::task::JoinHandle;
 
 pub use builder::{OutboxBuilder, StartError};
 pub use mode::Mode;
+pub use monitor::Monitor;
 
 use crate::dead::DeadEvents;
 use crate::dispatcher::Dispatcher;
@@ -36,6 +38,7 @@ pub struct Outbox<S: SharedStore> {
     in_flight: Arc<InFlight>,
     listeners: Arc<Listeners>,
     metrics: Arc<Metrics>,
+    monitor: Monitor,
     owner: OwnerId,
     running: Running,
 }
@@ -50,6 +53,8 @@ struct Running {
     purge: Option<(Arc<Purge>, JoinHandle<()>)>,
     routes: Option<JoinHandle<()>>,
     heartbeat: Option<JoinHandle<()>>,
+    /// What looks at the table and its schema for whoever watches this outbox.
+    watchers: Vec<JoinHandle<()>>,
     notifiers: Vec<JoinHandle<()>>,
     stopped: watch::Sender<bool>,
     /// Set last: as long as this process holds events, it is a node.
@@ -171,6 +176,9 @@ impl<S: SharedStore> Outbox<S> {
         }
         if let Some(task) = self.running.routes.take() {
             ended("route keeper", task).await;
+        }
+        for task in std::mem::take(&mut self.running.watchers) {
+            ended("watcher", task).await;
         }
         for task in std::mem::take(&mut self.running.notifiers) {
             ended("notifier", task).await;

@@ -15,6 +15,7 @@ mod first_run;
 mod home;
 mod host;
 mod loading;
+mod log;
 mod network;
 mod node;
 mod outage;

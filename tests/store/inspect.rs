@@ -39,6 +39,35 @@ pub(crate) async fn statistics_count_every_state(db: &dyn Harness) {
     );
 }
 
+pub(crate) async fn a_sample_has_the_same_numbers_up_to_its_bound(db: &dyn Harness) {
+    for settlement in [
+        Settlement::Done,
+        Settlement::Done,
+        Settlement::Done,
+        dead("no"),
+        dead("no"),
+        dead("no"),
+        retry(Duration::from_secs(600)),
+        Settlement::Parked { reason: "nobody".to_owned() },
+    ] {
+        finished(db, settlement).await;
+    }
+    write(db, &plains(db, 5).await).await;
+    db.let_pass(Duration::from_secs(10)).await;
+
+    // Ages grow between two looks.
+    let ageless = |stats: Stats| Stats { oldest_pending_seconds: stats.oldest_pending_seconds.map(|_| 0.0), ..stats };
+    let all = db.store().stats().await.expect("counts");
+    let sample = db.store().sample(100).await.expect("counts");
+    let bounded = db.store().sample(2).await.expect("counts");
+
+    assert_eq!(ageless(sample), ageless(all));
+    assert_eq!((all.new, all.retry, all.done, all.dead, all.parked), (5, 1, 3, 3, 1));
+    assert!(sample.oldest_pending_seconds >= Some(10.0), "{sample:?}");
+    assert_eq!((bounded.new + bounded.retry, bounded.done, bounded.dead, bounded.parked), (2, 2, 2, 1), "{bounded:?}");
+    assert!(bounded.oldest_pending_seconds >= Some(10.0), "those that were due first are looked at: {bounded:?}");
+}
+
 pub(crate) async fn an_empty_table_has_no_oldest_event(db: &dyn Harness) {
     assert_eq!(db.store().stats().await.expect("counts"), Stats::default());
     finished(db, Settlement::Done).await;

@@ -125,6 +125,7 @@ conformance! {
     park::parked_routes_are_found_one_after_the_other_each_once,
     park::routes_that_had_a_listener_are_remembered_once,
     inspect::statistics_count_every_state,
+    inspect::a_sample_has_the_same_numbers_up_to_its_bound,
     inspect::an_empty_table_has_no_oldest_event,
     inspect::each_filter_narrows_the_list,
     inspect::what_is_parked_or_waits_behind_another_is_listed_alone,

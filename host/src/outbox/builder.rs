@@ -1,9 +1,11 @@
 //! What an outbox is made of, checked before anything starts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::monitor::{Monitor, Watched};
 use super::parts::Parts;
 #[cfg(feature = "wasm")]
 use super::state::StoredState;
@@ -12,10 +14,12 @@ use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, RecordedCosts
 use crate::event::{NameError, Route};
 use crate::health::Health;
 use crate::listener::{BreakerConfig, Exponential, Listener, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
+use crate::metrics::{MetricsConfig, Sampled, Sampler};
 use crate::notifier;
 use crate::order::{Order, OrderConfig, Partitions};
 use crate::poller::PollerConfig;
 use crate::purge::{OnDone, Purge, PurgeConfig};
+use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::routes;
 use crate::settler::Keeps;
 use crate::store::{Ownership, SharedStore, StoreError};
@@ -52,6 +56,7 @@ pub struct OutboxBuilder<S> {
     poller: PollerConfig,
     purge: PurgeConfig,
     order: OrderConfig,
+    metrics: MetricsConfig,
     retry: Arc<dyn RetryPolicy>,
     breaker: BreakerConfig,
     listeners: Result<Vec<Registration>, NameError>,
@@ -76,6 +81,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
             poller: PollerConfig::default(),
             purge: PurgeConfig { enabled: mode != Mode::WriterOnly, ..PurgeConfig::default() },
             order: OrderConfig::default(),
+            // Whoever shows no metrics need not ask the table for them.
+            metrics: MetricsConfig { interval: Duration::ZERO, ..MetricsConfig::default() },
             retry: Arc::new(Exponential::default()),
             breaker: BreakerConfig::default(),
             listeners: Ok(Vec::new()),
@@ -208,6 +215,12 @@ impl<S: SharedStore> OutboxBuilder<S> {
         self
     }
 
+    /// How metrics are shown. Without this the table is not looked at for them: those that cost a statement are left out.
+    pub fn metrics(mut self, config: MetricsConfig) -> Self {
+        self.metrics = config;
+        self
+    }
+
     /// Brings the schema up to date at the start. Default false: then a missing schema is an error.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
@@ -236,6 +249,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             faults.extend(breaker.iter().flat_map(|breaker| breaker.faults(&format!("the breaker of {route}: breaker"))));
         }
         faults.extend(self.purge.faults("purge"));
+        faults.extend(self.metrics.faults("metrics"));
         faults.extend(self.mode.purge_fault(&self.purge, "purge"));
         #[cfg(feature = "sinks")]
         let relays = {
@@ -253,8 +267,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
             store.migrate_up().await?;
         }
         store.check_schema().await?;
-        let parts = Parts::new(&self.dispatcher, &self.label);
-        let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(parts.metrics.calls.clone()));
+        let parts = Parts::new(&self.dispatcher, &self.metrics, &self.label);
+        let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(&parts.metrics));
         listeners.replace(Owner::Native, self.listeners.map_err(StartError::Route)?)?;
         #[cfg(feature = "sinks")]
         listeners.set_relays(relays)?;
@@ -319,6 +333,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
             Dispatcher::start(shared, parts.in_flight.clone(), wake, notifier, &health)
         });
+        let longest_rest = self.poller.interval;
         let poller = dispatcher.as_ref().map(|dispatcher| {
             // Set once, here, before anybody writes.
             let _ = hot.settler.set(dispatcher.settler().clone());
@@ -349,6 +364,31 @@ impl<S: SharedStore> OutboxBuilder<S> {
         let mut notifiers = vec![health.spawn("notifier", parts.notifier.clone().run(store.clone(), stop.clone()))];
         let listening = || notifier::listen(store.clone(), parts.wake.clone(), stop.clone());
         notifiers.extend(dispatches.then(|| health.spawn("notification receiver", listening())));
+        let schema = Arc::new(SchemaFault::default());
+        let watch = SchemaWatch { store: store.clone(), fault: schema.clone() };
+        let mut watchers = vec![health.spawn("schema watcher", watch.run(stop.clone()))];
+        // Who only writes may lack the right to read.
+        let interval = Some(self.metrics.interval).filter(|interval| dispatches && !interval.is_zero());
+        let sampled = interval.map(|interval| Arc::new(Sampled::every(interval)));
+        watchers.extend(sampled.clone().map(|sampled| {
+            let sampler = Sampler { store: store.clone(), metrics: parts.metrics.clone(), sampled };
+            health.spawn("sampler", sampler.run(stop.clone()))
+        }));
+        let monitor = Monitor(Arc::new(Watched {
+            mode: self.mode,
+            database: store.kind(),
+            prefix: self.metrics.prefix,
+            metrics: parts.metrics.clone(),
+            queue: parts.queue.clone(),
+            in_flight: parts.in_flight.clone(),
+            sampled,
+            stopped: stop.clone(),
+            health: health.clone(),
+            schema,
+            poller: poller.as_ref().map(|_| (parts.pulse.clone(), longest_rest)),
+            #[cfg(feature = "wasm")]
+            plugins: plugins.as_ref().map(crate::wasm::Plugins::required),
+        }));
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         Ok(Outbox {
             store,
@@ -358,6 +398,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             in_flight: parts.in_flight,
             listeners,
             metrics: parts.metrics,
+            monitor,
             owner: parts.owner,
             running: Running {
                 #[cfg(feature = "wasm")]
@@ -368,6 +409,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
                 purge,
                 routes,
                 heartbeat,
+                watchers,
                 notifiers,
                 stopped,
                 left,

@@ -291,6 +291,14 @@ pub trait Store: StateStore {
     /// The database's own; a number that cannot be had is never shown as 0.
     async fn stats(&self) -> Result<Stats, StoreError>;
 
+    /// The same numbers for one look among many, at a cost that has a bound: of each kind at most `most` rows are counted, NEW and
+    /// RETRY together, and of those that could be delivered the oldest is looked for among the `most` that were due first. A number
+    /// that is `most` may be more.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn sample(&self, most: u32) -> Result<Stats, StoreError>;
+
     /// Rows by filter, in order of insertion, without payloads; at most `limit`.
     ///
     /// # Errors

@@ -160,7 +160,7 @@ pub struct DeadFilter {
 }
 
 /// How many events stand where. Counted from the rows at the time of asking.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
     /// Written, not yet tried to an end, parked ones left out.
     pub new: u64,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use outbox::Mode;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::{BreakerConfig, Exponential};
+use outbox::metrics::MetricsConfig;
 use outbox::order::OrderConfig;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
@@ -41,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) retry: RetryConfig,
     pub(crate) breaker: BreakerConfig,
     pub(crate) purge: PurgeConfig,
+    pub(crate) metrics: MetricsConfig,
     pub(crate) plugins: PluginsConfig,
     /// As they are written: a kind decides what the other keys mean, so that none can be read alone.
     pub(crate) sinks: BTreeMap<String, toml::Value>,
@@ -92,6 +94,7 @@ impl Default for Config {
             retry: RetryConfig::default(),
             breaker: BreakerConfig::default(),
             purge: PurgeConfig::default(),
+            metrics: MetricsConfig::default(),
             // A component may take half a minute to compile, and the others need not wait for it.
             plugins: PluginsConfig { ready_when: ReadyWhen::Cached, ..PluginsConfig::default() },
             sinks: BTreeMap::new(),
@@ -255,11 +258,6 @@ impl Settings {
         }
         flags
     }
-
-    /// Whether somebody set this key.
-    pub(crate) fn is_set(&self, key: &str) -> bool {
-        self.layers.is_set(key)
-    }
 }
 
 /// Where compiled plugins are kept unless `plugins.cache_dir` says otherwise; `None` for a user without a home. Source: the XDG
@@ -269,6 +267,13 @@ pub(crate) fn cache_dir() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;
     Some(base.join("outbox"))
+}
+
+/// What `RUST_LOG` asks to be logged; `None` when it is not set, or empty.
+pub(crate) fn rust_log() -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+    let value = std::env::var_os("RUST_LOG")?;
+    Some(value.to_string_lossy().into_owned()).filter(|value| !value.trim().is_empty())
 }
 
 /// Whether colours are unwelcome. Source: no-color.org.
@@ -347,6 +352,7 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.poller.faults("poller"));
     faults.extend(config.breaker.faults("breaker"));
     faults.extend(config.purge.faults("purge"));
+    faults.extend(config.metrics.faults("metrics"));
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
     faults.extend(sinks::faults(config));

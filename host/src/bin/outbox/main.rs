@@ -79,7 +79,7 @@ struct Global {
     /// The directory of the plugins
     #[arg(long, global = true, value_name = "DIR")]
     plugins: Option<String>,
-    /// What is logged: error, warn, info, debug, trace, or a list by module [env: OUTBOX_LOG]
+    /// What is logged: error, warn, info, debug, trace, or a list by module [env: OUTBOX_LOG, else RUST_LOG]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
     /// Log more: -v debug, -vv trace

@@ -21,7 +21,7 @@ pub(crate) fn of_node(node: &NodeRecord) -> Vec<PluginStatus> {
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// The settings of `[plugins]`; any other key there is a plugin's name.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 15] = [
     "dir",
     "lock",
     "strict",
@@ -36,6 +36,7 @@ const SETTINGS: [&str; 14] = [
     "files_dir",
     "ca_file",
     "memory",
+    "required",
 ];
 
 /// Whether this key of `[plugins]` is a setting, and not a plugin's name.

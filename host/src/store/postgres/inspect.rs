@@ -23,6 +23,22 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        now() AS now
 FROM outbox_event WHERE due_at IS NOT NULL";
 
+/// As above, each from the first rows of its index. $1 the most rows of each kind.
+const SAMPLE: &str = "
+SELECT count(*) FILTER (WHERE status = 0) AS new,
+       count(*) FILTER (WHERE status = 2) AS retry,
+       count(*) FILTER (WHERE lease_end > now()) AS in_flight,
+       (SELECT count(*) FROM (SELECT FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL
+                              ORDER BY done_at LIMIT $1::bigint) AS finished) AS done,
+       (SELECT count(*) FROM (SELECT FROM outbox_event WHERE status = 3 LIMIT $1::bigint) AS given_up) AS dead,
+       (SELECT count(*) FROM (SELECT FROM outbox_event WHERE parked IS NOT NULL LIMIT $1::bigint) AS aside) AS parked,
+       (SELECT count(*) FROM (SELECT FROM outbox_event WHERE behind IS NOT NULL
+                              ORDER BY behind LIMIT $1::bigint) AS waiting) AS blocked,
+       min(available_at) FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
+       now() AS now
+FROM (SELECT status, lease_end, available_at, due_at FROM outbox_event WHERE due_at IS NOT NULL
+      ORDER BY due_at, seq LIMIT $1::bigint) AS pending";
+
 /// A JSON object of strings, and nothing that its reader could stumble over: a row whose headers are something else must not
 /// spoil the list of those that are well.
 const HEADERS: &str = concat!(
@@ -77,6 +93,12 @@ FROM outbox_event WHERE event_id = $1::text";
 pub(super) async fn stats(store: &PostgresStore) -> Result<Stats, StoreError> {
     let action = "count events";
     let row = store.one(action, store.statement(STATS)).await?;
+    read_stats(&row).map_err(|error| store.failed(action, error))
+}
+
+pub(super) async fn sample(store: &PostgresStore, most: u32) -> Result<Stats, StoreError> {
+    let action = "count events";
+    let row = store.one(action, store.statement(SAMPLE).bind(i64::from(most))).await?;
     read_stats(&row).map_err(|error| store.failed(action, error))
 }
 

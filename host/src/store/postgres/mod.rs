@@ -241,6 +241,10 @@ impl Store for PostgresStore {
         inspect::stats(self).await
     }
 
+    async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
+        inspect::sample(self, most).await
+    }
+
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
         inspect::list(self, filter, limit).await
     }

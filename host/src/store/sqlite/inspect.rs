@@ -23,6 +23,18 @@ SELECT coalesce(sum(status = 0), 0) AS new,
         WHERE due_at <= ?1 AND available_at <= ?1) AS oldest
 FROM outbox_event WHERE due_at IS NOT NULL";
 
+/// As above, each from the first rows of its index. ?1 now, ?2 the most rows of each kind.
+const SAMPLE: &str = "
+SELECT coalesce(sum(status = 0), 0) AS new,
+       coalesce(sum(status = 2), 0) AS retry,
+       coalesce(sum(lease_end > ?1), 0) AS in_flight,
+       (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL LIMIT ?2)) AS done,
+       (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE status = 3 LIMIT ?2)) AS dead,
+       (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE parked IS NOT NULL LIMIT ?2)) AS parked,
+       (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE behind IS NOT NULL LIMIT ?2)) AS blocked,
+       min(CASE WHEN due_at <= ?1 AND available_at <= ?1 THEN available_at END) AS oldest
+FROM (SELECT status, lease_end, due_at, available_at FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
+
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of
 /// the end, ?15 what sets it aside.
@@ -66,12 +78,20 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
 FROM outbox_event WHERE event_id = ?1";
 
 pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {
-    let action = "count events";
     let now = store.now_micros();
-    let row =
-        sqlx::query(store.table.sql(STATS)).bind(now).fetch_one(&store.readers).await.map_err(|error| failed(action, error))?;
-    let count = |name: &str| column(&row, name).map_err(|error| failed(action, error));
-    let oldest = optional(&row, "oldest").map_err(|error| failed(action, error))?;
+    let row = sqlx::query(store.table.sql(STATS)).bind(now).fetch_one(&store.readers).await;
+    row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+}
+
+pub(super) async fn sample(store: &SqliteStore, most: u32) -> Result<Stats, StoreError> {
+    let now = store.now_micros();
+    let row = sqlx::query(store.table.sql(SAMPLE)).bind(now).bind(most).fetch_one(&store.readers).await;
+    row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+}
+
+fn read_stats(row: &SqliteRow, now: i64) -> Result<Stats, sqlx::Error> {
+    let count = |name: &str| column(row, name);
+    let oldest = optional(row, "oldest")?;
     Ok(Stats {
         new: count("new")?,
         retry: count("retry")?,
