@@ -10,7 +10,7 @@ mod chain;
 #[cfg(feature = "wasm")]
 pub mod conformance;
 pub mod dead;
-mod deceptive;
+pub mod deceptive;
 pub mod dispatcher;
 pub mod event;
 mod health;

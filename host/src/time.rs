@@ -69,11 +69,12 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// RFC 3339 in UTC, for example `2026-11-21T03:33:00.5Z`.
+/// RFC 3339 in UTC, always with six digits of a second, so that times stand below each other and sort as text:
+/// `2026-11-21T03:33:00.500000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {
-            Ok(time) => time.fmt(f),
+            Ok(time) => write!(f, "{time:.6}"),
             Err(_) => write!(f, "{} µs", self.0),
         }
     }
@@ -178,6 +179,12 @@ mod tests {
     fn a_time_is_written_as_rfc_3339_and_read_back_to_the_microsecond() {
         let time = Timestamp::from_micros(1_795_249_980_123_456);
         assert_eq!(time.to_string().parse::<Timestamp>().expect("own text"), time);
+    }
+
+    #[test]
+    fn every_time_is_written_with_the_same_digits() {
+        let written = [0, 500_000, 1_795_249_980_123_456].map(|micros| Timestamp::from_micros(micros).to_string());
+        assert_eq!(written, ["1970-01-01T00:00:00.000000Z", "1970-01-01T00:00:00.500000Z", "2026-11-21T08:33:00.123456Z"]);
     }
 
     #[test]

@@ -29,5 +29,6 @@ mod state;
 mod stuck;
 mod swap;
 mod tls;
+mod top;
 mod total_order;
 mod why;

@@ -19,7 +19,6 @@ pub(crate) use outcome::panic_text;
 pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome, Reply, error_kind};
 pub use owner::Owner;
 #[cfg(feature = "wasm")]
-pub(crate) use registry::distance;
 pub use registry::{CallLimit, Concurrency, Listeners, Registration, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 

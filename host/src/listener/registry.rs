@@ -421,7 +421,7 @@ impl Listeners {
     pub fn unroutable(&self, route: &Route) -> String {
         let wanted = route.to_string().to_lowercase();
         let is_same_type = |known: &Route| known.event_type == route.event_type;
-        let distance = |known: &Route| distance(&wanted, &known.to_string().to_lowercase());
+        let distance = |known: &Route| strsim::levenshtein(&wanted, &known.to_string().to_lowercase());
         let routes = self.routes().into_iter().map(|known| (distance(&known), known));
         let mut near: Vec<(usize, Route)> = routes.filter(|(distance, known)| *distance <= 4 || is_same_type(known)).collect();
         near.sort();
@@ -440,22 +440,6 @@ impl Listeners {
         };
         format!("no listener answers {route} ({hint})")
     }
-}
-
-/// How many characters must change to make one text the other.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let substitute = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 mod lines;
 
-use std::io::IsTerminal;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use lines::Lines;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::layers::Origin;
-use crate::config::{LogFormat, Settings, no_color, rust_log};
+use crate::config::{LogFormat, Settings, rust_log};
+use crate::terminal;
 
 /// How long the end of the program waits for whoever reads its last lines.
 const LAST_LINES: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ pub(crate) fn start(settings: &Settings, host: bool) {
     // Set once; a second time there is nothing to do.
     let _ = match log.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
-        LogFormat::Text => builder.with_target(false).with_ansi(std::io::stderr().is_terminal() && !no_color()).try_init(),
+        LogFormat::Text => builder.with_target(false).with_ansi(terminal::stderr_has_colours()).try_init(),
     };
     if let Some(error) = fault {
         // It is written for many programs: one that does not understand it is no reason to stand still.

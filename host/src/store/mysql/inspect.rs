@@ -39,8 +39,8 @@ FROM (SELECT status, lease_end, available_at, due_at FROM outbox_event FORCE IND
       ORDER BY due_at, seq LIMIT ?) AS pending";
 
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
-/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end; what sets it
-/// aside three times; after, before and limit once.
+/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end; why it
+/// cannot be claimed five times; after, before and limit once.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
@@ -59,7 +59,11 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
   AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL) AND seq > ? AND seq < ?
+  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL
+       OR ? = 'delayed' AND due_at IS NOT NULL AND GREATEST(due_at, available_at) > UTC_TIMESTAMP(6)
+          AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
+       OR ? = 'in_flight' AND due_at IS NOT NULL AND lease_end > UTC_TIMESTAMP(6))
+  AND seq > ? AND seq < ?
 ORDER BY seq LIMIT ?";
 
 const LIST_NEWEST_FIRST: &str = "
@@ -80,7 +84,11 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
   AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL) AND seq > ? AND seq < ?
+  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL
+       OR ? = 'delayed' AND due_at IS NOT NULL AND GREATEST(due_at, available_at) > UTC_TIMESTAMP(6)
+          AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
+       OR ? = 'in_flight' AND due_at IS NOT NULL AND lease_end > UTC_TIMESTAMP(6))
+  AND seq > ? AND seq < ?
 ORDER BY seq DESC LIMIT ?";
 
 const GET: &str = "
@@ -141,7 +149,7 @@ pub(super) async fn list(store: &MySqlStore, filter: &Filter, limit: u32) -> Res
     for number in [filter.max_attempts.map(i64::from), filter.finished_after.map(bound), filter.finished_before.map(bound)] {
         query = query.bind(number).bind(number);
     }
-    for _ in 0..3 {
+    for _ in 0..5 {
         query = query.bind(filter.set_aside.map(SetAside::as_str));
     }
     let rows = query

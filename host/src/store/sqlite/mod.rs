@@ -173,6 +173,10 @@ impl Store for SqliteStore {
         route::resume(self, route, audit).await
     }
 
+    async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        route::forget(self, route, audit).await
+    }
+
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
         route::remember(self, routes).await
     }
