@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use outbox::Mode;
 use outbox::dispatcher::DispatcherConfig;
+use outbox::http::HttpConfig;
 use outbox::listener::{BreakerConfig, Exponential};
 use outbox::order::OrderConfig;
 use outbox::poller::PollerConfig;
@@ -42,6 +43,7 @@ pub(crate) struct Config {
     pub(crate) breaker: BreakerConfig,
     pub(crate) purge: PurgeConfig,
     pub(crate) plugins: PluginsConfig,
+    pub(crate) http: HttpConfig,
     /// As they are written: a kind decides what the other keys mean, so that none can be read alone.
     pub(crate) sinks: BTreeMap<String, toml::Value>,
     pub(crate) routes: BTreeMap<String, toml::Value>,
@@ -94,6 +96,7 @@ impl Default for Config {
             purge: PurgeConfig::default(),
             // A component may take half a minute to compile, and the others need not wait for it.
             plugins: PluginsConfig { ready_when: ReadyWhen::Cached, ..PluginsConfig::default() },
+            http: HttpConfig::default(),
             sinks: BTreeMap::new(),
             routes: BTreeMap::new(),
             log: LogConfig::default(),
@@ -349,6 +352,7 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.purge.faults("purge"));
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
+    faults.extend(config.http.faults("http"));
     faults.extend(sinks::faults(config));
     faults.extend(database::faults(&config.database, is_set));
     if config.mode == Mode::Ordered {

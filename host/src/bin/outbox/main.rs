@@ -32,10 +32,12 @@ mod purge;
 mod replay;
 mod route;
 mod run;
+mod serve;
 mod settings;
 mod sinks;
 mod state;
 mod stats;
+mod token;
 mod why;
 mod wit;
 
@@ -103,6 +105,9 @@ struct HostArgs {
     /// Load no plugin that is not pinned by `outbox plugin lock`
     #[arg(long)]
     strict: bool,
+    /// Serve the HTTP API on this address, such as 127.0.0.1:8080; `off` for none
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -152,6 +157,9 @@ enum Command {
     /// Look at what was done by hand
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Make tokens for the HTTP API
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     Stats(stats::StatsCommand),
     Purge(purge::PurgeCommand),
     Bench(bench::BenchCommand),
@@ -221,6 +229,7 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
         }
         (Command::Init(command), _) => return command.run(),
         (Command::Wit(command), _) => return command.run(),
+        (Command::Token(command), _) => return command.run(),
         (Command::Plugin(plugin::PluginCommand::New(command)), _) => return command.run(),
         other => other,
     };
@@ -265,6 +274,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         | Command::Run { .. }
         | Command::Init(_)
         | Command::Wit(_)
+        | Command::Token(_)
         | Command::Completions { .. }
         | Command::Compile(_)
         | Command::Version => Ok(()),
@@ -296,6 +306,7 @@ fn overrides(global: &Global, command: &Command) -> Result<Vec<Override>, Failur
         ("mode", "--mode", host.and_then(|host| host.mode.clone())),
         ("plugins.strict", "--strict", host.and_then(|host| host.strict.then(|| "true".to_owned()))),
         ("dispatcher.workers", "--workers", host.and_then(|host| host.workers.clone())),
+        ("http.listen", "--listen", host.and_then(|host| host.listen.clone())),
     ];
     overrides.extend(flags.into_iter().filter_map(|(key, flag, value)| Some(Override::new(key, value?, flag))));
     Ok(overrides)
