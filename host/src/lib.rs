@@ -14,6 +14,8 @@ pub mod deceptive;
 pub mod dispatcher;
 pub mod event;
 mod health;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod listener;
 #[cfg(test)]
 mod log_lines;

@@ -2,6 +2,8 @@
 
 mod builder;
 mod enqueue;
+#[cfg(feature = "http")]
+mod inside;
 mod mode;
 mod monitor;
 mod parts;
@@ -15,6 +17,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use builder::{OutboxBuilder, StartError};
+#[cfg(feature = "http")]
+pub(crate) use inside::Inside;
 pub use mode::Mode;
 pub use monitor::Monitor;
 
@@ -40,6 +44,11 @@ pub struct Outbox<S: SharedStore> {
     metrics: Arc<Metrics>,
     monitor: Monitor,
     owner: OwnerId,
+    /// What was asked for, for whoever tells of it.
+    #[cfg(feature = "http")]
+    mode: Mode,
+    #[cfg(feature = "http")]
+    purge: crate::purge::PurgeConfig,
     running: Running,
 }
 

@@ -8,7 +8,7 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 53] = [
+const ONCE: [(&[&str], &str); 54] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
@@ -25,6 +25,7 @@ const ONCE: [(&[&str], &str); 53] = [
     (&["event", "show", "new"], "Order/OrderPlaced"),
     (&["event", "why", "new"], "It has been due"),
     (&["stats"], "parked"),
+    (&["token", "new", "--name", "deploy", "--role", "operator"], "obx_"),
     (&["doctor"], "connection"),
     (&["node", "list"], "no host"),
     (&["plugin", "list"], "order-mailer"),

@@ -14,6 +14,7 @@ mod failing;
 mod first_run;
 mod home;
 mod host;
+mod http;
 mod loading;
 mod log;
 mod network;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use outbox::Mode;
 use outbox::dispatcher::DispatcherConfig;
+use outbox::http::HttpConfig;
 use outbox::listener::{BreakerConfig, Exponential};
 use outbox::metrics::MetricsConfig;
 use outbox::order::OrderConfig;
@@ -46,6 +47,7 @@ pub(crate) struct Config {
     pub(crate) purge: PurgeConfig,
     pub(crate) metrics: MetricsConfig,
     pub(crate) plugins: PluginsConfig,
+    pub(crate) http: HttpConfig,
     /// As they are written: a kind decides what the other keys mean, so that none can be read alone.
     pub(crate) sinks: BTreeMap<String, toml::Value>,
     pub(crate) routes: BTreeMap<String, toml::Value>,
@@ -107,6 +109,7 @@ impl Default for Config {
             metrics: MetricsConfig::default(),
             // A component may take half a minute to compile, and the others need not wait for it.
             plugins: PluginsConfig { ready_when: ReadyWhen::Cached, ..PluginsConfig::default() },
+            http: HttpConfig::default(),
             sinks: BTreeMap::new(),
             routes: BTreeMap::new(),
             log: LogConfig::default(),
@@ -336,6 +339,7 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.metrics.faults("metrics"));
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
+    faults.extend(config.http.faults("http"));
     faults.extend(sinks::faults(config));
     faults.extend(crate::database::faults(&config.database, is_set));
     if config.mode == Mode::Ordered {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use outbox::event::Status;
+use outbox::http::Server;
 use outbox::store::Record;
 use outbox::{Envelope, EventId, Outbox, Route, Store};
 
@@ -16,6 +17,7 @@ use crate::host::{self, Stop};
 use crate::output::{or_dash, shown};
 use crate::plugin::{lines, routes};
 use crate::plugins::{PluginState, PluginStatus, answering};
+use crate::serve;
 
 const AGGREGATE_TYPE: &str = "Order";
 const EVENT_TYPE: &str = "OrderPlaced";
@@ -41,6 +43,7 @@ pub(crate) fn defaults() -> Vec<Override> {
         Override::new("dispatcher.unroutable", "park", "outbox dev"),
         // What it shows first is what the plugins answer.
         Override::new("plugins.ready_when", "all", "outbox dev"),
+        Override::new("http.listen", serve::DEV, "outbox dev"),
     ]
 }
 
@@ -52,7 +55,11 @@ impl DevCommand {
         })?;
         let mut stop = Stop::listen()?;
         let store = database::open(config, Missing::Create).await?;
+        let server = serve::bind_in_dev(config.http.clone()).await?;
         let outbox = host::builder(store, config).migrate(true).start().await?;
+        if let Some(server) = &server {
+            server.serve(&outbox);
+        }
         let mut dev = Dev {
             route: Route::new(AGGREGATE_TYPE, EVENT_TYPE).map_err(|error| Failure::new(Exit::Failed, error.to_string()))?,
             outbox,
@@ -60,13 +67,13 @@ impl DevCommand {
             waiting: Vec::new(),
             order_id: 0,
         };
-        dev.banner(config);
+        dev.banner(config, server.as_ref());
         let ended = tokio::select! {
             ended = dev.follow() => ended,
             () = stop.wait() => Ok(()),
         };
         eprintln!();
-        host::shutdown(dev.outbox, stop, config.dispatcher.drain_timeout).await;
+        host::shutdown(dev.outbox, server, stop, config.dispatcher.drain_timeout).await;
         ended
     }
 }
@@ -94,7 +101,7 @@ impl Dev {
         self.outbox.plugins().map(|plugins| plugins.list()).unwrap_or_default()
     }
 
-    fn banner(&self, config: &Config) {
+    fn banner(&self, config: &Config, server: Option<&Server>) {
         let url = &config.database.url;
         let table = config.database.table.as_str();
         let table = if table == "outbox_event" { String::new() } else { format!(" --set database.table={table}") };
@@ -119,6 +126,9 @@ impl Dev {
             "  emit      {program} event emit --database-url {url}{table} --type {EVENT_TYPE} --aggregate-type {AGGREGATE_TYPE} --payload '{{\"order_id\":7,\"total\":12.5}}'"
         );
         eprintln!("  look      {program} event list --database-url {url}{table}");
+        if let Some(server) = server {
+            eprintln!("  HTTP      {}/v1/stats", serve::url(server));
+        }
         eprintln!("  stop      Ctrl-C");
         eprintln!();
     }

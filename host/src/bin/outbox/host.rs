@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox::http::Server;
 use outbox::listener::{Exponential, Fixed, Jittered};
 use outbox::{Outbox, OutboxBuilder, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -84,7 +85,7 @@ impl Stop {
 }
 
 /// Drains the host; a second signal ends the program at once.
-pub(crate) async fn shutdown(outbox: Outbox<Arc<dyn Store>>, mut stop: Stop, drain_timeout: Duration) {
+pub(crate) async fn shutdown(outbox: Outbox<Arc<dyn Store>>, server: Option<Server>, mut stop: Stop, drain_timeout: Duration) {
     tracing::info!(
         in_flight = outbox.in_flight(),
         "stopping: finishing what is queued, for at most {drain_timeout:?}; a second signal ends it at once"
@@ -92,6 +93,9 @@ pub(crate) async fn shutdown(outbox: Outbox<Arc<dyn Store>>, mut stop: Stop, dra
     let counts = outbox.metrics().clone();
     let store = outbox.store().clone();
     let stopping = async {
+        if let Some(server) = server {
+            server.shutdown().await;
+        }
         outbox.shutdown().await;
         store.close().await;
     };

@@ -33,12 +33,14 @@ mod purge;
 mod replay;
 mod route;
 mod run;
+mod serve;
 mod settings;
 mod sinks;
 mod state;
 mod stats;
 mod terminal;
 mod top;
+mod token;
 mod why;
 mod wit;
 
@@ -109,6 +111,9 @@ struct HostArgs {
     /// Load only plugins that `outbox plugin lock` has pinned
     #[arg(long)]
     strict: bool,
+    /// Serve the HTTP API on this address, such as 127.0.0.1:8080; `off` for none
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -158,6 +163,9 @@ enum Command {
     /// Show the audit trail of manual operations
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Make tokens for the HTTP API
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     Stats(stats::StatsCommand),
     Top(top::TopCommand),
     Purge(purge::PurgeCommand),
@@ -235,6 +243,7 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
         (Command::Config(settings::ConfigCommand::Schema), _) => return settings::ConfigCommand::schema(),
         (Command::Init(command), _) => return command.run(),
         (Command::Wit(command), _) => return command.run(),
+        (Command::Token(command), _) => return command.run(),
         (Command::Plugin(plugin::PluginCommand::New(command)), _) => return command.run(),
         other => other,
     };
@@ -282,6 +291,7 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         | Command::Init(_)
         | Command::Wit(_)
         | Command::Man(_)
+        | Command::Token(_)
         | Command::Completions { .. }
         | Command::Compile(_)
         | Command::Version => Ok(()),
@@ -313,6 +323,7 @@ fn overrides(global: &Global, command: &Command) -> Result<Vec<Override>, Failur
         ("mode", "--mode", host.and_then(|host| host.mode.clone())),
         ("plugins.strict", "--strict", host.and_then(|host| host.strict.then(|| "true".to_owned()))),
         ("dispatcher.workers", "--workers", host.and_then(|host| host.workers.clone())),
+        ("http.listen", "--listen", host.and_then(|host| host.listen.clone())),
     ];
     overrides.extend(flags.into_iter().filter_map(|(key, flag, value)| Some(Override::new(key, value?, flag))));
     Ok(overrides)

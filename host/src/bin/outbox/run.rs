@@ -13,6 +13,7 @@ use crate::host::{self, Stop};
 use crate::logging;
 use crate::output::argument;
 use crate::plugins::PluginState;
+use crate::serve;
 
 /// How soon a server that is not there is asked again, at first and in the end.
 const FIRST_REST: Duration = Duration::from_millis(100);
@@ -21,7 +22,8 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 /// Run the host: deliver events to the plugins of a directory
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox run --database-url sqlite:shop.db --plugins plugins --migrate\n\n\
-                        Prints `ready` on stderr once it delivers; a database server that is not there yet is waited for.\n\
+                        Prints `ready` on stderr once it delivers, and before that `listening on http://…` when --listen or http.listen\n\
+                        in the configuration says where. A database server that is not there yet is waited for.\n\
                         Plugins that are not in the cache are compiled after that, and their events wait for them: see\n\
                         plugins.ready_when. `outbox plugin check` fills the cache.\n\
                         SIGINT or SIGTERM stops it: what is queued is finished, claims are given back. A second signal ends it\n\
@@ -41,10 +43,15 @@ impl RunCommand {
             return Err(Failure::new(Exit::Config, what).details(vec![fix]));
         }
         let mut stop = Stop::listen()?;
+        // Before the database is waited for: a port that is taken is told at once, and whoever asks is told that the host starts.
+        let server = serve::bind(config.http.clone()).await?;
         let outbox = tokio::select! {
             outbox = self.start(config) => outbox?,
             () = stop.wait() => return Err(Failure::new(Exit::Interrupted, "stopped before it was ready")),
         };
+        if let Some(server) = &server {
+            server.serve(&outbox);
+        }
         let plugins = outbox.plugins().map(|plugins| plugins.list()).unwrap_or_default();
         let many = |state| plugins.iter().filter(|plugin| plugin.state == state).count();
         tracing::info!(
@@ -67,7 +74,7 @@ impl RunCommand {
             () = stop.wait() => None,
             part = outbox.broken() => Some(part),
         };
-        host::shutdown(outbox, stop, config.dispatcher.drain_timeout).await;
+        host::shutdown(outbox, server, stop, config.dispatcher.drain_timeout).await;
         match broken {
             None => Ok(()),
             Some(part) => {

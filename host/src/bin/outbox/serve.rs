@@ -1,0 +1,57 @@
+//! The HTTP API of the hosts that `run` and `dev` start.
+
+use std::net::{IpAddr, SocketAddr};
+
+use outbox::http::{HttpConfig, Listen, ServeError, Server};
+
+use crate::failure::{Exit, Failure};
+use crate::logging;
+
+/// Where `outbox dev` listens unless it is told otherwise.
+pub(crate) const DEV: &str = "127.0.0.1:8080";
+
+/// Listens where the configuration says, and says so; `None` when it says nowhere.
+pub(crate) async fn bind(config: HttpConfig) -> Result<Option<Server>, Failure> {
+    told(Server::bind(config).await?)
+}
+
+/// As [`bind`], but on a free port when the usual one of `outbox dev` is taken: another one may be running.
+pub(crate) async fn bind_in_dev(config: HttpConfig) -> Result<Option<Server>, Failure> {
+    let usual: Option<SocketAddr> = DEV.parse().ok();
+    match (Server::bind(config.clone()).await, config.listen) {
+        (Err(error), Listen::At(wanted)) if error.is_taken() && Some(wanted) == usual => {
+            let free = SocketAddr::new(wanted.ip(), 0);
+            bind(HttpConfig { listen: Listen::At(free), ..config }).await
+        }
+        (bound, _) => told(bound?),
+    }
+}
+
+/// Not a log line: scripts wait for it, whatever the level.
+fn told(server: Option<Server>) -> Result<Option<Server>, Failure> {
+    if let Some(server) = &server {
+        logging::say(&format!("listening on {}", url(server)));
+    }
+    Ok(server)
+}
+
+/// The address as somebody on this machine types it.
+pub(crate) fn url(server: &Server) -> String {
+    let mut address = server.address();
+    if address.ip().is_unspecified() {
+        address.set_ip(if address.is_ipv4() { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]) });
+    }
+    format!("http://{address}")
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Config(faults) => Self::new(Exit::Config, "the HTTP API cannot be served").details(faults),
+            error => {
+                let fix = "with --listen ADDR, or http.listen in the configuration; --listen off serves none".to_owned();
+                Self::new(Exit::Failed, error.to_string()).because(error).details(vec![fix])
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What operators do.
+
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_events_are_listed_counted_replayed_and_discarded() {
+    let served = Served::start().await;
+    served.dead(&["d1", "d2", "d3"]).await;
+    let listed = served.get("/v1/dead?type=Broken&limit=2").await.json();
+    assert_eq!((listed["events"].as_array().unwrap().len(), listed["next"].is_u64()), (2, true));
+    assert_eq!(served.get("/v1/dead/count?error=broken&since=1h").await.json(), json!({"count": 3}));
+    assert_eq!(served.get("/v1/dead/count?error=other").await.json(), json!({"count": 0}));
+    assert_eq!(served.get("/v1/dead/d1").await.json()["payload"]["secret"], "the payload of d1");
+
+    let done = served.post("/v1/dead/d1/discard", r#"{"reason":"a test"}"#).await;
+    assert_eq!((done.status, done.json()), (200, json!({"count": 1, "dry_run": false})));
+    let again = served.post("/v1/dead/d1/discard", "").await;
+    assert_eq!((again.status, again.problem().as_str()), (404, "not_found"));
+    assert_eq!(served.post("/v1/dead/d2/replay", "{}").await.status, 200);
+    served.wait_for("d2", "DEAD").await;
+    assert_eq!(served.get("/v1/events/d2").await.json()["replays"], 1);
+    let audit = served.get("/v1/audit?limit=2").await.json();
+    assert_eq!(
+        (&audit[0]["action"], &audit[1]["action"], &audit[1]["reason"]),
+        (&json!("replay"), &json!("discard"), &json!("a test"))
+    );
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_is_not_dead_is_left_alone() {
+    let served = Served::start().await;
+    let body = r#"{"event_id":"e","event_type":"OrderPlaced","aggregate_type":"Order","payload":1}"#;
+    served.post("/v1/events", body).await;
+    served.wait_for("e", "DONE").await;
+    for what in ["replay", "skip", "discard"] {
+        let answer = served.post(&format!("/v1/dead/e/{what}"), "").await;
+        assert_eq!((answer.status, answer.problem().as_str()), (409, "wrong_state"), "{what}");
+        assert_eq!(served.post(&format!("/v1/dead/none/{what}"), "").await.status, 404, "{what}");
+    }
+    assert_eq!(served.get("/v1/dead/e").await.problem(), "wrong_state");
+    assert_eq!(served.get("/v1/events/e").await.json()["status"], "DONE");
+    assert_eq!(served.get("/v1/audit").await.json(), json!([]));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_are_replayed_only_when_they_are_as_many_as_expected() {
+    let served = Served::start().await;
+    served.dead(&["d1", "d2"]).await;
+    let dry = served.post("/v1/dead/replay", r#"{"event_type":"Broken","dry_run":true}"#).await;
+    assert_eq!(dry.json(), json!({"count": 2, "left": 0, "dry_run": true}));
+    let unsaid = served.post("/v1/dead/replay", r#"{"event_type":"Broken"}"#).await;
+    assert_eq!((unsaid.status, &unsaid.json()["count"]), (422, &json!(2)));
+    let other = served.post("/v1/dead/replay", r#"{"event_type":"Broken","expected_count":3}"#).await;
+    assert_eq!((other.status, other.problem().as_str(), &other.json()["count"]), (409, "count_changed", &json!(2)));
+    let unknown = served.post("/v1/dead/replay", r#"{"eventtype":"Broken","expected_count":2}"#).await;
+    assert_eq!((unknown.status, &unknown.json()["errors"][0]["field"]), (422, &json!("eventtype")), "never all by a slip");
+    assert_eq!(served.get("/v1/events/d1").await.json()["replays"], 0);
+
+    let body = r#"{"type":"Broken","since":"1h","expected_count":2,"limit":1,"reason":"mended"}"#;
+    let done = served.post("/v1/dead/replay", body).await;
+    assert_eq!((done.status, done.json()), (200, json!({"count": 1, "left": 1, "dry_run": false})), "the oldest first");
+    assert_eq!(served.get("/v1/events/d2").await.json()["replays"], 0);
+    assert_eq!(served.get("/v1/audit").await.json()[0]["reason"], "mended");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
+    let served = Served::start().await;
+    served.dead(&["d1"]).await;
+    let dry = served.post("/v1/replay", r#"{"dry_run":true}"#).await;
+    assert_eq!(dry.json(), json!({"retried_now": 0, "replayed": 1, "left_dead": 0, "dry_run": true}));
+    assert_eq!(served.post("/v1/replay", r#"{"reason":"r"}"#).await.json()["replayed"], 1);
+    served.wait_for("d1", "DEAD").await;
+
+    let kept = served.post("/v1/purge", r#"{"dead":true}"#).await;
+    assert_eq!((kept.status, &kept.json()["errors"][0]["field"]), (422, &json!("older_than")), "dead events are kept for ever");
+    let dry = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","dry_run":true}"#).await.json();
+    assert_eq!((&dry["count"], &dry["dry_run"]), (&json!(1), &json!(true)));
+    assert_eq!(served.get("/v1/events/d1").await.status, 200);
+    let purged = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","reason":"old"}"#).await.json();
+    assert_eq!((&purged["count"], &purged["left"]), (&json!(1), &json!(0)));
+    assert_eq!(served.get("/v1/events/d1").await.status, 404);
+    let audit = served.get("/v1/audit").await.json();
+    assert_eq!((&audit[0]["action"], &audit[0]["count"], &audit[0]["reason"]), (&json!("purge"), &json!(1), &json!("old")));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_is_paused_and_resumed_and_the_audit_knows_by_whom() {
+    let served = Served::start().await;
+    let paused = served.post("/v1/routes/Order/OrderPlaced/pause", r#"{"reason":"the mail server moves"}"#).await;
+    let answer = paused.json();
+    assert_eq!((paused.status, &answer["paused"], &answer["changed"]), (200, &json!(true), &json!(true)), "{answer}");
+    let routes = served.get("/v1/routes").await.json();
+    let route = routes.as_array().unwrap().iter().find(|route| route["event_type"] == "OrderPlaced").expect("is listed");
+    assert_eq!((&route["held_by"], &route["pause_reason"]), (&json!(["Order/OrderPlaced"]), &json!("the mail server moves")));
+    let pattern = served.post("/v1/routes/Order/*/pause", "").await.json();
+    assert_eq!(pattern["changed"], true, "{pattern}");
+    let resumed = served.post("/v1/routes/Order/OrderPlaced/resume", "{}").await.json();
+    assert_eq!((&resumed["paused"], &resumed["held_by"]), (&json!(true), &json!(["Order/*"])), "the pattern holds it still");
+    assert_eq!(served.post("/v1/routes/Order/*/resume", "{}").await.json()["paused"], false);
+
+    assert_eq!(served.post("/v1/routes/Order/Ord*/pause", "").await.status, 422);
+    assert_eq!(served.post("/v1/routes/Order/Never/resume", "").await.status, 404);
+    let audit = served.get("/v1/audit").await.json();
+    let done: Vec<&str> = audit.as_array().unwrap().iter().map(|record| record["action"].as_str().unwrap()).collect();
+    assert_eq!((done, &audit[0]["actor"]), (vec!["resume", "resume", "pause", "pause"], &json!("local")));
+    served.stop().await;
+}

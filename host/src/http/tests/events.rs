@@ -1,0 +1,147 @@
+//! Writing events.
+
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_written_and_delivered_and_the_same_id_again_is_a_duplicate() {
+    let served = Served::start().await;
+    let body = r#"{"event_id":"e-1","event_type":"OrderPlaced","aggregate_type":"Order","aggregate_id":"42","headers":{"k":"v"},"payload":{"b":1.10,  "a":[]}}"#;
+
+    let first = served.post("/v1/events", body).await;
+    let second = served.post("/v1/events", body).await;
+
+    assert_eq!((first.status, first.json()), (201, json!({"ids":["e-1"],"event_id":"e-1","duplicate":false,"duplicates":[]})));
+    assert_eq!(
+        (second.status, second.json()),
+        (200, json!({"ids":["e-1"],"event_id":"e-1","duplicate":true,"duplicates":["e-1"]}))
+    );
+    served.wait_for("e-1", "DONE").await;
+    let whole = served.get("/v1/events/e-1").await;
+    assert!(whole.text.contains(r#""payload":{"b":1.10,  "a":[]}"#), "the bytes are those that were written: {}", whole.text);
+    assert_eq!((&whole.json()["headers"]["k"], &whole.json()["aggregate_id"]), (&json!("v"), &json!("42")));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_written_once_however_often_it_is_sent_and_ids_keep_their_order() {
+    let served = Served::start().await;
+    let event = |id: &str| json!({"event_id": id, "event_type": "OrderPlaced", "aggregate_type": "Order", "payload": id});
+    let batch = json!([event("b"), event("a"), event("b")]).to_string();
+
+    let first = served.post("/v1/events", &batch).await;
+    let second = served.post("/v1/events", &batch).await;
+    let mixed = served.post("/v1/events", &json!([event("a"), event("c")]).to_string()).await;
+
+    assert_eq!((first.status, first.json()), (201, json!({"ids":["b","a","b"],"duplicate":false,"duplicates":["b"]})));
+    assert_eq!((second.status, &second.json()["duplicate"]), (200, &json!(true)));
+    assert_eq!((mixed.status, mixed.json()), (201, json!({"ids":["a","c"],"duplicate":false,"duplicates":["a"]})));
+    let listed = served.get("/v1/events").await.json();
+    let payloads: Vec<&str> =
+        listed["events"].as_array().unwrap().iter().map(|row| row["event_id"].as_str().unwrap()).collect();
+    assert_eq!(payloads, ["b", "a", "c"]);
+    assert_eq!(served.post("/v1/events", "[]").await.status, 200);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cloud_events_are_taken_structured_in_batches_and_in_binary_mode() {
+    let served = Served::start().await;
+    let event = json!({
+        "specversion": "1.0", "id": "ce-1", "source": "/shop", "type": "OrderPlaced", "subject": "42", "time": "2026-11-21T08:00:00Z",
+        "aggregatetype": "Order", "tenantid": "t", "sampled": true, "data": {"total": 7}
+    });
+    let structured = "Content-Type: application/cloudevents+json; charset=utf-8\r\n";
+    let answer = served.send("POST /v1/events", structured, event.to_string().as_bytes()).await;
+    assert_eq!((answer.status, &answer.json()["event_id"]), (201, &json!("ce-1")), "{}", answer.text);
+    let row = served.get("/v1/events/ce-1").await.json();
+    assert_eq!(row["payload"], json!({"total": 7}));
+    assert_eq!(row["headers"], json!({"ce-sampled": "true", "ce-source": "/shop"}));
+    for (column, value) in
+        [("aggregate_type", "Order"), ("aggregate_id", "42"), ("tenant_id", "t"), ("event_type", "OrderPlaced")]
+    {
+        assert_eq!(row[column], value, "{column}");
+    }
+    assert_eq!(row["occurred_at"], "2026-11-21T08:00:00Z");
+
+    let text = json!({"specversion":"1.0","id":"ce-2","source":"s","type":"X","datacontenttype":"text/plain","data":"a\nb"});
+    let bytes = json!({"specversion":"1.0","id":"ce-3","source":"s","type":"X","datacontenttype":"application/x-protobuf","data_base64":"AAEC"});
+    let batch = "Content-Type: application/cloudevents-batch+json\r\n";
+    let answer = served.send("POST /v1/events", batch, json!([text, bytes]).to_string().as_bytes()).await;
+    assert_eq!((answer.status, &answer.json()["ids"]), (201, &json!(["ce-2", "ce-3"])), "{}", answer.text);
+    assert_eq!(served.get("/v1/events/ce-2").await.json()["payload"], "a\nb");
+    assert_eq!(served.get("/v1/events/ce-3").await.json()["payload_base64"], "AAEC");
+
+    let binary = "ce-specversion: 1.0\r\nce-id: ce-4\r\nce-source: /shop\r\nce-type: X\r\nce-subject: M%C3%BCller\r\nContent-Type: image/png\r\n";
+    let answer = served.send("POST /v1/events", binary, &[0xff, 0, 1]).await;
+    assert_eq!(answer.status, 201, "{}", answer.text);
+    let row = served.get("/v1/events/ce-4").await.json();
+    assert_eq!((&row["aggregate_id"], &row["payload_base64"]), (&json!("Müller"), &json!("/wAB")));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_an_event_is_told_by_element_and_field_and_nothing_is_written() {
+    let served = Served::start().await;
+    let wrong = [
+        (r#"{"event_type":"X","payload":1,"typ":2}"#, "typ"),
+        (r#"{"payload":1}"#, "event_type"),
+        (r#"{"event_type":7,"payload":1}"#, "event_type"),
+        (r#"{"event_type":"X"}"#, "payload"),
+        (r#"{"event_type":"X","payload":1,"occurred_at":"tomorrow"}"#, "occurred_at"),
+        (r#"{"event_type":"X","payload":1,"deliver_after":"soon"}"#, "deliver_after"),
+        (r#"{"event_type":"X","payload":1,"event_id":"a b"}"#, "event_id"),
+        (r#"{"event_type":"X","payload":1,"headers":{"x":"a\r\nset-cookie: b"}}"#, "headers"),
+        (r#"{"event_type":"X","payload":1,"headers":{"x":1}}"#, "headers"),
+        (r#"{"event_type":"X","payload":1,"payload_base64":"AAEC"}"#, "payload"),
+        (r#""text""#, "body"),
+    ];
+    for (body, field) in wrong {
+        let answer = served.post("/v1/events", body).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (422, "invalid"), "{body}: {}", answer.text);
+        assert_eq!(answer.json()["errors"][0]["field"], field, "{body}: {}", answer.text);
+    }
+    let good = r#"{"event_type":"X","payload":1}"#;
+    let answer = served.post("/v1/events", &format!("[{good},{},{good},{}]", wrong[0].0, wrong[1].0)).await;
+    let errors = answer.json()["errors"].clone();
+    assert_eq!((answer.status, &errors[0]["index"], &errors[1]["index"]), (422, &json!(1), &json!(3)), "{errors}");
+
+    let cloud = "Content-Type: application/cloudevents+json\r\n";
+    for (body, field) in [
+        (r#"{"specversion":"0.3","id":"a","source":"s","type":"X"}"#, "specversion"),
+        (r#"{"specversion":"1.0","source":"s","type":"X"}"#, "id"),
+        (r#"{"specversion":"1.0","id":"a","type":"X"}"#, "source"),
+        (r#"{"specversion":"1.0","id":"a","source":"s","type":"X","data":1,"data_base64":"AA=="}"#, "data"),
+        (r#"{"specversion":"1.0","id":"a","source":"s","type":"X","Ext":1}"#, "Ext"),
+    ] {
+        let answer = served.send("POST /v1/events", cloud, body.as_bytes()).await;
+        assert_eq!((answer.status, &answer.json()["errors"][0]["field"]), (422, &json!(field)), "{body}: {}", answer.text);
+    }
+    assert_eq!(served.get("/v1/stats").await.json()["new"], 0);
+    assert_eq!(served.get("/v1/events").await.json(), json!({"events": [], "next": null}));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_is_no_json_or_of_another_kind_is_refused() {
+    let served = Served::start().await;
+    for body in ["{", "[{}", "{} {}", "", "nothing"] {
+        let answer = served.post("/v1/events", body).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (400, "malformed_json"), "{body}: {}", answer.text);
+    }
+    let answer = served.send("POST /v1/events", "Content-Type: application/json\r\n", b"{\"event_type\":\"\xff\"}").await;
+    assert_eq!((answer.status, answer.problem().as_str()), (400, "invalid_utf8"));
+    for headers in [
+        "",
+        "Content-Type: text/plain\r\n",
+        "Content-Type: application/x-www-form-urlencoded\r\n",
+        "Content-Type: application/json; charset=utf-16\r\n",
+        "Content-Type: application/json\r\nContent-Encoding: gzip\r\n",
+    ] {
+        let answer = served.send("POST /v1/events", headers, br#"{"event_type":"X","payload":1}"#).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (415, "unsupported_media_type"), "{headers}");
+    }
+    assert_eq!(served.get("/v1/stats").await.json()["new"], 0);
+    served.stop().await;
+}

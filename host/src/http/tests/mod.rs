@@ -1,0 +1,149 @@
+//! The API over a real socket, in front of a real SQLite store.
+
+mod dead;
+mod events;
+mod limits;
+mod reading;
+mod security;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::{HttpConfig, Listen, Role, Server, Token};
+use crate::event::Event;
+use crate::listener::{DispatchResult, Failure};
+use crate::outbox::Outbox;
+use crate::store::SqliteStore;
+use crate::store::sqlite::SqliteOptions;
+
+/// How long a test waits for what must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A host with its API; the listener of `Order/OrderPlaced` is done with everything, that of `Order/Broken` with nothing.
+struct Served {
+    outbox: Outbox<SqliteStore>,
+    server: Server,
+    _directory: TempDir,
+}
+
+/// What came back.
+struct Answer {
+    status: u16,
+    /// Lower-case names.
+    headers: Vec<(String, String)>,
+    text: String,
+}
+
+impl Served {
+    async fn start() -> Self {
+        Self::with(HttpConfig::default()).await
+    }
+
+    async fn with(config: HttpConfig) -> Self {
+        let directory = tempfile::tempdir().expect("a directory can be made");
+        let options = SqliteOptions::new(directory.path().join("outbox.db")).create(true);
+        let store = SqliteStore::open_with(options).await.expect("opens");
+        let done = |_: Arc<Event>| async { Ok(DispatchResult::Done) };
+        let broken = |_: Arc<Event>| async { Err::<DispatchResult, _>(Failure::unrecoverable("it is broken")) };
+        let builder = Outbox::single_node(store).migrate(true).listener(("Order", "OrderPlaced"), done);
+        let outbox = builder.listener(("Order", "Broken"), broken).start().await.expect("starts");
+        let config = HttpConfig { listen: Listen::At(([127, 0, 0, 1], 0).into()), ..config };
+        let server = Server::bind(config).await.expect("binds").expect("is on");
+        server.serve(&outbox);
+        Self { outbox, server, _directory: directory }
+    }
+
+    /// With a token of each role, and their texts: viewer, operator, admin.
+    async fn with_tokens() -> (Self, [String; 3]) {
+        let made = [Role::Viewer, Role::Operator, Role::Admin].map(|role| Token::generate(role.as_str(), role, None));
+        let tokens = made.iter().map(|(_, token)| token.clone()).collect();
+        let served = Self::with(HttpConfig { tokens, ..HttpConfig::default() }).await;
+        (served, made.map(|(text, _)| text))
+    }
+
+    async fn stop(self) {
+        self.server.shutdown().await;
+        self.outbox.shutdown().await;
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.server.address()).await.expect("it listens")
+    }
+
+    /// Sends a request with these header lines, each with its end.
+    async fn send(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
+        let mut stream = self.connect().await;
+        let host = if headers.lines().any(|header| header.starts_with("Host:")) { "" } else { "Host: localhost\r\n" };
+        let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let head = format!("{line} HTTP/1.1\r\n{host}Connection: close\r\n{length}{headers}\r\n");
+        stream.write_all(head.as_bytes()).await.expect("it takes the head");
+        // A server that refuses early may not take all of it.
+        let _ = stream.write_all(body).await;
+        Answer::read(&mut stream).await
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send(&format!("GET {path}"), "", b"").await
+    }
+
+    async fn post(&self, path: &str, body: &str) -> Answer {
+        self.send(&format!("POST {path}"), "Content-Type: application/json\r\n", body.as_bytes()).await
+    }
+
+    /// Looks at an event until it has this status.
+    async fn wait_for(&self, id: &str, status: &str) {
+        let looking = async {
+            while self.get(&format!("/v1/events/{id}")).await.json()["status"] != status {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("the event {id} is {status} in the end"));
+    }
+
+    /// Writes events that die at once, one for each id.
+    async fn dead(&self, ids: &[&str]) {
+        for id in ids {
+            let body = format!(
+                r#"{{"event_id":"{id}","event_type":"Broken","aggregate_type":"Order","payload":{{"secret":"the payload of {id}"}}}}"#
+            );
+            assert_eq!(self.post("/v1/events", &body).await.status, 201);
+            self.wait_for(id, "DEAD").await;
+        }
+    }
+}
+
+impl Answer {
+    async fn read(stream: &mut TcpStream) -> Self {
+        let mut bytes = Vec::new();
+        // The connection may be reset after the answer, when the request was not read to its end.
+        let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("an answer, or the end");
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+        let mut lines = head.lines();
+        let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).expect("a status line");
+        let pair = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()));
+        Self { status, headers: lines.filter_map(pair).collect(), text: body.to_owned() }
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    /// The code of a problem, which must be whole.
+    fn problem(&self) -> String {
+        assert_eq!(self.header("content-type"), "application/problem+json", "{}", self.text);
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status, "{problem}");
+        assert!(["title", "detail", "type"].iter().all(|field| problem[field].is_string()), "{problem}");
+        problem["code"].as_str().expect("a code").to_owned()
+    }
+}

@@ -1,0 +1,89 @@
+//! Looking at events and hosts.
+
+use serde_json::json;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_are_filtered_and_paged() {
+    let served = Served::start().await;
+    let event = |number: u32| {
+        json!({
+            "event_id": format!("e{number}"), "event_type": "OrderPlaced", "aggregate_type": "Order", "payload": number,
+            "aggregate_id": (number % 2).to_string(), "tenant_id": "t", "headers": {"source": if number < 3 { "shop" } else { "web" }}
+        })
+    };
+    let batch = Value::Array((0..7).map(event).collect());
+    assert_eq!(served.post("/v1/events", &batch.to_string()).await.status, 201);
+    for number in 0..7 {
+        served.wait_for(&format!("e{number}"), "DONE").await;
+    }
+
+    let (mut ids, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = served.get(&format!("/v1/events?status=done&type=OrderPlaced&tenant=t&limit=3{after}")).await.json();
+        ids.extend(page["events"].as_array().unwrap().iter().map(|row| row["event_id"].as_str().unwrap().to_owned()));
+        assert!(page["events"].as_array().unwrap().iter().all(|row| row.get("payload").is_none()), "{page}");
+        match page["next"].as_u64() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(ids, ["e0", "e1", "e2", "e3", "e4", "e5", "e6"]);
+    let count = |query: &'static str| {
+        let served = &served;
+        async move { served.get(&format!("/v1/events?{query}")).await.json()["events"].as_array().unwrap().len() }
+    };
+    assert_eq!((count("header.source=shop").await, count("aggregate_id=1").await, count("status=dead").await), (3, 3, 0));
+    let newest = served.get("/v1/events?newest_first=true&limit=1").await.json();
+    assert_eq!(newest["events"][0]["event_id"], "e6");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_that_is_not_known_or_not_valid_never_means_everything() {
+    let served = Served::start().await;
+    for (query, field) in [
+        ("typ=X", "typ"),
+        ("status=finished", "status"),
+        ("limit=201", "limit"),
+        ("limit=0", "limit"),
+        ("after=x", "after"),
+        ("type=A&type=B", "type"),
+        ("newest_first=maybe", "newest_first"),
+    ] {
+        let answer = served.get(&format!("/v1/events?{query}")).await;
+        assert_eq!((answer.status, &answer.json()["errors"][0]["field"]), (422, &json!(field)), "{query}: {}", answer.text);
+    }
+    for path in
+        ["/v1/stats?x=1", "/v1/nodes?x=1", "/v1/routes?x=1", "/v1/plugins?x=1", "/v1/audit?limit=999", "/v1/dead?since=soon"]
+    {
+        assert_eq!(served.get(path).await.status, 422, "{path}");
+    }
+    assert_eq!(served.get("/v1/events/no%20id").await.problem(), "not_found");
+    assert_eq!(served.get("/v1/events/%ff").await.problem(), "not_found");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_routes_plugins_and_counts_are_told() {
+    let served = Served::start().await;
+    let looking = async {
+        while served.get("/v1/nodes").await.json()[0]["alive"] != true {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.expect("the host tells that it lives");
+    let nodes = served.get("/v1/nodes").await.json();
+    assert_eq!((&nodes[0]["owner"], &nodes[0]["mode"]), (&json!(served.outbox.owner().as_str()), &json!("single_node")));
+    let routes = served.get("/v1/routes").await.json();
+    let names: Vec<&str> = routes.as_array().unwrap().iter().map(|route| route["event_type"].as_str().unwrap()).collect();
+    assert_eq!(names, ["Broken", "OrderPlaced"]);
+    assert_eq!(served.get("/v1/plugins").await.json(), json!([]));
+    let stats = served.get("/v1/stats").await.json();
+    for name in ["new", "retry", "done", "dead", "parked", "blocked", "in_flight"] {
+        assert_eq!(stats[name], 0, "{name}");
+    }
+    assert_eq!(stats["oldest_pending_seconds"], Value::Null);
+    served.stop().await;
+}

@@ -1,0 +1,190 @@
+//! What must never happen.
+
+use super::*;
+use crate::time::{Timestamp, system_clock};
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_reaches_as_far_as_it_says_and_no_further() {
+    let (served, [viewer, operator, admin]) = Served::with_tokens().await;
+    let event = br#"{"event_id":"e","event_type":"Broken","aggregate_type":"Order","payload":{"secret":"of the shop"}}"#;
+    assert_eq!(served.send("POST /v1/events", &bearer(&viewer), event).await.problem(), "forbidden");
+    assert_eq!(served.send("POST /v1/events", &bearer(&operator), event).await.status, 201);
+    let dead = async { while served.send("GET /v1/dead/e", &bearer(&viewer), b"").await.status != 200 {} };
+    tokio::time::timeout(PATIENCE, dead).await.expect("it dies");
+
+    let seen = |token: String| {
+        let served = &served;
+        async move { served.send("GET /v1/events/e", &bearer(&token), b"").await }
+    };
+    let of_viewer = seen(viewer.clone()).await;
+    assert_eq!(of_viewer.json()["payload_hidden"], true);
+    assert!(!of_viewer.text.contains("of the shop"), "{}", of_viewer.text);
+    assert!(seen(operator.clone()).await.text.contains("of the shop"));
+
+    for path in [
+        "/v1/dead/e/replay",
+        "/v1/dead/e/skip",
+        "/v1/dead/e/discard",
+        "/v1/dead/replay",
+        "/v1/replay",
+        "/v1/routes/Order/X/pause",
+        "/v1/routes/Order/X/resume",
+        "/v1/purge",
+    ] {
+        let answer = served.send(&format!("POST {path}"), &bearer(&viewer), b"{}").await;
+        assert_eq!((answer.status, answer.problem().as_str()), (403, "forbidden"), "a viewer: {path}");
+    }
+    assert_eq!(served.send("POST /v1/purge", &bearer(&operator), b"{}").await.problem(), "forbidden");
+    assert_eq!(served.send("POST /v1/purge", &bearer(&admin), b"{}").await.status, 200);
+    assert_eq!(served.send("GET /v1/audit", &bearer(&viewer), b"").await.json(), Value::Array(Vec::new()), "nothing was done");
+
+    let replay = served.send("POST /v1/dead/e/replay", &bearer(&operator), br#"{"reason":"mended"}"#).await;
+    assert_eq!(replay.status, 200, "{}", replay.text);
+    let audit = served.send("GET /v1/audit", &bearer(&viewer), b"").await.json();
+    assert_eq!(
+        (&audit[0]["actor"], &audit[0]["action"], &audit[0]["reason"]),
+        (&"operator".into(), &"replay".into(), &"mended".into())
+    );
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_valid_token_nothing_is_told_but_that_the_process_lives() {
+    let now = system_clock().now();
+    let (old, expired) = Token::generate("old", Role::Admin, Some(Timestamp::from_micros(now.as_micros() - 1)));
+    let (good, known) = Token::generate("good", Role::Viewer, None);
+    let served = Served::with(HttpConfig { tokens: vec![expired, known.clone()], ..HttpConfig::default() }).await;
+    let stats = |headers: String| {
+        let served = &served;
+        async move { served.send("GET /v1/stats", &headers, b"").await }
+    };
+    assert_eq!(stats(bearer(&good)).await.status, 200);
+    assert_eq!(stats(format!("Cookie: a=b; outbox_session={good}\r\n")).await.status, 200, "the session of a browser");
+    for (headers, code) in [
+        (String::new(), "unauthorized"),
+        (bearer(&good[..good.len() - 1]), "unauthorized"),
+        (bearer(&known.sha256.to_string()), "unauthorized"),
+        (format!("Authorization: Basic {good}\r\n"), "unauthorized"),
+        (bearer(&old), "token_expired"),
+    ] {
+        let answer = stats(headers.clone()).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (401, code), "{headers}");
+        assert!(answer.header("www-authenticate").starts_with("Bearer"), "{headers}");
+    }
+    for path in [
+        "/v1/events",
+        "/v1/events/e",
+        "/v1/dead",
+        "/v1/dead/count",
+        "/v1/dead/e",
+        "/v1/plugins",
+        "/v1/routes",
+        "/v1/stats",
+        "/v1/stream",
+        "/v1/nodes",
+        "/v1/audit",
+    ] {
+        assert_eq!(served.get(path).await.status, 401, "{path}");
+    }
+    assert_eq!((served.get("/livez").await.status, served.get("/livez").await.text.as_str()), (200, "ok\n"));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_another_site_can_neither_change_nor_read_anything() {
+    let served = Served::start().await;
+    let event = br#"{"event_type":"X","payload":1}"#;
+    for headers in [
+        "Sec-Fetch-Site: cross-site\r\n",
+        "Sec-Fetch-Site: same-site\r\n",
+        "Origin: https://evil.example\r\n",
+        "Origin: null\r\n",
+        "Origin: http://localhost:9\r\n",
+    ] {
+        let headers = format!("{headers}Content-Type: application/json\r\n");
+        let answer = served.send("POST /v1/events", &headers, event).await;
+        assert_eq!((answer.status, answer.problem().as_str()), (403, "cross_site"), "{headers}");
+    }
+    for host in ["Host: evil.example\r\n", "Host: localhost.evil.example\r\n", "Host: 10.0.0.1:80\r\n", "Host: \r\n"] {
+        for line in ["GET /v1/stats", "GET /livez", "POST /v1/events"] {
+            let answer = served.send(line, &format!("{host}Content-Type: application/json\r\n"), event).await;
+            assert_eq!((answer.status, answer.problem().as_str()), (403, "foreign_host"), "{line} {host}");
+        }
+    }
+    let answer = served.send("GET http://evil.example/v1/stats", "Host: localhost\r\n", b"").await;
+    assert_eq!(answer.status, 403, "a request as to a proxy: {}", answer.text);
+    let answer = served.send("GET /v1/stats", "Host: localhost\r\nHost: evil.example\r\n", b"").await;
+    assert_eq!(answer.status, 400, "two hosts: {}", answer.text);
+    assert_eq!(served.get("/v1/events").await.json()["events"], Value::Array(Vec::new()));
+
+    let answer =
+        served.send("OPTIONS /v1/events", "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n", b"").await;
+    assert_eq!((answer.status, answer.header("access-control-allow-origin")), (405, ""), "no other origin is allowed");
+    let named = Served::with(HttpConfig { allowed_hosts: vec!["shop.example".to_owned()], ..HttpConfig::default() }).await;
+    assert_eq!(named.send("GET /v1/stats", "Host: shop.example\r\n", b"").await.status, 200);
+    served.stop().await;
+    named.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_carries_the_headers_that_keep_browsers_in_bounds() {
+    let served = Served::start().await;
+    for (line, status) in [
+        ("GET /v1/stats", 200),
+        ("GET /nowhere", 404),
+        ("DELETE /v1/stats", 405),
+        ("GET /livez", 200),
+        ("GET /v1/events?x=1", 422),
+    ] {
+        let answer = served.send(line, "", b"").await;
+        assert_eq!(answer.status, status, "{line}");
+        assert!(answer.header("content-security-policy").starts_with("default-src 'self'"), "{line}");
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cache-control", "no-store"),
+        ] {
+            assert_eq!(answer.header(name), value, "{line}");
+        }
+        if status >= 400 {
+            answer.problem();
+        }
+    }
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_is_refused_without_a_token() {
+    let listen = Listen::At(([0, 0, 0, 0], 0).into());
+    let refused = Server::bind(HttpConfig { listen, ..HttpConfig::default() }).await.expect_err("refused");
+    assert!(refused.to_string().contains("no token is configured"), "{refused}");
+    let (_, token) = Token::generate("a", Role::Viewer, None);
+    let bound = Server::bind(HttpConfig { listen, tokens: vec![token], ..HttpConfig::default() }).await.expect("binds");
+    let taken = Listen::At(bound.as_ref().expect("is on").address());
+    let (_, token) = Token::generate("a", Role::Viewer, None);
+    let error =
+        Server::bind(HttpConfig { listen: taken, tokens: vec![token], ..HttpConfig::default() }).await.expect_err("taken");
+    assert!(error.is_taken() && error.to_string().contains("another program listens there"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_has_not_started_says_so() {
+    let config = HttpConfig { listen: Listen::At(([127, 0, 0, 1], 0).into()), ..HttpConfig::default() };
+    let server = Server::bind(config).await.expect("binds").expect("is on");
+    for (path, status) in [("/livez", 200), ("/v1/stats", 503)] {
+        let mut stream = TcpStream::connect(server.address()).await.expect("it listens");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let answer = Answer::read(&mut stream).await;
+        assert_eq!(answer.status, status, "{path}");
+        if status == 503 {
+            assert_eq!(answer.problem(), "starting");
+        }
+    }
+    server.shutdown().await;
+}
