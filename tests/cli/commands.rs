@@ -208,6 +208,18 @@ fn the_schema_of_the_configuration_needs_no_configuration() {
 }
 
 #[test]
+fn spans_and_sizes_are_numbers_in_json() {
+    let place = Place::migrated();
+    place.plugin("order-mailer");
+
+    let report = place.json(&["plugin", "check", "plugins/order-mailer.wasm", "--output", "json"]);
+
+    assert!(report["compile_ms"].is_u64() && report["size_bytes"].is_u64(), "{report}");
+    assert_eq!(report["limits"]["deadline_ms"], 5_000, "{report}");
+    assert_eq!(report["limits"]["memory_bytes"], 64 << 20, "{report}");
+}
+
+#[test]
 fn a_configuration_is_written_to_standard_output_when_the_file_is_a_dash() {
     let place = Place::empty();
 

@@ -327,9 +327,9 @@ mod tests {
         assert!(refused(new().tenant("a".repeat(65))).starts_with("tenant_id has 65"));
         assert!(refused(new().header("", "x")).starts_with("a header's key is empty"));
         assert!(refused(new().deliver_after(Duration::ZERO)).starts_with("deliver_after is 0ns"));
-        assert!(refused(new().available_at(at(99))).starts_with("available_at (1970-01-01T00:01:39Z) is before"));
+        assert!(refused(new().available_at(at(99))).starts_with("available_at (1970-01-01T00:01:39.000000Z) is before"));
         assert!(refused(new().available_at(at(101)).deliver_after(Duration::from_secs(1))).starts_with("both available_at"));
-        assert!(refused(new().expires_at(at(100))).starts_with("expires_at (1970-01-01T00:01:40Z) is not after"));
+        assert!(refused(new().expires_at(at(100))).starts_with("expires_at (1970-01-01T00:01:40.000000Z) is not after"));
         let error = new().bytes("a/b", vec![0; MAX_PAYLOAD_BYTES + 1]).expect_err("too large");
         assert!(error.to_string().starts_with("payload has 1048577 bytes"));
         assert!(new().bytes("a/b", vec![0; MAX_PAYLOAD_BYTES]).is_ok());

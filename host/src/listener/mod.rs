@@ -18,7 +18,6 @@ pub use breaker::{Admittance, Breaker, BreakerConfig};
 pub(crate) use outcome::panic_text;
 pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome, Reply, error_kind};
 pub use owner::Owner;
-#[cfg(feature = "wasm")]
 pub use registry::{CallLimit, Concurrency, Listeners, Registration, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 

@@ -60,7 +60,7 @@ fn table(records: &[AuditRecord]) -> String {
             or_dash(record.reason.as_deref()),
         ]
     });
-    output::table(&["when", "who", "what", ">count", "which", "why"], rows)
+    output::table(&["when", "who", "what", ">count", "which", "~why"], rows)
 }
 
 /// What something was done to, as one line: `event_type=OrderPlaced error=timeout`.

@@ -229,10 +229,10 @@ fn for_people(report: &Report) -> String {
             one.now.to_string(),
             short(&or_dash(one.last_error.as_deref()), 40),
             one.then.as_str().to_owned(),
-            short(&one.says, 60),
+            shown(&one.says).into_owned(),
         ]
     });
-    let mut text = output::table(&["event_id", "route", "now", "last error", "then", "it says"], rows);
+    let mut text = output::table(&["event_id", "route", "now", "last error", "then", "~it says"], rows);
     let counts = [
         (report.done, Then::Done),
         (report.deferred, Then::Deferred),

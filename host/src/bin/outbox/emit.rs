@@ -28,8 +28,8 @@ const MAX_LINE: u64 = 16 << 20;
     group = ArgGroup::new("body").args(["payload", "payload_file", "stdin"]),
     after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --payload '{\"total\":99.5}'\n  \
                   outbox event emit --jsonl events.jsonl\n\n\
-                  Prints the ID of each event written, one per line. If the ID exists already, the command exits with 7; with\n\
-                  --jsonl, such events are skipped and counted."
+                  Prints the ID of each event written, one per line. If the ID exists already, the command exits\n\
+                  with 7; with --jsonl, such events are skipped and counted."
 )]
 pub(crate) struct Emit {
     /// The event type, like OrderPlaced

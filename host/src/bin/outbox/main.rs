@@ -131,7 +131,7 @@ enum Command {
         host: HostArgs,
     },
     Init(init::InitCommand),
-    /// Check or show the configuration
+    /// Check or show the configuration, or print its JSON Schema
     #[command(subcommand)]
     Config(settings::ConfigCommand),
     /// Apply, revert or inspect the database schema

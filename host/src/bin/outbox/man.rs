@@ -67,7 +67,8 @@ fn write_all(command: &clap::Command, dir: &Path) -> std::io::Result<u64> {
 /// One page. What stands below a command's help is its examples, which must not be filled into lines, and then text.
 fn page(command: &clap::Command) -> String {
     let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let man = Man::new(command.clone().after_help("").version(env!("CARGO_PKG_VERSION")));
+    let man = Man::new(command.clone().after_help("").version(env!("CARGO_PKG_VERSION")))
+        .source(concat!("outbox ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
     let to_memory = "a Vec takes everything";
     man.render_title(&mut text).expect(to_memory);

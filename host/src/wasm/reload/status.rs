@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::event::Route;
-use crate::units::duration;
 use crate::wasm::manifest::{Isolation, Limits};
 use crate::wasm::text::cut;
 
@@ -92,14 +91,38 @@ pub struct PluginReport {
     /// The file's size in bytes.
     pub size_bytes: u64,
     /// How long compiling took, or reading what had been compiled.
-    #[serde(with = "duration")]
+    #[serde(rename = "compile_ms", serialize_with = "milliseconds")]
     pub compile: Duration,
     /// Whether the cache had it compiled already.
     pub was_compiled: bool,
     /// How long one instance would live.
     pub isolation: Isolation,
     /// What one call may use.
+    #[serde(serialize_with = "in_numbers")]
     pub limits: Limits,
+}
+
+fn milliseconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(whole_milliseconds(*span))
+}
+
+fn whole_milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A manifest has texts such as "5s" and "64MiB", which a program that reads a report would have to take apart.
+fn in_numbers<S: Serializer>(limits: &Limits, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Numbers {
+        fuel: u64,
+        deadline_ms: u64,
+        memory_bytes: u64,
+        host_calls: u32,
+        concurrency: Option<usize>,
+    }
+    let Limits { fuel, deadline, memory, host_calls, concurrency } = *limits;
+    let deadline_ms = whole_milliseconds(deadline);
+    Numbers { fuel, deadline_ms, memory_bytes: memory.0, host_calls, concurrency }.serialize(serializer)
 }
 
 #[cfg(test)]

@@ -123,7 +123,9 @@ mod tests {
     fn a_look_tells_rates_depths_lag_routes_and_hosts() {
         let rates = Rates { written_per_second: Some(120.0), delivered_per_second: None };
         let text = frame(&sample(3), &rates, "sqlite:outbox.db", (100, 40)).join("\n");
-        for part in ["2026-11-21T08:33:00.000000Z  1 host  q quits  sqlite:outbox.db", "120/s", "oldest", "2m ago", "multi_node"] {
+        for part in
+            ["2026-11-21T08:33:00.000000Z  1 host  q quits  sqlite:outbox.db", "120/s", "oldest", "2m ago", "multi_node"]
+        {
             assert!(text.contains(part), "{part}\n---\n{text}");
         }
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
