@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::auth::Token;
@@ -150,7 +151,26 @@ impl Serialize for Listen {
 
 impl<'de> Deserialize<'de> for Listen {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        deserializer.deserialize_any(Written)
+    }
+}
+
+/// Reads what people write. A bare port is the usual slip, and is told in the same words as any other.
+struct Written;
+
+impl Visitor<'_> for Written {
+    type Value = Listen;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an address to listen on, or off")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Listen, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, port: i64) -> Result<Listen, E> {
+        self.visit_str(&port.to_string())
     }
 }
 
