@@ -68,3 +68,21 @@ pub(super) fn route(aggregate_type: &str, event_type: &str) -> RouteRecord {
         dead: 0,
     }
 }
+
+/// The frame of a page that knows an empty table.
+pub(super) fn frame() -> super::layout::Frame {
+    let now = Timestamp::from_micros(1_795_249_980_000_000);
+    let look = super::look::Look { nodes: vec![node("web-1", now)], ..super::look::Look::made_up(now) };
+    super::layout::Frame {
+        root: "./".to_owned(),
+        here: String::new(),
+        theme: super::layout::Theme::System,
+        entry: "Overview",
+        place: "sqlite".to_owned(),
+        visitor: None,
+        may_act: true,
+        seen: super::look::Seen { look: Some(std::sync::Arc::new(look)), gone: None },
+        rate: None,
+        notice: None,
+    }
+}

@@ -204,6 +204,7 @@ pub(super) fn shell(root: &str, theme: Theme, title: &str, body: Markup) -> Mark
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (title) }
+                link rel="icon" href=(format!("{root}{}", assets::icon_path()));
                 link rel="stylesheet" href=(format!("{root}{}", assets::style_path()));
                 script src=(format!("{root}{}", assets::script_path())) defer {}
             }
