@@ -17,6 +17,8 @@ const YOUNGEST: Duration = Duration::from_secs(1);
 const OLDEST: Duration = Duration::from_secs(60);
 /// Looks take no more than one part in so many of the time, however large the table is.
 const SHARE: u32 = 20;
+/// A look that takes longer is taken for visitors only.
+const DEAR: Duration = Duration::from_secs(1);
 /// How many dead events are grouped by what went wrong: the newest ones.
 pub(super) const SAMPLE: u32 = 500;
 
@@ -85,6 +87,8 @@ pub(super) struct Looks {
 struct Kept {
     seen: Seen,
     next: Option<Instant>,
+    /// How long the last look took.
+    took: Duration,
     /// One that has not come back yet. It is never broken off: a statement would be left in the middle.
     running: Option<JoinHandle<Result<Look, StoreError>>>,
 }
@@ -105,7 +109,8 @@ impl Looks {
         let why = match tokio::time::timeout(PATIENCE, &mut running).await {
             Ok(Ok(Ok(look))) => {
                 kept.seen = Seen { look: Some(Arc::new(look)), gone: None };
-                kept.next = Some(Instant::now() + (started.elapsed() * SHARE).clamp(YOUNGEST, OLDEST));
+                kept.took = started.elapsed();
+                kept.next = Some(Instant::now() + (kept.took * SHARE).clamp(YOUNGEST, OLDEST));
                 return kept.seen.clone();
             }
             Ok(Ok(Err(error))) => crate::chain(&error).to_string(),
@@ -119,6 +124,19 @@ impl Looks {
         kept.seen.gone = Some(Gone { since, why });
         kept.next = Some(Instant::now() + YOUNGEST);
         kept.seen.clone()
+    }
+
+    /// What is known without a look of its own, or by one when the last is a minute old and was cheap: for whoever asks without
+    /// somebody waiting for the answer.
+    pub(super) async fn seen_lately(&self) -> Seen {
+        {
+            let kept = self.kept.lock().await;
+            let is_young = kept.seen.look.as_ref().is_some_and(|look| look.taken.elapsed() < OLDEST);
+            if is_young || kept.took > DEAR {
+                return kept.seen.clone();
+            }
+        }
+        self.seen().await
     }
 
     /// Looks anew for the next page: somebody has just changed something.
