@@ -11,7 +11,7 @@ use super::fields::Fields;
 use super::layout::{Theme, shell};
 use super::visit::{THEME, theme as theme_of};
 use crate::http::session;
-use crate::time::{Clock, system_clock};
+use crate::time::system_clock;
 
 /// A request by anybody.
 pub(super) struct Anybody {

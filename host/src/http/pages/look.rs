@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::event::Status;
 use crate::store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError};
-use crate::time::{Clock, Timestamp, system_clock};
+use crate::time::{Timestamp, system_clock};
 
 /// How long a page waits for the database before it shows what it knew.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -42,7 +42,7 @@ use axum::routing::{get, post};
 
 use super::history::{Counted, History, SAMPLE_EVERY};
 use super::host::Host;
-use crate::time::{Clock, system_clock};
+use crate::time::system_clock;
 
 /// What the pages know; cheap to clone.
 #[derive(Clone)]
