@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
+
 use crate::event::{EventId, Status};
 use crate::store::{Audit, DeadFilter, Filter, Record, Store, StoreError};
 
@@ -58,7 +60,7 @@ impl DeadEvents {
         let now = self.store.now().await?;
         let filter =
             DeadFilter { dead_before: Some(filter.dead_before.map_or(now, |before| before.min(now))), ..filter.clone() };
-        limits.run(progress, async |limit| self.store.replay_batch(&filter, limit, audit).await).await
+        limits.run(progress, |limit| self.store.replay_batch(&filter, limit, audit)).await
     }
 
     /// Lets events that wait for another attempt be tried now: those that failed, no more than `max_attempts` times, and those
@@ -73,7 +75,7 @@ impl DeadEvents {
         audit: &Audit,
         progress: impl FnMut(u64),
     ) -> Result<u64, StoreError> {
-        limits.run(progress, async |limit| self.store.retry_now(max_attempts, limit, audit).await).await
+        limits.run(progress, |limit| self.store.retry_now(max_attempts, limit, audit)).await
     }
 
     /// Deletes one; false when it is not there or not dead.
@@ -114,10 +116,10 @@ impl Default for ReplayLimits {
 
 impl ReplayLimits {
     /// Batch by batch, until one is not full or a limit is reached.
-    async fn run(
+    async fn run<'a>(
         &self,
         mut progress: impl FnMut(u64),
-        mut batch: impl AsyncFnMut(u32) -> Result<u64, StoreError>,
+        mut batch: impl FnMut(u32) -> BoxFuture<'a, Result<u64, StoreError>>,
     ) -> Result<u64, StoreError> {
         let started = Instant::now();
         let most = self.batch_size.min(self.per_second.unwrap_or(u32::MAX)).max(1);
@@ -149,10 +151,12 @@ mod tests {
         let mut batches = 0;
         let run = limits.run(
             |_| {},
-            async |limit| {
+            |limit| {
                 batches += 1;
-                tokio::time::sleep(takes).await;
-                Ok(u64::from(limit))
+                Box::pin(async move {
+                    tokio::time::sleep(takes).await;
+                    Ok(u64::from(limit))
+                })
             },
         );
         (run.await.expect("the batches are good"), batches)

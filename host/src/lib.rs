@@ -14,6 +14,8 @@ mod deceptive;
 pub mod dispatcher;
 pub mod event;
 mod health;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod listener;
 pub mod metrics;
 mod node;

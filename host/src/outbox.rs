@@ -2,6 +2,8 @@
 
 mod builder;
 mod enqueue;
+#[cfg(feature = "http")]
+mod inside;
 mod mode;
 mod parts;
 #[cfg(feature = "wasm")]
@@ -14,6 +16,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub use builder::{OutboxBuilder, StartError};
+#[cfg(feature = "http")]
+pub(crate) use inside::Inside;
 pub use mode::Mode;
 
 use crate::dead::DeadEvents;
@@ -37,6 +41,11 @@ pub struct Outbox<S: SharedStore> {
     listeners: Arc<Listeners>,
     metrics: Arc<Metrics>,
     owner: OwnerId,
+    /// What was asked for, for whoever tells of it.
+    #[cfg(feature = "http")]
+    mode: Mode,
+    #[cfg(feature = "http")]
+    purge: crate::purge::PurgeConfig,
     running: Running,
 }
 

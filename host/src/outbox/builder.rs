@@ -328,7 +328,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             tokio::spawn(health.clone().watched("poller", poller.run(stop.clone())))
         });
         let purge = self.purge.enabled.then(|| {
-            let purge = Arc::new(Purge::new(store.clone(), self.purge, parts.metrics.clone()));
+            let purge = Arc::new(Purge::new(store.clone(), self.purge.clone(), parts.metrics.clone()));
             let keeping = purge.clone().keep(parts.owner.clone(), stop.clone());
             (purge, tokio::spawn(health.clone().watched("purge", keeping)))
         });
@@ -359,6 +359,10 @@ impl<S: SharedStore> OutboxBuilder<S> {
             listeners,
             metrics: parts.metrics,
             owner: parts.owner,
+            #[cfg(feature = "http")]
+            mode: self.mode,
+            #[cfg(feature = "http")]
+            purge: self.purge,
             running: Running {
                 #[cfg(feature = "wasm")]
                 plugins,

@@ -21,6 +21,7 @@ mod table;
 mod transactional;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod trust;
+mod whole;
 
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -49,6 +50,7 @@ pub use sqlite::SqliteStore;
 pub use state::{PluginUsage, StateRecord, StateStore};
 pub use table::TableName;
 pub use transactional::{NewRow, Ownership, TransactionalStore};
+pub use whole::Whole;
 
 use std::sync::Arc;
 use std::time::Duration;

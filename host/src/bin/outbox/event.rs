@@ -6,8 +6,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use outbox::event::Status;
 use outbox::store::{Filter, Record, SetAside};
 use outbox::{EventId, Store};
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::config::Config;
 use crate::cost::cost_text;
@@ -259,42 +257,6 @@ fn route(row: &Record) -> String {
     short(&format!("{}/{}", row.aggregate_type, row.event_type), 48)
 }
 
-/// A row with its payload: JSON as it was written, other text as text, anything else as base64.
-#[derive(Serialize)]
-struct Whole<'a> {
-    #[serde(flatten)]
-    record: &'a Record,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    payload_base64: Option<String>,
-}
-
-impl<'a> Whole<'a> {
-    fn new(record: &'a Record) -> Self {
-        let bytes = record.payload.as_deref().unwrap_or_default();
-        let text = std::str::from_utf8(bytes).ok();
-        let json = text.filter(|_| is_json(&record.content_type)).and_then(|text| {
-            // A payload of several lines would tear a document of one line apart.
-            let text = if text.contains('\n') {
-                serde_json::from_str::<serde_json::Value>(text).ok()?.to_string()
-            } else {
-                text.to_owned()
-            };
-            RawValue::from_string(text).ok()
-        });
-        let is_text = record.content_type.starts_with("text/");
-        let payload = json.or_else(|| text.filter(|_| is_text).and_then(|text| serde_json::value::to_raw_value(text).ok()));
-        let payload_base64 = payload.is_none().then(|| data_encoding::BASE64.encode(bytes));
-        Self { record, payload, payload_base64 }
-    }
-}
-
-fn is_json(content_type: &str) -> bool {
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
-    essence == "application/json" || essence.ends_with("+json")
-}
-
 /// Prints one row; only one in this state, if one is given.
 pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, config: &Config) -> Result<(), Failure> {
     let store = database::ready(config).await?;
@@ -306,7 +268,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             format!("the event {id} is {}, not {}; see `outbox event show {id}`", row.status, status.unwrap_or(row.status));
         return Err(Failure::new(Exit::NotFound, what));
     }
-    output::one(&Whole::new(&row), format, |_| {
+    output::one(&row.whole(), format, |_| {
         let time = |time: Option<outbox::time::Timestamp>| {
             time.map_or_else(|| "-".to_owned(), |time| format!("{time} ({})", relative(time)))
         };

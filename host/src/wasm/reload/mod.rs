@@ -277,6 +277,13 @@ impl Plugins {
         })
     }
 
+    /// Lists the plugins by name, for as long as they are here.
+    #[cfg(feature = "http")]
+    pub(crate) fn lister(&self) -> Box<dyn Fn() -> Vec<PluginStatus> + Send + Sync> {
+        let reloader = Arc::downgrade(&self.reloader);
+        Box::new(move || reloader.upgrade().map(|reloader| reloader.list()).unwrap_or_default())
+    }
+
     /// The plugins by name.
     #[must_use]
     pub fn list(&self) -> Vec<PluginStatus> {

@@ -1,0 +1,186 @@
+//! Events that were given up.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::super::auth::{Operator, Viewer};
+use super::super::body::Asked;
+use super::super::host::Host;
+use super::super::params::{Id, Params, When};
+use super::super::problem::{Kind, Problem};
+use super::events::{Page, fields, found, page, shown};
+use crate::dead::ReplayLimits;
+use crate::event::{EventId, Status};
+use crate::store::{DeadFilter, Filter, StoreError};
+use crate::time::Timestamp;
+
+/// The longest that one request works; a client would not wait longer. What is left is told, and a repeat goes on.
+pub(super) const LONGEST: Duration = Duration::from_secs(25);
+
+#[derive(Serialize)]
+pub(super) struct Counted {
+    count: u64,
+}
+
+/// What became of the events.
+#[derive(Serialize)]
+pub(super) struct Done {
+    count: u64,
+    /// How many match and are dead still, because a limit was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left: Option<u64>,
+    dry_run: bool,
+}
+
+/// Why something is done, for the audit.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Why {
+    pub(super) reason: Option<String>,
+}
+
+/// Which dead events to replay, and how.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Replay {
+    #[serde(alias = "type")]
+    event_type: Option<String>,
+    aggregate_type: Option<String>,
+    aggregate_id: Option<String>,
+    #[serde(alias = "tenant")]
+    tenant_id: Option<String>,
+    error: Option<String>,
+    max_attempts: Option<u32>,
+    since: Option<String>,
+    until: Option<String>,
+    /// How many the caller believes that it is.
+    expected_count: Option<u64>,
+    /// At most so many, oldest first.
+    limit: Option<u64>,
+    per_second: Option<u32>,
+    dry_run: bool,
+    reason: Option<String>,
+}
+
+/// `GET /v1/dead`: oldest first.
+pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Page>, Problem> {
+    let filter = fields(&mut params);
+    let (max_attempts, since, until) = death(&mut params);
+    let now = host.store.now().await?;
+    let at = |when: Option<When>| when.map(|when| when.from(now));
+    let (finished_after, finished_before) = (at(since), at(until));
+    page(&host, Filter { status: Some(Status::Dead), max_attempts, finished_after, finished_before, ..filter }, params).await
+}
+
+/// `GET /v1/dead/count`.
+pub(super) async fn count(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Counted>, Problem> {
+    let Filter { event_type, aggregate_type, aggregate_id, tenant_id, header, error, .. } = fields(&mut params);
+    if header.is_some() {
+        params.fault("header", "dead events cannot be counted by header");
+    }
+    let (max_attempts, since, until) = death(&mut params);
+    params.finish()?;
+    let now = host.store.now().await?;
+    let at = |when: Option<When>| when.map(|when| when.from(now));
+    let (dead_after, dead_before) = (at(since), at(until));
+    let filter =
+        DeadFilter { event_type, aggregate_type, aggregate_id, tenant_id, error, max_attempts, dead_after, dead_before };
+    Ok(Json(Counted { count: host.dead.count(&filter).await? }))
+}
+
+fn death(params: &mut Params) -> (Option<u32>, Option<When>, Option<When>) {
+    let max_attempts = params.value("max_attempts", "write a number");
+    (max_attempts, params.value("since", When::HINT), params.value("until", When::HINT))
+}
+
+/// `GET /v1/dead/{id}`.
+pub(super) async fn show(State(host): State<Host>, viewer: Viewer, id: Id, params: Params) -> Result<Response, Problem> {
+    params.finish()?;
+    let row = found(&host, id.0).await?;
+    if row.status == Status::Dead { Ok(shown(&row, &viewer)) } else { Err(not_so(id.0, row.status, "dead")) }
+}
+
+/// `POST /v1/dead/{id}/replay`: it is new again.
+pub(super) async fn replay(host: State<Host>, by: Operator, id: Id, why: Asked<Why>) -> Result<Json<Done>, Problem> {
+    let audit = by.0.audit(why.0.reason);
+    one(&host, id.0, "dead", host.dead.replay(id.0, &audit).await).await
+}
+
+/// `POST /v1/dead/{id}/discard`: it is deleted for good.
+pub(super) async fn discard(host: State<Host>, by: Operator, id: Id, why: Asked<Why>) -> Result<Json<Done>, Problem> {
+    let audit = by.0.audit(why.0.reason);
+    one(&host, id.0, "dead", host.dead.discard(id.0, &audit).await).await
+}
+
+/// `POST /v1/dead/{id}/skip`: later events of its aggregate go on; it stays dead.
+pub(super) async fn skip(host: State<Host>, by: Operator, id: Id, why: Asked<Why>) -> Result<Json<Done>, Problem> {
+    let audit = by.0.audit(why.0.reason);
+    one(&host, id.0, "dead with later events of its aggregate behind it", host.dead.skip(id.0, &audit).await).await
+}
+
+/// What a change of one event came to.
+async fn one(host: &Host, id: EventId, wanted: &str, changed: Result<bool, StoreError>) -> Result<Json<Done>, Problem> {
+    if !changed? {
+        return Err(not_so(id, found(host, id).await?.status, wanted));
+    }
+    host.tell_hosts().await;
+    Ok(Json(Done { count: 1, left: None, dry_run: false }))
+}
+
+fn not_so(id: EventId, status: Status, wanted: &str) -> Problem {
+    Problem::new(Kind::WrongState, format!("the event {id} is {status}, not {wanted}; nothing was done"))
+}
+
+impl Replay {
+    fn filter(&self, now: Timestamp) -> Result<DeadFilter, Problem> {
+        let at = |name: &str, text: &Option<String>| {
+            let when = text.as_deref().map(|text| text.parse::<When>().map(|when| when.from(now)));
+            when.transpose().map_err(|hint| Problem::field(name, hint))
+        };
+        Ok(DeadFilter {
+            event_type: self.event_type.clone(),
+            aggregate_type: self.aggregate_type.clone(),
+            aggregate_id: self.aggregate_id.clone(),
+            tenant_id: self.tenant_id.clone(),
+            error: self.error.clone(),
+            max_attempts: self.max_attempts,
+            dead_after: at("since", &self.since)?,
+            dead_before: at("until", &self.until)?,
+        })
+    }
+}
+
+/// `POST /v1/dead/replay`: all that match, if they are as many as the caller believes.
+pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<Done>, Problem> {
+    let asked = asked.0;
+    if asked.per_second == Some(0) {
+        return Err(Problem::field("per_second", "it is 0; write at least 1, or leave it out"));
+    }
+    let filter = asked.filter(host.store.now().await?)?;
+    let matching = host.dead.count(&filter).await?;
+    let wanted = matching.min(asked.limit.unwrap_or(u64::MAX));
+    if asked.dry_run {
+        return Ok(Json(Done { count: wanted, left: Some(matching - wanted), dry_run: true }));
+    }
+    match asked.expected_count {
+        None => {
+            let detail = "say how many events you expect to match; `dry_run` or /v1/dead/count tells";
+            return Err(Problem::field("expected_count", detail).counted(matching));
+        }
+        Some(expected) if expected != matching => {
+            let detail = format!("{matching} dead events match, not {expected}; nothing was done");
+            return Err(Problem::new(Kind::CountChanged, detail).counted(matching));
+        }
+        Some(_) => {}
+    }
+    // No more than were expected, should others die meanwhile.
+    let limits =
+        ReplayLimits { per_second: asked.per_second, time: Some(LONGEST), events: Some(wanted), ..ReplayLimits::default() };
+    let count = host.dead.replay_all(&filter, &limits, &by.0.audit(asked.reason), |_| {}).await?;
+    host.tell_hosts().await;
+    Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dry_run: false }))
+}

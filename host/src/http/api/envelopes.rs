@@ -1,0 +1,174 @@
+//! From the body of a request to envelopes, whatever its form.
+
+use axum::http::HeaderMap;
+use serde_json::value::RawValue;
+
+use super::super::body::{media_type, text};
+use super::super::problem::{FieldError, Kind, Problem};
+use super::cloud_events;
+use crate::event::{Envelope, EnvelopeError, EnvelopeJsonError, NameError};
+
+/// The most faults that one answer tells.
+const TOLD: usize = 20;
+
+/// How the events of a request are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Our own JSON envelope, or an array of them.
+    Envelope,
+    /// One CloudEvent as JSON.
+    CloudEvent,
+    /// An array of CloudEvents.
+    CloudEvents,
+    /// A CloudEvent whose attributes are headers.
+    Binary,
+}
+
+/// Why one element is no event.
+pub(super) struct Fault {
+    pub(super) field: String,
+    pub(super) detail: String,
+    pub(super) is_too_large: bool,
+}
+
+impl Fault {
+    pub(super) fn new(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), detail: detail.into(), is_too_large: false }
+    }
+}
+
+impl Form {
+    /// The form that the headers tell.
+    ///
+    /// # Errors
+    /// 415.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        // In binary mode the payload may be anything, in any charset.
+        let is_cloud_event = headers.contains_key("ce-specversion") || headers.contains_key("ce-id");
+        let kind = match media_type(headers) {
+            Err(_) if is_cloud_event => return Ok(Self::Binary),
+            kind => kind?,
+        };
+        match kind.as_str() {
+            "application/cloudevents+json" => Ok(Self::CloudEvent),
+            "application/cloudevents-batch+json" => Ok(Self::CloudEvents),
+            _ if is_cloud_event => Ok(Self::Binary),
+            "application/json" => Ok(Self::Envelope),
+            other => Err(Problem::new(
+                Kind::UnsupportedMediaType,
+                format!(
+                    "the Content-Type is `{other}`; send application/json, application/cloudevents+json, \
+                     application/cloudevents-batch+json, or a CloudEvent in binary mode with ce- headers"
+                ),
+            )),
+        }
+    }
+
+    /// Whether the body is one event and no array.
+    pub(super) fn is_single(self, body: &[u8]) -> bool {
+        match self {
+            Self::CloudEvent | Self::Binary => true,
+            Self::CloudEvents => false,
+            Self::Envelope => !body.trim_ascii_start().starts_with(b"["),
+        }
+    }
+
+    /// The events, in order.
+    ///
+    /// # Errors
+    /// 400 when the body is not JSON, 413 when there are more than `most` events or a payload is too large, 422 with every field that
+    /// breaks a rule.
+    pub(super) fn envelopes(self, headers: &HeaderMap, body: &[u8], most: usize) -> Result<Vec<Envelope>, Problem> {
+        if self == Self::Binary {
+            return checked(vec![cloud_events::binary(headers, body)], true);
+        }
+        let text = text(body)?;
+        let single = self.is_single(body);
+        let malformed = |error: serde_json::Error| Problem::new(Kind::MalformedJson, error.to_string());
+        let elements: Vec<&RawValue> = if single {
+            vec![serde_json::from_str(text).map_err(malformed)?]
+        } else {
+            // Every JSON value may be an element here, so that an error is one of JSON's own.
+            serde_json::from_str(text).map_err(|error| match error.classify() {
+                serde_json::error::Category::Data => Problem::field("body", "it is no array of events"),
+                _ => malformed(error),
+            })?
+        };
+        if elements.len() > most {
+            let detail = format!("the request has {} events; at most {most} are allowed: send them in parts", elements.len());
+            return Err(Problem::new(Kind::TooLarge, detail));
+        }
+        let read = |element: &RawValue| {
+            if !element.get().starts_with('{') {
+                return Err(Fault::new("body", "it is no JSON object"));
+            }
+            match self {
+                Self::Envelope => Envelope::from_json(element.get().as_bytes()).map_err(|error| of_json(&error, element.get())),
+                _ => cloud_events::structured(element.get()),
+            }
+        };
+        checked(elements.into_iter().map(read), single)
+    }
+}
+
+/// All of them, or all that is wrong with them.
+fn checked(read: impl IntoIterator<Item = Result<Envelope, Fault>>, single: bool) -> Result<Vec<Envelope>, Problem> {
+    let (mut envelopes, mut errors, mut kind) = (Vec::new(), Vec::new(), Kind::Invalid);
+    for (index, envelope) in read.into_iter().enumerate() {
+        match envelope {
+            Ok(envelope) => envelopes.push(envelope),
+            Err(fault) => {
+                if fault.is_too_large {
+                    kind = Kind::TooLarge;
+                }
+                let error = FieldError::new(fault.field, fault.detail);
+                errors.push(if single { error } else { error.at(index) });
+                if errors.len() == TOLD {
+                    break;
+                }
+            }
+        }
+    }
+    if errors.is_empty() { Ok(envelopes) } else { Err(Problem::with_errors(kind, errors)) }
+}
+
+fn of_json(error: &EnvelopeJsonError, text: &str) -> Fault {
+    match error {
+        EnvelopeJsonError::Json(error) => Fault::new(guilty(error, text), error.to_string()),
+        EnvelopeJsonError::Payload => Fault::new("payload", error.to_string()),
+        EnvelopeJsonError::Delay(_) => Fault::new("deliver_after", error.to_string()),
+        EnvelopeJsonError::Base64(_) => Fault::new("payload_base64", error.to_string()),
+        EnvelopeJsonError::Envelope(error) => of_envelope(error),
+    }
+}
+
+/// The field that an error of serde means: the one that it names, or the first that does not read alone.
+fn guilty(error: &serde_json::Error, text: &str) -> String {
+    let named = super::super::body::field(&error.to_string());
+    if named != "body" {
+        return named;
+    }
+    let fields: std::collections::BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+    let alone = |(name, value): (&String, &&RawValue)| {
+        let name_text = serde_json::to_string(name).ok()?;
+        let rest = if name == "event_type" { "" } else { ",\"event_type\":\"X\"" };
+        let whole = format!("{{{name_text}:{}{rest}}}", value.get());
+        matches!(Envelope::from_json(whole.as_bytes()), Err(EnvelopeJsonError::Json(_))).then(|| name.clone())
+    };
+    fields.iter().find_map(alone).unwrap_or(named)
+}
+
+/// The field that breaks a rule of envelopes.
+pub(super) fn of_envelope(error: &EnvelopeError) -> Fault {
+    let field = match error {
+        EnvelopeError::Name(
+            NameError::Empty { what } | NameError::TooLong { what, .. } | NameError::Character { what, .. },
+        ) => what,
+        EnvelopeError::Headers(_) => "headers",
+        EnvelopeError::TwoDeliveryTimes | EnvelopeError::AvailableBeforeOccurred { .. } => "available_at",
+        EnvelopeError::DelayNotPositive(_) => "deliver_after",
+        EnvelopeError::ExpiresTooEarly { .. } => "expires_at",
+        EnvelopeError::PayloadTooLarge { .. } | EnvelopeError::Serialise(_) | EnvelopeError::NotJson(_) => "payload",
+    };
+    Fault { is_too_large: matches!(error, EnvelopeError::PayloadTooLarge { .. }), ..Fault::new(field, error.to_string()) }
+}

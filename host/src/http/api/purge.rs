@@ -1,0 +1,90 @@
+//! Old finished events away.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::super::auth::Admin;
+use super::super::body::Asked;
+use super::super::host::Host;
+use super::super::problem::{Kind, Problem};
+use super::dead::LONGEST;
+use crate::event::Status;
+use crate::purge::{Purge, PurgeError, PurgeLimits};
+use crate::store::{PurgeRequest, Purged};
+
+/// What to delete.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Asking {
+    /// Finished at least so long ago: `"7d"`. Default: what the host's own purge keeps.
+    older_than: Option<String>,
+    /// Dead events instead of delivered ones.
+    dead: bool,
+    limit: Option<u64>,
+    dry_run: bool,
+    reason: Option<String>,
+}
+
+/// What was deleted.
+#[derive(Serialize)]
+pub(super) struct Report {
+    #[serde(flatten)]
+    purged: Purged,
+    /// How many are old enough and are there still, because a limit was reached.
+    left: u64,
+    /// How many are old enough and are kept, because later events of their aggregates wait behind them.
+    blocking: u64,
+    dry_run: bool,
+}
+
+/// `POST /v1/purge`.
+pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) -> Result<Json<Report>, Problem> {
+    let Asking { older_than, dead, limit, dry_run, reason } = asked.0;
+    let older_than = older_than.map(|text| {
+        humantime::parse_duration(&text)
+            .map_err(|_| Problem::field("older_than", format!("it is `{text}`; write a span like 7d")))
+    });
+    let settings = &host.inside.purge;
+    let (status, kept) = if dead { (Status::Dead, settings.dead_retention) } else { (Status::Done, Some(settings.retention)) };
+    let Some(older_than) = older_than.transpose()?.or(kept) else {
+        return Err(Problem::field(
+            "older_than",
+            "say how old dead events must be, such as 90d: this host keeps them for ever",
+        ));
+    };
+    let purgeable = host.store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
+    let wanted = purgeable.count.min(limit.unwrap_or(u64::MAX));
+    let purged = if dry_run || wanted == 0 {
+        Purged { count: wanted, ..Purged::default() }
+    } else {
+        delete(&host, &by, status, older_than, wanted, reason).await?
+    };
+    let left = purgeable.count.saturating_sub(purged.count);
+    Ok(Json(Report { purged, left, blocking: purgeable.blocking, dry_run }))
+}
+
+async fn delete(
+    host: &Host,
+    by: &Admin,
+    status: Status,
+    older_than: Duration,
+    rows: u64,
+    reason: Option<String>,
+) -> Result<Purged, Problem> {
+    let purge = Purge::new(host.store.clone(), host.inside.purge.clone(), host.metrics.clone());
+    let mut purged = Purged::default();
+    let limits = PurgeLimits { time: Some(LONGEST), rows: Some(rows) };
+    let ended = purge.run(status, older_than, limits, |so_far| purged = so_far).await;
+    // What was deleted is noted, also when the purge did not come to its end.
+    let selector = json!({ "status": status, "older_than": humantime::format_duration(older_than).to_string() });
+    host.store.note(&by.0.audit(reason), "purge", &selector, purged.count).await?;
+    match ended {
+        Ok(_) => Ok(purged),
+        Err(PurgeError::Store(error)) => Err(error.into()),
+        Err(PurgeError::Closed) => Err(Problem::new(Kind::Stopping, "the host is stopping")),
+    }
+}

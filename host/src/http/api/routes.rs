@@ -1,0 +1,109 @@
+//! Which events go where, and which of them are held up.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+
+use super::super::auth::{Operator, Viewer};
+use super::super::body::Asked;
+use super::super::host::Host;
+use super::super::params::{Named, Params};
+use super::super::problem::{Kind, Problem};
+use super::dead::Why;
+use crate::event::Route;
+use crate::routes::PAUSE_KNOWN_WITHIN;
+use crate::store::RouteRecord;
+
+/// A route of the list.
+#[derive(Serialize)]
+pub(super) struct Listed {
+    #[serde(flatten)]
+    known: RouteRecord,
+    /// The routes and patterns whose pauses hold it, the most exact first.
+    held_by: Vec<String>,
+}
+
+/// What a pause or a resumption came to.
+#[derive(Serialize)]
+pub(super) struct Changed {
+    #[serde(flatten)]
+    route: Route,
+    /// Whether it is paused by now, itself or by a pattern.
+    paused: bool,
+    /// False when it was so before.
+    changed: bool,
+    /// The other patterns that hold it still.
+    held_by: Vec<String>,
+    /// How many running hosts have to learn of it.
+    hosts: usize,
+    /// Within how long they do.
+    known_within_seconds: u64,
+}
+
+/// `GET /v1/routes`.
+pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Vec<Listed>>, Problem> {
+    params.finish()?;
+    let routes = host.store.count_routes().await?;
+    let held_by: Vec<Vec<String>> = routes.iter().map(|known| holding(&known.route, &routes)).collect();
+    Ok(Json(routes.into_iter().zip(held_by).map(|(known, held_by)| Listed { known, held_by }).collect()))
+}
+
+/// `POST /v1/routes/{aggregate_type}/{event_type}/pause`; `*` stands for any name.
+pub(super) async fn pause(
+    State(host): State<Host>,
+    by: Operator,
+    Named(names): Named<(String, String)>,
+    why: Asked<Why>,
+) -> Result<Json<Changed>, Problem> {
+    let route = route(names)?;
+    let changed = host.store.pause(&route, &by.0.audit(why.0.reason)).await?;
+    told(&host, route, changed).await
+}
+
+/// `POST /v1/routes/{aggregate_type}/{event_type}/resume`.
+pub(super) async fn resume(
+    State(host): State<Host>,
+    by: Operator,
+    Named(names): Named<(String, String)>,
+    why: Asked<Why>,
+) -> Result<Json<Changed>, Problem> {
+    let route = route(names)?;
+    let known = host.store.routes().await?;
+    if !route.is_pattern() && holding(&route, &known).is_empty() && !known.iter().any(|known| known.route == route) {
+        return Err(Problem::new(Kind::NotFound, format!("no route is called {route}")));
+    }
+    let changed = host.store.resume(&route, &by.0.audit(why.0.reason)).await?;
+    told(&host, route, changed).await
+}
+
+async fn told(host: &Host, route: Route, changed: bool) -> Result<Json<Changed>, Problem> {
+    if changed {
+        host.tell_hosts().await;
+    }
+    let held_by = holding(&route, &host.store.routes().await?);
+    let hosts = host.store.nodes().await?.iter().filter(|node| node.alive).count();
+    let (paused, known_within_seconds) = (!held_by.is_empty(), PAUSE_KNOWN_WITHIN.as_secs());
+    Ok(Json(Changed { route, paused, changed, held_by, hosts, known_within_seconds }))
+}
+
+/// The names of the routes and patterns whose pauses hold a route, the most exact first.
+fn holding(route: &Route, routes: &[RouteRecord]) -> Vec<String> {
+    let mut holding: Vec<&Route> = routes
+        .iter()
+        .filter(|known| known.paused_at.is_some())
+        .map(|known| &known.route)
+        .filter(|known| known.covers(route))
+        .collect();
+    holding.sort_by_key(|known| std::cmp::Reverse(known.exactness()));
+    holding.into_iter().map(Route::to_string).collect()
+}
+
+/// A route or a pattern of routes. A `*` within a name would be taken for a letter of it, and match nothing.
+fn route((aggregate_type, event_type): (String, String)) -> Result<Route, Problem> {
+    for (field, name) in [("aggregate_type", &aggregate_type), ("event_type", &event_type)] {
+        if name != Route::ANY && name.contains(Route::ANY) {
+            return Err(Problem::field(field, "`*` stands for a whole name; write * alone, or the full name"));
+        }
+    }
+    Route::new(aggregate_type, event_type).map_err(|error| Problem::field("route", error.to_string()))
+}

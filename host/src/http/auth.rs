@@ -1,0 +1,328 @@
+//! Who sends a request, and what that caller may do.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use super::Host;
+use super::problem::{Kind, Problem};
+use super::server::Peer;
+use crate::store::Audit;
+use crate::time::{Timestamp, system_clock};
+
+/// What every token begins with, so that people and scanners of leaked secrets know one.
+const PREFIX: &str = "obx_";
+/// The cookie that carries the token of a browser's session.
+pub(super) const COOKIE: &str = "outbox_session";
+
+/// What a caller may do. Each role may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Look at everything but payloads.
+    Viewer,
+    /// Look at payloads; write, replay, skip and discard events; pause and resume routes.
+    Operator,
+    /// Purge.
+    Admin,
+}
+
+impl Role {
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A token, as the host knows it: never the token itself.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// Who uses it; the audit shows this name.
+    pub name: String,
+    /// What its bearer may do.
+    pub role: Role,
+    /// The SHA-256 of the token's text: 64 hex digits.
+    pub sha256: TokenHash,
+    /// When it stops being valid. Default never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Token {
+    /// A new token of 32 random bytes: the text for its bearer, and what the host keeps of it.
+    #[must_use]
+    pub fn generate(name: impl Into<String>, role: Role, expires_at: Option<Timestamp>) -> (String, Self) {
+        let secret: [u8; 32] = rand::random();
+        let text = format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&secret));
+        let sha256 = TokenHash::of(&text);
+        (text, Self { name: name.into(), role, sha256, expires_at })
+    }
+}
+
+/// The SHA-256 of a token. Of 32 random bytes it tells nothing, so that it may stand in a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    fn of(token: &str) -> Self {
+        Self(Sha256::digest(token.as_bytes()).into())
+    }
+}
+
+/// A text that is not the SHA-256 of a token.
+#[derive(Debug, thiserror::Error)]
+#[error("it is not a SHA-256 in 64 hex digits; `outbox token new` prints one, and the token itself does not belong here")]
+pub struct TokenHashError;
+
+impl FromStr for TokenHash {
+    type Err = TokenHashError;
+
+    fn from_str(text: &str) -> Result<Self, TokenHashError> {
+        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| TokenHashError)?;
+        bytes.try_into().map(Self).map_err(|_| TokenHashError)
+    }
+}
+
+impl fmt::Display for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&HEXLOWER.encode(&self.0))
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for TokenHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TokenHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Who is let in.
+#[derive(Debug)]
+pub(super) struct Access {
+    tokens: Vec<Token>,
+    open: bool,
+}
+
+/// Whoever sent a request. As an extractor it lets in everybody who may look; without a valid token it answers 401.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Viewer {
+    /// For the audit.
+    pub(super) name: Arc<str>,
+    pub(super) role: Role,
+}
+
+/// A [`Viewer`] who may write, replay, discard, pause.
+#[derive(Clone, Debug)]
+pub(super) struct Operator(pub(super) Viewer);
+
+/// A [`Viewer`] who may purge.
+#[derive(Clone, Debug)]
+pub(super) struct Admin(pub(super) Viewer);
+
+impl Viewer {
+    /// Whether payloads are shown.
+    pub(super) fn sees_payloads(&self) -> bool {
+        self.role >= Role::Operator
+    }
+
+    /// The viewer, if the role reaches so far.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn at_least(self, wanted: Role) -> Result<Self, Problem> {
+        if self.role >= wanted {
+            return Ok(self);
+        }
+        let detail = format!("the token {:?} has the role {}; this takes {wanted}", self.name, self.role);
+        Err(Problem::new(Kind::Forbidden, detail))
+    }
+
+    /// Who does something, and why, for the audit.
+    pub(super) fn audit(&self, reason: Option<String>) -> Audit {
+        Audit { reason: reason.filter(|reason| !reason.trim().is_empty()), ..Audit::by(&*self.name) }
+    }
+}
+
+impl Access {
+    pub(super) fn new(tokens: Vec<Token>, open: bool) -> Self {
+        Self { tokens, open }
+    }
+
+    /// Whether callers must bring a token. False on a loopback address without any.
+    pub(super) fn wants_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
+    /// Who sent a request with these headers over this connection.
+    ///
+    /// # Errors
+    /// 401.
+    pub(super) fn viewer(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Viewer, Problem> {
+        if !self.wants_tokens() {
+            if self.open || peer.is_some_and(Peer::is_on_loopback) {
+                return Ok(Viewer { name: Arc::from("local"), role: Role::Admin });
+            }
+            let detail = "this router has no tokens; give it some, or say that the service around it has checked its callers";
+            return Err(Problem::new(Kind::Unauthorized, detail));
+        }
+        match bearer(headers).or_else(|| cookie(headers)) {
+            Some(token) => self.of_token(token, system_clock().now()),
+            None => Err(Problem::new(Kind::Unauthorized, "send a token: `Authorization: Bearer obx_…`")),
+        }
+    }
+
+    /// The bearer of a token at this time.
+    ///
+    /// # Errors
+    /// 401: the token is unknown or has expired.
+    pub(super) fn of_token(&self, token: &str, now: Timestamp) -> Result<Viewer, Problem> {
+        let hash = TokenHash::of(token);
+        // All are compared, each in constant time: how long it takes tells nothing.
+        let found = self.tokens.iter().fold(
+            None,
+            |found, known| {
+                if bool::from(known.sha256.0.ct_eq(&hash.0)) { Some(known) } else { found }
+            },
+        );
+        match found {
+            None => Err(Problem::new(Kind::Unauthorized, "the token is not one of this host")),
+            Some(Token { expires_at: Some(end), .. }) if *end <= now => {
+                Err(Problem::new(Kind::TokenExpired, format!("the token was valid until {end}")))
+            }
+            Some(known) => Ok(Viewer { name: Arc::from(known.name.as_str()), role: known.role }),
+        }
+    }
+}
+
+/// The token of the `Authorization` header. A browser never sends one by itself, so that such a request comes from no other site.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
+}
+
+/// The token of a browser's session.
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| token)
+}
+
+impl FromRequestParts<Host> for Viewer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
+        host.access.viewer(&parts.headers, parts.extensions.get())
+    }
+}
+
+/// `None` without a valid token: for pages that then lead to the log-in.
+impl OptionalFromRequestParts<Host> for Viewer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Option<Self>, Problem> {
+        Ok(host.access.viewer(&parts.headers, parts.extensions.get()).ok())
+    }
+}
+
+impl FromRequestParts<Host> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
+        host.access.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Operator).map(Self)
+    }
+}
+
+impl FromRequestParts<Host> for Admin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
+        host.access.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Admin).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn access() -> (String, Access) {
+        let (text, token) = Token::generate("deploy", Role::Operator, Some(Timestamp::from_micros(1_000)));
+        let (_, other) = Token::generate("other", Role::Admin, None);
+        (text, Access::new(vec![token, other], false))
+    }
+
+    #[test]
+    fn a_token_is_known_by_its_hash_until_it_expires() {
+        let (text, access) = access();
+        let viewer = access.of_token(&text, Timestamp::from_micros(999)).expect("valid");
+        assert_eq!((&*viewer.name, viewer.role), ("deploy", Role::Operator));
+        let kind = |token: &str, now| access.of_token(token, Timestamp::from_micros(now)).expect_err("refused").code();
+        assert_eq!(kind(&text, 1_000), "token_expired");
+        assert_eq!(kind(&text[..text.len() - 1], 0), "unauthorized");
+        assert_eq!(kind(&access.tokens[0].sha256.to_string(), 0), "unauthorized", "the hash is not the token");
+        assert_eq!(kind("", 0), "unauthorized");
+    }
+
+    #[test]
+    fn a_new_token_is_long_and_unlike_the_last_and_its_hash_reads_back() {
+        let (first, token) = Token::generate("a", Role::Viewer, None);
+        let (second, _) = Token::generate("a", Role::Viewer, None);
+        assert!(first.starts_with(PREFIX) && first.len() == PREFIX.len() + 43 && first != second, "{first}");
+        assert_eq!(token.sha256.to_string().parse::<TokenHash>().expect("its own text"), token.sha256);
+        assert!(first.parse::<TokenHash>().is_err(), "whoever puts the token into the file is told");
+    }
+
+    #[test]
+    fn the_token_of_a_header_counts_before_that_of_a_cookie() {
+        let headers = |pairs: &[(header::HeaderName, &'static str)]| {
+            pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect::<HeaderMap>()
+        };
+        let both = headers(&[(header::AUTHORIZATION, "bearer  obx_a "), (header::COOKIE, "x=1; outbox_session=obx_b")]);
+        assert_eq!((bearer(&both), cookie(&both)), (Some("obx_a"), Some("obx_b")));
+        assert_eq!(bearer(&headers(&[(header::AUTHORIZATION, "Basic YTpi")])), None);
+        assert_eq!(cookie(&headers(&[(header::COOKIE, "outbox_session2=obx_b")])), None);
+    }
+
+    #[test]
+    fn without_tokens_only_a_loopback_address_is_open() {
+        let peer = |local: &str| Peer { local: local.parse().unwrap() };
+        let viewer = |open, peer: Option<Peer>| Access::new(Vec::new(), open).viewer(&HeaderMap::new(), peer.as_ref());
+        assert_eq!(viewer(false, Some(peer("127.0.0.1:1"))).expect("let in").role, Role::Admin);
+        assert!(viewer(false, Some(peer("192.168.1.5:1"))).is_err());
+        assert!(viewer(false, None).is_err(), "a router in somebody's service, who said nothing");
+        assert!(viewer(true, None).is_ok());
+    }
+}

@@ -1,0 +1,144 @@
+//! What every request passes before its handler, and every answer after it.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::Host;
+use super::auth::bearer;
+use super::config::names_loopback;
+use super::problem::{Kind, Problem};
+use super::server::Peer;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What every answer carries unless its handler said otherwise. Nothing of ours needs a script, a style or a frame of another origin.
+const HEADERS: [(HeaderName, &str); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+/// Checks where the request comes from, has it handled, and adds the headers of every answer.
+pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next) -> Response {
+    let checked =
+        check_host(&request, &host.config.allowed_hosts).and_then(|()| check_site(request.method(), request.headers()));
+    let response = match checked {
+        Ok(()) => in_task(request, next).await,
+        Err(problem) => problem.into_response(),
+    };
+    with_headers(response)
+}
+
+/// In a task of its own: when the client goes away its connection is dropped, and a statement that is broken off in the middle would
+/// leave a connection of the database behind in which a transaction is open.
+async fn in_task(request: Request, next: Next) -> Response {
+    match tokio::spawn(next.run(request)).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::error!(%error, "the handler of a request broke");
+            Problem::internal().into_response()
+        }
+    }
+}
+
+/// An answer with the headers that every answer carries.
+pub(super) fn with_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// On a loopback address the `Host` must name this machine: a page of another site whose name was made to point here (DNS rebinding)
+/// still sends that name.
+fn check_host(request: &Request, allowed: &[String]) -> Result<(), Problem> {
+    let on_loopback = request.extensions().get::<Peer>().is_some_and(Peer::is_on_loopback);
+    if !on_loopback && allowed.is_empty() {
+        return Ok(());
+    }
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let (host, more) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next().is_some());
+    let Some(host) = host.filter(|_| !more) else {
+        return Err(Problem::new(Kind::BadRequest, "the request needs one Host header"));
+    };
+    // A request to a proxy names the host twice.
+    let named = request.uri().authority().map(axum::http::uri::Authority::as_str);
+    let is_named = |name: &str| {
+        if on_loopback { names_loopback(name, allowed) } else { allowed.iter().any(|allowed| is_host(name, allowed)) }
+    };
+    if [Some(host), named].into_iter().flatten().all(is_named) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        Kind::ForeignHost,
+        "the Host header names another host; write localhost or 127.0.0.1, or add the name to http.allowed_hosts",
+    ))
+}
+
+fn is_host(authority: &str, name: &str) -> bool {
+    authority.parse::<axum::http::uri::Authority>().is_ok_and(|authority| authority.host().eq_ignore_ascii_case(name))
+}
+
+/// A request that changes something must not have been made by a page of another site. Browsers say so themselves; what says nothing
+/// is no browser. Whoever brings a token in the `Authorization` header needs no check: no browser adds one by itself.
+fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) || bearer(headers).is_some() {
+        return Ok(());
+    }
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let same = match (text(SEC_FETCH_SITE), text(header::ORIGIN)) {
+        (Some(site), _) => matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => {
+            let origin = origin.split_once("://").map(|(_, authority)| authority);
+            origin.is_some() && origin == text(header::HOST)
+        }
+        (None, None) => true,
+    };
+    if same {
+        return Ok(());
+    }
+    Err(Problem::new(Kind::CrossSite, "a browser sends this request for a page of another site; nothing was done"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair =
+            |(name, value): &(&'static str, &'static str)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn a_change_asked_for_by_a_page_of_another_site_is_refused() {
+        let post = |pairs: &[(&'static str, &'static str)]| check_site(&Method::POST, &headers(pairs)).is_ok();
+        let host = ("host", "localhost:8080");
+        assert!(post(&[host]), "no browser");
+        assert!(post(&[host, ("sec-fetch-site", "same-origin")]) && post(&[host, ("sec-fetch-site", "none")]));
+        assert!(post(&[host, ("origin", "http://localhost:8080")]), "an older browser");
+        assert!(post(&[host, ("origin", "https://evil.example"), ("authorization", "Bearer obx_a")]), "a token");
+        for other in ["cross-site", "same-site", "", "Same-Origin"] {
+            assert!(!post(&[host, ("sec-fetch-site", other)]), "{other}");
+        }
+        for other in ["https://evil.example", "http://localhost:9090", "null", "", "http://localhost"] {
+            assert!(!post(&[host, ("origin", other)]), "{other}");
+        }
+        assert!(!post(&[host, ("sec-fetch-site", "cross-site"), ("origin", "http://localhost:8080")]));
+        assert!(!post(&[host, ("sec-fetch-site", "cross-site"), ("authorization", "Basic YTpi")]));
+        for method in [Method::PUT, Method::DELETE, Method::PATCH] {
+            assert!(check_site(&method, &headers(&[host, ("sec-fetch-site", "cross-site")])).is_err(), "{method}");
+        }
+        assert!(check_site(&Method::GET, &headers(&[host, ("sec-fetch-site", "cross-site")])).is_ok(), "a link");
+    }
+}

@@ -1,0 +1,118 @@
+//! What handlers know of the outbox that they serve, whatever the type of its store.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::BoxFuture;
+
+use super::HttpConfig;
+use super::auth::Access;
+use crate::dead::DeadEvents;
+use crate::event::{Envelope, EventId, OwnerId};
+use crate::listener::Listeners;
+use crate::metrics::Metrics;
+use crate::outbox::{Inside, Outbox};
+use crate::store::{SharedStore, Store};
+use crate::writer::{WriteError, Writer};
+
+/// The outbox, as handlers know it; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Host(Arc<Parts>);
+
+/// What a [`Host`] is made of.
+pub(super) struct Parts {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) dead: DeadEvents,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) listeners: Arc<Listeners>,
+    /// Who this process is in `locked_by`.
+    pub(super) owner: OwnerId,
+    /// Mode, queues, purge settings and plugins.
+    pub(super) inside: Inside,
+    pub(super) access: Access,
+    pub(super) config: HttpConfig,
+    writer: Arc<dyn Emit>,
+    streams: AtomicUsize,
+}
+
+impl Deref for Host {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl Host {
+    pub(super) fn new<S: SharedStore>(outbox: &Outbox<S>, config: HttpConfig) -> Self {
+        Self(Arc::new(Parts {
+            store: outbox.store().clone(),
+            dead: outbox.dead(),
+            metrics: outbox.metrics().clone(),
+            listeners: outbox.listeners().clone(),
+            owner: outbox.owner().clone(),
+            inside: outbox.inside(),
+            access: Access::new(config.tokens.clone(), config.open),
+            config,
+            writer: Arc::new(outbox.writer().clone()),
+            streams: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Takes a place among those who follow; `None` when there is none.
+    pub(super) fn stream_place(&self) -> Option<StreamPlace> {
+        let most = self.config.max_streams;
+        let taken = self.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < most).then_some(now + 1));
+        taken.is_ok().then(|| StreamPlace(self.clone()))
+    }
+}
+
+impl Parts {
+    /// Writes events in a transaction of their own and hands them on. The ids of those that were not there before, in order.
+    ///
+    /// # Errors
+    /// As [`Writer::emit`].
+    pub(super) async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
+        self.writer.emit(envelopes).await
+    }
+
+    /// The plugins of this host as they are now, one object each.
+    pub(super) fn plugins_json(&self) -> Vec<serde_json::Value> {
+        #[cfg(feature = "wasm")]
+        {
+            let plugins = self.inside.plugins();
+            plugins.iter().filter_map(|plugin| serde_json::to_value(plugin).ok()).collect()
+        }
+        #[cfg(not(feature = "wasm"))]
+        Vec::new()
+    }
+
+    /// Tells this host's poller and the other hosts that there is something to do. A hint: their polls find it all the same.
+    pub(super) async fn tell_hosts(&self) {
+        self.inside.wake.now();
+        if let Err(error) = self.store.notify().await {
+            tracing::warn!(error = %crate::chain(&error), "the hosts could not be told; they see it at their next poll");
+        }
+    }
+}
+
+/// A place among those who follow, given back when it is dropped.
+pub(super) struct StreamPlace(Host);
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What writes events, whatever the type of its store.
+trait Emit: Send + Sync {
+    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>>;
+}
+
+impl<S: SharedStore> Emit for Writer<S> {
+    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>> {
+        Box::pin(Writer::emit(self, envelopes))
+    }
+}

@@ -1,0 +1,56 @@
+//! The HTTP API of a host: writing events, looking at them, and what operators do.
+//!
+//! [`Server`] listens on a socket of its own; [`router`] is the same API for a service that has an axum router already. Handlers use
+//! what an embedder would use: the [`Writer`](crate::Writer), the [`Store`](crate::Store), [`DeadEvents`](crate::dead::DeadEvents).
+//! Nothing outside this room knows of HTTP requests.
+
+mod api;
+mod auth;
+mod body;
+mod config;
+mod guard;
+mod host;
+mod params;
+mod problem;
+mod server;
+#[cfg(all(test, feature = "sqlite"))]
+mod tests;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+
+pub use auth::{Role, Token, TokenHash, TokenHashError};
+pub use config::{HttpConfig, Listen, ListenError};
+pub use server::{ServeError, Server};
+
+use host::Host;
+use problem::{Kind, Problem};
+
+use crate::outbox::Outbox;
+use crate::store::SharedStore;
+
+/// Says that the process answers, and no more.
+const LIVEZ: &str = "/livez";
+
+/// The HTTP API of an outbox, to be mounted in a service: as it is, or nested below a path.
+///
+/// Without [tokens](HttpConfig::tokens) it lets nobody in, unless [`open`](HttpConfig::open) says that the service checks its callers
+/// itself. Listening, connections and timeouts of headers are the service's own.
+///
+/// ```no_run
+/// # async fn example(outbox: outbox::Outbox<outbox::SqliteStore>) {
+/// use outbox::http::{HttpConfig, router};
+///
+/// let api = router(&outbox, HttpConfig { open: true, ..HttpConfig::default() });
+/// let service: axum::Router = axum::Router::new().nest("/outbox", api);
+/// # }
+/// ```
+pub fn router<S: SharedStore>(outbox: &Outbox<S>, config: HttpConfig) -> Router {
+    let host = Host::new(outbox, config);
+    Router::new()
+        .merge(api::routes())
+        .fallback(async || Problem::new(Kind::NotFound, "nothing is at this path"))
+        .method_not_allowed_fallback(async || Problem::new(Kind::MethodNotAllowed, "this path knows other methods; see Allow"))
+        .layer(from_fn_with_state(host.clone(), guard::guard))
+        .with_state(host)
+}
