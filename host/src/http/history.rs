@@ -105,9 +105,12 @@ impl History {
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     pub(super) fn rate(&self) -> Option<f64> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (done, seen) = kept.minutes.iter().rev().take(2).fold((0, Duration::ZERO), |(done, seen), minute| {
-            (done + minute.done, seen + minute.seen)
-        });
+        let (done, seen) = kept
+            .minutes
+            .iter()
+            .rev()
+            .take(2)
+            .fold((0, Duration::ZERO), |(done, seen), minute| (done + minute.done, seen + minute.seen));
         (!seen.is_zero()).then(|| done as f64 / seen.as_secs_f64())
     }
 }

@@ -59,7 +59,9 @@ fn nothing_here(visit: &Visit) -> Response {
 /// Something with one event.
 pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>, body: String) -> Response {
     let form = Fields::of_form(&body);
-    let (Ok(id), true) = (id.parse::<EventId>(), matches!(action.as_str(), "replay" | "discard" | "skip")) else { return nothing_here(&visit) };
+    let (Ok(id), true) = (id.parse::<EventId>(), matches!(action.as_str(), "replay" | "discard" | "skip")) else {
+        return nothing_here(&visit);
+    };
     if let Err(refused) = visit.may_act() {
         return refused;
     }
@@ -79,7 +81,11 @@ pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>
             let to = if action == "discard" { "dead".to_owned() } else { format!("events/{}", encoded(id.as_str())) };
             visit.on_to(&format!("{to}?did={action}")).await
         }
-        Ok(false) => visit.refused(StatusCode::CONFLICT, "Nothing was done", "The event is not dead any more, or is gone: somebody was faster."),
+        Ok(false) => visit.refused(
+            StatusCode::CONFLICT,
+            "Nothing was done",
+            "The event is not dead any more, or is gone: somebody was faster.",
+        ),
         Err(error) => visit.failed(error),
     }
 }
@@ -126,7 +132,11 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, body: String)
     };
     let wanted = form.wanted();
     let (Some(expected), Some(dead_before)) = (form.number::<u64>("count"), form.number::<Timestamp>("dead_before")) else {
-        return visit.refused(StatusCode::UNPROCESSABLE_ENTITY, "Nothing was done", "The form is not whole. Begin again at the dead events.");
+        return visit.refused(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Nothing was done",
+            "The form is not whole. Begin again at the dead events.",
+        );
     };
     let filter = wanted.dead_filter(dead_before);
     match visit.pages.host.store.count_dead(&filter).await {
@@ -137,7 +147,8 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, body: String)
             visit.on_to(&format!("jobs/{id}")).await
         }
         Ok(total) => {
-            let fault = format!("Nothing was done: it was {} when you looked, and is {} now.", count(expected, "event"), number(total));
+            let fault =
+                format!("Nothing was done: it was {} when you looked, and is {} now.", count(expected, "event"), number(total));
             (StatusCode::CONFLICT, show(&visit, action, &wanted, dead_before, Some(fault)).await).into_response()
         }
         Err(error) => visit.failed(error),
@@ -148,7 +159,9 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, body: String)
 pub(super) async fn progress(visit: Visit, Path(id): Path<u64>) -> Response {
     match visit.pages.jobs.get(id) {
         Some(job) => visit.page(job.action.word(), dead::progress(&visit.frame, id, &job)),
-        None => visit.refused(StatusCode::NOT_FOUND, "Not found", "This host does not remember it; what was done is in the audit."),
+        None => {
+            visit.refused(StatusCode::NOT_FOUND, "Not found", "This host does not remember it; what was done is in the audit.")
+        }
     }
 }
 
@@ -168,7 +181,9 @@ fn route_of(fields: &Fields) -> Option<Route> {
 
 /// What a pause or its end would do.
 pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Response {
-    let (Some(route), true) = (route_of(&visit.asked), matches!(action.as_str(), "pause" | "resume")) else { return nothing_here(&visit) };
+    let (Some(route), true) = (route_of(&visit.asked), matches!(action.as_str(), "pause" | "resume")) else {
+        return nothing_here(&visit);
+    };
     if let Err(refused) = visit.may_act() {
         return refused;
     }
@@ -176,29 +191,40 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
     let (waiting, parked) = known.map_or((0, 0), |known| (known.waiting, known.parked));
     let name = visible(&route.to_string());
     let (title, meaning) = if action == "pause" {
-        (format!("Pause the route {name}"), format!(
-            "Every host stops calling its listener within two seconds; what a listener has begun is finished. Its events wait, {} now and all new ones, until somebody resumes the route. Nothing is lost, and nothing counts as a failure.",
-            count(waiting, "event")
-        ))
+        (
+            format!("Pause the route {name}"),
+            format!(
+                "Every host stops calling its listener within two seconds; what a listener has begun is finished. Its events wait, {} now and all new ones, until somebody resumes the route. Nothing is lost, and nothing counts as a failure.",
+                count(waiting, "event")
+            ),
+        )
     } else {
-        (format!("Resume the route {name}"), format!("Hosts take its events again within seconds: {} wait now.", count(parked, "event")))
+        (
+            format!("Resume the route {name}"),
+            format!("Hosts take its events again within seconds: {} wait now.", count(parked, "event")),
+        )
     };
     let word = if action == "pause" { "Pause" } else { "Resume" };
-    visit.page(word, html! {
-        h1 { (title) }
-        p { (meaning) }
-        form.sure method="post" action=(visit.frame.to(&format!("routes/{action}"))) {
-            input type="hidden" name="aggregate_type" value=(route.aggregate_type.as_str());
-            input type="hidden" name="event_type" value=(route.event_type.as_str());
-            label { "Reason, for the audit" input name="reason" required maxlength="1000" autocomplete="off"; }
-            div.row-of { button.primary { (title) } a href=(visit.frame.to("routes")) { "Do nothing" } }
-        }
-    })
+    visit.page(
+        word,
+        html! {
+            h1 { (title) }
+            p { (meaning) }
+            form.sure method="post" action=(visit.frame.to(&format!("routes/{action}"))) {
+                input type="hidden" name="aggregate_type" value=(route.aggregate_type.as_str());
+                input type="hidden" name="event_type" value=(route.event_type.as_str());
+                label { "Reason, for the audit" input name="reason" required maxlength="1000" autocomplete="off"; }
+                div.row-of { button.primary { (title) } a href=(visit.frame.to("routes")) { "Do nothing" } }
+            }
+        },
+    )
 }
 
 pub(super) async fn route(visit: Visit, Path(action): Path<String>, body: String) -> Response {
     let form = Fields::of_form(&body);
-    let (Some(route), true) = (route_of(&form), matches!(action.as_str(), "pause" | "resume")) else { return nothing_here(&visit) };
+    let (Some(route), true) = (route_of(&form), matches!(action.as_str(), "pause" | "resume")) else {
+        return nothing_here(&visit);
+    };
     if let Err(refused) = visit.may_act() {
         return refused;
     }

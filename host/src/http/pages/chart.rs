@@ -148,7 +148,9 @@ impl Chart {
     /// The same numbers, newest first.
     fn table(&self) -> Markup {
         let length = self.series.iter().map(|series| series.points.len()).max().unwrap_or(0);
-        let known = (0..length).rev().filter(|index| self.series.iter().any(|series| series.points.get(*index).copied().flatten().is_some()));
+        let known = (0..length)
+            .rev()
+            .filter(|index| self.series.iter().any(|series| series.points.get(*index).copied().flatten().is_some()));
         html! {
             details {
                 summary { "The same as numbers" }
@@ -283,9 +285,11 @@ mod tests {
     #[test]
     fn extremes_stay_within_the_field_and_are_numbers() {
         for extreme in [0.0, 1e-9, f64::MIN_POSITIVE / 2.0, 1e18, f64::MAX, u64::MAX as f64] {
-            let text = chart(vec![hour(|_| Some(extreme)), hour(|index| (index % 2 == 0).then_some(0.0))], false).show().into_string();
+            let text =
+                chart(vec![hour(|_| Some(extreme)), hour(|index| (index % 2 == 0).then_some(0.0))], false).show().into_string();
             assert!(!text.contains("NaN") && !text.contains("inf"), "{extreme}: {text}");
-            for y in text.split(['M', 'L']).skip(1).filter_map(|point| point.split([' ', '"', 'Z']).nth(1)?.parse::<f64>().ok()) {
+            for y in text.split(['M', 'L']).skip(1).filter_map(|point| point.split([' ', '"', 'Z']).nth(1)?.parse::<f64>().ok())
+            {
                 assert!((0.0..=HEIGHT).contains(&y), "{extreme}: {y}");
             }
         }
@@ -305,7 +309,10 @@ mod tests {
         let chart = chart(vec![hour(|_| Some(30.0)), hour(|_| Some(20.0))], true);
         assert_eq!(chart.tops()[1][0], Some(50.0));
         let text = chart.show().into_string();
-        assert!(text.contains(">30</text>") && text.contains(">20</text>") && text.contains(">50</text>"), "axis to 50: {text}");
+        assert!(
+            text.contains(">30</text>") && text.contains(">20</text>") && text.contains(">50</text>"),
+            "axis to 50: {text}"
+        );
     }
 
     #[test]

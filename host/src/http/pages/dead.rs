@@ -99,7 +99,12 @@ pub(super) fn preview(preview: &Preview<'_>) -> Markup {
     let Preview { frame, action, wanted, count: many, .. } = preview;
     let now = frame.seen.now();
     let of = wanted.in_words();
-    let title = format!("{} {}{}", action.word(), count(*many, "dead event"), if of.is_empty() { String::new() } else { format!(" {of}") });
+    let title = format!(
+        "{} {}{}",
+        action.word(),
+        count(*many, "dead event"),
+        if of.is_empty() { String::new() } else { format!(" {of}") }
+    );
     let by_route = by_route(&preview.first);
     let is_part = *many > preview.first.len() as u64;
     html! {
@@ -152,7 +157,9 @@ fn consequence(action: Action, many: u64) -> String {
             "{they} delivered again, oldest first, with no failures counted. Events of {them} that were delivered meanwhile stay delivered, \
              so a listener may see an older event after a newer one."
         ),
-        Action::Discard => format!("{they} deleted for good, with payload and headers; nothing brings {} back.", verb(many, "it", "them")),
+        Action::Discard => {
+            format!("{they} deleted for good, with payload and headers; nothing brings {} back.", verb(many, "it", "them"))
+        }
     }
 }
 
@@ -204,7 +211,11 @@ mod tests {
 
     fn with_dead(dead: u64) -> Frame {
         let frame = frame();
-        let look = Look { stats: Stats { dead, ..Stats::default() }, dead: vec![record(); usize::try_from(dead.min(500)).unwrap()], ..Look::made_up(frame.seen.now()) };
+        let look = Look {
+            stats: Stats { dead, ..Stats::default() },
+            dead: vec![record(); usize::try_from(dead.min(500)).unwrap()],
+            ..Look::made_up(frame.seen.now())
+        };
         Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..frame }
     }
 
@@ -229,10 +240,18 @@ mod tests {
         let (newest, dead_before) = (first.last().cloned(), frame.seen.now());
         let text = |action| {
             let (first, newest) = (first.clone(), newest.clone());
-            preview(&Preview { frame: &frame, action, wanted: &wanted, count: 3, dead_before, first, newest, fault: None }).into_string()
+            preview(&Preview { frame: &frame, action, wanted: &wanted, count: 3, dead_before, first, newest, fault: None })
+                .into_string()
         };
         let replay = text(Action::Replay);
-        for part in ["Replay 3 dead events of type Paid", "2 × Order/Paid", "1 × Order/Placed", "name=\"reason\" required", "name=\"count\" value=\"3\"", "value=\"Paid\""] {
+        for part in [
+            "Replay 3 dead events of type Paid",
+            "2 × Order/Paid",
+            "1 × Order/Placed",
+            "name=\"reason\" required",
+            "name=\"count\" value=\"3\"",
+            "value=\"Paid\"",
+        ] {
             assert!(replay.contains(part), "{part}: {replay}");
         }
         assert!(text(Action::Discard).contains("deleted for good"));

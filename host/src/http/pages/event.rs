@@ -65,18 +65,36 @@ fn sentence(event: &OneEvent<'_>, now: Timestamp) -> String {
     let due = record.due_at.map(|due| due.max(record.available_at));
     match Stand::of(record, now) {
         Stand::Done => format!("Its listener was done with it {}{failed}.", at(record.done_at)),
-        Stand::Dead if record.blocks => format!("It was given up {}{failed}. Later events of its aggregate wait until it is replayed, skipped or discarded.", at(record.done_at)),
-        Stand::Dead => format!("It was given up {}{failed}. Nothing happens to it until somebody replays or discards it.", at(record.done_at)),
-        Stand::InFlight => format!("{} has it; if nothing is heard of it, any host takes it {}.", holder(record, look), at(record.lease_end)),
+        Stand::Dead if record.blocks => format!(
+            "It was given up {}{failed}. Later events of its aggregate wait until it is replayed, skipped or discarded.",
+            at(record.done_at)
+        ),
+        Stand::Dead => format!(
+            "It was given up {}{failed}. Nothing happens to it until somebody replays or discards it.",
+            at(record.done_at)
+        ),
+        Stand::InFlight => {
+            format!("{} has it; if nothing is heard of it, any host takes it {}.", holder(record, look), at(record.lease_end))
+        }
         Stand::Blocked => match event.behind {
-            Some(first) => format!("It waits behind an earlier event of its aggregate, {}, which is {}.", first.event_id, Stand::of(first, now).word()),
+            Some(first) => format!(
+                "It waits behind an earlier event of its aggregate, {}, which is {}.",
+                first.event_id,
+                Stand::of(first, now).word()
+            ),
             None => "It waited behind an event that is gone; a host lets it go on at its next look.".to_owned(),
         },
         Stand::Parked => parked(record, look, now),
-        _ if record.expires_at.is_some_and(|end| end <= now) => "Its time to be done is over; the next host that takes it gives it up.".to_owned(),
+        _ if record.expires_at.is_some_and(|end| end <= now) => {
+            "Its time to be done is over; the next host that takes it gives it up.".to_owned()
+        }
         Stand::Retry => format!("It failed {}; the next attempt is due {}. {}", times(record.attempts), at(due), takes(look)),
-        Stand::Waiting if record.deferrals > 0 && due.is_some_and(|due| due > now) => format!("Its listener asked for later; it is due {}. {}", at(due), takes(look)),
-        Stand::Waiting if record.available_at > now => format!("Its writer wants it no sooner than {}. {}", at(Some(record.available_at)), takes(look)),
+        Stand::Waiting if record.deferrals > 0 && due.is_some_and(|due| due > now) => {
+            format!("Its listener asked for later; it is due {}. {}", at(due), takes(look))
+        }
+        Stand::Waiting if record.available_at > now => {
+            format!("Its writer wants it no sooner than {}. {}", at(Some(record.available_at)), takes(look))
+        }
         Stand::Waiting => format!("It waits for its first delivery. {}", takes(look)),
     }
 }
@@ -88,7 +106,9 @@ fn times(count: u32) -> String {
 /// Who takes what is due.
 fn takes(look: Option<&Look>) -> &'static str {
     match look {
-        Some(look) if !look.nodes.iter().any(|node| node.alive && node.mode != "writer_only") => "No host is alive to take it: start one with “outbox run”.",
+        Some(look) if !look.nodes.iter().any(|node| node.alive && node.mode != "writer_only") => {
+            "No host is alive to take it: start one with “outbox run”."
+        }
         _ => "Then a host takes it.",
     }
 }
@@ -102,7 +122,9 @@ fn holder(record: &Record, look: Option<&Look>) -> String {
 /// Why it waits without a time.
 fn parked(record: &Record, look: Option<&Look>, now: Timestamp) -> String {
     let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str()).ok();
-    let held = look.zip(route).and_then(|(look, route)| look.routes.iter().find(|known| known.paused_at.is_some() && known.route.covers(&route)));
+    let held = look
+        .zip(route)
+        .and_then(|(look, route)| look.routes.iter().find(|known| known.paused_at.is_some() && known.route.covers(&route)));
     match held {
         Some(known) => {
             let by = known.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
@@ -110,7 +132,10 @@ fn parked(record: &Record, look: Option<&Look>, now: Timestamp) -> String {
             let since = known.paused_at.map_or_else(String::new, |at| ago(at, now));
             visible(&format!("Its route was paused {since}{by}{why}. It goes on when the route {} is resumed.", known.route))
         }
-        None => visible(&format!("It waits without a time: {}. It goes on by itself when a host has a listener for its route.", record.parked.as_deref().unwrap_or("no reason was kept"))),
+        None => visible(&format!(
+            "It waits without a time: {}. It goes on by itself when a host has a listener for its route.",
+            record.parked.as_deref().unwrap_or("no reason was kept")
+        )),
     }
 }
 
@@ -124,11 +149,17 @@ fn timeline(event: &OneEvent<'_>, now: Timestamp) -> Markup {
         add(Some(record.available_at), html! { "its writer wants it no sooner" });
     }
     add(record.expires_at, html! { "to be done by then, or given up" });
-    add(record.locked_at, html! {
-        "claimed by " span.mono { (holder(record, look).trim_start_matches("The host ")) } ", its claim number " (number(record.claim_seq))
-        @if let Some(cost) = &record.last_cost { (attempt(cost, look)) }
-    });
-    add(record.done_at, html! { @if record.status == Status::Dead { "given up" @if let Some(error) = &record.last_error { ": " span.says { (visible(head(error))) } } } @else { "done" } });
+    add(
+        record.locked_at,
+        html! {
+            "claimed by " span.mono { (holder(record, look).trim_start_matches("The host ")) } ", its claim number " (number(record.claim_seq))
+            @if let Some(cost) = &record.last_cost { (attempt(cost, look)) }
+        },
+    );
+    add(
+        record.done_at,
+        html! { @if record.status == Status::Dead { "given up" @if let Some(error) = &record.last_error { ": " span.says { (visible(head(error))) } } } @else { "done" } },
+    );
     for entry in event.by_hand {
         let why = entry.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
         add(Some(entry.at), html! { (visible(&format!("{} by {}{why}", entry.action.replace('_', " "), entry.actor))) });
@@ -176,8 +207,14 @@ fn attempt(kept: &AttemptCost, look: Option<&Look>) -> Markup {
 /// The plugin with this digest, where a live host tells of it.
 fn component(digest: &str, look: Option<&Look>) -> String {
     let plugins = look.map(|look| super::told::of_all(&look.nodes)).unwrap_or_default();
-    let told = plugins.iter().map(|plugin| &plugin.told).find(|told| told.digest.as_deref().is_some_and(|whole| whole.starts_with(digest)));
-    told.map_or_else(|| digest.to_owned(), |told| visible(&format!("{} {} ({digest})", told.name, told.version.as_deref().unwrap_or_default())))
+    let told = plugins
+        .iter()
+        .map(|plugin| &plugin.told)
+        .find(|told| told.digest.as_deref().is_some_and(|whole| whole.starts_with(digest)));
+    told.map_or_else(
+        || digest.to_owned(),
+        |told| visible(&format!("{} {} ({digest})", told.name, told.version.as_deref().unwrap_or_default())),
+    )
 }
 
 /// Everything that can be done, each with what follows.
@@ -269,11 +306,20 @@ mod tests {
         let base = Record { status: Status::New, done_at: None, due_at: Some(now), attempts: 0, last_error: None, ..record() };
         let said = |record: Record| one(&record, Payload::Hidden);
         assert!(said(base.clone()).contains("It waits for its first delivery. Then a host takes it."));
-        assert!(said(Record { status: Status::Retry, attempts: 2, due_at: Some(later), ..base.clone() }).contains("It failed 2 times; the next attempt is due in 1 min."));
+        assert!(
+            said(Record { status: Status::Retry, attempts: 2, due_at: Some(later), ..base.clone() })
+                .contains("It failed 2 times; the next attempt is due in 1 min.")
+        );
         assert!(said(Record { available_at: later, ..base.clone() }).contains("Its writer wants it no sooner than in 1 min."));
-        assert!(said(Record { parked: Some("nobody answers".to_owned()), due_at: None, ..base.clone() }).contains("It waits without a time: nobody answers."));
+        assert!(
+            said(Record { parked: Some("nobody answers".to_owned()), due_at: None, ..base.clone() })
+                .contains("It waits without a time: nobody answers.")
+        );
         assert!(said(Record { behind: Some(3), due_at: None, ..base.clone() }).contains("behind an event that is gone"));
-        assert!(said(Record { lease_end: Some(later), locked_by: Some("owner-web-1".to_owned()), ..base.clone() }).contains("The host web-1 has it"));
+        assert!(
+            said(Record { lease_end: Some(later), locked_by: Some("owner-web-1".to_owned()), ..base.clone() })
+                .contains("The host web-1 has it")
+        );
         assert!(said(Record { expires_at: Some(now.minus(Duration::from_secs(1))), ..base }).contains("gives it up"));
         assert!(said(Record { blocks: true, ..record() }).contains("Later events of its aggregate wait"));
         assert!(said(record()).contains("It was given up") && said(record()).contains("after it failed 3 times"));
@@ -285,7 +331,9 @@ mod tests {
         assert!(one(&Record { blocks: true, ..record() }, Payload::Hidden).contains("/skip\""));
         assert!(!one(&Record { status: Status::Done, ..record() }, Payload::Hidden).contains("<form class=\"action\""));
         let frame = Frame { may_act: false, ..frame() };
-        let text = page(&OneEvent { frame: &frame, record: &record(), behind: None, by_hand: &[], payload: Payload::Forbidden }).into_string();
+        let text =
+            page(&OneEvent { frame: &frame, record: &record(), behind: None, by_hand: &[], payload: Payload::Forbidden })
+                .into_string();
         assert!(!text.contains("<form"), "a viewer can do nothing: {text}");
     }
 }

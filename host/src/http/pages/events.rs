@@ -85,7 +85,15 @@ impl Wanted {
     /// The dead events to count or replay, dead by `dead_before`.
     pub(super) fn dead_filter(&self, dead_before: Timestamp) -> DeadFilter {
         let Filter { event_type, aggregate_type, aggregate_id, tenant_id, error, .. } = self.filter();
-        DeadFilter { event_type, aggregate_type, aggregate_id, tenant_id, error, dead_before: Some(dead_before), ..DeadFilter::default() }
+        DeadFilter {
+            event_type,
+            aggregate_type,
+            aggregate_id,
+            tenant_id,
+            error,
+            dead_before: Some(dead_before),
+            ..DeadFilter::default()
+        }
     }
 
     /// What is asked for, in words: `of Order/Paid, whose error holds “deadline”`; empty for everything.
@@ -127,7 +135,13 @@ impl<'a> Events<'a> {
         if backwards {
             rows.reverse();
         }
-        Self { frame, wanted, rows, older: if backwards { true } else { more }, newer: if backwards { more } else { wanted.before.is_some() } }
+        Self {
+            frame,
+            wanted,
+            rows,
+            older: if backwards { true } else { more },
+            newer: if backwards { more } else { wanted.before.is_some() },
+        }
     }
 }
 
@@ -284,10 +298,14 @@ mod tests {
 
     #[test]
     fn a_filter_in_words_says_what_a_replay_would_take() {
-        let wanted = Wanted { aggregate_type: "Order".into(), event_type: "Paid".into(), error: "deadline".into(), ..Wanted::default() };
+        let wanted =
+            Wanted { aggregate_type: "Order".into(), event_type: "Paid".into(), error: "deadline".into(), ..Wanted::default() };
         assert_eq!(wanted.in_words(), "of Order/Paid, whose error holds “deadline”");
         assert_eq!(Wanted::default().in_words(), "");
         let filter = wanted.dead_filter(Timestamp::from_micros(5));
-        assert_eq!((filter.event_type.as_deref(), filter.error.as_deref(), filter.dead_before), (Some("Paid"), Some("deadline"), Some(Timestamp::from_micros(5))));
+        assert_eq!(
+            (filter.event_type.as_deref(), filter.error.as_deref(), filter.dead_before),
+            (Some("Paid"), Some("deadline"), Some(Timestamp::from_micros(5)))
+        );
     }
 }

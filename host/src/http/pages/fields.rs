@@ -54,7 +54,10 @@ mod tests {
     #[test]
     fn a_form_is_read_as_a_browser_writes_it() {
         let fields = Fields::of_form("reason=it+works+again%3A+%C3%BC%0D%0A&count=17&error=a%26b&after=");
-        assert_eq!((fields.text("reason"), fields.number("count"), fields.text("error")), ("it works again: ü", Some(17_u64), "a&b"));
+        assert_eq!(
+            (fields.text("reason"), fields.number("count"), fields.text("error")),
+            ("it works again: ü", Some(17_u64), "a&b")
+        );
         assert_eq!((fields.text("nothing"), fields.number::<u64>("after")), ("", None));
         assert_eq!(fields.wanted(), Wanted { error: "a&b".to_owned(), ..Wanted::default() });
         assert_eq!(Fields::of_form("a b\n<>").text("a"), "", "no form of a browser");

@@ -117,7 +117,11 @@ mod tests {
 
     #[test]
     fn a_filter_that_would_match_anything_is_none() {
-        let groups = groups(&[dead(("A", "B"), "5", 1), dead(("A", "B"), "7", 2), Record { last_error: None, ..dead(("C", "D"), "", 3) }]);
+        let groups = groups(&[
+            dead(("A", "B"), "5", 1),
+            dead(("A", "B"), "7", 2),
+            Record { last_error: None, ..dead(("C", "D"), "", 3) },
+        ]);
         assert_eq!(groups.iter().map(|group| group.common.as_deref()).collect::<Vec<_>>(), [None, None]);
         assert_eq!(groups[1].error, "no reason was kept");
     }

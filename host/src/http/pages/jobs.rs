@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::act::Action;
-use crate::http::host::Host;
 use crate::event::Status;
+use crate::http::host::Host;
 use crate::store::{Audit, DeadFilter, Filter, Store, StoreError};
 
 /// Most events of one statement, and of one look at whether it is to stop.
@@ -138,7 +138,8 @@ async fn discard(filter: &DeadFilter, limit: u32, audit: &Audit, store: &dyn Sto
 
 /// The dead events of a filter as rows to list, oldest first.
 pub(super) fn listed(filter: &DeadFilter) -> Filter {
-    let DeadFilter { event_type, aggregate_type, aggregate_id, tenant_id, error, max_attempts, dead_after, dead_before } = filter.clone();
+    let DeadFilter { event_type, aggregate_type, aggregate_id, tenant_id, error, max_attempts, dead_after, dead_before } =
+        filter.clone();
     Filter {
         status: Some(Status::Dead),
         event_type,

@@ -96,7 +96,10 @@ impl Frame {
             "Dead" if dead > 0 => Some(html! { span.badge.dead { (number(dead)) } }),
             "Plugins" => {
                 let plugins = super::told::of_all(&look.nodes);
-                plugins.iter().any(|plugin| plugin.told.error.is_some()).then(|| html! { span.badge.dead title="a plugin failed" { "!" } })
+                plugins
+                    .iter()
+                    .any(|plugin| plugin.told.error.is_some())
+                    .then(|| html! { span.badge.dead title="a plugin failed" { "!" } })
             }
             "Routes" => {
                 let paused = look.routes.iter().filter(|route| route.paused_at.is_some()).count() as u64;
@@ -111,42 +114,47 @@ impl Frame {
     pub(super) fn document(&self, title: &str, body: Markup) -> Markup {
         let findings = findings(&self.seen);
         let mark = if findings.iter().any(|finding| finding.severity == Severity::Fault) { "✕ " } else { "" };
-        shell(&self.root, self.theme, &format!("{mark}{title} · outbox"), html! {
-            a.skip href="#main" { "Skip to the content" }
-            header {
-                div.top {
-                    a.brand href=(self.to("")) { strong { "outbox" } " " span.quiet { "· " (self.place) } }
-                    form.search role="search" action=(self.to("search")) {
-                        label.unseen for="search" { "Search" }
-                        input #search type="search" name="q" placeholder="id, aggregate, type" autocomplete="off" spellcheck="false";
+        shell(
+            &self.root,
+            self.theme,
+            &format!("{mark}{title} · outbox"),
+            html! {
+                a.skip href="#main" { "Skip to the content" }
+                header {
+                    div.top {
+                        a.brand href=(self.to("")) { strong { "outbox" } " " span.quiet { "· " (self.place) } }
+                        form.search role="search" action=(self.to("search")) {
+                            label.unseen for="search" { "Search" }
+                            input #search type="search" name="q" placeholder="id, aggregate, type" autocomplete="off" spellcheck="false";
+                        }
+                        (self.switch())
+                        @if let Some(visitor) = &self.visitor {
+                            form method="post" action=(self.to("logout")) { button.plain title=(format!("{visitor}: log out")) { "Log out" } }
+                        }
                     }
-                    (self.switch())
-                    @if let Some(visitor) = &self.visitor {
-                        form method="post" action=(self.to("logout")) { button.plain title=(format!("{visitor}: log out")) { "Log out" } }
+                    nav #nav aria-label="Pages" data-live {
+                        @for (name, path) in ENTRIES {
+                            a href=(self.to(path)) aria-current=[(name == self.entry).then_some("page")] { (name) @if let Some(badge) = self.badge(name) { " " (badge) } }
+                        }
                     }
                 }
-                nav #nav aria-label="Pages" data-live {
-                    @for (name, path) in ENTRIES {
-                        a href=(self.to(path)) aria-current=[(name == self.entry).then_some("page")] { (name) @if let Some(badge) = self.badge(name) { " " (badge) } }
+                (self.status_line(&findings))
+                main #main tabindex="-1" {
+                    @if let Some(notice) = self.notice { p.notice role="status" { (notice) } }
+                    (body)
+                }
+                dialog #keys aria-label="Keys" {
+                    p { strong { "Keys" } }
+                    dl.keys {
+                        dt { kbd { "/" } } dd { "search" }
+                        dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
+                        dt { kbd { "Enter" } } dd { "open the row" }
+                        dt { kbd { "?" } } dd { "these keys" }
                     }
+                    form method="dialog" { button { "Close" } }
                 }
-            }
-            (self.status_line(&findings))
-            main #main tabindex="-1" {
-                @if let Some(notice) = self.notice { p.notice role="status" { (notice) } }
-                (body)
-            }
-            dialog #keys aria-label="Keys" {
-                p { strong { "Keys" } }
-                dl.keys {
-                    dt { kbd { "/" } } dd { "search" }
-                    dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
-                    dt { kbd { "Enter" } } dd { "open the row" }
-                    dt { kbd { "?" } } dd { "these keys" }
-                }
-                form method="dialog" { button { "Close" } }
-            }
-        })
+            },
+        )
     }
 
     fn switch(&self) -> Markup {
@@ -215,11 +223,16 @@ pub(super) fn shell(root: &str, theme: Theme, title: &str, body: Markup) -> Mark
 
 /// A page that says what went wrong, and what to do.
 pub(super) fn plain(root: &str, theme: Theme, title: &str, sentence: &str) -> Markup {
-    shell(root, theme, &format!("{title} · outbox"), html! {
-        main.alone #main {
-            h1 { (title) }
-            p { (sentence) }
-            p { a href=(root) { "To the overview" } }
-        }
-    })
+    shell(
+        root,
+        theme,
+        &format!("{title} · outbox"),
+        html! {
+            main.alone #main {
+                h1 { (title) }
+                p { (sentence) }
+                p { a href=(root) { "To the overview" } }
+            }
+        },
+    )
 }

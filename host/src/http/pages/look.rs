@@ -27,7 +27,7 @@ pub(super) const SAMPLE: u32 = 500;
 pub(super) struct Look {
     /// The moment, by the database's clock.
     pub(super) at: Timestamp,
-    taken: Instant,
+    pub(super) taken: Instant,
     pub(super) stats: Stats,
     /// Every route with its counts.
     pub(super) routes: Vec<RouteRecord>,

@@ -67,7 +67,13 @@ impl Deref for Pages {
 /// The pages of a host, below the path that they are mounted at.
 pub(super) fn routes<S>(host: Host) -> Router<S> {
     let looks = look::Looks::new(host.store.clone());
-    let pages = Pages(Arc::new(Inner { host, looks, history: History::default(), jobs: jobs::Jobs::default(), is_kept: AtomicBool::new(false) }));
+    let pages = Pages(Arc::new(Inner {
+        host,
+        looks,
+        history: History::default(),
+        jobs: jobs::Jobs::default(),
+        is_kept: AtomicBool::new(false),
+    }));
     pages.keep_history();
     let asset = |path: &str| format!("/{path}");
     Router::new()
@@ -116,7 +122,11 @@ impl Pages {
         let seen = self.looks.seen_lately().await;
         let counted = seen.look.filter(|_| seen.gone.is_none()).map(|look| Counted {
             waiting: look.unfinished(),
-            oldest: look.stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default(),
+            oldest: look
+                .stats
+                .oldest_pending_seconds
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .unwrap_or_default(),
         });
         self.history.sample(system_clock().now(), self.host.metrics.counts(), counted);
     }

@@ -47,24 +47,50 @@ pub(super) fn page(overview: &Overview<'_>) -> Markup {
 
 fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
     let points = |of: fn(&Minute) -> Option<f64>| hour.iter().map(|minute| minute.as_ref().and_then(of)).collect::<Vec<_>>();
-    let chart = |title, unit, say, stacked, series| Chart { title, unit, say, series, stacked, ends: now, step: Duration::from_secs(60) };
+    let chart = |title, unit, say, stacked, series| Chart {
+        title,
+        unit,
+        say,
+        series,
+        stacked,
+        ends: now,
+        step: Duration::from_secs(60),
+    };
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| "–".to_owned(), span);
     [
-        chart("Attempts", "a second, on this host", figure, true, vec![
-            Series { name: "done", class: "done", points: points(Minute::done_per_second) },
-            Series { name: "failed", class: "dead", points: points(Minute::failed_per_second) },
-        ]),
-        chart("Oldest waiting", "of all that could be delivered", seconds, false, vec![Series {
-            name: "age",
-            class: "in-flight",
-            points: points(|minute| minute.oldest.map(|oldest| oldest.as_secs_f64())),
-        }]),
-        chart("Unfinished", "events in the table", figure, false, vec![Series {
-            name: "events",
-            class: "parked",
-            #[expect(clippy::cast_precision_loss, reason = "a point of a chart")]
-            points: points(|minute| minute.waiting.map(|waiting| waiting as f64)),
-        }]),
+        chart(
+            "Attempts",
+            "a second, on this host",
+            figure,
+            true,
+            vec![
+                Series { name: "done", class: "done", points: points(Minute::done_per_second) },
+                Series { name: "failed", class: "dead", points: points(Minute::failed_per_second) },
+            ],
+        ),
+        chart(
+            "Oldest waiting",
+            "of all that could be delivered",
+            seconds,
+            false,
+            vec![Series {
+                name: "age",
+                class: "in-flight",
+                points: points(|minute| minute.oldest.map(|oldest| oldest.as_secs_f64())),
+            }],
+        ),
+        chart(
+            "Unfinished",
+            "events in the table",
+            figure,
+            false,
+            vec![Series {
+                name: "events",
+                class: "parked",
+                #[expect(clippy::cast_precision_loss, reason = "a point of a chart")]
+                points: points(|minute| minute.waiting.map(|waiting| waiting as f64)),
+            }],
+        ),
     ]
 }
 

@@ -111,13 +111,22 @@ mod tests {
     fn other_text_and_other_bytes_are_shown_as_what_they_are() {
         assert_eq!(shown(b"{not json").kind, "text");
         let bytes = shown(&[0, 255, b'A']);
-        assert_eq!((bytes.kind, bytes.text.as_str()), ("hex", "00000000  00 ff 41                                         ..A\n"));
+        assert_eq!(
+            (bytes.kind, bytes.text.as_str()),
+            ("hex", "00000000  00 ff 41                                         ..A\n")
+        );
         assert_eq!(shown(b"").kind, "text");
     }
 
     #[test]
     fn a_large_payload_is_cut_and_says_so() {
-        for bytes in [vec![b'a'; 1 << 20], "ü".repeat(1 << 19).into_bytes(), vec![255; 1 << 20], format!("[{}1]", "1,".repeat(1 << 18)).into_bytes(), format!("{}1{}", "[".repeat(100), "]".repeat(100)).into_bytes()] {
+        for bytes in [
+            vec![b'a'; 1 << 20],
+            "ü".repeat(1 << 19).into_bytes(),
+            vec![255; 1 << 20],
+            format!("[{}1]", "1,".repeat(1 << 18)).into_bytes(),
+            format!("{}1{}", "[".repeat(100), "]".repeat(100)).into_bytes(),
+        ] {
             let shown = shown(&bytes);
             assert!(shown.text.len() <= MOST, "{} {}", shown.kind, shown.text.len());
             assert_eq!(shown.is_cut, bytes.len() > 1_000);

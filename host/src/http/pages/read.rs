@@ -19,7 +19,11 @@ use crate::store::{DeadFilter, Filter, Record};
 const CHANGES: u32 = 8;
 
 pub(super) async fn overview(visit: Visit) -> Response {
-    let changes = if visit.frame.seen.gone.is_some() { Vec::new() } else { visit.pages.host.store.audit(CHANGES).await.unwrap_or_default() };
+    let changes = if visit.frame.seen.gone.is_some() {
+        Vec::new()
+    } else {
+        visit.pages.host.store.audit(CHANGES).await.unwrap_or_default()
+    };
     let hour = visit.pages.history.hour(crate::time::Clock::now(&*crate::time::system_clock()));
     visit.page("Overview", overview_page::page(&Overview { frame: &visit.frame, hour, changes }))
 }
@@ -60,7 +64,13 @@ pub(super) async fn search(visit: Visit) -> Response {
 
 pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
     let store = &visit.pages.host.store;
-    let gone = || visit.refused(StatusCode::NOT_FOUND, "No such event", "It may be discarded or purged already: the audit and the finished events tell.");
+    let gone = || {
+        visit.refused(
+            StatusCode::NOT_FOUND,
+            "No such event",
+            "It may be discarded or purged already: the audit and the finished events tell.",
+        )
+    };
     let Ok(id) = id.parse::<EventId>() else { return gone() };
     let record = match store.get(id).await {
         Ok(Some(record)) => record,
@@ -71,15 +81,25 @@ pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
         Some(seq) => by_seq(&visit, seq).await,
         None => None,
     };
-    let by_hand: Vec<_> = store.audit(1_000).await.unwrap_or_default().into_iter().filter(|entry| {
-        entry.selector.get("event_id").and_then(serde_json::Value::as_str) == Some(id.as_str())
-    }).collect();
+    let by_hand: Vec<_> = store
+        .audit(1_000)
+        .await
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| entry.selector.get("event_id").and_then(serde_json::Value::as_str) == Some(id.as_str()))
+        .collect();
     let payload = match (visit.viewer.sees_payloads(), visit.asked.text("payload")) {
         (false, _) => Payload::Forbidden,
         (true, "show") => Payload::Asked,
         (true, _) => Payload::Hidden,
     };
-    let body = event_page::page(&OneEvent { frame: &visit.frame, record: &record, behind: behind.as_ref(), by_hand: &by_hand, payload });
+    let body = event_page::page(&OneEvent {
+        frame: &visit.frame,
+        record: &record,
+        behind: behind.as_ref(),
+        by_hand: &by_hand,
+        payload,
+    });
     visit.page(&format!("{}/{}", record.aggregate_type, record.event_type), body)
 }
 
@@ -108,7 +128,7 @@ pub(super) async fn dead(visit: Visit) -> Response {
 }
 
 pub(super) async fn routes(visit: Visit) -> Response {
-    visit.page("Routes", routes_page::page(&visit.frame))
+    visit.page("Routes", routes_page::page(&visit.frame, &visit.pages.host.listeners.routes()))
 }
 
 pub(super) async fn plugins(visit: Visit) -> Response {

@@ -9,7 +9,8 @@ use super::words::{number, visible, when};
 use crate::event::Route;
 use crate::store::RouteRecord;
 
-pub(super) fn page(frame: &Frame) -> Markup {
+/// `here` are the routes that this host has a listener for.
+pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
     let Some(look) = &frame.seen.look else { return html! { h1 { "Routes" } } };
     let now = frame.seen.now();
     let plugins = told::of_all(&look.nodes);
@@ -32,7 +33,8 @@ pub(super) fn page(frame: &Frame) -> Markup {
                             }
                             td.mono { @match answers(&known.route) {
                                 Some(plugin) => { (visible(&plugin.told.name)) " " (visible(plugin.told.version.as_deref().unwrap_or_default())) },
-                                None => span.quiet { @if known.first_seen_at.is_some() { "native, sink or gone" } @else { "none" } },
+                                None if here.contains(&known.route) => "native or sink",
+                                None => span.quiet { @if known.first_seen_at.is_some() { "none on this host" } @else { "none" } },
                             } }
                             @for (name, class, count) in [("waiting", "", known.waiting), ("parked", "parked", known.parked), ("blocked", "blocked", known.blocked), ("dead", "dead", known.dead)] {
                                 @let class = if count == 0 { "zero" } else { class };

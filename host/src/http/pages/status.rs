@@ -78,7 +78,9 @@ fn database(seen: &Seen) -> Option<Finding> {
     let gone = seen.gone.as_ref()?;
     let since = clock(gone.since, crate::time::Clock::now(&*crate::time::system_clock()));
     let sentence = match &seen.look {
-        Some(look) => format!("The database has not answered since {since}; what you see is from {}.", clock(look.at, look.now())),
+        Some(look) => {
+            format!("The database has not answered since {since}; what you see is from {}.", clock(look.at, look.now()))
+        }
         None => format!("The database has not answered since {since}, and nothing is known yet."),
     };
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Hosts").said(gone.why.clone()))
@@ -93,7 +95,8 @@ fn no_host(look: &Look) -> Option<Finding> {
     if waiting == 0 || look.nodes.iter().any(delivers) {
         return None;
     }
-    let sentence = format!("Nothing is delivered: {} {}, and no host is alive.", count(waiting, "event"), verb(waiting, "waits", "wait"));
+    let sentence =
+        format!("Nothing is delivered: {} {}, and no host is alive.", count(waiting, "event"), verb(waiting, "waits", "wait"));
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Start one"))
 }
 
@@ -106,11 +109,17 @@ fn plugins(look: &Look) -> Vec<Finding> {
         };
         let name = visible(&told.name);
         let finding = match told.state {
-            State::Failed => {
-                Finding::new(Severity::Fault, format!("Plugin {name} failed to load{on}; nothing of it serves."), "plugins", "Why")
-            }
+            State::Failed => Finding::new(
+                Severity::Fault,
+                format!("Plugin {name} failed to load{on}; nothing of it serves."),
+                "plugins",
+                "Why",
+            ),
             State::ServingOlder => {
-                let version = told.version.as_deref().map_or_else(|| "the version before".to_owned(), |version| format!("version {}", visible(version)));
+                let version = told
+                    .version
+                    .as_deref()
+                    .map_or_else(|| "the version before".to_owned(), |version| format!("version {}", visible(version)));
                 let sentence = format!("The new file of plugin {name} failed to load{on}; {version} goes on serving.");
                 Finding::new(Severity::Warning, sentence, "plugins", "Why")
             }
@@ -177,8 +186,13 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
         let since = ago(route.paused_at?, now);
         let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
         let name = visible(&route.route.to_string());
-        let wait = if route.parked == 0 { String::new() } else { format!("; {} {}", count(route.parked, "event"), verb(route.parked, "waits", "wait")) };
-        let finding = Finding::new(Severity::Warning, format!("Route {name} was paused {since}{by}{wait}."), "routes", "Routes");
+        let wait = if route.parked == 0 {
+            String::new()
+        } else {
+            format!("; {} {}", count(route.parked, "event"), verb(route.parked, "waits", "wait"))
+        };
+        let finding =
+            Finding::new(Severity::Warning, format!("Route {name} was paused {since}{by}{wait}."), "routes", "Routes");
         Some(match &route.pause_reason {
             Some(reason) => finding.said(reason.clone()),
             None => finding,
@@ -189,7 +203,8 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
 
 /// Parked events whose route is not paused: no host has a listener for them.
 fn unanswered(look: &Look) -> Option<Finding> {
-    let held = |route: &crate::event::Route| look.routes.iter().any(|known| known.paused_at.is_some() && known.route.covers(route));
+    let held =
+        |route: &crate::event::Route| look.routes.iter().any(|known| known.paused_at.is_some() && known.route.covers(route));
     let waiting: Vec<_> = look.routes.iter().filter(|known| known.parked > 0 && !held(&known.route)).collect();
     let events: u64 = waiting.iter().map(|known| known.parked).sum();
     let of = match waiting.as_slice() {
@@ -207,7 +222,12 @@ fn behind(look: &Look) -> Option<Finding> {
         return None;
     }
     let waiting = look.stats.new + look.stats.retry;
-    let sentence = format!("The hosts fall behind: {} {}, the oldest for {}.", count(waiting, "event"), verb(waiting, "waits", "wait"), span(oldest));
+    let sentence = format!(
+        "The hosts fall behind: {} {}, the oldest for {}.",
+        count(waiting, "event"),
+        verb(waiting, "waits", "wait"),
+        span(oldest)
+    );
     Some(Finding::new(Severity::Warning, sentence, "events?status=new", "Look"))
 }
 
@@ -231,7 +251,10 @@ mod tests {
 
     fn said(look: Look) -> Vec<String> {
         let seen = Seen { look: Some(Arc::new(look)), gone: None };
-        findings(&seen).into_iter().map(|finding| finding.said.map_or(finding.sentence.clone(), |said| format!("{} {said}", finding.sentence))).collect()
+        findings(&seen)
+            .into_iter()
+            .map(|finding| finding.said.map_or(finding.sentence.clone(), |said| format!("{} {said}", finding.sentence)))
+            .collect()
     }
 
     fn dead(number: usize, event_type: &str, error: &str) -> Vec<Record> {
@@ -255,7 +278,11 @@ mod tests {
         let all = said(Look { stats: stats.clone(), nodes: vec![gone], ..look() });
         assert_eq!(all[0], "Nothing is delivered: 2\u{202f}311 events wait, and no host is alive.");
         let writer = crate::store::NodeRecord { mode: "writer_only".to_owned(), ..node("web-2", now()) };
-        assert_eq!(said(Look { stats: stats.clone(), nodes: vec![writer], ..look() }).len(), 1, "who only writes delivers nothing");
+        assert_eq!(
+            said(Look { stats: stats.clone(), nodes: vec![writer], ..look() }).len(),
+            1,
+            "who only writes delivers nothing"
+        );
         assert_eq!(said(Look { stats, ..look() }), Vec::<String>::new());
         assert_eq!(said(Look { nodes: vec![], ..look() }), Vec::<String>::new(), "nothing waits, nobody is missed");
     }
@@ -276,15 +303,23 @@ mod tests {
     #[test]
     fn a_failed_plugin_is_told_with_what_serves_instead() {
         let told = |state: &str| crate::store::NodeRecord {
-            plugins: Some(format!(r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#)),
+            plugins: Some(format!(
+                r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#
+            )),
             ..node("web-1", now())
         };
         let with = |state: &str| Look { nodes: vec![told(state)], ..look() };
-        assert_eq!(said(with("serving_older")), ["The new file of plugin mailer failed to load on web-1; version 1.3 goes on serving. no world"]);
+        assert_eq!(
+            said(with("serving_older")),
+            ["The new file of plugin mailer failed to load on web-1; version 1.3 goes on serving. no world"]
+        );
         assert_eq!(said(with("failed")), ["Plugin mailer failed to load on web-1; nothing of it serves. no world"]);
         assert_eq!(said(with("a_state_of_tomorrow")), Vec::<String>::new());
         let gone = crate::store::NodeRecord { alive: false, ..told("failed") };
-        assert!(!said(Look { nodes: vec![gone, node("web-2", now())], ..look() })[0].contains("mailer"), "a host that is gone serves nothing");
+        assert!(
+            !said(Look { nodes: vec![gone, node("web-2", now())], ..look() })[0].contains("mailer"),
+            "a host that is gone serves nothing"
+        );
     }
 
     #[test]
@@ -297,7 +332,10 @@ mod tests {
             ..route("Order", "Paid")
         };
         let alone = crate::store::RouteRecord { parked: 1, ..route("Order", "Refunded") };
-        assert_eq!(said(Look { routes: vec![paused.clone()], ..look() }), ["Route Order/Paid was paused 2 min ago by ada; 12 events wait. the bank is down"]);
+        assert_eq!(
+            said(Look { routes: vec![paused.clone()], ..look() }),
+            ["Route Order/Paid was paused 2 min ago by ada; 12 events wait. the bank is down"]
+        );
         assert_eq!(said(Look { routes: vec![alone.clone()], ..look() }), ["1 event waits for a listener of Order/Refunded."]);
         let pattern = crate::store::RouteRecord { route: Route::new("Order", "*").unwrap(), parked: 0, ..paused };
         assert_eq!(said(Look { routes: vec![pattern, alone], ..look() }).len(), 1, "a paused pattern holds it");
@@ -305,7 +343,11 @@ mod tests {
 
     #[test]
     fn a_late_host_and_a_growing_backlog_are_warnings() {
-        let late = crate::store::NodeRecord { alive: false, alive_until: now().minus(Duration::from_secs(42)), ..node("web-2", now()) };
+        let late = crate::store::NodeRecord {
+            alive: false,
+            alive_until: now().minus(Duration::from_secs(42)),
+            ..node("web-2", now())
+        };
         let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
         let all = said(Look { nodes: vec![node("web-1", now()), late], stats, ..look() });
         assert_eq!(all[0], "Host web-2 has said nothing since its lease ended 42 s ago; what it held goes to others.");
@@ -328,7 +370,10 @@ mod tests {
     fn faults_come_before_warnings() {
         let paused = crate::store::RouteRecord { paused_at: Some(now()), ..route("Order", "Paid") };
         let stats = Stats { dead: 1, ..Stats::default() };
-        let seen = Seen { look: Some(Arc::new(Look { routes: vec![paused], stats, dead: dead(1, "Paid", "x"), ..look() })), gone: None };
+        let seen = Seen {
+            look: Some(Arc::new(Look { routes: vec![paused], stats, dead: dead(1, "Paid", "x"), ..look() })),
+            gone: None,
+        };
         let all: Vec<Severity> = findings(&seen).iter().map(|finding| finding.severity).collect();
         assert_eq!(all, [Severity::Fault, Severity::Warning]);
     }

@@ -12,8 +12,8 @@ use crate::event::{Envelope, Event, EventId};
 use crate::http::{HttpConfig, Role, Token, router};
 use crate::listener::{DispatchResult, Failure};
 use crate::purge::PurgeConfig;
-use crate::store::{Filter, SqliteStore, Store};
 use crate::store::sqlite::SqliteOptions;
+use crate::store::{Filter, SqliteStore};
 use crate::{Outbox, Status};
 
 const EVIL: &str = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>";
@@ -83,8 +83,21 @@ impl House {
     }
 
     async fn post(&self, path: &str, form: &str) -> Answer {
-        let request = Request::post(path).header("sec-fetch-site", "same-origin").header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let request = Request::post(path)
+            .header("sec-fetch-site", "same-origin")
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
         self.send(request.body(Body::from(form.to_owned())).unwrap()).await
+    }
+
+    /// Waits until the overview says this: what it shows may be a second old.
+    async fn shows(&self, text: &str) {
+        for _ in 0..600 {
+            if self.get("/").await.text.contains(text) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the overview never said: {text}");
     }
 
     async fn dead(&self) -> usize {
@@ -98,16 +111,24 @@ const PAGES: [&str; 8] = ["/", "/events", "/dead", "/routes", "/plugins", "/host
 async fn every_page_is_whole_small_and_runs_no_script_of_a_writer() {
     let house = House::open().await;
     let ids = house.write("Paid", 120, Status::Dead).await;
+    house.shows("120 events are dead").await;
     let event = format!("/events/{}?payload=show", ids[0]);
     for path in PAGES.into_iter().chain([event.as_str(), "/events?status=dead&error=%3Cscript%3E", "/search?q=nothing"]) {
         let answer = house.get(path).await;
         if path.starts_with("/search") {
-            assert_eq!((answer.status, answer.headers[header::LOCATION].to_str().unwrap()), (StatusCode::SEE_OTHER, "./events?aggregate_id=nothing"));
+            assert_eq!(
+                (answer.status, answer.headers[header::LOCATION].to_str().unwrap()),
+                (StatusCode::SEE_OTHER, "./events?aggregate_id=nothing")
+            );
             continue;
         }
         assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.text);
         assert!(answer.text.starts_with("<!DOCTYPE html>") && answer.text.ends_with("</html>"), "{path}");
-        assert!(!answer.text.contains("<script>") && !answer.text.contains("<img") && !answer.text.contains(" style="), "{path}: {}", answer.text);
+        assert!(
+            !answer.text.contains("<script>") && !answer.text.contains("<img") && !answer.text.contains(" style="),
+            "{path}: {}",
+            answer.text
+        );
         assert!(answer.text.len() < 150_000, "{path} has {} bytes", answer.text.len());
         assert!(answer.headers[header::CONTENT_SECURITY_POLICY].to_str().unwrap().starts_with("default-src 'self'"), "{path}");
         assert_eq!(answer.headers[header::CACHE_CONTROL], "no-store", "{path}");
@@ -147,14 +168,18 @@ async fn many_are_replayed_only_with_a_reason_and_only_as_many_as_were_shown() {
     let house = House::open().await;
     house.write("Paid", 3, Status::Dead).await;
     let before = house.get("/dead/discard?event_type=Paid").await.text;
-    let field = |name: &str| before.split(&format!("name=\"{name}\" value=\"")).nth(1).unwrap().split('"').next().unwrap().to_owned();
-    let form = |count: &str, reason: &str| format!("event_type=Paid&dead_before={}&count={count}&reason={reason}", field("dead_before").replace(':', "%3A"));
+    let field =
+        |name: &str| before.split(&format!("name=\"{name}\" value=\"")).nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let form = |count: &str, reason: &str| {
+        format!("event_type=Paid&dead_before={}&count={count}&reason={reason}", field("dead_before").replace(':', "%3A"))
+    };
     assert_eq!(field("count"), "3");
 
     assert_eq!(house.post("/dead/discard", &form("3", "")).await.status, StatusCode::UNPROCESSABLE_ENTITY);
     let changed = house.post("/dead/discard", &form("2", "test")).await;
     assert_eq!((changed.status, house.dead().await), (StatusCode::CONFLICT, 3), "{}", changed.text);
-    let cross = Request::post("/dead/discard").header("sec-fetch-site", "cross-site").body(Body::from(form("3", "test"))).unwrap();
+    let cross =
+        Request::post("/dead/discard").header("sec-fetch-site", "cross-site").body(Body::from(form("3", "test"))).unwrap();
     assert_eq!((house.send(cross).await.status, house.dead().await), (StatusCode::FORBIDDEN, 3));
 
     let begun = house.post("/dead/discard", &form("3", "gone+for+good")).await;
@@ -204,12 +229,18 @@ async fn with_tokens_only_a_session_looks_and_a_viewer_sees_no_payload_and_does_
     let cookie = entered.headers[header::SET_COOKIE].to_str().unwrap();
     assert!(cookie.contains("HttpOnly; SameSite=Strict"), "{cookie}");
     let session = cookie.split(';').next().unwrap().to_owned();
-    let with = |request: axum::http::request::Builder| request.header(header::COOKIE, session.clone()).header("sec-fetch-site", "same-origin");
+    let with = |request: axum::http::request::Builder| {
+        request.header(header::COOKIE, session.clone()).header("sec-fetch-site", "same-origin")
+    };
 
     let event = format!("/events/{}", ids[0]);
     let page = house.send(with(Request::get(format!("{event}?payload=show"))).body(Body::empty()).unwrap()).await;
     assert_eq!(page.status, StatusCode::OK);
-    assert!(page.text.contains("does not show payloads") && !page.text.contains("x-evil") && !page.text.contains("/replay"), "{}", page.text);
+    assert!(
+        page.text.contains("does not show payloads") && !page.text.contains("x-evil") && !page.text.contains("/replay"),
+        "{}",
+        page.text
+    );
     let replay = house.send(with(Request::post(format!("{event}/replay"))).body(Body::from("reason=x")).unwrap()).await;
     assert_eq!((replay.status, house.dead().await), (StatusCode::FORBIDDEN, 1));
     for path in ["/dead/replay", "/routes/pause?aggregate_type=Order&event_type=Paid"] {
@@ -222,7 +253,7 @@ async fn with_tokens_only_a_session_looks_and_a_viewer_sees_no_payload_and_does_
 async fn a_database_that_is_gone_leaves_what_was_known_with_its_age() {
     let house = House::open().await;
     house.write("Paid", 2, Status::Dead).await;
-    assert!(house.get("/").await.text.contains("2 events are dead"));
+    house.shows("2 events are dead").await;
     house.outbox.store().close().await;
     for _ in 0..200 {
         let text = house.get("/").await.text;

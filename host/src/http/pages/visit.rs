@@ -34,14 +34,15 @@ impl FromRequestParts<Pages> for Visit {
     async fn from_request_parts(parts: &mut Parts, pages: &Pages) -> Result<Self, Response> {
         let (host, path) = (&pages.host, parts.uri.path());
         let (root, theme) = (root(path), theme(parts));
-        let here = parts.uri.path_and_query().map_or(path, axum::http::uri::PathAndQuery::as_str).trim_start_matches('/').to_owned();
+        let here =
+            parts.uri.path_and_query().map_or(path, axum::http::uri::PathAndQuery::as_str).trim_start_matches('/').to_owned();
         let viewer = match host.access.viewer(&parts.headers, parts.extensions.get()) {
             Ok(viewer) => viewer,
             Err(_) if host.access.wants_tokens() && parts.method == axum::http::Method::GET => {
                 let to = format!("{root}login?{}", query(&[("back", &here)]));
                 return Err((StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response());
             }
-            Err(problem) => return Err(plain(&root, theme, problem.status(), "No access", problem.detail())),
+            Err(problem) => return Err(plain(&root, theme, StatusCode::UNAUTHORIZED, "No access", problem.detail())),
         };
         pages.keep_history();
         let asked = Fields::of_address(&parts.uri);
@@ -135,7 +136,11 @@ impl Visit {
     pub(super) fn audit(&self, form: &Fields) -> Result<Audit, Response> {
         let reason = form.text("reason");
         if reason.is_empty() {
-            return Err(self.refused(StatusCode::UNPROCESSABLE_ENTITY, "A reason is missing", "Nothing was done. Go back and write why you do this; the audit keeps it."));
+            return Err(self.refused(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "A reason is missing",
+                "Nothing was done. Go back and write why you do this; the audit keeps it.",
+            ));
         }
         Ok(self.viewer.audit(Some(reason.to_owned())))
     }

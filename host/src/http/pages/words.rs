@@ -66,7 +66,9 @@ pub(super) fn span(span: Duration) -> String {
 /// How far a time is from now: `12 s ago`, `in 42 s`, `now`.
 pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
     let whole = |span: Duration| if span.as_secs() < 10 { Duration::from_secs(span.as_secs()) } else { span };
-    let say = |distance: Duration| if distance < Duration::from_secs(10) { format!("{} s", distance.as_secs()) } else { span(distance) };
+    let say = |distance: Duration| {
+        if distance < Duration::from_secs(10) { format!("{} s", distance.as_secs()) } else { span(distance) }
+    };
     if time > now {
         match whole(time.since(now)) {
             Duration::ZERO => "in a moment".to_owned(),
@@ -232,7 +234,10 @@ mod tests {
     fn a_time_is_told_by_its_distance_and_can_be_copied_whole() {
         let now: Timestamp = "2026-11-21T14:02:11Z".parse().unwrap();
         let at = |seconds: i64| Timestamp::from_micros(now.as_micros() + seconds * 1_000_000);
-        assert_eq!([-3_600, -12, -1, 0, 3, 42].map(|s| ago(at(s), now)), ["1 h ago", "12 s ago", "1 s ago", "just now", "in 3 s", "in 42 s"]);
+        assert_eq!(
+            [-3_600, -12, -1, 0, 3, 42].map(|s| ago(at(s), now)),
+            ["1 h ago", "12 s ago", "1 s ago", "just now", "in 3 s", "in 42 s"]
+        );
         assert!(when(at(-12), now).into_string().contains("title=\"2026-11-21T14:01:59Z\""));
         assert_eq!(clock(at(-12), now), "14:01:59");
         assert_eq!(clock(at(-86_400), now), "2026-11-20 14:02:11");
@@ -249,7 +254,10 @@ mod tests {
         let all = [Stand::Waiting, Stand::InFlight, Stand::Done, Stand::Retry, Stand::Dead, Stand::Parked, Stand::Blocked];
         for (number, one) in all.iter().enumerate() {
             for other in &all[number + 1..] {
-                assert!(one.word() != other.word() && one.shape() != other.shape() && one.class() != other.class(), "{one:?} {other:?}");
+                assert!(
+                    one.word() != other.word() && one.shape() != other.shape() && one.class() != other.class(),
+                    "{one:?} {other:?}"
+                );
             }
         }
     }
