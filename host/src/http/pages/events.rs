@@ -219,8 +219,8 @@ pub(super) fn rows(frame: &Frame, records: &[Record]) -> Markup {
                     tr {
                         td.tight { (Stand::of(record, now).show()) }
                         td.id.mono { a.row href=(frame.event(record.event_id)) { (record.event_id) } }
-                        td.mono { (visible(&short(&format!("{}/{}", record.aggregate_type, record.event_type), 80))) }
-                        td.mono { (record.aggregate_id.as_deref().map(|id| visible(&short(id, 40))).unwrap_or_default()) }
+                        td.mono.route { (visible(&short(&format!("{}/{}", record.aggregate_type, record.event_type), 80))) }
+                        td.mono data-name=[record.aggregate_id.as_ref().map(|_| "aggregate")] { (record.aggregate_id.as_deref().map(|id| visible(&short(id, 40))).unwrap_or_default()) }
                         td.tight { (when(record.created_at, now)) }
                         td.number data-name="failed" { span.zero[record.attempts == 0] { (number(record.attempts.into())) } }
                         td.error { (record.last_error.as_deref().map(|error| visible(&short(head(error), 120))).unwrap_or_default()) }

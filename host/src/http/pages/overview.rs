@@ -70,7 +70,7 @@ fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
         ),
         chart(
             "Oldest waiting",
-            "of all that could be delivered",
+            "of what is due",
             seconds,
             false,
             vec![Series {
