@@ -9,10 +9,13 @@ mod auth;
 mod body;
 mod config;
 mod guard;
+mod history;
 mod host;
+mod pages;
 mod params;
 mod problem;
 mod server;
+mod session;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
 
@@ -49,6 +52,7 @@ pub fn router<S: SharedStore>(outbox: &Outbox<S>, config: HttpConfig) -> Router 
     let host = Host::new(outbox, config);
     Router::new()
         .merge(api::routes())
+        .merge(pages::routes(host.clone()))
         .fallback(async || Problem::new(Kind::NotFound, "nothing is at this path"))
         .method_not_allowed_fallback(async || Problem::new(Kind::MethodNotAllowed, "this path knows other methods; see Allow"))
         .layer(from_fn_with_state(host.clone(), guard::guard))

@@ -1,0 +1,245 @@
+//! What changes something: only by POST, with a reason, by whoever may; in front of it a page that says what would be done.
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use maud::html;
+
+use super::dead::{self, Preview};
+use super::events::Wanted;
+use super::fields::Fields;
+use super::jobs::{Order, listed};
+use super::link::encoded;
+use super::look::SAMPLE;
+use super::visit::Visit;
+use super::words::{count, number, visible};
+use crate::event::{EventId, Route};
+use crate::store::{Filter, StoreError};
+use crate::time::Timestamp;
+
+/// What is done to many dead events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Replay,
+    Discard,
+}
+
+impl Action {
+    fn of(path: &str) -> Option<Self> {
+        [Self::Replay, Self::Discard].into_iter().find(|action| action.path() == path)
+    }
+
+    pub(super) const fn path(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Discard => "discard",
+        }
+    }
+
+    /// At the beginning of a sentence.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Replay => "Replay",
+            Self::Discard => "Discard",
+        }
+    }
+
+    pub(super) const fn past(self) -> &'static str {
+        match self {
+            Self::Replay => "replayed",
+            Self::Discard => "discarded",
+        }
+    }
+}
+
+fn nothing_here(visit: &Visit) -> Response {
+    visit.refused(StatusCode::NOT_FOUND, "Not found", "Nothing is at this address.")
+}
+
+/// Something with one event.
+pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>, body: String) -> Response {
+    let form = Fields::of_form(&body);
+    let (Ok(id), true) = (id.parse::<EventId>(), matches!(action.as_str(), "replay" | "discard" | "skip")) else {
+        return nothing_here(&visit);
+    };
+    if let Err(refused) = visit.may_act() {
+        return refused;
+    }
+    let audit = match visit.audit(&form) {
+        Ok(audit) => audit,
+        Err(refused) => return refused,
+    };
+    let store = &visit.pages.host.store;
+    let done = match action.as_str() {
+        "replay" => store.replay(id, &audit).await,
+        "skip" => store.skip(id, &audit).await,
+        _ => store.discard(id, &audit).await,
+    };
+    match done {
+        Ok(true) => {
+            visit.pages.host.tell_hosts().await;
+            let to = if action == "discard" { "dead".to_owned() } else { format!("events/{}", encoded(id.as_str())) };
+            visit.on_to(&format!("{to}?did={action}")).await
+        }
+        Ok(false) => visit.refused(
+            StatusCode::CONFLICT,
+            "Nothing was done",
+            "The event is not dead any more, or is gone: somebody was faster.",
+        ),
+        Err(error) => visit.failed(error),
+    }
+}
+
+/// What would be done to many.
+pub(super) async fn preview(visit: Visit, Path(action): Path<String>) -> Response {
+    let Some(action) = Action::of(&action) else { return nothing_here(&visit) };
+    if let Err(refused) = visit.may_act() {
+        return refused;
+    }
+    let wanted = visit.asked.wanted();
+    let now = match visit.pages.host.store.now().await {
+        Ok(now) => now,
+        Err(error) => return visit.failed(error),
+    };
+    show(&visit, action, &wanted, now, None).await
+}
+
+async fn show(visit: &Visit, action: Action, wanted: &Wanted, dead_before: Timestamp, fault: Option<String>) -> Response {
+    let found = async {
+        let store = &visit.pages.host.store;
+        let filter = wanted.dead_filter(dead_before);
+        let count = store.count_dead(&filter).await?;
+        let first = store.list(&listed(&filter), SAMPLE).await?;
+        let newest = store.list(&Filter { newest_first: true, ..listed(&filter) }, 1).await?.pop();
+        Ok::<_, StoreError>(Preview { frame: &visit.frame, action, wanted, count, dead_before, first, newest, fault })
+    };
+    match found.await {
+        Ok(preview) => visit.page(action.word(), dead::preview(&preview)),
+        Err(error) => visit.failed(error),
+    }
+}
+
+/// Begins it, if it is still as many as the page before said.
+pub(super) async fn many(visit: Visit, Path(action): Path<String>, body: String) -> Response {
+    let form = Fields::of_form(&body);
+    let Some(action) = Action::of(&action) else { return nothing_here(&visit) };
+    if let Err(refused) = visit.may_act() {
+        return refused;
+    }
+    let audit = match visit.audit(&form) {
+        Ok(audit) => audit,
+        Err(refused) => return refused,
+    };
+    let wanted = form.wanted();
+    let (Some(expected), Some(dead_before)) = (form.number::<u64>("count"), form.number::<Timestamp>("dead_before")) else {
+        return visit.refused(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Nothing was done",
+            "The form is not whole. Begin again at the dead events.",
+        );
+    };
+    let filter = wanted.dead_filter(dead_before);
+    match visit.pages.host.store.count_dead(&filter).await {
+        Ok(total) if total == expected => {
+            let (of, per_second) = (wanted.in_words(), form.number("per_second"));
+            let order = Order { action, of, total, filter, per_second, audit };
+            let id = visit.pages.jobs.begin(order, visit.pages.host.clone());
+            visit.on_to(&format!("jobs/{id}")).await
+        }
+        Ok(total) => {
+            let fault =
+                format!("Nothing was done: it was {} when you looked, and is {} now.", count(expected, "event"), number(total));
+            (StatusCode::CONFLICT, show(&visit, action, &wanted, dead_before, Some(fault)).await).into_response()
+        }
+        Err(error) => visit.failed(error),
+    }
+}
+
+/// How far it has come.
+pub(super) async fn progress(visit: Visit, Path(id): Path<u64>) -> Response {
+    match visit.pages.jobs.get(id) {
+        Some(job) => visit.page(job.action.word(), dead::progress(&visit.frame, id, &job)),
+        None => {
+            visit.refused(StatusCode::NOT_FOUND, "Not found", "This host does not remember it; what was done is in the audit.")
+        }
+    }
+}
+
+pub(super) async fn stop(visit: Visit, Path(id): Path<u64>) -> Response {
+    if let Err(refused) = visit.may_act() {
+        return refused;
+    }
+    if let Some(job) = visit.pages.jobs.get(id) {
+        job.stop();
+    }
+    visit.on_to(&format!("jobs/{id}")).await
+}
+
+fn route_of(fields: &Fields) -> Option<Route> {
+    Route::new(fields.text("aggregate_type"), fields.text("event_type")).ok()
+}
+
+/// What a pause or its end would do.
+pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Response {
+    let (Some(route), true) = (route_of(&visit.asked), matches!(action.as_str(), "pause" | "resume")) else {
+        return nothing_here(&visit);
+    };
+    if let Err(refused) = visit.may_act() {
+        return refused;
+    }
+    let known = visit.frame.seen.look.as_ref().and_then(|look| look.routes.iter().find(|known| known.route == route));
+    let (waiting, parked) = known.map_or((0, 0), |known| (known.waiting, known.parked));
+    let name = visible(&route.to_string());
+    let (title, meaning) = if action == "pause" {
+        (
+            format!("Pause the route {name}"),
+            format!(
+                "Every host stops calling its listener within two seconds; what a listener has begun is finished. Its events wait, {} now and all new ones, until somebody resumes the route. Nothing is lost, and nothing counts as a failure.",
+                count(waiting, "event")
+            ),
+        )
+    } else {
+        (
+            format!("Resume the route {name}"),
+            format!("Hosts take its events again within seconds: {} wait now.", count(parked, "event")),
+        )
+    };
+    let word = if action == "pause" { "Pause" } else { "Resume" };
+    visit.page(
+        word,
+        html! {
+            h1 { (title) }
+            p { (meaning) }
+            form.sure method="post" action=(visit.frame.to(&format!("routes/{action}"))) {
+                input type="hidden" name="aggregate_type" value=(route.aggregate_type.as_str());
+                input type="hidden" name="event_type" value=(route.event_type.as_str());
+                label { "Reason, for the audit" input name="reason" required maxlength="1000" autocomplete="off"; }
+                div.row-of { button.primary { (title) } a href=(visit.frame.to("routes")) { "Do nothing" } }
+            }
+        },
+    )
+}
+
+pub(super) async fn route(visit: Visit, Path(action): Path<String>, body: String) -> Response {
+    let form = Fields::of_form(&body);
+    let (Some(route), true) = (route_of(&form), matches!(action.as_str(), "pause" | "resume")) else {
+        return nothing_here(&visit);
+    };
+    if let Err(refused) = visit.may_act() {
+        return refused;
+    }
+    let audit = match visit.audit(&form) {
+        Ok(audit) => audit,
+        Err(refused) => return refused,
+    };
+    let store = &visit.pages.host.store;
+    let changed = if action == "pause" { store.pause(&route, &audit).await } else { store.resume(&route, &audit).await };
+    match changed {
+        Ok(true) => {
+            visit.pages.host.tell_hosts().await;
+            visit.on_to(&format!("routes?did={action}")).await
+        }
+        Ok(false) => visit.refused(StatusCode::CONFLICT, "Nothing was done", "The route is so already: somebody was faster."),
+        Err(error) => visit.failed(error),
+    }
+}

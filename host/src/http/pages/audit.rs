@@ -1,0 +1,64 @@
+//! What was done by hand, by whom and why. Never edited.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::layout::Frame;
+use super::words::{number, visible, when};
+use crate::store::AuditRecord;
+
+/// How many are shown.
+pub(super) const MOST: u32 = 200;
+
+pub(super) fn page(frame: &Frame, records: &[AuditRecord]) -> Markup {
+    html! {
+        h1 { "Audit" }
+        p.quiet { "What was done by hand, newest first. Nobody can change it here." }
+        @if records.is_empty() {
+            p { "Nothing yet: every replay, discard, pause, resume and purge is noted here with its reason." }
+        } @else {
+            (rows(frame, records))
+            @if records.len() >= usize::try_from(MOST).unwrap_or(usize::MAX) {
+                p.quiet { "These are the newest " (number(MOST.into())) ". All of them: " code { "outbox audit list" } }
+            }
+        }
+    }
+}
+
+/// The records as a table.
+pub(super) fn rows(frame: &Frame, records: &[AuditRecord]) -> Markup {
+    let now = frame.seen.now();
+    html! {
+        table.rows {
+            thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" } th scope="col" { "To" } th.number scope="col" { "Events" } th scope="col" { "Why" } } }
+            tbody {
+                @for record in records {
+                    tr {
+                        td.tight { (when(record.at, now)) }
+                        td { (visible(&record.actor)) }
+                        td.tight { (visible(&record.action.replace('_', " "))) }
+                        td.mono { (selector(frame, &record.selector)) }
+                        td.number { (number(record.count)) }
+                        td.error { (record.reason.as_deref().map(visible).unwrap_or_default()) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// To what it was done.
+fn selector(frame: &Frame, selector: &Value) -> Markup {
+    let Some(fields) = selector.as_object() else { return html! { (visible(&selector.to_string())) } };
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    match (text("event_id"), text("aggregate_type"), text("event_type"), fields.len()) {
+        (Some(id), ..) => html! { a href=(frame.event(id)) { (visible(id)) } },
+        (None, Some(aggregate), Some(event), 2) => html! { (visible(&format!("{aggregate}/{event}"))) },
+        _ if fields.is_empty() => html! { "everything" },
+        _ => {
+            let of = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let pairs = fields.iter().map(|(name, value)| format!("{name}={}", of(value)));
+            html! { (visible(&pairs.collect::<Vec<_>>().join(" "))) }
+        }
+    }
+}

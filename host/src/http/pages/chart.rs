@@ -1,0 +1,329 @@
+//! Charts as inline SVG, made by the server. Pure: numbers in, markup out.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::words;
+use crate::time::Timestamp;
+
+const WIDTH: f64 = 380.0;
+const HEIGHT: f64 = 150.0;
+/// The field that lines are drawn in: room for the labels around it.
+const LEFT: f64 = 56.0;
+const RIGHT: f64 = 332.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 126.0;
+
+/// Numbers over time.
+#[derive(Debug)]
+pub(super) struct Chart {
+    /// What it shows.
+    pub(super) title: &'static str,
+    /// What the numbers count, behind the title and in the table: `events a second`.
+    pub(super) unit: &'static str,
+    /// How a number is said.
+    pub(super) say: fn(f64) -> String,
+    /// Lines, of which the first is the most important.
+    pub(super) series: Vec<Series>,
+    /// Whether each line stands on the one before it.
+    pub(super) stacked: bool,
+    /// When the last point was.
+    pub(super) ends: Timestamp,
+    /// How far points are apart.
+    pub(super) step: Duration,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(super) struct Series {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// The class of its colour.
+    pub(super) class: &'static str,
+    /// Oldest first; `None` where nothing is known. As many in every line of a chart.
+    pub(super) points: Vec<Option<f64>>,
+}
+
+impl Chart {
+    /// The chart with its numbers below it.
+    pub(super) fn show(&self) -> Markup {
+        html! {
+            figure.chart {
+                figcaption {
+                    strong { (self.title) } " " span.quiet { (self.unit) }
+                    @for series in &self.series {
+                        span.key.(series.class) { (series.name) " " span.figure { (self.last(series)) } }
+                    }
+                }
+                @if self.is_empty() {
+                    p.quiet.nothing { "No numbers yet: the first come within a few seconds." }
+                } @else {
+                    (self.drawing())
+                    (self.table())
+                }
+            }
+        }
+    }
+
+    /// The value at the end of a line.
+    fn last(&self, series: &Series) -> String {
+        series.points.iter().rev().copied().flatten().next().map_or_else(|| "–".to_owned(), self.say)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.series.iter().all(|series| series.points.iter().all(Option::is_none))
+    }
+
+    fn drawing(&self) -> Markup {
+        let tops = self.tops();
+        let most = ceiling(tops.iter().flatten().copied().flatten().fold(0.0, f64::max));
+        let length = self.series.iter().map(|series| series.points.len()).max().unwrap_or(0);
+        let minutes = |points: usize| self.step.as_secs() * u64::try_from(points).unwrap_or(u64::MAX) / 60;
+        let span = minutes(length);
+        let label = format!("{}, {}, over the last {span} minutes. The numbers are in the table below.", self.title, self.unit);
+        html! {
+            svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(label) {
+                @for part in [0.0, 0.5, 1.0] {
+                    line.grid x1=(LEFT) x2=(RIGHT) y1=(y(part)) y2=(y(part)) {}
+                    text.axis x=(LEFT - 6.0) y=(y(part) + 4.0) text-anchor="end" { ((self.say)(most * part)) }
+                }
+                @for (part, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
+                    text.axis x=(LEFT + (RIGHT - LEFT) * part) y=(BOTTOM + 16.0) text-anchor=(anchor) {
+                        @if part == 1.0 { "now" } @else if part == 0.0 { "−" (span) " min" } @else { "−" (span / 2) " min" }
+                    }
+                }
+                // The last line first: the first one is drawn over it.
+                @for (series, tops) in self.series.iter().zip(&tops).rev() {
+                    @if self.stacked { path.area.(series.class) d=(area(tops, most)) {} }
+                    path.line.(series.class) d=(line(tops, most)) {}
+                    @for (x, y) in alone(tops, most) { circle.dot.(series.class) cx=(x) cy=(y) r="2" {} }
+                    @if let Some((index, top)) = last_point(tops) {
+                        circle.dot.(series.class) cx=(x(index, tops.len())) cy=(y(top / most)) r="2.5" {}
+                    }
+                }
+                @for (text, class, at) in self.ends(&tops, most) {
+                    text.end.(class) x=(RIGHT + 6.0) y=(at + 4.0) { (text) }
+                }
+            }
+        }
+    }
+
+    /// Where each line runs: its points, on top of the lines before it where they are stacked.
+    fn tops(&self) -> Vec<Vec<Option<f64>>> {
+        let mut below: Vec<f64> = Vec::new();
+        let mut all = Vec::with_capacity(self.series.len());
+        for series in &self.series {
+            below.resize(series.points.len().max(below.len()), 0.0);
+            let tops = series.points.iter().zip(&mut below).map(|(point, below)| {
+                let top = point.map(|point| if self.stacked { *below + point } else { point });
+                *below = top.unwrap_or(*below);
+                top
+            });
+            all.push(tops.collect());
+        }
+        all
+    }
+
+    /// The last values beside the ends of their lines, moved apart where they would lie on each other.
+    fn ends(&self, tops: &[Vec<Option<f64>>], most: f64) -> Vec<(String, &'static str, f64)> {
+        const APART: f64 = 13.0;
+        let mut ends: Vec<_> = self
+            .series
+            .iter()
+            .zip(tops)
+            .filter_map(|(series, tops)| Some((self.last(series), series.class, y(last_point(tops)?.1 / most))))
+            .collect();
+        ends.sort_by(|one, other| one.2.total_cmp(&other.2));
+        // From the bottom up, so that nothing is pushed onto the axis.
+        let mut limit = BOTTOM;
+        for end in ends.iter_mut().rev() {
+            end.2 = end.2.min(limit);
+            limit = end.2 - APART;
+        }
+        ends
+    }
+
+    /// The same numbers, newest first.
+    fn table(&self) -> Markup {
+        let length = self.series.iter().map(|series| series.points.len()).max().unwrap_or(0);
+        let known = (0..length)
+            .rev()
+            .filter(|index| self.series.iter().any(|series| series.points.get(*index).copied().flatten().is_some()));
+        html! {
+            details {
+                summary { "The same as numbers" }
+                table.numbers {
+                    thead { tr { th scope="col" { "UTC" } @for series in &self.series { th scope="col" { (series.name) } } } }
+                    tbody {
+                        @for index in known {
+                            tr {
+                                @let back = self.step.saturating_mul(u32::try_from(length - 1 - index).unwrap_or(u32::MAX));
+                                td { (words::clock(self.ends.minus(back), self.ends)) }
+                                @for series in &self.series {
+                                    td { (series.points.get(index).copied().flatten().map_or_else(|| "–".to_owned(), self.say)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "60 points")]
+fn x(index: usize, length: usize) -> f64 {
+    let last = length.saturating_sub(1).max(1);
+    round(LEFT + (RIGHT - LEFT) * (index as f64) / (last as f64))
+}
+
+fn y(part: f64) -> f64 {
+    round(BOTTOM - (BOTTOM - TOP) * part.clamp(0.0, 1.0))
+}
+
+fn round(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+/// The smallest of 1, 2 and 5 times a power of ten that is not below `value`; 1 for none.
+fn ceiling(value: f64) -> f64 {
+    if !value.is_normal() || value <= 0.0 {
+        return 1.0;
+    }
+    let power = 10_f64.powf(value.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= value * 0.999_999).unwrap_or(value)
+}
+
+fn last_point(points: &[Option<f64>]) -> Option<(usize, f64)> {
+    points.iter().enumerate().rev().find_map(|(index, point)| point.map(|point| (index, point)))
+}
+
+/// The stretches without a gap: the index of the first point, and the points.
+fn stretches(points: &[Option<f64>]) -> Vec<(usize, Vec<f64>)> {
+    let mut all: Vec<(usize, Vec<f64>)> = Vec::new();
+    let mut open = false;
+    for (index, point) in points.iter().enumerate() {
+        match (point, all.last_mut()) {
+            (Some(point), Some((_, stretch))) if open => stretch.push(*point),
+            (Some(point), _) => all.push((index, vec![*point])),
+            (None, _) => {}
+        }
+        open = point.is_some();
+    }
+    all
+}
+
+fn line(points: &[Option<f64>], most: f64) -> String {
+    let mut path = String::new();
+    for (first, stretch) in stretches(points) {
+        for (offset, point) in stretch.iter().enumerate() {
+            let command = if offset == 0 { 'M' } else { 'L' };
+            let _ = write!(path, "{command}{} {}", x(first + offset, points.len()), y(point / most));
+        }
+    }
+    path
+}
+
+fn area(points: &[Option<f64>], most: f64) -> String {
+    let mut path = String::new();
+    for (first, stretch) in stretches(points) {
+        let _ = write!(path, "M{} {BOTTOM}", x(first, points.len()));
+        for (offset, point) in stretch.iter().enumerate() {
+            let _ = write!(path, "L{} {}", x(first + offset, points.len()), y(point / most));
+        }
+        let _ = write!(path, "L{} {BOTTOM}Z", x(first + stretch.len() - 1, points.len()));
+    }
+    path
+}
+
+/// Points between two gaps, which no line shows.
+fn alone(points: &[Option<f64>], most: f64) -> Vec<(f64, f64)> {
+    let alone = stretches(points).into_iter().filter(|(_, stretch)| stretch.len() == 1);
+    alone.map(|(first, stretch)| (x(first, points.len()), y(stretch[0] / most))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(points: Vec<Vec<Option<f64>>>, stacked: bool) -> Chart {
+        let names = [("done", "done"), ("failed", "dead")];
+        let series = points.into_iter().zip(names).map(|(points, (name, class))| Series { name, class, points });
+        Chart {
+            title: "Throughput",
+            unit: "events a second",
+            say: words::figure,
+            series: series.collect(),
+            stacked,
+            ends: "2026-11-21T14:02:00Z".parse().unwrap(),
+            step: Duration::from_secs(60),
+        }
+    }
+
+    fn hour(point: impl Fn(usize) -> Option<f64>) -> Vec<Option<f64>> {
+        (0..60).map(point).collect()
+    }
+
+    #[test]
+    fn without_numbers_it_says_so_and_draws_nothing() {
+        for empty in [chart(vec![], false), chart(vec![vec![]], true), chart(vec![hour(|_| None), hour(|_| None)], true)] {
+            let text = empty.show().into_string();
+            assert!(text.contains("No numbers yet") && !text.contains("<svg"), "{text}");
+        }
+    }
+
+    #[test]
+    fn one_point_is_a_dot_with_its_value_beside_it() {
+        let text = chart(vec![hour(|index| (index == 59).then_some(42.0))], false).show().into_string();
+        assert!(text.contains("<circle") && text.contains(">42</text>"), "{text}");
+        assert!(text.contains("14:02:00"), "the table has its time: {text}");
+        assert_eq!(text.matches("<tr>").count(), 2, "a head and one row: {text}");
+    }
+
+    #[test]
+    fn extremes_stay_within_the_field_and_are_numbers() {
+        for extreme in [0.0, 1e-9, f64::MIN_POSITIVE / 2.0, 1e18, f64::MAX, u64::MAX as f64] {
+            let text =
+                chart(vec![hour(|_| Some(extreme)), hour(|index| (index % 2 == 0).then_some(0.0))], false).show().into_string();
+            assert!(!text.contains("NaN") && !text.contains("inf"), "{extreme}: {text}");
+            for y in text.split(['M', 'L']).skip(1).filter_map(|point| point.split([' ', '"', 'Z']).nth(1)?.parse::<f64>().ok())
+            {
+                assert!((0.0..=HEIGHT).contains(&y), "{extreme}: {y}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gap_is_a_gap_and_no_zero() {
+        let tops = hour(|index| (index != 30).then_some(1.0));
+        let path = line(&tops, 1.0);
+        assert_eq!(path.matches('M').count(), 2, "{path}");
+        assert_eq!(path.matches('L').count(), 57, "{path}");
+        assert_eq!(area(&tops, 1.0).matches('Z').count(), 2);
+    }
+
+    #[test]
+    fn stacked_lines_stand_on_each_other_and_say_their_own_values() {
+        let chart = chart(vec![hour(|_| Some(30.0)), hour(|_| Some(20.0))], true);
+        assert_eq!(chart.tops()[1][0], Some(50.0));
+        let text = chart.show().into_string();
+        assert!(
+            text.contains(">30</text>") && text.contains(">20</text>") && text.contains(">50</text>"),
+            "axis to 50: {text}"
+        );
+    }
+
+    #[test]
+    fn the_axis_ends_at_a_round_number() {
+        assert_eq!([0.0, 0.3, 1.0, 1.1, 4.0, 42.0, 100.0, 101.0].map(ceiling), [1.0, 0.5, 1.0, 2.0, 5.0, 50.0, 100.0, 200.0]);
+    }
+
+    #[test]
+    fn values_at_the_ends_of_lines_never_lie_on_each_other() {
+        let chart = chart(vec![hour(|_| Some(0.0)), hour(|_| Some(0.0))], false);
+        let ends = chart.ends(&chart.tops(), 1.0);
+        assert!((ends[0].2 - ends[1].2).abs() >= 12.0, "{ends:?}");
+    }
+}

@@ -1,0 +1,267 @@
+//! Dead events: by what went wrong first, then one by one; replaying and discarding many of them.
+
+use maud::{Markup, html};
+
+use super::act::Action;
+use super::events::{self, Events, Wanted};
+use super::groups::{Group, groups};
+use super::jobs::{Ended, Job};
+use super::layout::Frame;
+use super::link::query;
+use super::look::SAMPLE;
+use super::words::{count, number, short, verb, visible, when, when_or_dash};
+use crate::store::Record;
+use crate::time::Timestamp;
+
+/// How many groups are shown.
+const GROUPS: usize = 20;
+
+/// How many dead events match; `None` where nothing but the table's own count is asked for.
+pub(super) fn page(events: &Events<'_>, matching: u64) -> Markup {
+    let (frame, wanted) = (events.frame, events.wanted);
+    let Some(look) = &frame.seen.look else { return html! { h1 { "Dead events" } } };
+    if look.stats.dead == 0 && !wanted.is_narrow() && matching == 0 {
+        return html! { h1 { "Dead events" } p { "No dead events." } };
+    }
+    let groups = groups(&look.dead);
+    let of = wanted.in_words();
+    let pairs = query(&wanted.pairs());
+    html! {
+        h1 { "Dead events" }
+        @if !wanted.is_narrow() {
+            @if look.stats.dead > u64::from(SAMPLE) {
+                p.quiet { "The newest " (number(SAMPLE.into())) " of " (number(look.stats.dead)) ", by what went wrong:" }
+            }
+            (by_error(frame, &groups))
+        }
+        h2 { (count(matching, "dead event")) @if !of.is_empty() { " " (of) } }
+        (events::form(frame, wanted, "dead", false))
+        @if frame.may_act && matching > 0 {
+            div.row-of {
+                a.button href=(frame.to(&format!("dead/replay?{pairs}"))) { "Replay " (all(matching)) " …" }
+                a.button href=(frame.to(&format!("dead/discard?{pairs}"))) { "Discard " (all(matching)) " …" }
+                span.quiet { "The next page says exactly what would happen." }
+            }
+        }
+        @if events.rows.is_empty() { p { "No dead event matches." } } @else {
+            (events::rows(frame, &events.rows))
+            (events::pages(events, "dead"))
+        }
+    }
+}
+
+fn all(count: u64) -> String {
+    match count {
+        1 => "it".to_owned(),
+        2 => "both".to_owned(),
+        count => format!("all {}", number(count)),
+    }
+}
+
+fn by_error(frame: &Frame, groups: &[Group]) -> Markup {
+    let now = frame.seen.now();
+    html! {
+        table.rows {
+            thead { tr { th.number scope="col" { "Events" } th scope="col" { "Route" } th scope="col" { "What went wrong" } th scope="col" { "First" } th scope="col" { "Last" } } }
+            tbody {
+                @for group in groups.iter().take(GROUPS) {
+                    @let pairs = query(&[("aggregate_type", &group.aggregate_type), ("event_type", &group.event_type), ("error", group.common.as_deref().unwrap_or_default())]);
+                    tr {
+                        td.number { span.dead { (number(group.count)) " ×" } }
+                        td.mono { (visible(&short(&format!("{}/{}", group.aggregate_type, group.event_type), 80))) }
+                        td.first { a.row.says href=(frame.to(&format!("dead?{pairs}"))) { (visible(&group.error)) } }
+                        td.tight data-name="first" { (when_or_dash(group.first, now)) }
+                        td.tight data-name="last" { (when_or_dash(group.last, now)) }
+                    }
+                }
+            }
+        }
+        @if groups.len() > GROUPS { p.quiet { "and " (count((groups.len() - GROUPS) as u64, "smaller group")) } }
+    }
+}
+
+/// What would be done to how many.
+pub(super) struct Preview<'a> {
+    pub(super) frame: &'a Frame,
+    pub(super) action: Action,
+    pub(super) wanted: &'a Wanted,
+    pub(super) count: u64,
+    /// Only events that were dead by then: what dies later is left alone.
+    pub(super) dead_before: Timestamp,
+    /// The first ones that match, oldest first, at most [`SAMPLE`].
+    pub(super) first: Vec<Record>,
+    pub(super) newest: Option<Record>,
+    /// Why the page is shown again.
+    pub(super) fault: Option<String>,
+}
+
+pub(super) fn preview(preview: &Preview<'_>) -> Markup {
+    let Preview { frame, action, wanted, count: many, .. } = preview;
+    let now = frame.seen.now();
+    let of = wanted.in_words();
+    let title = format!(
+        "{} {}{}",
+        action.word(),
+        count(*many, "dead event"),
+        if of.is_empty() { String::new() } else { format!(" {of}") }
+    );
+    let by_route = by_route(&preview.first);
+    let is_part = *many > preview.first.len() as u64;
+    html! {
+        h1 { (title) }
+        @if let Some(fault) = &preview.fault { p.status.warning role="alert" { (fault) } }
+        @if *many == 0 {
+            p { "No dead event matches any more." }
+            p { a href=(frame.to("dead")) { "Dead events" } }
+        } @else {
+            dl.facts {
+                dt { "Events" } dd { strong { (number(*many)) } ", as of " (when(preview.dead_before, now)) "; what dies later is left alone" }
+                dt { "Routes" } dd.mono {
+                    @for (index, (route, count)) in by_route.iter().take(10).enumerate() { @if index > 0 { ", " } (number(*count)) " × " (visible(route)) }
+                    @if by_route.len() > 10 { " and " (by_route.len() - 10) " more" }
+                    @if is_part { " (of the oldest " (number(preview.first.len() as u64)) ")" }
+                }
+                @if let Some(oldest) = preview.first.first() { dt { "Oldest" } dd { "written " (when(oldest.created_at, now)) ", " a href=(frame.event(oldest.event_id)) { span.mono { (oldest.event_id) } } } }
+                @if let Some(newest) = &preview.newest { dt { "Newest" } dd { "written " (when(newest.created_at, now)) ", " a href=(frame.event(newest.event_id)) { span.mono { (newest.event_id) } } } }
+            }
+            p { (consequence(*action, *many)) }
+            form.sure method="post" action=(frame.to(&format!("dead/{}", action.path()))) {
+                @for (name, value) in wanted.pairs() { @if !value.is_empty() { input type="hidden" name=(name) value=(value); } }
+                input type="hidden" name="dead_before" value=(preview.dead_before);
+                input type="hidden" name="count" value=(many);
+                @if *action == Action::Replay {
+                    label { "How fast"
+                        select name="per_second" {
+                            option value="" { "As fast as it goes" }
+                            @for rate in [10, 100, 1_000] { option value=(rate) { "At most " (number(rate)) " events a second" } }
+                        }
+                    }
+                }
+                label { "Reason, for the audit" input name="reason" required maxlength="1000" autocomplete="off"; }
+                div.row-of {
+                    button.(if *action == Action::Discard { "danger" } else { "primary" }) { (action.word()) " " (count(*many, "event")) }
+                    a href=(frame.to(&format!("dead?{}", query(&wanted.pairs())))) { "Do nothing" }
+                }
+            }
+            @if *action == Action::Replay {
+                p.quiet { "To see first what a new version of a plugin would answer, without delivering anything: " code.all { "outbox dead test --plugin FILE" } }
+            }
+        }
+    }
+}
+
+fn consequence(action: Action, many: u64) -> String {
+    let (they, them) = if many == 1 { ("It is", "its aggregate") } else { ("They are", "their aggregates") };
+    match action {
+        Action::Replay => format!(
+            "{they} delivered again, oldest first, with no failures counted. Events of {them} that were delivered meanwhile stay delivered, \
+             so a listener may see an older event after a newer one."
+        ),
+        Action::Discard => {
+            format!("{they} deleted for good, with payload and headers; nothing brings {} back.", verb(many, "it", "them"))
+        }
+    }
+}
+
+/// How many of each route, most first.
+fn by_route(records: &[Record]) -> Vec<(String, u64)> {
+    let mut routes = std::collections::BTreeMap::<String, u64>::new();
+    for record in records {
+        *routes.entry(format!("{}/{}", record.aggregate_type, record.event_type)).or_default() += 1;
+    }
+    let mut routes: Vec<_> = routes.into_iter().collect();
+    routes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    routes
+}
+
+/// How far a replay or discard of many has come.
+pub(super) fn progress(frame: &Frame, id: u64, job: &Job) -> Markup {
+    let (done, total) = (job.done(), job.total.max(job.done()));
+    let of = if job.of.is_empty() { String::new() } else { format!(" {}", job.of) };
+    html! {
+        h1 { (job.action.word()) " " (count(job.total, "dead event")) (of) }
+        section #progress data-live {
+            p.lead role="status" {
+                @match job.ended() {
+                    None => { (number(done)) " of " (number(total)) " so far." },
+                    Some(Ended::Whole) => { (count(done, "event")) " " (verb(done, "was", "were")) " " (job.action.past()) "." },
+                    Some(Ended::Stopped) => { "Stopped after " (count(done, "event")) "; the others are as they were." },
+                    Some(Ended::Failed(why)) => { "Ended early after " (count(done, "event")) ", because " (visible(why)) ". The others are as they were." },
+                }
+            }
+            p { progress max=(total.max(1)) value=(done) { (number(done)) " of " (number(total)) } }
+            @if job.ended().is_none() {
+                form method="post" action=(frame.to(&format!("jobs/{id}/stop"))) { button.danger { "Stop" } }
+                noscript { p { a href=(frame.to(&format!("jobs/{id}"))) { "Look again" } } }
+            } @else {
+                p { a href=(frame.to("dead")) { "Dead events" } " · " a href=(frame.to("audit")) { "Audit" } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::http::pages::fake::{frame, record};
+    use crate::http::pages::look::{Look, Seen};
+    use crate::store::Stats;
+
+    fn with_dead(dead: u64) -> Frame {
+        let frame = frame();
+        let look = Look {
+            stats: Stats { dead, ..Stats::default() },
+            dead: vec![record(); usize::try_from(dead.min(500)).unwrap()],
+            ..Look::made_up(frame.seen.now())
+        };
+        Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..frame }
+    }
+
+    #[test]
+    fn no_dead_events_is_good_news_and_many_are_grouped_and_said_to_be_a_part() {
+        let wanted = Wanted::default();
+        let none = page(&Events::of(&frame(), &wanted, Vec::new()), 0).into_string();
+        assert!(none.contains("No dead events.") && !none.contains("<table"), "{none}");
+        let frame = with_dead(10_000);
+        let many = page(&Events::of(&frame, &wanted, vec![record(); 51]), 10_000).into_string();
+        for part in ["The newest 500 of 10\u{202f}000", "500 ×", "Replay all 10\u{202f}000"] {
+            assert!(many.contains(part), "{part}: {many}");
+        }
+        assert!(many.len() < 150_000, "{}", many.len());
+    }
+
+    #[test]
+    fn the_page_before_says_how_many_of_what_and_since_when_and_wants_a_reason() {
+        let frame = with_dead(3);
+        let wanted = Wanted { event_type: "Paid".to_owned(), ..Wanted::default() };
+        let first = vec![record(), record(), Record { event_type: "Placed".to_owned(), ..record() }];
+        let (newest, dead_before) = (first.last().cloned(), frame.seen.now());
+        let text = |action| {
+            let (first, newest) = (first.clone(), newest.clone());
+            preview(&Preview { frame: &frame, action, wanted: &wanted, count: 3, dead_before, first, newest, fault: None })
+                .into_string()
+        };
+        let replay = text(Action::Replay);
+        for part in [
+            "Replay 3 dead events of type Paid",
+            "2 × Order/Paid",
+            "1 × Order/Placed",
+            "name=\"reason\" required",
+            "name=\"count\" value=\"3\"",
+            "value=\"Paid\"",
+        ] {
+            assert!(replay.contains(part), "{part}: {replay}");
+        }
+        assert!(text(Action::Discard).contains("deleted for good"));
+        assert!(!text(Action::Discard).contains("per_second"));
+    }
+
+    #[test]
+    fn whoever_may_only_look_finds_no_button() {
+        let frame = Frame { may_act: false, ..with_dead(3) };
+        let text = page(&Events::of(&frame, &Wanted::default(), vec![record()]), 3).into_string();
+        assert!(!text.contains("dead/replay") && !text.contains("dead/discard"), "{text}");
+    }
+}

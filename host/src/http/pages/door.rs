@@ -1,0 +1,102 @@
+//! The log-in where there are tokens, the log-out, and the colours.
+
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use maud::{Markup, html};
+
+use super::Pages;
+use super::fields::Fields;
+use super::layout::{Theme, shell};
+use super::visit::{THEME, theme as theme_of};
+use crate::http::session;
+use crate::time::system_clock;
+
+/// A request by anybody.
+pub(super) struct Anybody {
+    theme: Theme,
+    headers: HeaderMap,
+    asked: Fields,
+}
+
+impl FromRequestParts<Pages> for Anybody {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Pages) -> Result<Self, Self::Rejection> {
+        Ok(Self { theme: theme_of(parts), headers: parts.headers.clone(), asked: Fields::of_address(&parts.uri) })
+    }
+}
+
+pub(super) async fn login(visitor: Anybody) -> Response {
+    form(&visitor, visitor.asked.text("back"), None)
+}
+
+/// Takes the token; a right one is the session's cookie from then on.
+pub(super) async fn enter(State(pages): State<Pages>, visitor: Anybody, body: String) -> Response {
+    let said = Fields::of_form(&body);
+    let (token, back) = (said.text("token"), said.text("back"));
+    match pages.host.access.of_token(token, system_clock().now()) {
+        Ok(viewer) => {
+            tracing::info!(viewer = &*viewer.name, "somebody logged in to the pages");
+            to(back, session::begin(token, &visitor.headers))
+        }
+        Err(problem) => {
+            tracing::warn!(why = problem.detail(), "somebody tried to log in to the pages and was refused");
+            let mut response = form(&visitor, back, Some(problem.detail()));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            response
+        }
+    }
+}
+
+pub(super) async fn leave(visitor: Anybody) -> Response {
+    to("login", session::end(&visitor.headers))
+}
+
+pub(super) async fn theme(visitor: Anybody, body: String) -> Response {
+    let said = Fields::of_form(&body);
+    let theme = Theme::of(said.text("theme"));
+    to(said.text("back"), session::remember(THEME, theme.as_str(), &visitor.headers))
+}
+
+/// Back to a page of ours. With `./` in front no text leads to another site.
+fn to(back: &str, cookie: Option<HeaderValue>) -> Response {
+    let location = HeaderValue::try_from(format!("./{back}")).unwrap_or(HeaderValue::from_static("./"));
+    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response();
+    if let Some(cookie) = cookie {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+fn form(visitor: &Anybody, back: &str, fault: Option<&str>) -> Response {
+    let body: Markup = html! {
+        main.alone #main {
+            h1 { "outbox" }
+            p { "This host wants a token: " code { "outbox token new" } " makes one." }
+            @if let Some(fault) = fault { p.status.fault role="alert" { "Refused: " (fault) "." } }
+            form.sure method="post" action="./login" {
+                input type="hidden" name="back" value=(back);
+                label { "Token" input type="password" name="token" required autocomplete="current-password" autofocus; }
+                div.row-of { button.primary { "Log in" } }
+            }
+        }
+    };
+    let referrer = [(header::REFERRER_POLICY, "same-origin")];
+    (referrer, Html(shell("./", visitor.theme, "Log in · outbox", body).into_string())).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_back_never_leads_to_another_site() {
+        for back in ["//evil.example", "https://evil.example", "\\\\evil", "", "events?status=dead", "a\r\nX: y"] {
+            let response = to(back, None);
+            let location = response.headers()[header::LOCATION].to_str().unwrap();
+            assert!(location.starts_with("./"), "{location}");
+        }
+    }
+}

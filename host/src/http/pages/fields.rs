@@ -1,0 +1,65 @@
+//! What a form or an address says.
+
+use axum::extract::Query;
+use axum::http::Uri;
+
+use super::events::Wanted;
+
+/// Names and values, decoded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Those of an address; none where it cannot be read.
+    pub(super) fn of_address(uri: &Uri) -> Self {
+        Self(Query::try_from_uri(uri).map(|Query(pairs)| pairs).unwrap_or_default())
+    }
+
+    /// Those of a form's body, which is written like the query of an address; none where it cannot be read.
+    pub(super) fn of_form(body: &str) -> Self {
+        Uri::builder().path_and_query(format!("/?{body}")).build().map(|uri| Self::of_address(&uri)).unwrap_or_default()
+    }
+
+    /// The text of a field, without spaces around it; empty where it is not there.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.trim())
+    }
+
+    /// The number of a field; `None` for what is none.
+    pub(super) fn number<N: std::str::FromStr>(&self, name: &str) -> Option<N> {
+        self.text(name).parse().ok()
+    }
+
+    /// The events that are asked for.
+    pub(super) fn wanted(&self) -> Wanted {
+        let text = |name: &str| self.text(name).to_owned();
+        Wanted {
+            status: text("status"),
+            event_type: text("event_type"),
+            aggregate_type: text("aggregate_type"),
+            aggregate_id: text("aggregate_id"),
+            tenant_id: text("tenant_id"),
+            header: text("header"),
+            error: text("error"),
+            before: self.number("before"),
+            after: self.number("after"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_is_read_as_a_browser_writes_it() {
+        let fields = Fields::of_form("reason=it+works+again%3A+%C3%BC%0D%0A&count=17&error=a%26b&after=");
+        assert_eq!(
+            (fields.text("reason"), fields.number("count"), fields.text("error")),
+            ("it works again: ü", Some(17_u64), "a&b")
+        );
+        assert_eq!((fields.text("nothing"), fields.number::<u64>("after")), ("", None));
+        assert_eq!(fields.wanted(), Wanted { error: "a&b".to_owned(), ..Wanted::default() });
+        assert_eq!(Fields::of_form("a b\n<>").text("a"), "", "no form of a browser");
+    }
+}

@@ -1,0 +1,63 @@
+//! The hosts that work on the table.
+
+use maud::{Markup, html};
+
+use super::layout::Frame;
+use super::words::{figure, number, visible, when};
+use crate::store::NodeRecord;
+
+/// What only the host that answers knows of itself.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) owner: String,
+    /// Events in its queues: hot, cold.
+    pub(super) queued: (usize, usize),
+    /// Events in its hands.
+    pub(super) in_flight: usize,
+    /// Outcomes that came too late, leases that ended, statements that failed; since it started.
+    pub(super) fenced: u64,
+    pub(super) leases_lost: u64,
+    pub(super) db_errors: u64,
+}
+
+pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
+    let nodes: &[NodeRecord] = frame.seen.look.as_ref().map_or(&[], |look| &look.nodes);
+    let now = frame.seen.now();
+    html! {
+        h1 { "Hosts" }
+        @if nodes.iter().any(|node| node.alive) {
+            p.quiet { "A host that says nothing until its lease ends is late: other hosts take what it held. Hosts that stop by themselves are not listed." }
+        } @else {
+            p { "No host is alive. Start one where its configuration is: " code.all { "outbox run" } }
+        }
+        @if !nodes.is_empty() {
+            table.rows {
+                thead { tr { th scope="col" { "Host" } th scope="col" { "State" } th scope="col" { "Mode" } th scope="col" { "Version" } th scope="col" { "Started" } th scope="col" { "Alive until" } th.number scope="col" { "Partitions" } } }
+                tbody {
+                    @for node in nodes {
+                        tr {
+                            td.first { span.mono { (visible(&node.label)) } @if node.owner == own.owner { " " span.quiet { "(this one)" } } }
+                            td.tight {
+                                @if node.alive { span.state.done { span aria-hidden="true" { "●" } " alive" } }
+                                @else { span.state.retry { span aria-hidden="true" { "!" } " late" } }
+                            }
+                            td { (visible(&node.mode.replace('_', " "))) }
+                            td.mono { (visible(&node.version)) }
+                            td.tight data-name="started" { (when(node.started_at, now)) }
+                            td.tight data-name="alive until" { (when(node.alive_until, now)) }
+                            td.number data-name="partitions" { (number(node.partitions.into())) }
+                        }
+                    }
+                }
+            }
+        }
+        h2 { "This host" }
+        dl.facts #own data-live {
+            dt { "Owner" } dd.mono.all { (visible(&own.owner)) }
+            dt { "Delivers" } dd { (frame.rate.map_or_else(|| "–".to_owned(), figure)) " events a second" }
+            dt { "In its hands" } dd { (number(own.in_flight as u64)) " events" }
+            dt { "Queued" } dd { (number(own.queued.0 as u64)) " hot, " (number(own.queued.1 as u64)) " cold" }
+            dt { "Since it started" } dd { (number(own.leases_lost)) " leases lost, " (number(own.fenced)) " outcomes that came too late, " (number(own.db_errors)) " statements that the database did not do" }
+        }
+    }
+}

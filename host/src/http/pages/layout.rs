@@ -1,0 +1,238 @@
+//! The document around every page: head, navigation with counts, status line, search. Pure: a frame in, markup out.
+
+use maud::{DOCTYPE, Markup, html};
+
+use super::assets;
+use super::link::encoded;
+use super::look::Seen;
+use super::status::{Finding, Severity, all_well, findings};
+use super::words::number;
+
+/// The colours that a visitor chose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Theme {
+    /// Those of the system.
+    #[default]
+    System,
+    Light,
+    Dark,
+}
+
+impl Theme {
+    pub(super) fn of(text: &str) -> Self {
+        match text {
+            "light" => Self::Light,
+            "dark" => Self::Dark,
+            _ => Self::System,
+        }
+    }
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+
+    /// What the switch chooses next.
+    const fn next(self) -> Self {
+        match self {
+            Self::System => Self::Dark,
+            Self::Dark => Self::Light,
+            Self::Light => Self::System,
+        }
+    }
+}
+
+/// What the document around a page shows.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// The way to the root of the pages: see [`root`](super::link::root).
+    pub(super) root: String,
+    /// The path and the query of this page, from the root.
+    pub(super) here: String,
+    pub(super) theme: Theme,
+    /// Which entry of the navigation this is.
+    pub(super) entry: &'static str,
+    /// What runs where: the kind of the database and the mode of the host.
+    pub(super) place: String,
+    /// The visitor's name, where there are tokens.
+    pub(super) visitor: Option<String>,
+    /// What the visitor is, for whoever may not do everything.
+    pub(super) may_act: bool,
+    pub(super) seen: Seen,
+    /// Events that this host delivers a second.
+    pub(super) rate: Option<f64>,
+    /// What has just been done, above the page.
+    pub(super) notice: Option<&'static str>,
+}
+
+const ENTRIES: [(&str, &str); 7] = [
+    ("Overview", ""),
+    ("Events", "events"),
+    ("Dead", "dead"),
+    ("Routes", "routes"),
+    ("Plugins", "plugins"),
+    ("Hosts", "hosts"),
+    ("Audit", "audit"),
+];
+
+impl Frame {
+    /// A link to somewhere in the pages.
+    pub(super) fn to(&self, path: &str) -> String {
+        format!("{}{path}", self.root)
+    }
+
+    /// A link to one event.
+    pub(super) fn event(&self, id: impl std::fmt::Display) -> String {
+        self.to(&format!("events/{}", encoded(&id.to_string())))
+    }
+
+    fn badge(&self, entry: &str) -> Option<Markup> {
+        let look = self.seen.look.as_ref()?;
+        let dead = look.stats.dead;
+        match entry {
+            "Dead" if dead > 0 => Some(html! { span.badge.dead { (number(dead)) } }),
+            "Plugins" => {
+                let plugins = super::told::of_all(&look.nodes);
+                plugins
+                    .iter()
+                    .any(|plugin| plugin.told.error.is_some())
+                    .then(|| html! { span.badge.dead title="a plugin failed" { "!" } })
+            }
+            "Routes" => {
+                let paused = look.routes.iter().filter(|route| route.paused_at.is_some()).count() as u64;
+                (paused > 0).then(|| html! { span.badge.parked title="paused" { "‖" (number(paused)) } })
+            }
+            "Hosts" if !look.nodes.iter().any(|node| node.alive) => Some(html! { span.badge.waiting { "0" } }),
+            _ => None,
+        }
+    }
+
+    /// The page whole.
+    pub(super) fn document(&self, title: &str, body: Markup) -> Markup {
+        let findings = findings(&self.seen);
+        let mark = if findings.iter().any(|finding| finding.severity == Severity::Fault) { "✕ " } else { "" };
+        shell(
+            &self.root,
+            self.theme,
+            &format!("{mark}{title} · outbox"),
+            html! {
+                a.skip href="#main" { "Skip to the content" }
+                header {
+                    div.top {
+                        a.brand href=(self.to("")) { strong { "outbox" } " " span.quiet { "· " (self.place) } }
+                        form.search role="search" action=(self.to("search")) {
+                            label.unseen for="search" { "Search" }
+                            input #search type="search" name="q" placeholder="id, aggregate, type" autocomplete="off" spellcheck="false";
+                        }
+                        (self.switch())
+                        @if let Some(visitor) = &self.visitor {
+                            form method="post" action=(self.to("logout")) { button.plain title=(format!("{visitor}: log out")) { "Log out" } }
+                        }
+                    }
+                    nav #nav aria-label="Pages" data-live {
+                        @for (name, path) in ENTRIES {
+                            a href=(self.to(path)) aria-current=[(name == self.entry).then_some("page")] { (name) @if let Some(badge) = self.badge(name) { " " (badge) } }
+                        }
+                    }
+                }
+                (self.status_line(&findings))
+                main #main tabindex="-1" {
+                    @if let Some(notice) = self.notice { p.notice role="status" { (notice) } }
+                    (body)
+                }
+                dialog #keys aria-label="Keys" {
+                    p { strong { "Keys" } }
+                    dl.keys {
+                        dt { kbd { "/" } } dd { "search" }
+                        dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
+                        dt { kbd { "Enter" } } dd { "open the row" }
+                        dt { kbd { "?" } } dd { "these keys" }
+                    }
+                    form method="dialog" { button { "Close" } }
+                }
+            },
+        )
+    }
+
+    fn switch(&self) -> Markup {
+        let next = self.theme.next();
+        html! {
+            form.switch method="post" action=(self.to("theme")) {
+                input type="hidden" name="theme" value=(next.as_str());
+                input type="hidden" name="back" value=(self.here);
+                button.plain title=(format!("Colours: {}. Press for {}.", self.theme.as_str(), next.as_str())) aria-label=(format!("Colours: {}, change to {}", self.theme.as_str(), next.as_str())) { "◐" }
+            }
+        }
+    }
+
+    /// The worst thing first, in one sentence; how many more there are.
+    fn status_line(&self, findings: &[Finding]) -> Markup {
+        html! {
+            div #status data-live aria-live="polite" {
+                @match (findings.split_first(), &self.seen.look) {
+                    (Some((first, more)), _) => {
+                        (self.finding(first))
+                        @if !more.is_empty() && self.entry != "Overview" {
+                            p.quiet { a href=(self.to("")) { "and " (super::words::count(more.len() as u64, "other thing")) } }
+                        }
+                        @if self.entry == "Overview" { @for finding in more { (self.finding(finding)) } }
+                    }
+                    (None, Some(look)) => p.status.well { span aria-hidden="true" { "●" } " " (all_well(look, self.rate)) },
+                    (None, None) => p.status { "Nothing is known yet." },
+                }
+            }
+        }
+    }
+
+    fn finding(&self, finding: &Finding) -> Markup {
+        let (class, shape) = match finding.severity {
+            Severity::Fault => ("fault", "✕"),
+            Severity::Warning => ("warning", "!"),
+        };
+        html! {
+            p.status.(class) {
+                span aria-hidden="true" { (shape) } " " (finding.sentence)
+                @if let Some(said) = &finding.said { " " em { (said) } }
+                " " a href=(self.to(&finding.link.to)) { (finding.link.word) }
+            }
+        }
+    }
+}
+
+/// A document without navigation: for the log-in, and for a request that failed.
+pub(super) fn shell(root: &str, theme: Theme, title: &str, body: Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" data-theme=(theme.as_str()) {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                link rel="icon" href=(format!("{root}{}", assets::icon_path()));
+                link rel="stylesheet" href=(format!("{root}{}", assets::style_path()));
+                script src=(format!("{root}{}", assets::script_path())) defer {}
+            }
+            body { (body) }
+        }
+    }
+}
+
+/// A page that says what went wrong, and what to do.
+pub(super) fn plain(root: &str, theme: Theme, title: &str, sentence: &str) -> Markup {
+    shell(
+        root,
+        theme,
+        &format!("{title} · outbox"),
+        html! {
+            main.alone #main {
+                h1 { (title) }
+                p { (sentence) }
+                p { a href=(root) { "To the overview" } }
+            }
+        },
+    )
+}

@@ -1,0 +1,51 @@
+//! Links within the pages. All are relative, so that the pages work below any path that they are mounted at.
+
+/// A link with its word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    /// Relative to the root of the pages, without a slash in front.
+    pub(super) to: String,
+    pub(super) word: &'static str,
+}
+
+/// The way from the page at this path to the root of the pages: `./` from `/dead`, `../` from `/events/ID`.
+pub(super) fn root(path: &str) -> String {
+    match path.matches('/').count() {
+        0 | 1 => "./".to_owned(),
+        deep => "../".repeat(deep - 1),
+    }
+}
+
+/// A query of these pairs, in order; empty values are left out.
+pub(super) fn query(pairs: &[(&str, &str)]) -> String {
+    let pairs = pairs.iter().filter(|(_, value)| !value.is_empty());
+    pairs.map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect::<Vec<_>>().join("&")
+}
+
+/// A text as it stands in an address, whatever it holds.
+pub(super) fn encoded(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            safe.push(char::from(byte));
+        } else {
+            safe.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_leads_to_the_root_from_everywhere() {
+        assert_eq!(["/", "/dead", "/events/01J", "/a/b/c"].map(root), ["./", "./", "../", "../../"]);
+    }
+
+    #[test]
+    fn whatever_a_value_holds_it_is_one_value() {
+        assert_eq!(query(&[("type", "a&b=c"), ("empty", ""), ("key", "ü/ \"<>")]), "type=a%26b%3Dc&key=%C3%BC%2F%20%22%3C%3E");
+    }
+}

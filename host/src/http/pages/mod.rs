@@ -1,0 +1,133 @@
+//! The dashboard: pages that say what is wrong, why, and what can be done. Made by the server, read without a script.
+//!
+//! Models and views are pure and stand apart from the handlers: `status` decides the status line, a file for each page makes its markup,
+//! `look` and `history` keep what the pages show, `read`, `act` and `door` answer requests.
+
+mod act;
+mod assets;
+mod audit;
+mod chart;
+mod dead;
+mod door;
+mod event;
+mod events;
+#[cfg(test)]
+mod fake;
+mod fields;
+mod groups;
+mod hosts;
+mod jobs;
+mod layout;
+mod link;
+mod look;
+mod overview;
+mod payload;
+mod plugins;
+mod read;
+mod routes;
+mod status;
+#[cfg(all(test, feature = "sqlite"))]
+mod tests;
+mod told;
+mod visit;
+mod words;
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use super::history::{Counted, History, SAMPLE_EVERY};
+use super::host::Host;
+use crate::time::system_clock;
+
+/// What the pages know; cheap to clone.
+#[derive(Clone)]
+struct Pages(Arc<Inner>);
+
+struct Inner {
+    host: Host,
+    looks: look::Looks,
+    history: History,
+    jobs: jobs::Jobs,
+    is_kept: AtomicBool,
+}
+
+impl Deref for Pages {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// The pages of a host, below the path that they are mounted at.
+pub(super) fn routes<S>(host: Host) -> Router<S> {
+    let looks = look::Looks::new(host.store.clone());
+    let pages = Pages(Arc::new(Inner {
+        host,
+        looks,
+        history: History::default(),
+        jobs: jobs::Jobs::default(),
+        is_kept: AtomicBool::new(false),
+    }));
+    pages.keep_history();
+    let asset = |path: &str| format!("/{path}");
+    Router::new()
+        .route("/", get(read::overview))
+        .route("/search", get(read::search))
+        .route("/events", get(read::events))
+        .route("/events/{id}", get(read::event))
+        .route("/events/{id}/{action}", post(act::one))
+        .route("/dead", get(read::dead))
+        .route("/dead/{action}", get(act::preview).post(act::many))
+        .route("/jobs/{id}", get(act::progress))
+        .route("/jobs/{id}/stop", post(act::stop))
+        .route("/routes", get(read::routes))
+        .route("/routes/{action}", get(act::route_before).post(act::route))
+        .route("/plugins", get(read::plugins))
+        .route("/hosts", get(read::hosts))
+        .route("/audit", get(read::audit))
+        .route("/login", get(door::login).post(door::enter))
+        .route("/logout", post(door::leave))
+        .route("/theme", post(door::theme))
+        .route(&asset(assets::style_path()), get(assets::style))
+        .route(&asset(assets::script_path()), get(assets::script))
+        .route(&asset(assets::icon_path()), get(assets::icon))
+        .with_state(pages)
+}
+
+impl Pages {
+    /// Starts the task that fills the history, once; it ends with the last clone of the pages. A router may be made where no task can
+    /// be started yet: then the first visit starts it.
+    fn keep_history(&self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.is_kept.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let inner = Arc::downgrade(&self.0);
+        runtime.spawn(async move {
+            while let Some(pages) = inner.upgrade().map(Pages) {
+                pages.sample().await;
+                drop(pages);
+                tokio::time::sleep(SAMPLE_EVERY).await;
+            }
+        });
+    }
+
+    async fn sample(&self) {
+        let seen = self.looks.seen_lately().await;
+        let counted = seen.look.filter(|_| seen.gone.is_none()).map(|look| Counted {
+            waiting: look.unfinished(),
+            oldest: look
+                .stats
+                .oldest_pending_seconds
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+                .unwrap_or_default(),
+        });
+        self.history.sample(system_clock().now(), self.host.metrics.counts(), counted);
+    }
+}

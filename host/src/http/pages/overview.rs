@@ -1,0 +1,161 @@
+//! The overview: what happened in the last hour, what waits, what somebody changed.
+
+use std::time::Duration;
+
+use maud::{Markup, html};
+
+use super::audit;
+use super::chart::{Chart, Series};
+use super::layout::Frame;
+use super::look::Look;
+use super::words::{Stand, figure, number, span, visible};
+use crate::http::history::Minute;
+use crate::store::{AuditRecord, RouteRecord};
+use crate::time::Timestamp;
+
+/// How many routes are listed: those with the most to do.
+const ROUTES: usize = 12;
+
+/// What the overview shows.
+pub(super) struct Overview<'a> {
+    pub(super) frame: &'a Frame,
+    pub(super) hour: Vec<Option<Minute>>,
+    /// What was done by hand, newest first.
+    pub(super) changes: Vec<AuditRecord>,
+}
+
+pub(super) fn page(overview: &Overview<'_>) -> Markup {
+    let frame = overview.frame;
+    let now = frame.seen.now();
+    html! {
+        h1.unseen { "Overview" }
+        div #charts.charts data-live { @for chart in charts(&overview.hour, now) { (chart.show()) } }
+        @if let Some(look) = &frame.seen.look {
+            section #waits data-live { (waits(frame, look)) }
+        }
+        section #changes data-live {
+            h2 { "What changed" }
+            @if overview.changes.is_empty() {
+                p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
+            } @else {
+                (audit::rows(frame, &overview.changes))
+                p { a href=(frame.to("audit")) { "All of the audit" } }
+            }
+        }
+    }
+}
+
+fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
+    let points = |of: fn(&Minute) -> Option<f64>| hour.iter().map(|minute| minute.as_ref().and_then(of)).collect::<Vec<_>>();
+    let chart = |title, unit, say, stacked, series| Chart {
+        title,
+        unit,
+        say,
+        series,
+        stacked,
+        ends: now,
+        step: Duration::from_secs(60),
+    };
+    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| "–".to_owned(), span);
+    [
+        chart(
+            "Attempts",
+            "a second, on this host",
+            figure,
+            true,
+            vec![
+                Series { name: "done", class: "done", points: points(Minute::done_per_second) },
+                Series { name: "failed", class: "dead", points: points(Minute::failed_per_second) },
+            ],
+        ),
+        chart(
+            "Oldest waiting",
+            "of what is due",
+            seconds,
+            false,
+            vec![Series {
+                name: "age",
+                class: "in-flight",
+                points: points(|minute| minute.oldest.map(|oldest| oldest.as_secs_f64())),
+            }],
+        ),
+        chart(
+            "Unfinished",
+            "events in the table",
+            figure,
+            false,
+            vec![Series {
+                name: "events",
+                class: "parked",
+                #[expect(clippy::cast_precision_loss, reason = "a point of a chart")]
+                points: points(|minute| minute.waiting.map(|waiting| waiting as f64)),
+            }],
+        ),
+    ]
+}
+
+fn waits(frame: &Frame, look: &Look) -> Markup {
+    let stats = &look.stats;
+    let states = [
+        (Stand::Waiting, stats.new, "new", "for their first delivery"),
+        (Stand::Retry, stats.retry, "retry", "failed, and are tried again"),
+        (Stand::Parked, stats.parked, "parked", "for a listener, or for the end of a pause"),
+        (Stand::Blocked, stats.blocked, "blocked", "behind an earlier event of their aggregate"),
+        (Stand::Dead, stats.dead, "dead", "given up, until somebody replays them"),
+    ];
+    let busy = busiest(&look.routes);
+    html! {
+        h2 { "What waits" }
+        table.rows {
+            thead { tr { th scope="col" { "State" } th.number scope="col" { "Events" } th scope="col" { "Meaning" } } }
+            tbody {
+                @for (stand, count, status, meaning) in states {
+                    tr {
+                        td.tight { a.row href=(frame.to(&if status == "dead" { "dead".to_owned() } else { format!("events?status={status}") })) {
+                            @if count > 0 { (stand.show()) } @else { span.zero { (stand.shape()) " " (stand.word()) } }
+                        } }
+                        td.number.zero[count == 0] { (number(count)) }
+                        td.quiet { (meaning) }
+                    }
+                }
+            }
+        }
+        p.quiet { (number(stats.in_flight)) " with a host now · " (number(stats.done)) " done, kept until they are purged" }
+        @if !busy.is_empty() {
+            h2 { "By route" }
+            (routes(frame, &busy))
+            @if look.routes.len() > busy.len() { p { a href=(frame.to("routes")) { "All " (number(look.routes.len() as u64)) " routes" } } }
+        }
+    }
+}
+
+/// The routes with events that are not done, those with most to do first.
+fn busiest(routes: &[RouteRecord]) -> Vec<&RouteRecord> {
+    let weight = |route: &RouteRecord| (route.dead, route.parked + route.blocked + route.waiting);
+    let mut busy: Vec<&RouteRecord> = routes.iter().filter(|route| weight(route) != (0, 0)).collect();
+    busy.sort_by_key(|route| std::cmp::Reverse(weight(route)));
+    busy.truncate(ROUTES);
+    busy
+}
+
+fn routes(frame: &Frame, routes: &[&RouteRecord]) -> Markup {
+    let cell = |name: &'static str, class: &'static str, count: u64| {
+        let class = if count == 0 { "zero" } else { class };
+        html! { td.number data-name=(name) { span.(class) { (number(count)) } } }
+    };
+    html! {
+        table.rows {
+            thead { tr { th scope="col" { "Route" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } } }
+            tbody {
+                @for route in routes {
+                    tr {
+                        @let query = super::link::query(&[("aggregate_type", route.route.aggregate_type.as_str()), ("event_type", route.route.event_type.as_str())]);
+                        td.first.mono { a.row href=(frame.to(&format!("events?{query}"))) { (visible(&route.route.to_string())) } }
+                        (cell("waiting", "", route.waiting)) (cell("parked", "parked", route.parked))
+                        (cell("blocked", "blocked", route.blocked)) (cell("dead", "dead", route.dead))
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Pages that only show.
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::event::{OneEvent, Payload};
+use super::events::{Events, ROWS, as_id};
+use super::hosts::Own;
+use super::link::{encoded, query};
+use super::overview::Overview;
+use super::visit::Visit;
+use super::{audit as audit_page, dead as dead_page, event as event_page, events as events_page, hosts as hosts_page};
+use super::{overview as overview_page, plugins as plugins_page, routes as routes_page};
+use crate::event::{EventId, Status};
+use crate::store::{DeadFilter, Filter, Record};
+
+/// How many changes the overview lists.
+const CHANGES: u32 = 8;
+
+pub(super) async fn overview(visit: Visit) -> Response {
+    let changes = if visit.frame.seen.gone.is_some() {
+        Vec::new()
+    } else {
+        visit.pages.host.store.audit(CHANGES).await.unwrap_or_default()
+    };
+    let hour = visit.pages.history.hour(crate::time::Clock::now(&*crate::time::system_clock()));
+    visit.page("Overview", overview_page::page(&Overview { frame: &visit.frame, hour, changes }))
+}
+
+pub(super) async fn events(visit: Visit) -> Response {
+    let wanted = visit.asked.wanted();
+    match visit.pages.host.store.list(&wanted.filter(), ROWS + 1).await {
+        Ok(rows) => visit.page("Events", events_page::page(&Events::of(&visit.frame, &wanted, rows))),
+        Err(error) => visit.failed(error),
+    }
+}
+
+/// To the event of an id; to the events of an aggregate, a route or a type otherwise. Types are looked for among the routes that are
+/// known, since no index has them.
+pub(super) async fn search(visit: Visit) -> Response {
+    let text = visit.asked.text("q").to_owned();
+    if text.is_empty() {
+        return visit.on_to("events").await;
+    }
+    if let Some(id) = as_id(&text)
+        && let Ok(Some(_)) = visit.pages.host.store.get(id).await
+    {
+        return visit.on_to(&format!("events/{}", encoded(&text))).await;
+    }
+    let known = visit.frame.seen.look.as_ref().map_or(&[][..], |look| &look.routes);
+    let is = |of: fn(&crate::event::Route) -> String| known.iter().any(|known| of(&known.route) == text);
+    let pairs = if let Some((aggregate_type, event_type)) = text.split_once('/').filter(|_| is(|route| route.to_string())) {
+        query(&[("aggregate_type", aggregate_type), ("event_type", event_type)])
+    } else if is(|route| route.event_type.as_str().to_owned()) {
+        query(&[("event_type", &text)])
+    } else if is(|route| route.aggregate_type.as_str().to_owned()) {
+        query(&[("aggregate_type", &text)])
+    } else {
+        query(&[("aggregate_id", &text)])
+    };
+    visit.on_to(&format!("events?{pairs}")).await
+}
+
+pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
+    let store = &visit.pages.host.store;
+    let gone = || {
+        visit.refused(
+            StatusCode::NOT_FOUND,
+            "No such event",
+            "It may be discarded or purged already: the audit and the finished events tell.",
+        )
+    };
+    let Ok(id) = id.parse::<EventId>() else { return gone() };
+    let record = match store.get(id).await {
+        Ok(Some(record)) => record,
+        Ok(None) => return gone(),
+        Err(error) => return visit.failed(error),
+    };
+    let behind = match record.behind {
+        Some(seq) => by_seq(&visit, seq).await,
+        None => None,
+    };
+    let by_hand: Vec<_> = store
+        .audit(1_000)
+        .await
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| entry.selector.get("event_id").and_then(serde_json::Value::as_str) == Some(id.as_str()))
+        .collect();
+    let payload = match (visit.viewer.sees_payloads(), visit.asked.text("payload")) {
+        (false, _) => Payload::Forbidden,
+        (true, "show") => Payload::Asked,
+        (true, _) => Payload::Hidden,
+    };
+    let body = event_page::page(&OneEvent {
+        frame: &visit.frame,
+        record: &record,
+        behind: behind.as_ref(),
+        by_hand: &by_hand,
+        payload,
+    });
+    visit.page(&format!("{}/{}", record.aggregate_type, record.event_type), body)
+}
+
+async fn by_seq(visit: &Visit, seq: u64) -> Option<Record> {
+    let only = Filter { after: seq.checked_sub(1), before: seq.checked_add(1), ..Filter::default() };
+    visit.pages.host.store.list(&only, 1).await.ok()?.pop()
+}
+
+pub(super) async fn dead(visit: Visit) -> Response {
+    let mut wanted = visit.asked.wanted();
+    wanted.status = String::new();
+    wanted.header = String::new();
+    let store = &visit.pages.host.store;
+    let rows = store.list(&Filter { status: Some(Status::Dead), ..wanted.filter() }, ROWS + 1).await;
+    let matching = match (&visit.frame.seen.look, wanted.is_narrow()) {
+        (Some(look), false) => Ok(look.stats.dead),
+        _ => {
+            let now = visit.frame.seen.now();
+            store.count_dead(&DeadFilter { dead_before: None, ..wanted.dead_filter(now) }).await
+        }
+    };
+    match (rows, matching) {
+        (Ok(rows), Ok(matching)) => visit.page("Dead", dead_page::page(&Events::of(&visit.frame, &wanted, rows), matching)),
+        (Err(error), _) | (_, Err(error)) => visit.failed(error),
+    }
+}
+
+pub(super) async fn routes(visit: Visit) -> Response {
+    visit.page("Routes", routes_page::page(&visit.frame, &visit.pages.host.listeners.routes()))
+}
+
+pub(super) async fn plugins(visit: Visit) -> Response {
+    visit.page("Plugins", plugins_page::page(&visit.frame, &visit.pages.host.metrics.calls.counts()))
+}
+
+pub(super) async fn hosts(visit: Visit) -> Response {
+    let host = &visit.pages.host;
+    let counts = host.metrics.counts();
+    let own = Own {
+        owner: host.owner.as_str().to_owned(),
+        queued: host.inside.queue_depth(),
+        in_flight: host.inside.in_flight(),
+        fenced: counts.fenced_outcomes,
+        leases_lost: counts.leases_lost,
+        db_errors: counts.db_errors,
+    };
+    visit.page("Hosts", hosts_page::page(&visit.frame, &own))
+}
+
+pub(super) async fn audit(visit: Visit) -> Response {
+    match visit.pages.host.store.audit(audit_page::MOST).await {
+        Ok(records) => visit.page("Audit", audit_page::page(&visit.frame, &records)),
+        Err(error) => visit.failed(error),
+    }
+}

@@ -1,0 +1,380 @@
+//! The status line: what is wrong, the worst first, each with a link to its cause. Pure: what is known in, sentences out.
+
+use super::groups::{Group, groups};
+use super::link::{Link, query};
+use super::look::{Look, SAMPLE, Seen};
+use super::told::{self, State};
+use super::words::{ago, clock, count, number, short, span, verb, visible};
+use crate::store::NodeRecord;
+use crate::time::Timestamp;
+use std::time::Duration;
+
+/// An event that could be delivered and waits longer than this says that the hosts fall behind.
+const LONG_WAIT: Duration = Duration::from_secs(60);
+
+/// How bad something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Severity {
+    /// A person must act.
+    Fault,
+    /// It works, and will hurt.
+    Warning,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    /// One sentence, without what a listener said.
+    pub(super) sentence: String,
+    /// What a listener or the database said about it.
+    pub(super) said: Option<String>,
+    /// Where its cause is.
+    pub(super) link: Link,
+}
+
+impl Finding {
+    fn new(severity: Severity, sentence: impl Into<String>, to: impl Into<String>, word: &'static str) -> Self {
+        Self { severity, sentence: sentence.into(), said: None, link: Link { to: to.into(), word } }
+    }
+
+    fn said(self, said: impl Into<String>) -> Self {
+        Self { said: Some(short(&visible(&said.into()), 160)), ..self }
+    }
+}
+
+/// Everything that is wrong, the worst first; nothing when all is well.
+pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
+    let mut all = Vec::new();
+    all.extend(database(seen));
+    if let Some(look) = &seen.look {
+        let now = look.now();
+        all.extend(no_host(look));
+        all.extend(plugins(look));
+        all.extend(dead(look, now));
+        all.extend(late_hosts(look, now));
+        all.extend(paused(look, now));
+        all.extend(unanswered(look));
+        all.extend(behind(look));
+    }
+    // Stable: within a severity the order above stays.
+    all.sort_by_key(|finding| finding.severity);
+    all
+}
+
+/// When all is well.
+pub(super) fn all_well(look: &Look, rate: Option<f64>) -> String {
+    let live = look.nodes.iter().filter(|node| delivers(node)).count() as u64;
+    let mut parts = vec!["All well".to_owned(), count(live, "host")];
+    parts.extend(rate.map(|rate| format!("{}/s by this one", super::words::figure(rate))));
+    match look.stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(oldest) if look.unfinished() > 0 => parts.push(format!("oldest waits {}", span(oldest))),
+        _ => parts.push("nothing waits".to_owned()),
+    }
+    parts.join(" · ")
+}
+
+fn database(seen: &Seen) -> Option<Finding> {
+    let gone = seen.gone.as_ref()?;
+    let since = clock(gone.since, crate::time::Clock::now(&*crate::time::system_clock()));
+    let sentence = match &seen.look {
+        Some(look) => {
+            format!("The database has not answered since {since}; what you see is from {}.", clock(look.at, look.now()))
+        }
+        None => format!("The database has not answered since {since}, and nothing is known yet."),
+    };
+    Some(Finding::new(Severity::Fault, sentence, "hosts", "Hosts").said(gone.why.clone()))
+}
+
+fn delivers(node: &NodeRecord) -> bool {
+    node.alive && node.mode != "writer_only"
+}
+
+fn no_host(look: &Look) -> Option<Finding> {
+    let waiting = look.stats.new + look.stats.retry + look.stats.blocked;
+    if waiting == 0 || look.nodes.iter().any(delivers) {
+        return None;
+    }
+    let sentence =
+        format!("Nothing is delivered: {} {}, and no host is alive.", count(waiting, "event"), verb(waiting, "waits", "wait"));
+    Some(Finding::new(Severity::Fault, sentence, "hosts", "Start one"))
+}
+
+fn plugins(look: &Look) -> Vec<Finding> {
+    let finding = |plugin: told::Plugin| {
+        let told = &plugin.told;
+        let on = match plugin.hosts.as_slice() {
+            [host] => format!(" on {}", visible(host)),
+            hosts => format!(" on {} hosts", hosts.len()),
+        };
+        let name = visible(&told.name);
+        let finding = match told.state {
+            State::Failed => Finding::new(
+                Severity::Fault,
+                format!("Plugin {name} failed to load{on}; nothing of it serves."),
+                "plugins",
+                "Why",
+            ),
+            State::ServingOlder => {
+                let version = told
+                    .version
+                    .as_deref()
+                    .map_or_else(|| "the version before".to_owned(), |version| format!("version {}", visible(version)));
+                let sentence = format!("The new file of plugin {name} failed to load{on}; {version} goes on serving.");
+                Finding::new(Severity::Warning, sentence, "plugins", "Why")
+            }
+            State::Paused => {
+                let sentence = format!("Plugin {name} broke so often{on} that it rests for a while; its events wait.");
+                Finding::new(Severity::Warning, sentence, "plugins", "Why")
+            }
+            State::Serving | State::Loading | State::Unknown => return None,
+        };
+        Some(match &told.error {
+            Some(error) => finding.said(error.clone()),
+            None => finding,
+        })
+    };
+    told::of_all(&look.nodes).into_iter().filter_map(finding).collect()
+}
+
+fn dead(look: &Look, now: Timestamp) -> Option<Finding> {
+    let dead = look.stats.dead;
+    if dead == 0 {
+        return None;
+    }
+    let groups = groups(&look.dead);
+    let whole = dead <= u64::from(SAMPLE);
+    // Of more than were read the first is not known.
+    let first = groups.iter().filter_map(|group| group.first).min().filter(|_| whole);
+    let since = first.map_or_else(String::new, |first| format!(" since {}", clock(first, now)));
+    let mut sentence = format!("{} {} dead{since}", count(dead, "event"), verb(dead, "is", "are"));
+    let Some(largest) = groups.first() else { return Some(Finding::new(Severity::Fault, sentence + ".", "dead", "Look")) };
+    let route = format!("{}/{}", visible(&largest.aggregate_type), visible(&largest.event_type));
+    let is_of = |group: &Group| group.aggregate_type == largest.aggregate_type && group.event_type == largest.event_type;
+    let of_route = groups.iter().filter(|group| is_of(group)).map(|group| group.count).sum::<u64>();
+    if whole && of_route == dead {
+        sentence.push_str(&if dead == 1 { format!(", of {route}") } else { format!(", all of {route}") });
+    } else if whole {
+        sentence.push_str(&format!(", {} of them of {route}", number(of_route)));
+    } else {
+        sentence.push_str(&format!(", most of the newest of {route}"));
+    }
+    let to = if groups.len() == 1 && whole {
+        format!("dead?{}", query(&[("aggregate_type", &largest.aggregate_type), ("event_type", &largest.event_type)]))
+    } else {
+        "dead".to_owned()
+    };
+    Some(Finding::new(Severity::Fault, sentence + ":", to, "Look").said(largest.error.clone()))
+}
+
+fn late_hosts(look: &Look, now: Timestamp) -> Option<Finding> {
+    let late: Vec<&NodeRecord> = look.nodes.iter().filter(|node| !node.alive).collect();
+    let sentence = match late.as_slice() {
+        [] => return None,
+        [node] => format!(
+            "Host {} has said nothing since its lease ended {}; what it held goes to others.",
+            visible(&node.label),
+            ago(node.alive_until, now)
+        ),
+        nodes => format!("{} hosts have said nothing since their leases ended; what they held goes to others.", nodes.len()),
+    };
+    Some(Finding::new(Severity::Warning, sentence, "hosts", "Hosts"))
+}
+
+fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
+    let finding = |route: &crate::store::RouteRecord| {
+        let since = ago(route.paused_at?, now);
+        let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
+        let name = visible(&route.route.to_string());
+        let wait = if route.parked == 0 {
+            String::new()
+        } else {
+            format!("; {} {}", count(route.parked, "event"), verb(route.parked, "waits", "wait"))
+        };
+        let finding =
+            Finding::new(Severity::Warning, format!("Route {name} was paused {since}{by}{wait}."), "routes", "Routes");
+        Some(match &route.pause_reason {
+            Some(reason) => finding.said(reason.clone()),
+            None => finding,
+        })
+    };
+    look.routes.iter().filter_map(finding).collect()
+}
+
+/// Parked events whose route is not paused: no host has a listener for them.
+fn unanswered(look: &Look) -> Option<Finding> {
+    let held =
+        |route: &crate::event::Route| look.routes.iter().any(|known| known.paused_at.is_some() && known.route.covers(route));
+    let waiting: Vec<_> = look.routes.iter().filter(|known| known.parked > 0 && !held(&known.route)).collect();
+    let events: u64 = waiting.iter().map(|known| known.parked).sum();
+    let of = match waiting.as_slice() {
+        [] => return None,
+        [known] => visible(&known.route.to_string()),
+        more => format!("{} routes", more.len()),
+    };
+    let sentence = format!("{} {} for a listener of {of}.", count(events, "event"), verb(events, "waits", "wait"));
+    Some(Finding::new(Severity::Warning, sentence, "events?status=parked", "Look"))
+}
+
+fn behind(look: &Look) -> Option<Finding> {
+    let oldest = Duration::try_from_secs_f64(look.stats.oldest_pending_seconds?).ok()?;
+    if oldest < LONG_WAIT || !look.nodes.iter().any(delivers) {
+        return None;
+    }
+    let waiting = look.stats.new + look.stats.retry;
+    let sentence = format!(
+        "The hosts fall behind: {} {}, the oldest for {}.",
+        count(waiting, "event"),
+        verb(waiting, "waits", "wait"),
+        span(oldest)
+    );
+    Some(Finding::new(Severity::Warning, sentence, "events?status=new", "Look"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::event::Route;
+    use crate::http::pages::fake::{node, record, route};
+    use crate::http::pages::look::Gone;
+    use crate::store::{Record, Stats};
+
+    fn now() -> Timestamp {
+        "2026-11-21T14:10:00Z".parse().unwrap()
+    }
+
+    fn look() -> Look {
+        Look { nodes: vec![node("web-1", now())], ..Look::made_up(now()) }
+    }
+
+    fn said(look: Look) -> Vec<String> {
+        let seen = Seen { look: Some(Arc::new(look)), gone: None };
+        findings(&seen)
+            .into_iter()
+            .map(|finding| finding.said.map_or(finding.sentence.clone(), |said| format!("{} {said}", finding.sentence)))
+            .collect()
+    }
+
+    fn dead(number: usize, event_type: &str, error: &str) -> Vec<Record> {
+        let done_at = Some("2026-11-21T14:02:00Z".parse().unwrap());
+        let one = Record { event_type: event_type.to_owned(), last_error: Some(error.to_owned()), done_at, ..record() };
+        vec![one; number]
+    }
+
+    #[test]
+    fn nothing_is_said_when_all_is_well() {
+        assert_eq!(said(look()), Vec::<String>::new());
+        assert_eq!(all_well(&look(), Some(412.0)), "All well · 1 host · 412/s by this one · nothing waits");
+        let busy = Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() };
+        assert_eq!(all_well(&Look { stats: busy, ..look() }, None), "All well · 1 host · oldest waits 18 ms");
+    }
+
+    #[test]
+    fn events_that_wait_without_a_live_host_are_a_fault() {
+        let stats = Stats { new: 2_311, ..Stats::default() };
+        let gone = crate::store::NodeRecord { alive: false, ..node("web-1", now()) };
+        let all = said(Look { stats: stats.clone(), nodes: vec![gone], ..look() });
+        assert_eq!(all[0], "Nothing is delivered: 2\u{202f}311 events wait, and no host is alive.");
+        let writer = crate::store::NodeRecord { mode: "writer_only".to_owned(), ..node("web-2", now()) };
+        assert_eq!(
+            said(Look { stats: stats.clone(), nodes: vec![writer], ..look() }).len(),
+            1,
+            "who only writes delivers nothing"
+        );
+        assert_eq!(said(Look { stats, ..look() }), Vec::<String>::new());
+        assert_eq!(said(Look { nodes: vec![], ..look() }), Vec::<String>::new(), "nothing waits, nobody is missed");
+    }
+
+    #[test]
+    fn dead_events_are_told_with_their_route_and_what_went_wrong() {
+        let stats = |dead| Stats { dead, ..Stats::default() };
+        let all_of_one = Look { stats: stats(17), dead: dead(17, "Paid", "deadline"), ..look() };
+        assert_eq!(said(all_of_one), ["17 events are dead since 14:02:00, all of Order/Paid: deadline"]);
+        let mixed = Look { stats: stats(5), dead: [dead(2, "Paid", "x"), dead(3, "Placed", "y")].concat(), ..look() };
+        assert_eq!(said(mixed), ["5 events are dead since 14:02:00, 3 of them of Order/Placed: y"]);
+        let many = Look { stats: stats(10_000), dead: dead(500, "Paid", "deadline"), ..look() };
+        assert_eq!(said(many), ["10\u{202f}000 events are dead, most of the newest of Order/Paid: deadline"]);
+        let one = Look { stats: stats(1), dead: dead(1, "Paid", "deadline"), ..look() };
+        assert_eq!(said(one), ["1 event is dead since 14:02:00, of Order/Paid: deadline"]);
+    }
+
+    #[test]
+    fn a_failed_plugin_is_told_with_what_serves_instead() {
+        let told = |state: &str| crate::store::NodeRecord {
+            plugins: Some(format!(
+                r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#
+            )),
+            ..node("web-1", now())
+        };
+        let with = |state: &str| Look { nodes: vec![told(state)], ..look() };
+        assert_eq!(
+            said(with("serving_older")),
+            ["The new file of plugin mailer failed to load on web-1; version 1.3 goes on serving. no world"]
+        );
+        assert_eq!(said(with("failed")), ["Plugin mailer failed to load on web-1; nothing of it serves. no world"]);
+        assert_eq!(said(with("a_state_of_tomorrow")), Vec::<String>::new());
+        let gone = crate::store::NodeRecord { alive: false, ..told("failed") };
+        assert!(
+            !said(Look { nodes: vec![gone, node("web-2", now())], ..look() })[0].contains("mailer"),
+            "a host that is gone serves nothing"
+        );
+    }
+
+    #[test]
+    fn a_paused_route_and_a_route_without_a_listener_are_different_things() {
+        let paused = crate::store::RouteRecord {
+            paused_at: Some(now().minus(Duration::from_secs(120))),
+            paused_by: Some("ada".to_owned()),
+            pause_reason: Some("the bank is down".to_owned()),
+            parked: 12,
+            ..route("Order", "Paid")
+        };
+        let alone = crate::store::RouteRecord { parked: 1, ..route("Order", "Refunded") };
+        assert_eq!(
+            said(Look { routes: vec![paused.clone()], ..look() }),
+            ["Route Order/Paid was paused 2 min ago by ada; 12 events wait. the bank is down"]
+        );
+        assert_eq!(said(Look { routes: vec![alone.clone()], ..look() }), ["1 event waits for a listener of Order/Refunded."]);
+        let pattern = crate::store::RouteRecord { route: Route::new("Order", "*").unwrap(), parked: 0, ..paused };
+        assert_eq!(said(Look { routes: vec![pattern, alone], ..look() }).len(), 1, "a paused pattern holds it");
+    }
+
+    #[test]
+    fn a_late_host_and_a_growing_backlog_are_warnings() {
+        let late = crate::store::NodeRecord {
+            alive: false,
+            alive_until: now().minus(Duration::from_secs(42)),
+            ..node("web-2", now())
+        };
+        let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
+        let all = said(Look { nodes: vec![node("web-1", now()), late], stats, ..look() });
+        assert_eq!(all[0], "Host web-2 has said nothing since its lease ended 42 s ago; what it held goes to others.");
+        assert_eq!(all[1], "The hosts fall behind: 9 events wait, the oldest for 4 min.");
+    }
+
+    #[test]
+    fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
+        let stats = Stats { dead: 1, ..Stats::default() };
+        let look = Look { stats, dead: dead(1, "Paid", "x"), ..look() };
+        let gone = Gone { since: now(), why: "connection refused".to_owned() };
+        let all = findings(&Seen { look: Some(Arc::new(look)), gone: Some(gone.clone()) });
+        assert!(all[0].sentence.ends_with("what you see is from 14:10:00."), "{}", all[0].sentence);
+        assert_eq!((all[0].said.as_deref(), all.len()), (Some("connection refused"), 2));
+        let blind = findings(&Seen { look: None, gone: Some(gone) });
+        assert!(blind[0].sentence.ends_with("nothing is known yet."));
+    }
+
+    #[test]
+    fn faults_come_before_warnings() {
+        let paused = crate::store::RouteRecord { paused_at: Some(now()), ..route("Order", "Paid") };
+        let stats = Stats { dead: 1, ..Stats::default() };
+        let seen = Seen {
+            look: Some(Arc::new(Look { routes: vec![paused], stats, dead: dead(1, "Paid", "x"), ..look() })),
+            gone: None,
+        };
+        let all: Vec<Severity> = findings(&seen).iter().map(|finding| finding.severity).collect();
+        assert_eq!(all, [Severity::Fault, Severity::Warning]);
+    }
+}

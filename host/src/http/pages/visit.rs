@@ -1,0 +1,153 @@
+//! Who visits which page, and what every handler needs for its answer.
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use maud::Markup;
+
+use super::Pages;
+use super::fields::Fields;
+use super::layout::{self, Frame, Theme};
+use super::link::{query, root};
+use crate::http::auth::{Role, Viewer};
+use crate::http::session;
+use crate::store::{Audit, StoreError};
+
+/// The cookie of the colours.
+pub(super) const THEME: &str = "outbox_theme";
+/// Browsers leave the origin out of forms under the policy of the API, and then the check of their origin fails.
+const REFERRER: (HeaderName, &str) = (header::REFERRER_POLICY, "same-origin");
+
+/// A request for a page, by somebody who may look.
+pub(super) struct Visit {
+    pub(super) pages: Pages,
+    pub(super) viewer: Viewer,
+    pub(super) frame: Frame,
+    /// What the address says.
+    pub(super) asked: Fields,
+}
+
+impl FromRequestParts<Pages> for Visit {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, pages: &Pages) -> Result<Self, Response> {
+        let (host, path) = (&pages.host, parts.uri.path());
+        let (root, theme) = (root(path), theme(parts));
+        let here =
+            parts.uri.path_and_query().map_or(path, axum::http::uri::PathAndQuery::as_str).trim_start_matches('/').to_owned();
+        let viewer = match host.access.viewer(&parts.headers, parts.extensions.get()) {
+            Ok(viewer) => viewer,
+            Err(_) if host.access.wants_tokens() && parts.method == axum::http::Method::GET => {
+                let to = format!("{root}login?{}", query(&[("back", &here)]));
+                return Err((StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response());
+            }
+            Err(problem) => return Err(plain(&root, theme, StatusCode::UNAUTHORIZED, "No access", problem.detail())),
+        };
+        pages.keep_history();
+        let asked = Fields::of_address(&parts.uri);
+        let entry = match path.trim_start_matches('/').split('/').next().unwrap_or_default() {
+            "" => "Overview",
+            "events" | "search" => "Events",
+            "dead" | "jobs" => "Dead",
+            "routes" => "Routes",
+            "plugins" => "Plugins",
+            "hosts" => "Hosts",
+            "audit" => "Audit",
+            _ => "",
+        };
+        let frame = Frame {
+            root,
+            here,
+            theme,
+            entry,
+            place: format!("{}, {}", host.store.kind(), host.inside.mode.as_str().replace('_', " ")),
+            visitor: host.access.wants_tokens().then(|| viewer.name.to_string()),
+            may_act: viewer.role >= Role::Operator,
+            seen: pages.looks.seen().await,
+            rate: pages.history.rate(),
+            notice: notice(asked.text("did")),
+        };
+        Ok(Self { pages: pages.clone(), viewer, frame, asked })
+    }
+}
+
+/// What has just been done. Only these words: an address is written by anybody.
+fn notice(did: &str) -> Option<&'static str> {
+    Some(match did {
+        "replay" => "The event is new again, and is delivered as soon as a host takes it.",
+        "discard" => "The event is deleted.",
+        "skip" => "The event stays dead, and later events of its aggregate go on.",
+        "pause" => "The route is paused: every host knows within two seconds, and finishes what its listeners have begun.",
+        "resume" => "The route goes on: its events are taken again within seconds.",
+        _ => return None,
+    })
+}
+
+/// The colours that the cookie asks for.
+pub(super) fn theme(parts: &Parts) -> Theme {
+    session::cookie(&parts.headers, THEME).map_or(Theme::System, Theme::of)
+}
+
+/// A page without navigation.
+pub(super) fn plain(root: &str, theme: Theme, status: StatusCode, title: &str, sentence: &str) -> Response {
+    (status, [REFERRER], Html(layout::plain(root, theme, title, sentence).into_string())).into_response()
+}
+
+impl Visit {
+    /// A page.
+    pub(super) fn page(&self, title: &str, body: Markup) -> Response {
+        ([REFERRER], Html(self.frame.document(title, body).into_string())).into_response()
+    }
+
+    /// A page that says no.
+    pub(super) fn refused(&self, status: StatusCode, title: &str, sentence: &str) -> Response {
+        let body = maud::html! { h1 { (title) } p { (sentence) } };
+        (status, self.page(title, body)).into_response()
+    }
+
+    /// The database did not do what the page needs.
+    pub(super) fn failed(&self, error: StoreError) -> Response {
+        let sentence = if error.is_transient() {
+            "The database does not answer now. Nothing was changed by this page; load it again in a moment."
+        } else {
+            "The host could not read or change what this page needs; its log says why."
+        };
+        tracing::warn!(error = %crate::chain(&error), "a page could not be shown");
+        self.refused(StatusCode::SERVICE_UNAVAILABLE, "Not now", sentence)
+    }
+
+    /// Only for whoever may act.
+    ///
+    /// # Errors
+    /// 403 as a page.
+    pub(super) fn may_act(&self) -> Result<(), Response> {
+        if self.frame.may_act {
+            return Ok(());
+        }
+        let sentence = format!("The token {} has the role {}; this takes operator.", self.viewer.name, self.viewer.role);
+        Err(self.refused(StatusCode::FORBIDDEN, "Not allowed", &sentence))
+    }
+
+    /// Who does it and why.
+    ///
+    /// # Errors
+    /// 422 as a page without a reason.
+    pub(super) fn audit(&self, form: &Fields) -> Result<Audit, Response> {
+        let reason = form.text("reason");
+        if reason.is_empty() {
+            return Err(self.refused(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "A reason is missing",
+                "Nothing was done. Go back and write why you do this; the audit keeps it.",
+            ));
+        }
+        Ok(self.viewer.audit(Some(reason.to_owned())))
+    }
+
+    /// On to another page, after something was done.
+    pub(super) async fn on_to(&self, path: &str) -> Response {
+        self.pages.looks.forget().await;
+        (StatusCode::SEE_OTHER, [(header::LOCATION, self.frame.to(path))]).into_response()
+    }
+}
