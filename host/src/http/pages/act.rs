@@ -63,11 +63,11 @@ pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>
         return nothing_here(&visit);
     };
     if let Err(refused) = visit.may_act() {
-        return refused;
+        return *refused;
     }
     let audit = match visit.audit(&form) {
         Ok(audit) => audit,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     let store = &visit.pages.host.store;
     let done = match action.as_str() {
@@ -94,7 +94,7 @@ pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>
 pub(super) async fn preview(visit: Visit, Path(action): Path<String>) -> Response {
     let Some(action) = Action::of(&action) else { return nothing_here(&visit) };
     if let Err(refused) = visit.may_act() {
-        return refused;
+        return *refused;
     }
     let wanted = visit.asked.wanted();
     let now = match visit.pages.host.store.now().await {
@@ -124,11 +124,11 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, body: String)
     let form = Fields::of_form(&body);
     let Some(action) = Action::of(&action) else { return nothing_here(&visit) };
     if let Err(refused) = visit.may_act() {
-        return refused;
+        return *refused;
     }
     let audit = match visit.audit(&form) {
         Ok(audit) => audit,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     let wanted = form.wanted();
     let (Some(expected), Some(dead_before)) = (form.number::<u64>("count"), form.number::<Timestamp>("dead_before")) else {
@@ -167,7 +167,7 @@ pub(super) async fn progress(visit: Visit, Path(id): Path<u64>) -> Response {
 
 pub(super) async fn stop(visit: Visit, Path(id): Path<u64>) -> Response {
     if let Err(refused) = visit.may_act() {
-        return refused;
+        return *refused;
     }
     if let Some(job) = visit.pages.jobs.get(id) {
         job.stop();
@@ -185,7 +185,7 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
         return nothing_here(&visit);
     };
     if let Err(refused) = visit.may_act() {
-        return refused;
+        return *refused;
     }
     let known = visit.frame.seen.look.as_ref().and_then(|look| look.routes.iter().find(|known| known.route == route));
     let (waiting, parked) = known.map_or((0, 0), |known| (known.waiting, known.parked));
@@ -226,11 +226,11 @@ pub(super) async fn route(visit: Visit, Path(action): Path<String>, body: String
         return nothing_here(&visit);
     };
     if let Err(refused) = visit.may_act() {
-        return refused;
+        return *refused;
     }
     let audit = match visit.audit(&form) {
         Ok(audit) => audit,
-        Err(refused) => return refused,
+        Err(refused) => return *refused,
     };
     let store = &visit.pages.host.store;
     let changed = if action == "pause" { store.pause(&route, &audit).await } else { store.resume(&route, &audit).await };

@@ -121,26 +121,26 @@ impl Visit {
     ///
     /// # Errors
     /// 403 as a page.
-    pub(super) fn may_act(&self) -> Result<(), Response> {
+    pub(super) fn may_act(&self) -> Result<(), Box<Response>> {
         if self.frame.may_act {
             return Ok(());
         }
         let sentence = format!("The token {} has the role {}; this takes operator.", self.viewer.name, self.viewer.role);
-        Err(self.refused(StatusCode::FORBIDDEN, "Not allowed", &sentence))
+        Err(Box::new(self.refused(StatusCode::FORBIDDEN, "Not allowed", &sentence)))
     }
 
     /// Who does it and why.
     ///
     /// # Errors
     /// 422 as a page without a reason.
-    pub(super) fn audit(&self, form: &Fields) -> Result<Audit, Response> {
+    pub(super) fn audit(&self, form: &Fields) -> Result<Audit, Box<Response>> {
         let reason = form.text("reason");
         if reason.is_empty() {
-            return Err(self.refused(
+            return Err(Box::new(self.refused(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "A reason is missing",
                 "Nothing was done. Go back and write why you do this; the audit keeps it.",
-            ));
+            )));
         }
         Ok(self.viewer.audit(Some(reason.to_owned())))
     }
