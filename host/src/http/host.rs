@@ -12,7 +12,7 @@ use crate::dead::DeadEvents;
 use crate::event::{Envelope, EventId, OwnerId};
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::outbox::{Inside, Outbox};
+use crate::outbox::{Inside, Monitor, Outbox};
 use crate::store::{SharedStore, Store};
 use crate::writer::{WriteError, Writer};
 
@@ -25,6 +25,7 @@ pub(super) struct Parts {
     pub(super) store: Arc<dyn Store>,
     pub(super) dead: DeadEvents,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) monitor: Monitor,
     pub(super) listeners: Arc<Listeners>,
     /// Who this process is in `locked_by`.
     pub(super) owner: OwnerId,
@@ -50,6 +51,7 @@ impl Host {
             store: outbox.store().clone(),
             dead: outbox.dead(),
             metrics: outbox.metrics().clone(),
+            monitor: outbox.monitor(),
             listeners: outbox.listeners().clone(),
             owner: outbox.owner().clone(),
             inside: outbox.inside(),

@@ -39,8 +39,8 @@ mod sinks;
 mod state;
 mod stats;
 mod terminal;
-mod top;
 mod token;
+mod top;
 mod why;
 mod wit;
 

@@ -5,6 +5,7 @@ mod cloud_events;
 mod dead;
 mod envelopes;
 mod events;
+mod monitor;
 mod nodes;
 mod plugins;
 mod purge;
@@ -22,6 +23,8 @@ use super::host::Host;
 pub(super) fn routes() -> Router<Host> {
     Router::new()
         .route(super::LIVEZ, get(async || "ok\n"))
+        .route("/readyz", get(monitor::ready))
+        .route("/metrics", get(monitor::metrics))
         .route("/v1/events", get(events::list).post(write::write))
         .route("/v1/events/{id}", get(events::show))
         .route("/v1/dead", get(dead::list))

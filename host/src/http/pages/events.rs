@@ -166,7 +166,7 @@ pub(super) fn page(events: &Events<'_>) -> Markup {
 }
 
 fn states(frame: &Frame, wanted: &Wanted) -> Markup {
-    let stats = frame.seen.look.as_ref().map(|look| look.stats.clone()).unwrap_or_default();
+    let stats = frame.seen.look.as_ref().map(|look| look.stats).unwrap_or_default();
     let states = [
         ("", None, None),
         ("new", Some(Stand::Waiting), Some(stats.new)),

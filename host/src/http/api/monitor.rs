@@ -1,0 +1,55 @@
+//! What watches a host asks for: whether it can do its work, and what it has counted. Neither asks the database.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderName, StatusCode, header};
+use serde::Serialize;
+
+use super::super::auth::Viewer;
+use super::super::host::Host;
+use super::super::params::Params;
+use super::super::problem::Problem;
+use crate::metrics::CONTENT_TYPE;
+use crate::readiness::UnreadyCode;
+
+/// Whether the host can do its work, as a probe is told.
+#[derive(Serialize)]
+pub(super) struct Ready {
+    ready: bool,
+    reasons: Vec<Reason>,
+}
+
+/// Why it cannot.
+#[derive(Serialize)]
+struct Reason {
+    code: UnreadyCode,
+    /// Only for whoever may look: it may name plugins and tell what the database said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+/// `GET /readyz`: 200 or 503, to everybody, since probes carry no token.
+pub(super) async fn ready(
+    State(host): State<Host>,
+    viewer: Option<Viewer>,
+    params: Params,
+) -> Result<(StatusCode, Json<Ready>), Problem> {
+    params.finish()?;
+    let readiness = host.monitor.readiness();
+    let reasons = readiness
+        .reasons()
+        .iter()
+        .map(|reason| Reason { code: reason.code, message: viewer.is_some().then(|| reason.message.clone()) });
+    let status = if readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok((status, Json(Ready { ready: readiness.is_ready(), reasons: reasons.collect() })))
+}
+
+/// `GET /metrics`, in the text format of Prometheus.
+pub(super) async fn metrics(
+    State(host): State<Host>,
+    _: Viewer,
+    params: Params,
+) -> Result<([(HeaderName, &'static str); 1], String), Problem> {
+    params.finish()?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], host.monitor.prometheus()))
+}
