@@ -42,6 +42,6 @@ async fn a_route_keeper_that_panics_is_noticed() {
     let registration = Registration::new("OrderPlaced".try_into().expect("a good name"), listener);
     outbox.listeners().add("late", registration).expect("free");
 
-    let breaks = outbox.running.health.breaks("route keeper");
+    let breaks = outbox.inner.health.breaks("route keeper");
     tokio::time::timeout(Duration::from_secs(60), breaks).await.expect("it is noticed");
 }
