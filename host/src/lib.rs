@@ -79,7 +79,7 @@ pub mod order;
 pub mod outbox;
 pub mod poller;
 pub mod purge;
-#[doc(hidden)] // public for nobody: its types stand in signatures of other rooms
+#[doc(hidden)] // nothing in it is of use outside
 pub mod queue;
 #[cfg(feature = "sinks")]
 mod relay;

@@ -289,6 +289,16 @@ fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn a_host_beside_a_services_own_pool_opens_eleven() {
+        let pool = MySqlPoolOptions::new().connect_lazy("mysql://joe:s3cret@db/shop").expect("good");
+
+        let options = MySqlOptions::from_pool(pool);
+
+        assert_eq!((options.most_connections(), label(&options.connect).as_str()), (11, "shop at db:3306"));
+        assert_eq!(MySqlOptions::from_url("mysql://db/shop").expect("good").most_connections(), 21);
+    }
+
     #[test]
     fn both_schemes_are_understood_and_a_password_is_never_shown() {
         for url in ["mysql://u:secret@db:3306/shop", "mariadb://u:secret@db/shop?ssl-mode=REQUIRED"] {

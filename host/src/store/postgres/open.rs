@@ -250,6 +250,15 @@ mod tests {
         assert_eq!(options.connections(0).most_connections(), 12);
     }
 
+    #[tokio::test]
+    async fn a_host_beside_a_services_own_pool_opens_nine() {
+        let pool = PgPoolOptions::new().connect_lazy("postgres://joe:s3cret@db/shop").expect("good");
+
+        let options = PostgresOptions::from_pool(pool);
+
+        assert_eq!((options.most_connections(), options.database().as_str()), (9, "postgres://joe@db:5432/shop"));
+    }
+
     #[test]
     fn a_password_is_never_shown() {
         for url in [
