@@ -25,7 +25,6 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::queue::{InFlight, Queue};
 use crate::store::{SharedStore, Store, TransactionalStore};
-use crate::wake::Wake;
 use crate::writer::{HotPath, OutboxTransaction, WriteError, Writer};
 use running::{Running, Signals};
 
@@ -51,7 +50,6 @@ struct Inner<S: SharedStore> {
     hot: Arc<HotPath>,
     queue: Arc<Queue>,
     in_flight: Arc<InFlight>,
-    wake: Arc<Wake>,
     listeners: Arc<Listeners>,
     metrics: Arc<Metrics>,
     owner: OwnerId,
@@ -143,7 +141,7 @@ impl<S: SharedStore> Outbox<S> {
 
     /// Lets the poller look at the table now.
     pub(crate) fn look(&self) {
-        self.inner.wake.now();
+        self.inner.hot.wake.now();
     }
 
     /// Who this process is in `locked_by`.

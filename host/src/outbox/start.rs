@@ -213,7 +213,6 @@ impl<S: SharedStore> Wanted<S> {
             hot,
             queue: parts.queue,
             in_flight: parts.in_flight,
-            wake: parts.wake,
             listeners,
             metrics: parts.metrics,
             owner: parts.owner,
