@@ -28,6 +28,11 @@ impl Health {
         }
     }
 
+    /// The parts that have broken, in the order of breaking.
+    pub(crate) fn broken_parts(&self) -> Vec<&'static str> {
+        self.0.borrow().clone()
+    }
+
     /// Waits until this part has broken.
     #[cfg(test)]
     pub(crate) async fn breaks(&self, part: &str) {
@@ -58,9 +63,10 @@ mod tests {
     async fn a_panic_is_noticed_and_an_end_is_not() {
         let health = Health::default();
         health.clone().watched("quiet", async {}).await;
-        assert!(health.0.borrow().is_empty());
+        assert!(health.broken_parts().is_empty());
         let task = tokio::spawn(health.clone().watched("loud", async { panic!("on purpose") }));
         assert!(task.await.is_err());
         assert_eq!(health.broken().await, "loud");
+        assert_eq!(health.broken_parts(), ["loud"]);
     }
 }

@@ -67,11 +67,13 @@ mod chain;
 #[cfg(feature = "wasm")]
 pub mod conformance;
 pub mod dead;
-mod deceptive;
+pub mod deceptive;
 pub mod dispatcher;
 pub mod event;
 mod health;
 pub mod listener;
+#[cfg(test)]
+mod log_lines;
 pub mod metrics;
 mod node;
 mod notifier;
@@ -81,6 +83,7 @@ pub mod poller;
 pub mod purge;
 #[doc(hidden)] // nothing in it is of use outside
 pub mod queue;
+pub mod readiness;
 #[cfg(feature = "sinks")]
 mod relay;
 mod reminder;
@@ -103,7 +106,8 @@ pub use chain::chain;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::DispatchResult::Done;
 pub use listener::{Answer, Context, DispatchResult, Failure, Listener, OrFail, Registration, dead, retry_after};
-pub use outbox::{Mode, Outbox, OutboxBuilder, StartError};
+pub use outbox::{Mode, Monitor, Outbox, OutboxBuilder, StartError};
+pub use readiness::Readiness;
 #[cfg(feature = "sinks")]
 pub use relay::RelayConfig;
 pub use routes::PAUSE_KNOWN_WITHIN;

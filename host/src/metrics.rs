@@ -1,12 +1,33 @@
-//! What the host counts, by name. In memory only: a count over a large table on every look would slow the table down.
+//! What the host counts, by name, and how it is shown to Prometheus.
+//!
+//! Counting is a relaxed addition in memory. What only the table knows is asked for by the sampler, at an interval of its own: a
+//! count over a large table on every look would slow the table down.
 
 mod calls;
+mod config;
+mod db_errors;
+mod exposition;
+mod histogram;
+mod prometheus;
+mod routes;
+mod sampler;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(feature = "wasm")]
+pub(crate) use calls::Swap;
 pub use calls::{CallCounts, CallTotals, Calls};
+pub use config::MetricsConfig;
+pub use db_errors::DbErrors;
+pub(crate) use exposition::Exposition;
+pub use histogram::Histogram;
+pub use prometheus::CONTENT_TYPE;
+pub use routes::{RouteTotals, Routes};
+pub(crate) use sampler::{Sampled, Sampler};
 use serde::Serialize;
+
+use crate::store::StoreError;
 
 /// One number that only grows.
 #[derive(Debug, Default)]
@@ -38,6 +59,10 @@ macro_rules! metrics {
             $($(#[$doc])* pub $name: Counter,)+
             /// What the calls of each listener's owner cost.
             pub calls: Arc<Calls>,
+            /// What became of the events of each route.
+            pub routes: Arc<Routes>,
+            /// Statements that the database did not do, by kind of error; `db_errors` is their sum.
+            pub db_errors_by_kind: DbErrors,
         }
 
         /// The numbers at one moment.
@@ -65,6 +90,14 @@ metrics! {
     hot_skipped_delayed,
     /// Events that the poller put into the cold queue.
     cold_enqueued,
+    /// Claims of the poller that brought as many events as it asked for.
+    claims_full,
+    /// Claims of the poller that brought some events, and fewer than it asked for.
+    claims_partial,
+    /// Claims of the poller that brought nothing.
+    claims_empty,
+    /// Claims of the poller that the database did not do.
+    claims_failed,
     /// Attempts that ended well.
     dispatch_success,
     /// Attempts that failed and are tried again.
@@ -89,4 +122,17 @@ metrics! {
     db_errors,
     /// Finished events deleted.
     purged,
+}
+
+impl Metrics {
+    /// With labels of their own for so many routes.
+    pub(crate) fn for_routes(max_routes: usize) -> Self {
+        Self { routes: Arc::new(Routes::new(max_routes)), ..Self::default() }
+    }
+
+    /// Counts a statement that the database did not do.
+    pub(crate) fn db_error(&self, error: &StoreError) {
+        self.db_errors.increment();
+        self.db_errors_by_kind.count(error);
+    }
 }

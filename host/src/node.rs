@@ -59,7 +59,7 @@ impl Heartbeat {
                     }
                 }
                 Err(error) => {
-                    self.metrics.db_errors.increment();
+                    self.metrics.db_error(&error);
                     if !std::mem::replace(&mut failing, true) {
                         tracing::error!(error = %crate::chain(&error), "this host cannot write its heartbeat; trying again");
                     }

@@ -3,6 +3,7 @@
 mod builder;
 mod enqueue;
 mod mode;
+mod monitor;
 mod parts;
 mod running;
 mod start;
@@ -16,6 +17,7 @@ use tokio::sync::OnceCell;
 
 pub use builder::OutboxBuilder;
 pub use mode::Mode;
+pub use monitor::Monitor;
 pub use start::StartError;
 
 use crate::dead::DeadEvents;
@@ -52,6 +54,7 @@ struct Inner<S: SharedStore> {
     in_flight: Arc<InFlight>,
     listeners: Arc<Listeners>,
     metrics: Arc<Metrics>,
+    monitor: Monitor,
     owner: OwnerId,
     workers: usize,
     health: Health,

@@ -2,6 +2,8 @@
 //!
 //! The poll is the truth; everything that wakes it early is a hint. It never rests while there is work and room for it.
 
+mod judge;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,11 +16,13 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::order::{LOOK_AGAIN, Order, Partitions, Placing, Sweep};
 use crate::queue::{Batches, Delivery, InFlight, Queue, Via};
+use crate::readiness::Pulse;
 use crate::routes;
 use crate::settler::SettlerHandle;
-use crate::store::{ClaimOrder, ClaimRequest, Claimed, Due, EXPIRED, Settlement, Store, StoreError};
+use crate::store::{ClaimOrder, ClaimRequest, Claimed, Settlement, Store, StoreError};
 use crate::units::{duration, too_long};
 use crate::wake::Wake;
+use judge::{Judged, is_delivered_alone};
 
 /// How the poller walks the table. Source: specification 10.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -92,6 +96,8 @@ pub(crate) struct Poller {
     pub(crate) decided_at: Instant,
     /// The parked route that was looked at last; `None` to begin with the first.
     pub(crate) parked_after: Option<Route>,
+    /// Beats at each turn that came to its end.
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 /// What one turn came to.
@@ -112,8 +118,6 @@ const UNPARK_BATCH: usize = 1_000;
 /// An event that so many hosts held when they went may have stopped them; it is delivered alone from then on. One is not
 /// enough: after every `kill -9`, all that was in hand would have to go one by one.
 pub(crate) const HOSTS_GONE: u32 = 2;
-/// How soon an event is looked at again whose route could not be looked up.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// The least rest when something is due but was not ours to claim.
 const NOT_OURS: Duration = Duration::from_millis(100);
 /// The same where all events stand in one queue: nothing is ours until its front is.
@@ -133,13 +137,14 @@ impl Poller {
         while !*stopped.borrow() {
             let turn = match self.turn(after_a_rest, &mut changes).await {
                 Ok(turn) => {
+                    self.pulse.beat();
                     if failing.take().is_some() {
                         tracing::info!("the database answers the poller again");
                     }
                     turn
                 }
                 Err(error) => {
-                    self.metrics.db_errors.increment();
+                    self.metrics.db_error(&error);
                     if failing.is_none() {
                         tracing::error!(error = %crate::chain(&error), "the poller cannot claim events; trying again until it can");
                     }
@@ -313,7 +318,7 @@ impl Poller {
         };
         // Taken before the statement is sent: by the database's clock the lease ends later than we believe, never earlier.
         let claimed_at = Instant::now();
-        let claimed = self.store.claim(&request).await?;
+        let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         // Taken after the answer: what was still wanted at the claim is not given up too early.
         let answered_at = Instant::now();
         let taken = claimed.len();
@@ -321,6 +326,11 @@ impl Poller {
         let bytes: usize =
             claimed.iter().filter_map(|claim| claim.event.as_ref().ok()).map(|event| event.payload_bytes().len()).sum();
         let full = taken >= usize::try_from(limit).unwrap_or(usize::MAX) || bytes >= max_bytes;
+        match (full, taken) {
+            (true, _) => self.metrics.claims_full.increment(),
+            (false, 0) => self.metrics.claims_empty.increment(),
+            (false, _) => self.metrics.claims_partial.increment(),
+        }
         let deliveries = self.accept(claimed, claimed_at + self.lease, answered_at).await;
         let count = deliveries.len();
         let refused = self.queue.push(Via::Cold, deliveries);
@@ -342,15 +352,14 @@ impl Poller {
         let mut elsewhere = Vec::new();
         let routes_known = self.ask_for_routes(&claimed).await;
         for claim in claimed {
-            let (fence, behind, expires_in) = (claim.fence, claim.behind, claim.expires_in);
+            let (fence, behind, expires_in, deferrals) = (claim.fence, claim.behind, claim.expires_in, claim.deferrals);
+            let alone = is_delivered_alone(&claim);
             match self.judge(claim, routes_known) {
-                Err(settlement) => {
-                    if let Settlement::Dead { error, .. } = &settlement {
-                        tracing::error!(event.sequence = fence.sequence, error, "an event is dead");
-                    }
+                Judged::Settled(settlement, event) => {
+                    self.tell_of_dead(fence.sequence, event.as_ref(), &settlement);
                     self.settler.send_claim(fence, settlement).await;
                 }
-                Ok((event, deferrals, alone)) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
+                Judged::Wanted(event) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
                     Some(mark) => {
                         let event = Arc::new(event);
                         let delivery = Delivery::new(event, mark, Via::Cold, batch).expiring(answered_at, expires_in);
@@ -387,7 +396,7 @@ impl Poller {
         }
         let events: Vec<u64> = elsewhere.iter().map(|(delivery, _)| delivery.event.sequence()).collect();
         // Without an answer each waits behind the one before it: slower, and not wrong.
-        let heads = self.store.heads(&events, order.waits_for()).await.inspect_err(|_| self.metrics.db_errors.increment());
+        let heads = self.store.heads(&events, order.waits_for()).await.inspect_err(|error| self.metrics.db_error(error));
         let heads: HashMap<u64, u64> = heads.unwrap_or_default().into_iter().collect();
         for (delivery, nearest) in elsewhere {
             let head = heads.get(&delivery.event.sequence()).copied().unwrap_or(nearest);
@@ -404,30 +413,6 @@ impl Poller {
             return true;
         }
         let learned = routes::learn(&*self.store, &self.listeners).await;
-        learned.inspect_err(|_| self.metrics.db_errors.increment()).is_ok()
+        learned.inspect_err(|error| self.metrics.db_error(error)).is_ok()
     }
-
-    /// The event, its deferrals, and whether it must be delivered alone; or what becomes of it instead.
-    fn judge(&self, claim: Claimed, routes_known: bool) -> Result<(crate::event::Event, u32, bool), Settlement> {
-        let alone = is_delivered_alone(&claim);
-        let dead = |error: String| Settlement::Dead { error, counted: false, blocks: false };
-        let event = claim.event.map_err(|why| dead(format!("the row cannot be read: {why}")))?;
-        match claim.due {
-            Due::In(after) => return Err(Settlement::Released { after }),
-            Due::Expired => return Err(dead(EXPIRED.to_owned())),
-            Due::Now => {}
-        }
-        if claim.starts >= self.max_starts {
-            return Err(dead(format!("its host stopped {} times while it delivered this event and no other", claim.starts)));
-        }
-        if !routes_known && self.listeners.gives_up_any([event.route()].into_iter()) {
-            return Err(Settlement::Released { after: ASK_AGAIN });
-        }
-        Ok((event, claim.deferrals, alone))
-    }
-}
-
-/// Whether an event must be with its listener while no other is: it may stop its host.
-fn is_delivered_alone(claim: &Claimed) -> bool {
-    claim.claims > HOSTS_GONE || claim.starts > 0
 }

@@ -180,7 +180,7 @@ impl Purge {
                 Ok(_) => {}
                 Err(PurgeError::Closed) => return,
                 Err(PurgeError::Store(error)) => {
-                    self.metrics.db_errors.increment();
+                    self.metrics.db_error(&error);
                     tracing::error!(error = %crate::chain(&error), "old finished events could not be deleted; trying again at the next interval");
                 }
             }

@@ -94,11 +94,12 @@ impl TryFrom<Timestamp> for jiff::Timestamp {
     }
 }
 
-/// RFC 3339 in UTC, for example `2026-11-21T03:33:00.5Z`.
+/// RFC 3339 in UTC, always with six digits of a second, so that times stand below each other and sort as text:
+/// `2026-11-21T03:33:00.500000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_microsecond(self.0) {
-            Ok(time) => time.fmt(f),
+            Ok(time) => write!(f, "{time:.6}"),
             Err(_) => write!(f, "{} µs", self.0),
         }
     }
@@ -211,9 +212,15 @@ mod tests {
             let time = Timestamp::from_micros(micros);
             assert_eq!(Timestamp::from(SystemTime::from(time)), time);
             let jiff = jiff::Timestamp::try_from(time).expect("a year that jiff knows");
-            assert_eq!((Timestamp::from(jiff), jiff.to_string()), (time, time.to_string()));
+            assert_eq!((Timestamp::from(jiff), jiff.as_microsecond()), (time, micros));
         }
         assert!(jiff::Timestamp::try_from(Timestamp::from_micros(i64::MAX)).is_err());
+    }
+
+    #[test]
+    fn every_time_is_written_with_the_same_digits() {
+        let written = [0, 500_000, 1_795_249_980_123_456].map(|micros| Timestamp::from_micros(micros).to_string());
+        assert_eq!(written, ["1970-01-01T00:00:00.000000Z", "1970-01-01T00:00:00.500000Z", "2026-11-21T08:33:00.123456Z"]);
     }
 
     #[test]

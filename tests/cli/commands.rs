@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::program::Place;
+use crate::program::{Ended, Place};
 
 const ORDER: [&str; 8] =
     ["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", r#"{"order_id":42,"total":9.5}"#];
@@ -89,6 +89,153 @@ fn events_are_listed_by_what_they_wait_for_and_by_their_route() {
         let ids: Vec<&str> = listed.as_array().expect("an array").iter().filter_map(|row| row["event_id"].as_str()).collect();
         assert_eq!(ids, wanted, "{filter:?}");
     }
+}
+
+#[test]
+fn events_that_wait_for_their_time_or_that_a_host_holds_are_listed() {
+    let place = Place::migrated();
+    for id in ["due", "retried", "held", "was-held"] {
+        place.order(id, id);
+    }
+    place.ok(&["event", "emit", "--type", "OrderPlaced", "--payload", "{}", "--id", "later", "--deliver-after", "1h"]);
+    place.sql("UPDATE outbox_event SET status = 2, attempts = 1, due_at = 9000000000000000 WHERE event_id = 'retried'");
+    place.sql("UPDATE outbox_event SET locked_by = 'a', locked_at = 1, lease_end = 9000000000000000 WHERE event_id = 'held'");
+    place.sql("UPDATE outbox_event SET locked_by = 'a', locked_at = 1, lease_end = 2 WHERE event_id = 'was-held'");
+
+    for (status, wanted) in [("delayed", vec!["retried", "later"]), ("in_flight", vec!["held"]), ("IN-FLIGHT", vec!["held"])] {
+        let listed = place.json(&["event", "list", "--output", "json", "--status", status]);
+        let ids: Vec<&str> = listed.as_array().expect("an array").iter().filter_map(|row| row["event_id"].as_str()).collect();
+        assert_eq!(ids, wanted, "{status}");
+    }
+}
+
+#[test]
+fn an_error_is_whole_where_nobody_looks_at_a_terminal_and_every_time_has_the_same_digits() {
+    let place = Place::migrated();
+    place.order("dead", "42");
+    let error = "the mail server did not answer within 5 seconds ".repeat(4);
+    place
+        .sql(&format!("UPDATE outbox_event SET status = 3, due_at = NULL, done_at = 1700000000000000, last_error = '{error}'"));
+
+    for list in [&["dead", "list"][..], &["event", "list"]] {
+        let listed = place.ok(list);
+        assert!(listed.contains(error.trim_end()), "{list:?}: {listed}");
+    }
+    let listed = place.ok(&["dead", "list"]);
+    let heads: Vec<&str> =
+        listed.lines().next().unwrap_or_default().split("  ").map(str::trim).filter(|head| !head.is_empty()).collect();
+    assert!(heads.contains(&"DIED") && !heads.contains(&"STATUS"), "{listed}");
+    let row = place.json(&["event", "show", "dead", "--output", "json"]);
+    assert_eq!(row["done_at"], "2023-11-14T22:13:20.000000Z");
+    let lengths = ["occurred_at", "created_at", "available_at", "done_at"].map(|name| row[name].as_str().map(str::len));
+    assert_eq!(lengths, [Some(27); 4], "{row}");
+}
+
+#[test]
+fn a_file_that_an_argument_names_and_that_is_not_there_ends_with_3_whatever_the_command() {
+    let place = Place::migrated();
+    place.order("one", "42");
+    let emit = ["event", "emit", "--type", "X", "--payload-file", "nowhere"];
+
+    for arguments in [
+        &emit[..],
+        &["event", "emit", "--jsonl", "nowhere"],
+        &["event", "emit", "--jsonl", "nowhere", "--dry-run"],
+        &["stats", "--config", "nowhere"],
+        &["plugin", "check", "nowhere"],
+        &["plugin", "check", ".", "--against", "nowhere"],
+        &["plugin", "inspect", "nowhere"],
+        &["plugin", "lock", "nowhere"],
+        &["plugin", "componentize", "nowhere", "--out", "made.wasm"],
+        &["plugin", "test", "nowhere"],
+        &["plugin", "build", "nowhere"],
+        &["dead", "test", "--plugin", "nowhere"],
+        &["event", "test", "--plugin", "nowhere", "one"],
+        &["bench", "--plugin", "nowhere"],
+    ] {
+        let ended = place.run(arguments);
+        assert_eq!(ended.code, Some(3), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("nowhere"), "{arguments:?}: {}", ended.stderr);
+    }
+    assert_eq!(place.command(&["stats"]).env("OUTBOX_CONFIG", "nowhere").output().expect("it runs").status.code(), Some(3));
+    fs::create_dir(place.path().join("directory")).expect("can be made");
+    let ended = place.run(&["event", "emit", "--type", "X", "--payload-file", "directory"]);
+    assert_eq!(ended.code, Some(1), "it is there, and cannot be read: {}", ended.stderr);
+}
+
+#[test]
+fn every_command_has_a_manual_page_with_its_examples() {
+    let place = Place::empty();
+
+    place.ok(&["man", "--out", "pages"]);
+    let alone = place.ok(&["man", "event", "list"]);
+    let nothing = place.run(&["man", "event", "lst"]);
+
+    let pages: Vec<String> = fs::read_dir(place.path().join("pages"))
+        .expect("was made")
+        .map(|page| page.expect("can be read").file_name().to_string_lossy().into_owned())
+        .collect();
+    for page in ["outbox.1", "outbox-run.1", "outbox-event-list.1", "outbox-plugin-check.1", "outbox-man.1"] {
+        assert!(pages.iter().any(|name| name == page), "{page}: {pages:?}");
+    }
+    assert!(pages.len() > 50, "{pages:?}");
+    assert_eq!(fs::read_to_string(place.path().join("pages/outbox-event-list.1")).expect("is there"), alone);
+    assert!(alone.contains(".SH EXAMPLES\n.nf\noutbox event list \\-\\-status parked\n"), "{alone}");
+    assert_eq!(nothing.code, Some(2), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("event has no command `lst`; it has emit, list"), "{}", nothing.stderr);
+}
+
+#[test]
+fn every_shell_has_its_completions() {
+    let place = Place::empty();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = place.ok(&["completions", shell]);
+        for word in ["outbox", "plugin", "forget", "newest-first", "color"] {
+            assert!(script.contains(word), "{shell} does not complete {word}");
+        }
+    }
+}
+
+#[test]
+fn the_schema_of_the_configuration_needs_no_configuration() {
+    let place = Place::empty();
+    fs::write(place.path().join("outbox.toml"), "[dispatcher\n").expect("written");
+
+    let schema = place.json(&["config", "schema"]);
+
+    assert_eq!(schema["properties"]["database"]["properties"]["port"]["type"], "integer");
+    assert_eq!(schema["additionalProperties"], false);
+}
+
+#[test]
+fn a_configuration_is_written_to_standard_output_when_the_file_is_a_dash() {
+    let place = Place::empty();
+
+    let printed = place.ok(&["init", "--db", "postgres", "-"]);
+
+    assert!(printed.contains("[database]") && printed.contains("postgres://"), "{printed}");
+    assert_eq!(fs::read_dir(place.path()).expect("can be read").count(), 0, "no file is called -");
+}
+
+#[test]
+fn colours_are_a_choice_and_by_themselves_only_on_a_terminal_that_has_them() {
+    let place = Place::migrated();
+    fs::create_dir(place.path().join("plugins")).expect("can be made");
+    let coloured = |arguments: &[&str], environment: &[(&str, &str)]| {
+        let mut command = place.command(arguments);
+        command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env("TERM", "xterm").envs(environment.iter().copied());
+        Ended::of(command).stdout.contains('\u{1b}')
+    };
+
+    assert!(!coloured(&["doctor"], &[]), "a pipe");
+    assert!(coloured(&["doctor", "--color", "always"], &[]));
+    assert!(coloured(&["doctor", "--color=always"], &[("NO_COLOR", "1")]), "a flag goes before the environment");
+    assert!(coloured(&["doctor"], &[("CLICOLOR_FORCE", "1")]));
+    assert!(!coloured(&["doctor"], &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
+    assert!(!coloured(&["doctor", "--color", "never"], &[("CLICOLOR_FORCE", "1")]));
+    assert!(coloured(&["--help", "--color", "always"], &[]), "help, too");
+    assert!(!coloured(&["--help"], &[]));
+    assert_eq!(place.run(&["doctor", "--color", "purple"]).code, Some(2));
 }
 
 #[test]

@@ -8,13 +8,15 @@ use crate::program::{PATIENCE, Place, end, signal};
 
 /// What ends by itself: the command with its arguments, and a part of what it prints, on standard output or, where that is
 /// empty, on standard error. In this order: what deletes comes last.
-const ONCE: [(&[&str], &str); 50] = [
+const ONCE: [(&[&str], &str); 53] = [
     (&["version"], "outbox 0."),
     (&["completions", "bash"], "_outbox()"),
     (&["wit"], "package outbox:listener@0.1.0;"),
     (&["init", "made.toml"], "made.toml"),
     (&["config", "check"], "valid"),
     (&["config", "show"], "[dispatcher]"),
+    (&["config", "schema"], "json-schema.org"),
+    (&["man", "event", "list"], ".SH EXAMPLES"),
     (&["migrate", "up"], "up to date"),
     (&["migrate", "status"], "outbox"),
     (&["migrate", "sql"], "CREATE TABLE outbox_event ("),
@@ -46,6 +48,7 @@ const ONCE: [(&[&str], &str); 50] = [
     (&["route", "list"], "Order/OrderPlaced"),
     (&["route", "resume", "Order/OrderPlaced"], "Order/OrderPlaced"),
     (&["route", "blocked"], "dead-1"),
+    (&["route", "forget", "User/UserCreated"], "User/UserCreated is forgotten"),
     (&["dead", "list"], "dead-2"),
     (&["dead", "show", "dead-1"], "no such customer"),
     (&["dead", "count"], "3"),
@@ -62,11 +65,12 @@ const ONCE: [(&[&str], &str); 50] = [
 ];
 
 /// What runs until Ctrl-C, and a part of what it prints before.
-const UNTIL_CTRL_C: [(&[&str], &str); 4] = [
+const UNTIL_CTRL_C: [(&[&str], &str); 5] = [
     (&["run", "--plugins", "plugins"], "ready"),
     (&["dev", "--plugins", "plugins"], "delivered"),
     (&["plugin", "dev", "made"], "answer   done"),
     (&["event", "tail", "--after", "0"], "dead-1"),
+    (&["top"], "delivered/s"),
 ];
 
 /// A place with a plugin that keeps a value, a project of one, three dead events, of which the first is waited for, and a finished
@@ -85,6 +89,7 @@ fn place() -> Place {
     );
     place.sql("UPDATE outbox_event SET due_at = NULL, behind = 1 WHERE event_id = 'behind'");
     place.sql("UPDATE outbox_event SET status = 1, due_at = NULL, done_at = 1 WHERE event_id = 'done'");
+    place.sql("INSERT INTO outbox_event_route VALUES ('User', 'UserCreated', 1)");
     place.sql("INSERT INTO outbox_event_state VALUES ('order-mailer', '/customers', CAST('thousands' AS BLOB), 1, 1)");
     place.sql("INSERT INTO outbox_event_state_usage VALUES ('order-mailer', 1, 19, 1)");
     place

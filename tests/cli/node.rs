@@ -55,6 +55,8 @@ pub(crate) struct Node {
     log: PathBuf,
     /// How long its log was when it was started last, in bytes.
     log_before: u64,
+    /// How much of its log was looked at by waits for a line, in bytes.
+    log_seen: u64,
     child: Child,
 }
 
@@ -67,7 +69,7 @@ impl Node {
         let name = format!("host-{number}");
         let log = place.path().join(&name).with_extension("log");
         let child = spawn(place, &log, settings);
-        Self { name, log, log_before: 0, child }
+        Self { name, log, log_before: 0, log_seen: 0, child }
     }
 
     /// `kill -9`. Returns how many events it held.
@@ -163,10 +165,11 @@ impl Node {
         }
     }
 
-    /// Waits until the log has a line like this.
+    /// Waits until the log has a line like this. Each line is looked at once: a later wait begins behind the lines of this one,
+    /// since a long run logs more than can be read each time.
     pub(crate) fn wait_for_line(&mut self, what: &str, is_wanted: impl Fn(&Value) -> bool) {
         let started = Instant::now();
-        while !self.lines().iter().any(&is_wanted) {
+        while !self.lines_not_seen().iter().any(&is_wanted) {
             let name = self.name.clone();
             assert!(
                 started.elapsed() < PATIENCE && self.runs(),
@@ -180,6 +183,17 @@ impl Node {
     /// The digests of the plugins that calls ended in, in the order of the calls.
     pub(crate) fn digests(&self) -> Vec<String> {
         self.said(DELIVERY).iter().filter_map(|line| line["digest"].as_str().map(str::to_owned)).collect()
+    }
+
+    /// The whole lines that nobody has waited for yet.
+    fn lines_not_seen(&mut self) -> Vec<Value> {
+        let mut log = File::open(&self.log).expect("the log is there");
+        log.seek(SeekFrom::Start(self.log_seen)).expect("the log can be read");
+        let mut bytes = Vec::new();
+        log.read_to_end(&mut bytes).expect("the log can be read");
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        self.log_seen += whole as u64;
+        bytes[..whole].split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
     }
 
     fn lines(&self) -> Vec<Value> {

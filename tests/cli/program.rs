@@ -71,7 +71,7 @@ impl Place {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary());
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
-        command.env("OUTBOX_DATABASE_URL", &self.url).env("NO_COLOR", "1");
+        command.env("OUTBOX_DATABASE_URL", &self.url).env("NO_COLOR", "1").env_remove("RUST_LOG");
         command
     }
 

@@ -42,6 +42,40 @@ fn a_route_that_nobody_knows_may_be_paused_and_the_near_names_are_told() {
 }
 
 #[test]
+fn a_route_that_was_paused_by_a_misspelt_name_can_be_forgotten() {
+    let place = Place::migrated();
+    place.order("one", "42");
+    let paused = place.run(&["route", "pause", "Order/OrderPlacd"]);
+    assert!(paused.stderr.contains("outbox route forget Order/OrderPlacd"), "{}", paused.stderr);
+
+    let in_use = place.run(&["route", "forget", "Order/OrderPlaced"]);
+    let forgotten = place.json(&["route", "forget", "Order/OrderPlacd", "--reason", "a typo", "--output", "json"]);
+    let again = place.run(&["route", "forget", "Order/OrderPlacd"]);
+
+    assert_eq!(in_use.code, Some(7), "{}", in_use.stderr);
+    assert!(in_use.stderr.contains("1 event not delivered yet"), "{}", in_use.stderr);
+    assert_eq!(forgotten["forgotten"], true, "{forgotten}");
+    assert_eq!(again.code, Some(3), "{}", again.stderr);
+    let routes = place.json(&["route", "list", "--output", "json"]);
+    let names: Vec<_> = routes.as_array().expect("an array").iter().map(|route| route["event_type"].as_str()).collect();
+    assert_eq!(names, [Some("OrderPlaced")]);
+    let audit = place.json(&["audit", "list", "--output", "json"]);
+    assert_eq!((audit[0]["action"].as_str(), audit[0]["reason"].as_str()), (Some("forget_route"), Some("a typo")));
+}
+
+#[test]
+fn a_route_that_a_host_answers_is_not_forgotten() {
+    let place = Place::migrated();
+    let _host = place.host(&[]);
+    place.wait_until_hosts_tell_of_plugins();
+
+    let refused = place.run(&["route", "forget", "Order/OrderPlaced"]);
+
+    assert_eq!(refused.code, Some(7), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the plugin order-mailer on "), "{}", refused.stderr);
+}
+
+#[test]
 fn a_star_that_would_hold_nothing_is_refused() {
     let place = Place::migrated();
 

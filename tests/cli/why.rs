@@ -31,7 +31,11 @@ fn why(place: &Place, id: &str) -> (String, String) {
 fn each_state_has_its_sentence() {
     for (columns, state, part) in [
         (String::new(), "due", "It has been due for"),
-        (format!("available_at = {FUTURE}, due_at = {FUTURE}"), "delayed", "Its writer wants it no sooner than 2255-"),
+        (
+            format!("available_at = {FUTURE}, due_at = {FUTURE}"),
+            "delayed",
+            "Its writer asked for delivery no earlier than 2255-",
+        ),
         (
             format!("status = 2, attempts = 2, due_at = {FUTURE}, last_error = 'timeout'"),
             "retrying",
@@ -46,16 +50,16 @@ fn each_state_has_its_sentence() {
         (
             format!("locked_by = 'gone-1', locked_at = {PAST}, claim_seq = 1, claims = 1, lease_end = {PAST}"),
             "lease_over",
-            "The host gone-1 (not among those that tell of themselves) took it",
+            "The host gone-1 (unknown in the table of hosts) claimed it",
         ),
-        (format!("status = 1, due_at = NULL, done_at = {PAST}"), "done", "Its listener was done with it at 2001-"),
+        (format!("status = 1, due_at = NULL, done_at = {PAST}"), "done", "It was delivered at 2001-"),
         (
             format!("status = 3, due_at = NULL, done_at = {PAST}, attempts = 3, last_error = 'no'"),
             "dead",
             "after 3 failed attempts: no.",
         ),
         ("parked = 'no listener answers it', due_at = NULL".to_owned(), "parked", "no listener answers it."),
-        (format!("expires_at = {PAST}"), "expired", "gives it up as DEAD"),
+        (format!("expires_at = {PAST}"), "expired", "marks it DEAD"),
         ("due_at = NULL".to_owned(), "stranded", "no host will ever take it"),
         ("behind = 77, due_at = NULL".to_owned(), "behind", "That event is gone"),
     ] {

@@ -18,6 +18,8 @@ mod killer;
 mod languages;
 mod large;
 mod lifecycle;
+mod metrics;
+mod monitoring;
 mod order;
 mod pool;
 mod purge;
@@ -57,6 +59,7 @@ macro_rules! on_every_database {
 
 on_every_database! {
     acceptance::rollback_leaves_no_row,
+    metrics::every_outcome_is_counted_for_its_route_and_every_number_of_the_table_is_shown,
     acceptance::commit_reaches_the_listener_by_the_hot_path_and_ends_done,
     acceptance::overflow_is_picked_up_by_the_poller,
     acceptance::repeated_failure_walks_retry_to_dead_with_the_right_attempts,

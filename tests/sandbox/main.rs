@@ -13,6 +13,7 @@ mod hostile;
 mod http;
 mod languages;
 mod memory;
+mod metrics;
 mod names;
 mod plugin_host;
 mod publish;

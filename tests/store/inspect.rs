@@ -6,7 +6,7 @@ use outbox::store::{Filter, SetAside, Settlement, Stats};
 use outbox::{EventId, Status};
 use support::Harness;
 
-use crate::common::{claim, claim_one, dead, event, finished, plains, retry, row, settle, write, write_one};
+use crate::common::{LEASE, MOMENT, claim, claim_one, dead, event, finished, plains, retry, row, settle, write, write_one};
 
 pub(crate) async fn statistics_count_every_state(db: &dyn Harness) {
     for settlement in [
@@ -37,6 +37,35 @@ pub(crate) async fn statistics_count_every_state(db: &dyn Harness) {
         (least - 0.001..=most + 0.001).contains(&waited),
         "{waited} s, but the one in a worker's hands waits {least} to {most} s"
     );
+}
+
+pub(crate) async fn a_sample_has_the_same_numbers_up_to_its_bound(db: &dyn Harness) {
+    for settlement in [
+        Settlement::Done,
+        Settlement::Done,
+        Settlement::Done,
+        dead("no"),
+        dead("no"),
+        dead("no"),
+        retry(Duration::from_secs(600)),
+        Settlement::Parked { reason: "nobody".to_owned() },
+    ] {
+        finished(db, settlement).await;
+    }
+    write(db, &plains(db, 5).await).await;
+    db.let_pass(Duration::from_secs(10)).await;
+
+    // Ages grow between two looks.
+    let ageless = |stats: Stats| Stats { oldest_pending_seconds: stats.oldest_pending_seconds.map(|_| 0.0), ..stats };
+    let all = db.store().stats().await.expect("counts");
+    let sample = db.store().sample(100).await.expect("counts");
+    let bounded = db.store().sample(2).await.expect("counts");
+
+    assert_eq!(ageless(sample), ageless(all));
+    assert_eq!((all.new, all.retry, all.done, all.dead, all.parked), (5, 1, 3, 3, 1));
+    assert!(sample.oldest_pending_seconds >= Some(10.0), "{sample:?}");
+    assert_eq!((bounded.new + bounded.retry, bounded.done, bounded.dead, bounded.parked), (2, 2, 2, 1), "{bounded:?}");
+    assert!(bounded.oldest_pending_seconds >= Some(10.0), "those that were due first are looked at: {bounded:?}");
 }
 
 pub(crate) async fn an_empty_table_has_no_oldest_event(db: &dyn Harness) {
@@ -114,6 +143,32 @@ pub(crate) async fn what_is_parked_or_waits_behind_another_is_listed_alone(db: &
     }
     let dead = Filter { set_aside: Some(SetAside::Parked), status: Some(Status::Dead), ..Filter::default() };
     assert_eq!(list(dead).await, []);
+}
+
+pub(crate) async fn what_waits_for_its_time_and_what_a_host_holds_are_listed_alone(db: &dyn Harness) {
+    finished(db, Settlement::Parked { reason: "nobody".to_owned() }).await;
+    let retried = finished(db, retry(Duration::from_secs(600))).await;
+    let deferred = finished(db, Settlement::Deferred { after: Duration::from_secs(600) }).await;
+    let put_off = event(db, "X").await.deliver_after(Duration::from_secs(600)).json(&1).expect("good");
+    write(db, std::slice::from_ref(&put_off)).await;
+    finished(db, Settlement::Done).await;
+    let held = write_one(db).await;
+    claim_one(db).await;
+    let due = write_one(db).await;
+    let list = async |set_aside: SetAside| -> Vec<EventId> {
+        let filter = Filter { set_aside: Some(set_aside), ..Filter::default() };
+        db.store().list(&filter, 10).await.expect("lists").iter().map(|record| record.event_id).collect()
+    };
+
+    assert_eq!(list(SetAside::Delayed).await, [retried, deferred, put_off.id()]);
+    assert_eq!(list(SetAside::InFlight).await, [held]);
+    let delayed = Filter { set_aside: Some(SetAside::Delayed), status: Some(Status::Retry), ..Filter::default() };
+    let listed = db.store().list(&delayed, 10).await.expect("lists");
+    assert_eq!(listed.iter().map(|record| record.event_id).collect::<Vec<_>>(), [retried], "it goes with a status");
+    db.let_pass(LEASE + MOMENT).await;
+    assert_eq!(list(SetAside::InFlight).await, [], "the lease is over: {held} and {due} are due");
+    db.let_pass(Duration::from_secs(600)).await;
+    assert_eq!(list(SetAside::Delayed).await, []);
 }
 
 pub(crate) async fn pages_follow_each_other_without_gap_or_overlap(db: &dyn Harness) {

@@ -143,6 +143,29 @@ pub(crate) async fn pausing_and_resuming_a_route_are_noted_once(db: &dyn Harness
     assert_eq!(actions, ["resume", "pause"]);
 }
 
+pub(crate) async fn a_forgotten_route_leaves_nothing_but_its_events_and_a_note(db: &dyn Harness) {
+    let [known, paused, other] =
+        ["OrderPlaced", "OrderPlacd", "OrderPaid"].map(|event_type| outbox::Route::new("Order", event_type).expect("good"));
+    let store = db.store();
+    let event = write_one(db).await;
+    store.remember_routes(&[known.clone(), other.clone()]).await.expect("notes");
+    for route in [&known, &paused] {
+        assert!(store.pause(route, &by_hand()).await.expect("pauses"));
+    }
+
+    assert!(store.forget_route(&known, &by_hand()).await.expect("forgets"), "it had a listener and a pause");
+    assert!(store.forget_route(&paused, &by_hand()).await.expect("forgets"), "it had a pause alone");
+    assert!(!store.forget_route(&paused, &by_hand()).await.expect("looks"), "nothing was left of it");
+
+    let left: Vec<_> = store.routes().await.expect("reads").into_iter().map(|record| record.route).collect();
+    assert_eq!(left, [other]);
+    assert!(store.get(event).await.expect("reads").is_some(), "its events stay");
+    let audit = store.audit(10).await.expect("reads");
+    let noted: Vec<_> = audit.iter().map(|record| (record.action.as_str(), record.count)).collect();
+    assert_eq!(noted, [("forget_route", 1), ("forget_route", 1), ("pause", 1), ("pause", 1)]);
+    assert_eq!(audit[1].selector["event_type"], "OrderPlaced");
+}
+
 pub(crate) async fn routes_are_counted_by_what_their_events_wait_for(db: &dyn Harness) {
     finished(db, Settlement::Parked { reason: "nobody".to_owned() }).await;
     finished(db, Settlement::Done).await;

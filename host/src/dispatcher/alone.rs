@@ -71,10 +71,11 @@ impl Start {
                 self.counted.store(false, Ordering::Relaxed);
                 Err(attempt::lost(shared, delivery, "before its listener was called"))
             }
-            Ok(Err(_)) | Err(_) => {
-                shared.metrics.db_errors.increment();
+            Ok(Err(error)) => {
+                shared.metrics.db_error(&error);
                 Err(Some(Settlement::Released { after: NOT_COUNTED }))
             }
+            Err(_) => Err(Some(Settlement::Released { after: NOT_COUNTED })),
         }
     }
 
@@ -120,10 +121,10 @@ impl Start {
         Some(tokio::spawn(async move {
             let _counting = self.counting.lock().await;
             for rest in [1, 2, 4, 8] {
-                if store.uncount_start(fence.sequence).await.is_ok() {
-                    return;
+                match store.uncount_start(fence.sequence).await {
+                    Ok(()) => return,
+                    Err(error) => metrics.db_error(&error),
                 }
-                metrics.db_errors.increment();
                 tokio::time::sleep(Duration::from_millis(100) * rest).await;
             }
         }))

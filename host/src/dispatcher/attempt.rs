@@ -37,12 +37,22 @@ impl Attempt<'_> {
         for cost in reply.cost.iter().chain(reply.broken_call_cost.as_deref()) {
             entry.totals.add(cost);
         }
+        if let Some(cost) = &reply.cost {
+            // Its share of a call for several events is not how long it took.
+            entry.route_totals().duration.observe(cost.took.saturating_mul(cost.events));
+        }
         // One that had no room was no call.
         if let Outcome::Busy { after } = reply.outcome {
             return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()) }.into());
         }
-        let broke = matches!(&reply.outcome, Outcome::Failed(failure) if failure.cause.is_breakage());
-        if admittance.record(broke, Instant::now()) {
+        let broken = match &reply.outcome {
+            Outcome::Failed(failure) if failure.cause.is_breakage() => Some(failure.cause),
+            _ => None,
+        };
+        if let Some(cause) = broken {
+            entry.totals.trapped(cause);
+        }
+        if admittance.record(broken.is_some(), Instant::now()) {
             tracing::error!(
                 route = %entry.registration.route, listener = %entry.owner, pause_s = entry.breaker.pause().as_secs(),
                 "the listener keeps breaking and is paused; its events wait and lose no attempt"
@@ -128,7 +138,11 @@ impl Attempt<'_> {
 /// Says that somebody else has the event now, so that nothing may be written.
 pub(super) fn lost<T>(shared: &Shared, delivery: &Delivery, when: &str) -> Option<T> {
     shared.metrics.leases_lost.increment();
-    tracing::warn!(event.id = %delivery.event.id(), route = %delivery.event.route(), "the lease of an event ended {when}; whoever holds it now delivers it");
+    let event = &delivery.event;
+    tracing::warn!(
+        event.id = %event.id(), route = %event.route(), attempt = event.attempt(),
+        "the lease of an event ended {when}; whoever holds it now delivers it"
+    );
     None
 }
 
@@ -158,5 +172,8 @@ fn took_too_long(deadline: Duration) -> String {
 }
 
 fn log_interceptor(event: &Event, error: &str) {
-    tracing::error!(event.id = %event.id(), error, "an interceptor failed after an attempt; the outcome stands");
+    tracing::error!(
+        event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error,
+        "an interceptor failed after an attempt; the outcome stands"
+    );
 }

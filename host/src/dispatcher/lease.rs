@@ -34,7 +34,7 @@ pub(super) async fn keep(
         held.retain(|(id, _)| !overdue.contains(id));
         for claims in held.chunks(BATCH) {
             if let Err(error) = renew(&*store, &in_flight, claims, lease).await {
-                metrics.db_errors.increment();
+                metrics.db_error(&error);
                 failed = Some(error);
             }
         }

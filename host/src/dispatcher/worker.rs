@@ -41,6 +41,9 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
         let is_cut_off = ended.is_none();
         let released = || Settlement::Released { after: Duration::ZERO }.into();
         let conclusion = ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or_else(released)));
+        if let Some(conclusion) = &conclusion {
+            count(&shared, &answer, &delivery, conclusion);
+        }
         match (conclusion, progress.start) {
             (Some(conclusion), None) => settler.send(delivery, conclusion).await,
             (conclusion, Some(start)) => start.end(&shared, &settler, delivery, conclusion).await,
@@ -77,6 +80,16 @@ enum Readiness {
     Waits,
     /// It goes back to the table for so long.
     Back(Delivery, Duration),
+}
+
+/// Counts what became of an event, for its route. No listener's own: nobody is to fill the metrics with names of routes that nobody
+/// answers.
+fn count(shared: &Shared, answer: &Answer, delivery: &Delivery, conclusion: &Conclusion) {
+    let totals = match answer {
+        Answer::Listener(entry) => entry.route_totals(),
+        Answer::Paused(_) | Answer::Nobody => shared.metrics.routes.other(),
+    };
+    totals.count(&delivery.event, &conclusion.settlement);
 }
 
 /// Finds out who answers an event, and whether there is a place for it: no worker waits for one. Nothing is counted before.

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(envelope.id().as_str(), "e-1");
         assert_eq!(envelope.route().to_string(), "Order/OrderPlaced");
         assert_eq!((envelope.aggregate_id(), envelope.tenant_id()), (Some("42"), Some("t")));
-        assert_eq!(envelope.available_at().to_string(), "2026-11-21T08:00:30Z");
+        assert_eq!(envelope.available_at().to_string(), "2026-11-21T08:00:30.000000Z");
         assert_eq!(envelope.headers().get("k"), Some("v"));
         assert_eq!(&envelope.payload_bytes()[..], br#"{"b":1.0,  "a":[]}"#);
     }

@@ -23,7 +23,6 @@ pub(crate) use outcome::panic_text;
 pub use outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, Reply, dead, error_kind, retry_after};
 pub use owner::Owner;
 #[cfg(feature = "wasm")]
-pub(crate) use registry::distance;
 pub use registry::{CallLimit, Concurrency, Listeners, Registration, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 pub use typed::{Context, JsonListener};

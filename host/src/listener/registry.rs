@@ -1,7 +1,7 @@
 //! Which listener answers which route.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::{Breaker, BreakerConfig, Listener, Owner, RetryPolicy};
 use crate::event::{AggregateType, Route};
-use crate::metrics::{CallTotals, Calls};
+use crate::metrics::{CallTotals, Calls, Metrics, RouteTotals, Routes};
 
 /// The most calls at once. At least 1; events beyond that wait, and keep no worker from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,17 @@ pub struct RegistryEntry {
     pub call_limit: Option<CallLimit>,
     /// What the calls of all listeners of this owner cost.
     pub totals: Arc<CallTotals>,
+    routes: Arc<Routes>,
+    /// Looked up once.
+    route_totals: OnceLock<Arc<RouteTotals>>,
+}
+
+impl RegistryEntry {
+    /// What became of the events that it answers; a relay's pattern counts as one route. Asked for at the first event: a plugin that
+    /// names a thousand routes takes no label from the routes that have events.
+    pub(crate) fn route_totals(&self) -> &RouteTotals {
+        self.route_totals.get_or_init(|| self.routes.of(&self.registration.route))
+    }
 }
 
 /// How many calls at once, and by which name they are counted: listeners with the same name share the limit, and so does what
@@ -161,6 +172,7 @@ pub struct Listeners {
     /// For listeners without a rule of their own.
     breaker: BreakerConfig,
     calls: Arc<Calls>,
+    routes: Arc<Routes>,
 }
 
 impl Default for Listeners {
@@ -174,6 +186,7 @@ impl Default for Listeners {
             incomplete: ArcSwapOption::empty(),
             breaker: BreakerConfig::default(),
             calls: Arc::default(),
+            routes: Arc::default(),
         }
     }
 }
@@ -185,10 +198,16 @@ impl Listeners {
         Self { breaker, ..Self::default() }
     }
 
-    /// The same, with what calls cost counted there.
+    /// The same, with what calls cost and what becomes of events counted there.
     #[must_use]
-    pub(crate) fn counting_in(self, calls: Arc<Calls>) -> Self {
-        Self { calls, ..self }
+    pub(crate) fn counting_in(self, metrics: &Metrics) -> Self {
+        Self { calls: metrics.calls.clone(), routes: metrics.routes.clone(), ..self }
+    }
+
+    /// What is counted of one owner of listeners, whether it has any or not.
+    #[cfg(feature = "wasm")]
+    pub(crate) fn totals_of(&self, owner: &Owner) -> Arc<CallTotals> {
+        self.calls.of(owner)
     }
 
     /// The listener of a route: the one that is registered for it, or else the relay with the most exact pattern. A pattern leaves
@@ -242,6 +261,8 @@ impl Listeners {
             breaker: Breaker::new(registration.breaker.unwrap_or(self.breaker)),
             call_limit: CallLimit::of(&registration, &owner),
             totals: self.calls.of(&owner),
+            routes: self.routes.clone(),
+            route_totals: OnceLock::new(),
             registration,
             owner,
         }
@@ -400,7 +421,7 @@ impl Listeners {
     pub fn unroutable(&self, route: &Route) -> String {
         let wanted = route.to_string().to_lowercase();
         let is_same_type = |known: &Route| known.event_type == route.event_type;
-        let distance = |known: &Route| distance(&wanted, &known.to_string().to_lowercase());
+        let distance = |known: &Route| strsim::levenshtein(&wanted, &known.to_string().to_lowercase());
         let routes = self.routes().into_iter().map(|known| (distance(&known), known));
         let mut near: Vec<(usize, Route)> = routes.filter(|(distance, known)| *distance <= 4 || is_same_type(known)).collect();
         near.sort();
@@ -419,22 +440,6 @@ impl Listeners {
         };
         format!("no listener answers {route} ({hint})")
     }
-}
-
-/// How many characters must change to make one text the other.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let substitute = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

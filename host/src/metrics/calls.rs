@@ -1,7 +1,6 @@
 //! What calls of listeners cost, one total for each owner of listeners: a plugin, a sink, the native code.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,11 +9,12 @@ use serde::Serialize;
 
 use super::Counter;
 use crate::event::{Cost, nanos};
+use crate::listener::{Cause, Owner};
 
 /// The totals of all owners. One that leaves and comes back goes on where it was, and so does a plugin that is replaced: a total
 /// only grows.
 #[derive(Debug, Default)]
-pub struct Calls(Mutex<BTreeMap<String, Arc<CallTotals>>>);
+pub struct Calls(Mutex<BTreeMap<Owner, Arc<CallTotals>>>);
 
 /// What the calls of one owner's listeners cost since the host started.
 #[derive(Debug, Default)]
@@ -25,6 +25,41 @@ pub struct CallTotals {
     host_calls: Counter,
     host_bytes: Counter,
     memory_peak: AtomicU64,
+    traps: [Counter; TRAPS.len()],
+    swaps: [Counter; SWAPS.len()],
+}
+
+/// The ways in which a listener breaks.
+const TRAPS: [Cause; 8] =
+    [Cause::Panic, Cause::Fuel, Cause::Deadline, Cause::Memory, Cause::Stack, Cause::Trap, Cause::Output, Cause::HostCalls];
+
+/// A change of what serves as a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swap {
+    /// It serves, and no version of it did before.
+    Loaded,
+    /// It serves in place of another version, or with another manifest.
+    Swapped,
+    /// It did not load, for a reason that was not known before.
+    Failed,
+    /// The last version that served serves again, since the file does not load.
+    LastGood,
+    /// Its file is gone.
+    Unloaded,
+}
+
+const SWAPS: [Swap; 5] = [Swap::Loaded, Swap::Swapped, Swap::Failed, Swap::LastGood, Swap::Unloaded];
+
+impl Swap {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Loaded => "loaded",
+            Self::Swapped => "swapped",
+            Self::Failed => "failed",
+            Self::LastGood => "last_good",
+            Self::Unloaded => "unloaded",
+        }
+    }
 }
 
 /// The totals of one owner at one moment. A call for several events counts once for each of them, with its share of the cost; so
@@ -47,17 +82,27 @@ pub struct CallCounts {
 }
 
 impl Calls {
-    /// The total of one owner, by the name under which it is shown.
-    pub(crate) fn of(&self, owner: &impl fmt::Display) -> Arc<CallTotals> {
+    /// The total of one owner.
+    pub(crate) fn of(&self, owner: &Owner) -> Arc<CallTotals> {
         let mut owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.entry(owner.to_string()).or_default().clone()
+        owners.entry(owner.clone()).or_default().clone()
+    }
+
+    /// The totals of the plugins by name, those without a call included.
+    pub(crate) fn of_plugins(&self) -> Vec<(Arc<str>, Arc<CallTotals>)> {
+        let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let plugin = |(owner, totals): (&Owner, &Arc<CallTotals>)| match owner {
+            Owner::Plugin(name) => Some((name.clone(), totals.clone())),
+            Owner::Native | Owner::Sink(_) => None,
+        };
+        owners.iter().filter_map(plugin).collect()
     }
 
     /// The totals by owner: the plugin's name, `the sink NAME`, or `native code`. Owners without a call are left out.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, CallCounts> {
         let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let counted = owners.iter().map(|(owner, totals)| (owner.clone(), totals.counts()));
+        let counted = owners.iter().map(|(owner, totals)| (owner.to_string(), totals.counts()));
         counted.filter(|(_, counts)| counts.calls > 0).collect()
     }
 }
@@ -73,6 +118,31 @@ impl CallTotals {
             self.host_bytes.add(guest.host_bytes);
             self.memory_peak.fetch_max(guest.memory_bytes, Ordering::Relaxed);
         }
+    }
+
+    /// Counts a listener that broke; what is no breakage is not counted.
+    pub(crate) fn trapped(&self, cause: Cause) {
+        if let Some(trap) = TRAPS.iter().position(|trap| *trap == cause) {
+            self.traps[trap].increment();
+        }
+    }
+
+    /// How often listeners broke, by the code of the cause.
+    pub fn traps(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        TRAPS.iter().map(|trap| trap.code()).zip(self.traps.iter().map(Counter::get))
+    }
+
+    /// Counts a change of what serves.
+    #[cfg(any(feature = "wasm", test))]
+    pub(crate) fn swapped(&self, swap: Swap) {
+        if let Some(swap) = SWAPS.iter().position(|known| *known == swap) {
+            self.swaps[swap].increment();
+        }
+    }
+
+    /// How often what serves was changed: `loaded`, `swapped`, `failed`, `last_good`, `unloaded`.
+    pub fn swaps(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        SWAPS.iter().map(|swap| swap.code()).zip(self.swaps.iter().map(Counter::get))
     }
 
     /// The totals at this moment.
@@ -105,13 +175,13 @@ mod tests {
             guest: Some(GuestCost { fuel, memory_bytes, host_calls: 2, host_bytes: 3, ..GuestCost::default() }),
             ..Cost::of_time(Duration::from_millis(250))
         };
-        let mailer = calls.of(&"mailer");
-        calls.of(&"idle");
-        calls.of(&"native code").add(&Cost::of_time(Duration::from_secs(1)));
+        let mailer = calls.of(&"mailer".into());
+        calls.of(&"idle".into());
+        calls.of(&Owner::Native).add(&Cost::of_time(Duration::from_secs(1)));
 
         mailer.add(&call(10, 100));
         mailer.add(&call(30, 50));
-        calls.of(&"mailer").add(&call(5, 70));
+        calls.of(&"mailer".into()).add(&call(5, 70));
 
         let counts = calls.counts();
         assert_eq!(counts.keys().collect::<Vec<_>>(), ["mailer", "native code"]);
@@ -126,5 +196,24 @@ mod tests {
         assert_eq!(counts["mailer"], expected);
         let native = CallCounts { calls: 1, took: Duration::from_secs(1), ..CallCounts::default() };
         assert_eq!(counts["native code"], native);
+    }
+
+    #[test]
+    fn breakages_and_swaps_are_counted_by_plugin() {
+        let calls = Calls::default();
+        calls.of(&Owner::Native).trapped(Cause::Panic);
+        let mailer = calls.of(&"mailer".into());
+        for cause in [Cause::Fuel, Cause::Fuel, Cause::Trap, Cause::Listener] {
+            mailer.trapped(cause);
+        }
+        mailer.swapped(Swap::Loaded);
+
+        let plugins = calls.of_plugins();
+
+        let [(name, totals)] = &plugins[..] else { panic!("native code is no plugin: {plugins:?}") };
+        assert_eq!(&**name, "mailer");
+        let counted = |all: Vec<(&'static str, u64)>| all.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>();
+        assert_eq!(counted(totals.traps().collect()), [("fuel", 2), ("trap", 1)], "an answer is no breakage");
+        assert_eq!(counted(totals.swaps().collect()), [("loaded", 1)]);
     }
 }

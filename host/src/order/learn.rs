@@ -48,7 +48,7 @@ impl Learner {
                     if last.is_some() { BETWEEN_PAGES } else { self.every }
                 }
                 Err(error) => {
-                    self.metrics.db_errors.increment();
+                    self.metrics.db_error(&error);
                     if !std::mem::replace(&mut failing, true) {
                         tracing::error!(error = %crate::chain(&error), "the events that others wait behind could not be learned; trying again");
                     }

@@ -1,6 +1,7 @@
 //! What an outbox is made of.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
@@ -12,6 +13,7 @@ use crate::event::{NameError, Route};
 use crate::listener::{
     BreakerConfig, Context, DispatchResult, Exponential, Failure, JsonListener, Listener, Registration, RetryPolicy,
 };
+use crate::metrics::MetricsConfig;
 use crate::order::OrderConfig;
 use crate::poller::PollerConfig;
 use crate::purge::PurgeConfig;
@@ -34,6 +36,8 @@ impl<S: SharedStore> OutboxBuilder<S> {
             poller: PollerConfig::default(),
             purge: PurgeConfig { enabled: mode != Mode::WriterOnly, ..PurgeConfig::default() },
             order: OrderConfig::default(),
+            // Whoever shows no metrics need not ask the table for them.
+            metrics: MetricsConfig { interval: Duration::ZERO, ..MetricsConfig::default() },
             retry: Arc::new(Exponential::default()),
             breaker: BreakerConfig::default(),
             listeners: Ok(Vec::new()),
@@ -291,6 +295,12 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     /// What happens to the later events of an aggregate when an earlier one fails; for `ordered_by_aggregate`.
     pub fn order(mut self, config: OrderConfig) -> Self {
         self.wanted.order = config;
+        self
+    }
+
+    /// How metrics are shown. Without this the table is not looked at for them: those that cost a statement are left out.
+    pub fn metrics(mut self, config: MetricsConfig) -> Self {
+        self.wanted.metrics = config;
         self
     }
 

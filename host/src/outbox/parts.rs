@@ -8,12 +8,13 @@ use super::Mode;
 use crate::dispatcher::{DispatcherConfig, Unroutable};
 use crate::event::OwnerId;
 use crate::listener::Listeners;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, MetricsConfig};
 use crate::node::{Heartbeat, Report};
 use crate::notifier::Notifier;
 use crate::order::{Learner, Order, Partitions, Sweep};
 use crate::poller::{Poller, PollerConfig};
 use crate::queue::{Batches, InFlight, Queue};
+use crate::readiness::Pulse;
 use crate::settler::SettlerHandle;
 use crate::store::{Node, Store};
 use crate::wake::Wake;
@@ -28,18 +29,21 @@ pub(super) struct Parts {
     pub(super) batches: Arc<Batches>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) owner: OwnerId,
+    /// Of the poller.
+    pub(super) pulse: Arc<Pulse>,
 }
 
 impl Parts {
-    pub(super) fn new(config: &DispatcherConfig, label: &str) -> Self {
+    pub(super) fn new(config: &DispatcherConfig, metrics: &MetricsConfig, label: &str) -> Self {
         Self {
             queue: Arc::new(Queue::new(config.queue_limits()).for_workers(config.workers)),
             in_flight: Arc::default(),
             wake: Arc::default(),
             notifier: Arc::default(),
             batches: Arc::default(),
-            metrics: Arc::default(),
+            metrics: Arc::new(Metrics::for_routes(metrics.max_routes)),
             owner: OwnerId::generate(label),
+            pulse: Arc::new(Pulse::new()),
         }
     }
 
@@ -124,6 +128,7 @@ impl Parts {
             deciding: true,
             decided_at: Instant::now(),
             parked_after: None,
+            pulse: self.pulse.clone(),
         }
     }
 }

@@ -18,6 +18,8 @@ pub(super) struct Running {
     pub(super) purge: Option<(Arc<Purge>, JoinHandle<()>)>,
     pub(super) routes: Option<JoinHandle<()>>,
     pub(super) heartbeat: Option<JoinHandle<()>>,
+    /// What looks at the table and its schema for whoever watches this outbox.
+    pub(super) watchers: Vec<JoinHandle<()>>,
     pub(super) notifiers: Vec<JoinHandle<()>>,
 }
 
@@ -52,6 +54,9 @@ impl Running {
         }
         if let Some(task) = self.routes {
             ended("route keeper", task).await;
+        }
+        for task in self.watchers {
+            ended("watcher", task).await;
         }
         for task in self.notifiers {
             ended("notifier", task).await;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{OnceCell, watch};
 
+use super::monitor::{Monitor, Watched};
 use super::parts::Parts;
 use super::running::{Running, Signals};
 #[cfg(feature = "wasm")]
@@ -13,10 +14,12 @@ use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, RecordedCosts
 use crate::event::NameError;
 use crate::health::Health;
 use crate::listener::{BreakerConfig, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
+use crate::metrics::{MetricsConfig, Sampled, Sampler};
 use crate::notifier;
 use crate::order::{Order, OrderConfig, Partitions};
 use crate::poller::PollerConfig;
 use crate::purge::{OnDone, Purge, PurgeConfig};
+use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::routes;
 use crate::settler::Keeps;
 use crate::store::{Ownership, SharedStore, StoreError};
@@ -52,6 +55,7 @@ pub(super) struct Wanted<S> {
     pub(super) poller: PollerConfig,
     pub(super) purge: PurgeConfig,
     pub(super) order: OrderConfig,
+    pub(super) metrics: MetricsConfig,
     pub(super) retry: Arc<dyn RetryPolicy>,
     pub(super) breaker: BreakerConfig,
     pub(super) listeners: Result<Vec<Registration>, NameError>,
@@ -81,6 +85,7 @@ impl<S: SharedStore> Wanted<S> {
             faults.extend(breaker.iter().flat_map(|breaker| breaker.faults(&format!("the breaker of {route}: breaker"))));
         }
         faults.extend(self.purge.faults("purge"));
+        faults.extend(self.metrics.faults("metrics"));
         faults.extend(self.mode.purge_fault(&self.purge, "purge"));
         #[cfg(feature = "sinks")]
         let relays = {
@@ -98,8 +103,8 @@ impl<S: SharedStore> Wanted<S> {
             store.migrate_up().await?;
         }
         store.check_schema().await?;
-        let parts = Parts::new(&self.dispatcher, &self.label);
-        let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(parts.metrics.calls.clone()));
+        let parts = Parts::new(&self.dispatcher, &self.metrics, &self.label);
+        let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(&parts.metrics));
         listeners.replace(Owner::Native, self.listeners.map_err(StartError::Route)?)?;
         #[cfg(feature = "sinks")]
         listeners.set_relays(relays)?;
@@ -164,6 +169,7 @@ impl<S: SharedStore> Wanted<S> {
             let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
             Dispatcher::start(shared, parts.in_flight.clone(), wake, notifier, &health)
         });
+        let longest_rest = self.poller.interval;
         let poller = dispatcher.as_ref().map(|dispatcher| {
             // Set once, here, before anybody writes.
             let _ = hot.settler.set(dispatcher.settler().clone());
@@ -194,6 +200,31 @@ impl<S: SharedStore> Wanted<S> {
         let mut notifiers = vec![health.spawn("notifier", parts.notifier.clone().run(store.clone(), stop.clone()))];
         let listening = || notifier::listen(store.clone(), parts.wake.clone(), stop.clone());
         notifiers.extend(dispatches.then(|| health.spawn("notification receiver", listening())));
+        let schema = Arc::new(SchemaFault::default());
+        let watch = SchemaWatch { store: store.clone(), fault: schema.clone() };
+        let mut watchers = vec![health.spawn("schema watcher", watch.run(stop.clone()))];
+        // Who only writes may lack the right to read.
+        let interval = Some(self.metrics.interval).filter(|interval| dispatches && !interval.is_zero());
+        let sampled = interval.map(|interval| Arc::new(Sampled::every(interval)));
+        watchers.extend(sampled.clone().map(|sampled| {
+            let sampler = Sampler { store: store.clone(), metrics: parts.metrics.clone(), sampled };
+            health.spawn("sampler", sampler.run(stop.clone()))
+        }));
+        let monitor = Monitor(Arc::new(Watched {
+            mode: self.mode,
+            database: store.kind(),
+            prefix: self.metrics.prefix,
+            metrics: parts.metrics.clone(),
+            queue: parts.queue.clone(),
+            in_flight: parts.in_flight.clone(),
+            sampled,
+            stopped: stop.clone(),
+            health: health.clone(),
+            schema,
+            poller: poller.as_ref().map(|_| (parts.pulse.clone(), longest_rest)),
+            #[cfg(feature = "wasm")]
+            plugins: plugins.as_ref().map(crate::wasm::Plugins::required),
+        }));
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         let workers = dispatcher.as_ref().map_or(0, Dispatcher::workers);
         let running = Running {
@@ -205,6 +236,7 @@ impl<S: SharedStore> Wanted<S> {
             purge,
             routes,
             heartbeat,
+            watchers,
             notifiers,
         };
         let inner = Inner {
@@ -215,6 +247,7 @@ impl<S: SharedStore> Wanted<S> {
             in_flight: parts.in_flight,
             listeners,
             metrics: parts.metrics,
+            monitor,
             owner: parts.owner,
             workers,
             health,

@@ -4,8 +4,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::*;
-use crate::event::Event;
+use crate::dispatcher::DispatcherConfig;
+use crate::event::{Envelope, Event};
 use crate::listener::{DispatchResult, Registration};
+use crate::log_lines::LogLines;
 use crate::poller::PollerConfig;
 use crate::purge::PurgeConfig;
 use crate::store::SqliteStore;
@@ -44,4 +46,84 @@ async fn a_route_keeper_that_panics_is_noticed() {
 
     let breaks = outbox.inner.health.breaks("route keeper");
     tokio::time::timeout(Duration::from_secs(60), breaks).await.expect("it is noticed");
+}
+
+/// An outbox on a file of its own, whose poller sleeps after its first look.
+async fn drowsy(directory: &std::path::Path) -> OutboxBuilder<SqliteStore> {
+    let store = SqliteStore::open_with(SqliteOptions::new(directory.join("outbox.db")).create(true)).await.expect("opens");
+    let poller = PollerConfig { interval: Duration::from_secs(3_600), ..PollerConfig::default() };
+    let purge = PurgeConfig { enabled: false, ..PurgeConfig::default() };
+    Outbox::single_node(store).migrate(true).poller(poller).purge(purge)
+}
+
+#[tokio::test]
+async fn a_poller_is_stuck_when_a_turn_takes_longer_than_its_rest_and_ten_seconds() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let outbox = drowsy(directory.path()).await.start().await.expect("starts");
+    let after = |seconds| outbox.inner.monitor.stuck_poller(std::time::Instant::now() + Duration::from_secs(seconds));
+
+    assert_eq!(after(3_600), None, "it rests");
+
+    let stuck = after(3_700).expect("it should have looked long ago");
+    assert!(stuck.message.contains("has not come to the end of a turn for 3"), "{}", stuck.message);
+    outbox.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_part_that_has_broken_makes_the_host_unready() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let outbox = drowsy(directory.path()).await.start().await.expect("starts");
+    assert!(outbox.readiness().is_ready(), "{:?}", outbox.readiness());
+
+    let broken = tokio::spawn(outbox.inner.health.clone().watched("settler", async { panic!("on purpose") }));
+
+    assert!(broken.await.is_err());
+    let readiness = outbox.readiness();
+    let [reason] = readiness.reasons() else { panic!("{readiness:?}") };
+    assert_eq!(reason.code, crate::readiness::UnreadyCode::PartBroken);
+    assert!(reason.message.contains("the settler of the host has broken"), "{}", reason.message);
+    outbox.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_first_event_that_finds_the_hot_queue_full_is_a_warning_and_the_next_ones_are_only_counted() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let lines = LogLines::of_this_thread();
+    let (entered, mut started) = tokio::sync::mpsc::unbounded_channel();
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let listener = {
+        let gate = gate.clone();
+        move |_: Arc<Event>| {
+            let (gate, entered) = (gate.clone(), entered.clone());
+            async move {
+                entered.send(()).expect("the test listens");
+                gate.acquire().await.expect("never closed").forget();
+                Ok(DispatchResult::Done)
+            }
+        }
+    };
+    let config = DispatcherConfig { workers: 1, hot_queue: 1, ..DispatcherConfig::default() };
+    let builder = drowsy(directory.path()).await.dispatcher(config).listener(("Order", "OrderPlaced"), listener);
+    let outbox = builder.start().await.expect("starts");
+    let write = async |count: u32| {
+        let order = |number| Envelope::new("OrderPlaced").aggregate("Order", "1").json(&number).expect("good");
+        let mut transaction = outbox.begin().await.expect("begins");
+        let ids = transaction.write_all((0..count).map(order).collect()).await.expect("writes");
+        transaction.commit().await.expect("commits");
+        ids
+    };
+    write(1).await;
+    started.recv().await.expect("the listener is called");
+
+    let ids = write(4).await;
+
+    let counts = outbox.metrics().counts();
+    assert_eq!((counts.hot_enqueued, counts.hot_dropped), (2, 3));
+    let said: Vec<String> = lines.containing("the hot queue is full");
+    let [warning] = &said[..] else { panic!("one for all of them: {said:#?}") };
+    let route = "route=Order/OrderPlaced";
+    assert!(warning.starts_with("WARN ") && warning.contains(route) && warning.contains("dropped_total=1"), "{warning}");
+    assert!(warning.contains(&format!("event.id={}", ids[1])), "the first that found no room: {warning}");
+    gate.add_permits(100);
+    outbox.shutdown().await;
 }

@@ -122,7 +122,7 @@ impl Settler {
                 }
                 Err(error) => error,
             };
-            self.metrics.db_errors.increment();
+            self.metrics.db_error(&error);
             let is_locked = matches!(error, StoreError::Locked { .. });
             if is_locked
                 && let Ok(locked) = self.locked(completions.iter().map(|one| &one.settled)).await
@@ -149,11 +149,21 @@ impl Settler {
     /// An event whose effects the database does not take fails, and nothing of them has happened.
     fn not_taken(&self, mut completion: Completion, error: &StoreError) -> Completion {
         let error = format!("what it emitted or keeps could not be stored: {}", crate::chain(error));
-        tracing::error!(event.sequence = completion.settled.fence.sequence, error, "an answer was not taken");
+        let event = completion.held.event.as_deref();
+        tracing::error!(
+            event.id = event.map(|event| event.id().to_string()),
+            route = event.map(|event| event.route().to_string()),
+            attempt = event.map(|event| event.attempt()),
+            error,
+            "an answer was not taken"
+        );
         let (settlement, outcome) = match completion.held.unless_taken {
             UnlessTaken::Retry => (Settlement::Retry { after: NOT_TAKEN, error }, AttemptEnd::Retry),
             UnlessTaken::Dead { blocks } => {
                 self.metrics.dispatch_dead.increment();
+                if let Some(event) = event {
+                    self.metrics.routes.of(event.route()).dead.increment();
+                }
                 (Settlement::Dead { error, counted: true, blocks }, AttemptEnd::Dead)
             }
         };

@@ -63,7 +63,7 @@ impl Settler {
                 Ok(()) if std::mem::take(&mut failing) => tracing::info!("claims can be given back again"),
                 Ok(()) => {}
                 Err(error) => {
-                    self.metrics.db_errors.increment();
+                    self.metrics.db_error(&error);
                     if !std::mem::replace(&mut failing, true) {
                         tracing::warn!(error = %crate::chain(&error), "claims could not be given back; trying again until they end");
                     }

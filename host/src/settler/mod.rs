@@ -164,7 +164,7 @@ impl Settler {
     /// The `seq` of those whose rows somebody else has locked.
     async fn locked(&self, settled: impl Iterator<Item = &Settled>) -> Result<HashSet<u64>, StoreError> {
         let sequences: Vec<u64> = settled.map(|settled| settled.fence.sequence).collect();
-        let locked = self.store.locked(&sequences).await.inspect_err(|_| self.metrics.db_errors.increment())?;
+        let locked = self.store.locked(&sequences).await.inspect_err(|error| self.metrics.db_error(error))?;
         Ok(locked.into_iter().collect())
     }
 
@@ -263,7 +263,7 @@ impl Settler {
                 }
                 Err(error) => error,
             };
-            self.metrics.db_errors.increment();
+            self.metrics.db_error(&error);
             if matches!(error, StoreError::Locked { .. }) && self.set_apart(batch, apart).await {
                 continue;
             }

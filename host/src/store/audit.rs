@@ -34,8 +34,8 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// Who.
     pub actor: String,
-    /// What: `replay`, `retry_now`, `discard`, `skip`, `pause`, `resume`, `purge`,
-    /// `delete_state`.
+    /// What: `replay`, `retry_now`, `discard`, `skip`, `pause`, `resume`, `forget_route`,
+    /// `purge`, `delete_state`.
     pub action: String,
     /// To what: an event's id, a route, a filter, or a plugin with or without a key of its state.
     pub selector: serde_json::Value,

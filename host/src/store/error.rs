@@ -192,6 +192,46 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The kind of error, by a stable code for metrics: `locked`, `disconnected`, `timed_out`. What has no kind of its own is
+    /// `failed`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Url { .. } => "url",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Locked { .. } => "locked",
+            Self::ReadOnly { .. } => "read_only",
+            Self::Standby { .. } => "standby",
+            Self::Disconnected { .. } => "disconnected",
+            Self::Outdated { .. } => "outdated",
+            Self::TooManyConnections { .. } => "too_many_connections",
+            Self::TimedOut { .. } => "timed_out",
+            Self::Forbidden { .. } => "forbidden",
+            Self::Full { .. } => "full",
+            Self::NotOurs { .. } | Self::EarlierBuild { .. } => "not_ours",
+            Self::NoNamespace { .. } | Self::NoSchema { .. } => "no_schema",
+            Self::SchemaOlder { .. } => "schema_older",
+            Self::SchemaNewer { .. } => "schema_newer",
+            Self::Row { .. } => "row",
+            Self::Corrupt { .. } => "corrupt",
+            Self::Closed { .. } => "closed",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    /// Whether the schema is missing or of another version than this program's.
+    pub(crate) const fn is_of_schema(&self) -> bool {
+        matches!(
+            self,
+            Self::NoNamespace { .. }
+                | Self::NoSchema { .. }
+                | Self::NotOurs { .. }
+                | Self::EarlierBuild { .. }
+                | Self::SchemaOlder { .. }
+                | Self::SchemaNewer { .. }
+        )
+    }
+
     /// Whether the same call may succeed later without anybody changing the program or its configuration.
     #[must_use]
     pub fn is_transient(&self) -> bool {

@@ -4,6 +4,7 @@
 //! transaction. Every dialect passes the same conformance suite. What is due, leased or old enough is decided here, by the
 //! database's clock. This room knows events, and nothing of who asks for them.
 
+mod address;
 mod audit;
 mod claim;
 mod cost;
@@ -29,6 +30,7 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use address::hide_password;
 pub use audit::{Audit, AuditRecord};
 pub(crate) use claim::EXPIRED;
 pub use claim::{Blocker, ClaimOrder, ClaimRequest, Claimed, Due, Renewed, Unblocked, WaitsFor};
@@ -207,6 +209,13 @@ pub trait Store: StateStore {
     /// The database's own.
     async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError>;
 
+    /// Forgets a route: that it had a listener, and its pause. Its events stay. False when it was not known. A host that answers
+    /// it notes it again.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError>;
+
     /// Notes that these routes have a listener.
     ///
     /// # Errors
@@ -290,6 +299,14 @@ pub trait Store: StateStore {
     /// # Errors
     /// The database's own; a number that cannot be had is never shown as 0.
     async fn stats(&self) -> Result<Stats, StoreError>;
+
+    /// The same numbers for one look among many, at a cost that has a bound: of each kind at most `most` rows are counted, NEW and
+    /// RETRY together, and of those that could be delivered the oldest is looked for among the `most` that were due first. A number
+    /// that is `most` may be more.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn sample(&self, most: u32) -> Result<Stats, StoreError>;
 
     /// Rows by filter, in order of insertion, without payloads; at most `limit`.
     ///

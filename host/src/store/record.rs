@@ -16,13 +16,13 @@ pub struct Record {
     pub seq: u64,
     /// The event's key.
     pub event_id: EventId,
-    /// What happened.
+    /// The event type.
     pub event_type: String,
-    /// To what kind of thing.
+    /// The aggregate type.
     pub aggregate_type: String,
-    /// To which one.
+    /// The ID of the aggregate; `None` when it has none.
     pub aggregate_id: Option<String>,
-    /// Whose it is.
+    /// The tenant that the event belongs to.
     pub tenant_id: Option<String>,
     /// What travels beside the payload.
     pub headers: Headers,
@@ -33,7 +33,7 @@ pub struct Record {
     /// The payload; left out of lists.
     #[serde(skip)]
     pub payload: Option<bytes::Bytes>,
-    /// Where it stands.
+    /// Its status.
     pub status: Status,
     /// Counted failures.
     pub attempts: u32,
@@ -67,9 +67,9 @@ pub struct Record {
     pub blocks: bool,
     /// Who holds it; whoever it was, once `lease_end` is over.
     pub locked_by: Option<String>,
-    /// Since when.
+    /// When it was claimed.
     pub locked_at: Option<Timestamp>,
-    /// Until when, unless renewed. Then it may be claimed again.
+    /// When the claim ends, unless it is renewed. After that the event may be claimed again.
     pub lease_end: Option<Timestamp>,
     /// What went wrong last.
     pub last_error: Option<String>,
@@ -88,13 +88,17 @@ impl Record {
     }
 }
 
-/// Why an event that is not finished waits for something that is not time.
+/// Why an event that is not finished cannot be claimed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetAside {
     /// No listener is there for it, or its route is paused.
     Parked,
     /// It waits behind an earlier event of its aggregate.
     Blocked,
+    /// Its time has not come: its writer or its listener asked for later, or it waits for another attempt.
+    Delayed,
+    /// A host holds it, and its lease is not over.
+    InFlight,
 }
 
 impl SetAside {
@@ -104,6 +108,8 @@ impl SetAside {
         match self {
             Self::Parked => "parked",
             Self::Blocked => "blocked",
+            Self::Delayed => "delayed",
+            Self::InFlight => "in_flight",
         }
     }
 }
@@ -113,7 +119,7 @@ impl SetAside {
 pub struct Filter {
     /// In this state.
     pub status: Option<Status>,
-    /// Waiting for this instead of time.
+    /// Not claimable for this reason.
     pub set_aside: Option<SetAside>,
     /// Of this event type.
     pub event_type: Option<String>,
@@ -171,7 +177,7 @@ pub struct DeadFilter {
 }
 
 /// How many events stand where. Counted from the rows at the time of asking.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
     /// Written, not yet tried to an end, parked ones left out.
     pub new: u64,

@@ -35,6 +35,7 @@ pub use self::load::{Anatomy, ChildCompiler, Compile, CompileLimits, CoreModule,
 pub use self::manifest::{
     Emit, Http, Isolation, Limits, Manifest, Network, Origin, Publish, Resolve, Retry, RetryKind, Source, State,
 };
+pub(crate) use self::reload::RequiredPlugins;
 pub use self::reload::{
     LockChange, Locked, PluginReport, PluginState, PluginStatus, Plugins, PluginsConfig, ReadyWhen, WherePinned,
     check_manifests, inspect, lock, manifest_of, retry, rollback, strays,

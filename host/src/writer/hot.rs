@@ -131,7 +131,7 @@ impl HotPath {
             return true;
         }
         if self.queue.is_some() {
-            self.warn_full();
+            self.warn_full(envelope);
         }
         false
     }
@@ -163,12 +163,12 @@ impl HotPath {
     }
 
     /// Warns for the first of every thousand: a flood of writes must not become a flood of lines.
-    fn warn_full(&self) {
+    fn warn_full(&self, envelope: &Envelope) {
         let before = self.metrics.hot_dropped.get();
         self.metrics.hot_dropped.increment();
         if before == 0 || before / 1_000 != self.metrics.hot_dropped.get() / 1_000 {
             tracing::warn!(
-                dropped_total = self.metrics.hot_dropped.get(),
+                event.id = %envelope.id(), route = %envelope.route(), dropped_total = self.metrics.hot_dropped.get(),
                 "the hot queue is full: events wait in the table for the poller; nothing is lost"
             );
         }

@@ -12,6 +12,7 @@ mod host;
 mod install;
 mod languages;
 mod plugins;
+mod promtool;
 mod python;
 mod servers;
 mod test;

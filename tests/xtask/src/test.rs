@@ -7,6 +7,7 @@ use crate::child;
 use crate::fault::Fault;
 use crate::languages;
 use crate::plugins;
+use crate::promtool;
 use crate::python;
 use crate::servers::Servers;
 use crate::workspace::Workspace;
@@ -17,11 +18,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     plugins::build_all(workspace)?;
     languages::build_all(workspace)?;
     let python = python::ensure(workspace)?;
+    let promtool = promtool::ensure()?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
 
     let mut cargo = workspace.cargo();
     cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
-    cargo.env(languages::VARIABLE, languages::folder(workspace));
+    cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
     servers.tell(&mut cargo);
     cargo.arg("test");
     if !names_packages(arguments) {

@@ -12,7 +12,7 @@ use crate::output::{self, Format, Output, or_dash, relative, short};
 /// `--reason`, for every command that changes something.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Reason {
-    /// Why, for the record that `outbox audit list` shows
+    /// The reason, which `outbox audit list` shows
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -26,10 +26,10 @@ impl Reason {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum AuditCommand {
-    /// Show what was done by hand, newest first: replays, skips, discards, pauses, purges, deleted state
+    /// List manual operations, newest first: replays, skips, discards, pauses, forgotten routes, purges, deleted state
     #[command(after_help = "Example:\n  outbox audit list --limit 20 --output json")]
     List {
-        /// At most so many
+        /// Show at most this many
         #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
         #[command(flatten)]
@@ -43,7 +43,7 @@ impl AuditCommand {
         let records = database::ready(config).await?.audit(limit).await?;
         output::many(&records, output.output, |records| if records.is_empty() { String::new() } else { table(records) })?;
         if records.is_empty() && output.output == Format::Table {
-            eprintln!("nothing was done by hand yet");
+            eprintln!("no manual operation has been recorded yet");
         }
         Ok(())
     }

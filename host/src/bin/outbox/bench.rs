@@ -20,36 +20,36 @@ use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
 
-/// Measure this machine: claim and settle alone, then with listeners, then from a commit to its listener
+/// Measure the throughput and latency of this machine and database
 ///
-/// Works in a table of its own, `outbox_bench`, and drops it afterwards; in a file of its own when the SQLite file of the
-/// configuration does not exist. The figures of one run can be compared with each other, those of two runs hardly.
+/// Measures claiming and settling alone, then with native listeners and plugins, then the time from a commit to its listener. Uses its own
+/// table, `outbox_bench`, and drops it afterwards; if the configured SQLite file does not exist, uses a temporary one. Compare figures within
+/// one run: they vary between runs.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox bench --events 100000 --plugin target/plugins/noop.wasm")]
 pub(crate) struct BenchCommand {
-    /// How many events each stage drains.
+    /// How many events each stage delivers
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
     events: u32,
-    /// How many workers.
+    /// How many workers deliver events
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
-    /// How many bytes each payload has.
+    /// The size of each payload in bytes
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(2..1_048_576))]
     payload_bytes: u32,
-    /// How many finished events are in the table before.
+    /// How many delivered events to put into the table first
     #[arg(long, default_value_t = 0)]
     finished: u32,
-    /// How many parked events are in the table before.
+    /// How many parked events to put into the table first
     #[arg(long, default_value_t = 0)]
     parked: u32,
-    /// A plugin that answers Bench/Noop, measured with a fresh instance for each event, for each batch, and one kept by each
-    /// worker.
+    /// Also measure this plugin, which must answer Bench/Noop: with a fresh instance for each event, for each batch, and for each worker
     #[arg(long, conflicts_with = "native")]
     plugin: Option<PathBuf>,
-    /// Measure native listeners only.
+    /// Measure native listeners only
     #[arg(long)]
     native: bool,
-    /// Measure a relay to this sink of the configuration too; every event is a message there, of the route Bench/Noop
+    /// Also measure a relay to this configured sink; every event is sent there as a message of the route Bench/Noop
     #[arg(long, value_name = "SINK")]
     relay: Option<String>,
     #[command(flatten)]
@@ -63,7 +63,7 @@ impl BenchCommand {
             // Found out now, not after minutes of measuring.
             std::fs::metadata(file).map_err(|error| {
                 let what = format!("the plugin {} cannot be read", file.display());
-                Failure::new(Exit::NotFound, what).because(error)
+                Failure::unreadable(what, error, Exit::Failed)
             })?;
         }
         let sink = match &self.relay {

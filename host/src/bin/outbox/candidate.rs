@@ -6,9 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 use outbox::wasm::{Manifest, PluginHost, PluginsConfig, Resolve, Source, StateSource};
 
-use crate::config::{Config, layers, reference};
+use crate::config::{Config, reference};
 use crate::failure::{Exit, Failure};
-use crate::output::shown;
+use crate::output::{busy, shown};
 use crate::plugins;
 
 /// What a manifest that is not the host's own may refer to.
@@ -19,10 +19,10 @@ const NEAR: usize = 3;
 /// What the file is taken for.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Guise {
-    /// The manifest that it gets; default the one of its name in the configuration, or the one beside the file
+    /// The manifest to use; default the one for this name in the configuration, or the one beside the file
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// The plugin's name where the file is called otherwise: its settings, grants and state go by it
+    /// The name of the plugin whose settings, grants and state to use, if the file has another name
     #[arg(long = "as", value_name = "NAME")]
     name: Option<String>,
 }
@@ -54,7 +54,7 @@ impl Guise {
         if known.iter().any(|known| known == name) {
             return Ok(());
         }
-        known.sort_by_key(|known| (layers::distance(&name.to_lowercase(), &known.to_lowercase()), known.clone()));
+        known.sort_by_key(|known| (strsim::levenshtein(&name.to_lowercase(), &known.to_lowercase()), known.clone()));
         known.dedup();
         let near: Vec<String> = known.iter().take(NEAR).map(|name| shown(name).into_owned()).collect();
         let near = if near.is_empty() { String::new() } else { format!("; near it: {}", near.join(", ")) };
@@ -81,7 +81,7 @@ impl Guise {
             settings.manifests.insert(name.clone(), read(manifest)?);
             settings = PluginsConfig { resolve: for_plugins(), ..settings };
         }
-        let loaded = PluginHost::from_file_as(&name, file, &settings, state).await;
+        let loaded = busy("compiling the component", PluginHost::from_file_as(&name, file, &settings, state)).await;
         loaded.map_err(|error| {
             let hint = "it has no manifest: --as NAME takes the settings, grants and state of a plugin, --manifest FILE those of a file";
             let hints = if self.is_clear(file, config) { Vec::new() } else { vec![hint.to_owned()] };
@@ -103,10 +103,8 @@ pub(crate) fn absent(file: &Path) -> Failure {
 
 fn read(file: &Path) -> Result<Manifest, Failure> {
     let named = |what: &str| format!("the manifest {} {what}", file.display());
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Failed };
-        Failure::new(exit, named("cannot be read")).because(error)
-    })?;
+    let text =
+        std::fs::read_to_string(file).map_err(|error| Failure::unreadable(named("cannot be read"), error, Exit::Failed))?;
     toml::from_str(&text).map_err(|error| {
         let lines = error.to_string().trim_end().lines().map(str::to_owned).collect();
         Failure::new(Exit::Config, named("is not valid")).details(lines)

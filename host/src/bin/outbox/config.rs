@@ -2,7 +2,9 @@
 //!
 //! Each room owns its section; this composes them, finds every fault at once and says where each stands.
 
+mod database;
 pub(crate) mod layers;
+pub(crate) mod schema;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,20 +13,21 @@ use std::time::Duration;
 use outbox::Mode;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::{BreakerConfig, Exponential};
+use outbox::metrics::MetricsConfig;
 use outbox::order::OrderConfig;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
-use outbox::store::TableName;
 use outbox::units::duration;
 use outbox::{RelayConfig, Route};
 use serde::{Deserialize, Serialize};
 
-use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::argument;
 use crate::plugins::{self, PluginsConfig, ReadyWhen};
 use crate::sinks::{self, SinkConfigs};
+pub(crate) use database::{DatabaseConfig, is_secret};
 use layers::{Layers, Origin};
+pub(crate) use outbox::store::hide_password;
 
 /// The file that is read when it is there and no other is named.
 pub(crate) const FILE: &str = "outbox.toml";
@@ -41,6 +44,7 @@ pub(crate) struct Config {
     pub(crate) retry: RetryConfig,
     pub(crate) breaker: BreakerConfig,
     pub(crate) purge: PurgeConfig,
+    pub(crate) metrics: MetricsConfig,
     pub(crate) plugins: PluginsConfig,
     /// As they are written: a kind decides what the other keys mean, so that none can be read alone.
     pub(crate) sinks: BTreeMap<String, toml::Value>,
@@ -56,7 +60,15 @@ pub(crate) struct Flags(String);
 
 impl Flags {
     /// The keys that say which tables are meant.
-    const KEYS: [&str; 3] = ["database.url", "database.table", "database.schema"];
+    const KEYS: [&str; 7] = [
+        "database.url",
+        "database.user",
+        "database.host",
+        "database.port",
+        "database.name",
+        "database.table",
+        "database.schema",
+    ];
 
     /// The command as it can be typed after this one.
     pub(crate) fn command(&self, words: &str) -> String {
@@ -92,40 +104,13 @@ impl Default for Config {
             retry: RetryConfig::default(),
             breaker: BreakerConfig::default(),
             purge: PurgeConfig::default(),
+            metrics: MetricsConfig::default(),
             // A component may take half a minute to compile, and the others need not wait for it.
             plugins: PluginsConfig { ready_when: ReadyWhen::Cached, ..PluginsConfig::default() },
             sinks: BTreeMap::new(),
             routes: BTreeMap::new(),
             log: LogConfig::default(),
             flags: Flags::default(),
-        }
-    }
-}
-
-/// Where the events are.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct DatabaseConfig {
-    pub(crate) url: String,
-    pub(crate) table: TableName,
-    /// The schema that holds the table, where the database has schemas; `None` for the user's own.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) schema: Option<String>,
-    /// Most connections for what a host does by itself; `None` for the store's default.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) max_connections: Option<u32>,
-    #[serde(with = "duration")]
-    pub(crate) busy_timeout: Duration,
-}
-
-impl Default for DatabaseConfig {
-    fn default() -> Self {
-        Self {
-            url: "sqlite:outbox.db".to_owned(),
-            table: TableName::default(),
-            schema: None,
-            max_connections: None,
-            busy_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -225,8 +210,8 @@ impl Settings {
             None => None,
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
                 let hint = "check the path, or write one with `outbox init`";
-                Failure::new(Exit::Config, format!("the configuration {} cannot be read; {hint}", path.display()))
-                    .because(error)
+                let what = format!("the configuration {} cannot be read; {hint}", path.display());
+                Failure::unreadable(what, error, Exit::Config)
             })?),
         };
         // Lossy: a variable that is not ours may hold anything.
@@ -255,11 +240,6 @@ impl Settings {
         }
         flags
     }
-
-    /// Whether somebody set this key.
-    pub(crate) fn is_set(&self, key: &str) -> bool {
-        self.layers.is_set(key)
-    }
 }
 
 /// Where compiled plugins are kept unless `plugins.cache_dir` says otherwise; `None` for a user without a home. Source: the XDG
@@ -271,11 +251,11 @@ pub(crate) fn cache_dir() -> Option<PathBuf> {
     Some(base.join("outbox"))
 }
 
-/// Whether colours are unwelcome. Source: no-color.org.
-pub(crate) fn no_color() -> bool {
+/// What `RUST_LOG` asks to be logged; `None` when it is not set, or empty.
+pub(crate) fn rust_log() -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
-    let value = std::env::var_os("NO_COLOR");
-    value.is_some_and(|value| !value.is_empty())
+    let value = std::env::var_os("RUST_LOG")?;
+    Some(value.to_string_lossy().into_owned()).filter(|value| !value.trim().is_empty())
 }
 
 /// This machine's name as the shell knows it, for `locked_by`; `outbox` when it is not known.
@@ -284,25 +264,24 @@ pub(crate) fn host_name() -> String {
     kernel.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "outbox".to_owned())
 }
 
-/// Who sits at this terminal, as far as it tells: `name@host`.
+/// Who runs this command, as far as the environment tells: `name@host`.
 pub(crate) fn user_name() -> String {
     #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
     let name =
         ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
-    let name = name.or_else(user_of_process);
-    format!("{}@{}", name.as_deref().unwrap_or("unknown"), host_name())
+    let users = || std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = name.unwrap_or_else(|| user_of(rustix::process::getuid().as_raw(), &users()));
+    format!("{name}@{}", host_name())
 }
 
-/// The user that this process runs as: its name, or its number where it has none.
-fn user_of_process() -> Option<String> {
-    let id = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").ok()?).to_string();
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+/// The name of a user ID in the text of a passwd file; `uid 10001` where it has none, as in most containers.
+fn user_of(id: u32, users: &str) -> String {
     let named = users.lines().find_map(|line| {
         let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == id).then(|| name.to_owned())
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
     });
-    Some(named.unwrap_or(id))
+    named.unwrap_or_else(|| format!("uid {id}"))
 }
 
 /// Finds what `${env:NAME}` or `${file:PATH}` stands for.
@@ -336,10 +315,17 @@ fn compose(
     for one in overrides {
         layers.flag(one);
     }
-    let config = layers.finish::<Config>(reference)?;
-    let faults = cross_checks(&config, &|key| layers.is_set(key));
+    let mut config = layers.finish::<Config>(reference)?;
+    let mut faults = config.database.put_parts_into_url().err().unwrap_or_default();
+    faults.extend(cross_checks(&config, &|key| layers.is_set(key)));
     let faults: Vec<String> = faults.into_iter().map(|fault| layers.placed(fault)).collect();
     if faults.is_empty() { Ok((config, layers)) } else { Err(faults) }
+}
+
+/// A file's settings, as [`Settings::load`] reads them where nothing else is set.
+#[cfg(test)]
+pub(crate) fn of_text(text: &str) -> Result<(Config, Layers), Vec<String>> {
+    compose(Some((FILE, text)), std::iter::empty(), &[], &|_, name| Err(format!("{name} is not there")))
 }
 
 fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
@@ -347,10 +333,11 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.poller.faults("poller"));
     faults.extend(config.breaker.faults("breaker"));
     faults.extend(config.purge.faults("purge"));
+    faults.extend(config.metrics.faults("metrics"));
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
     faults.extend(sinks::faults(config));
-    faults.extend(database::faults(&config.database, is_set));
+    faults.extend(crate::database::faults(&config.database, is_set));
     if config.mode == Mode::Ordered {
         let one = [
             ("dispatcher.workers", config.dispatcher.workers != 1),
@@ -376,31 +363,6 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
 
 fn is_level(word: &str) -> bool {
     word.parse::<tracing_subscriber::filter::LevelFilter>().is_ok()
-}
-
-/// An address without its passwords: `postgres://app:***@db/shop?sslpassword=***`.
-pub(crate) fn hide_password(url: &str) -> String {
-    let (place, query) = url.split_once('?').unwrap_or((url, ""));
-    let mut shown =
-        match place.split_once("://").map(|(scheme, rest)| (scheme, rest.split_at(rest.find('/').unwrap_or(rest.len())))) {
-            // A password may hold an `@`; the last one ends it.
-            Some((scheme, (authority, path))) => match authority.rsplit_once('@') {
-                Some((user, host)) => {
-                    let user = user.split_once(':').map_or_else(|| user.to_owned(), |(user, _)| format!("{user}:***"));
-                    format!("{scheme}://{user}@{host}{path}")
-                }
-                None => place.to_owned(),
-            },
-            None => place.to_owned(),
-        };
-    for (number, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
-        shown.push(if number == 0 { '?' } else { '&' });
-        match pair.split_once('=') {
-            Some((name, _)) if name.contains("password") => shown.push_str(&format!("{name}=***")),
-            _ => shown.push_str(pair),
-        }
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use outbox::store::TableName;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
+use outbox::store::{TableName, hide_password};
 use outbox::{MySqlStore, PostgresStore, SqliteStore, Store, StoreError};
 
-use crate::config::{Config, DatabaseConfig, hide_password};
+use crate::config::{Config, DatabaseConfig};
 use crate::failure::{Exit, Failure};
 
 /// Connections that a host needs beside its workers, which hold none while a listener runs: poller, outcomes, leases, questions.
@@ -183,9 +183,15 @@ fn no_address(url: &str) -> String {
 pub(crate) fn faults(database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     let url = &database.url;
     let Some(kind) = Kind::of(url) else { return vec![no_address(url)] };
-    let mut faults: Vec<String> = checked(kind, url).err().map(|error| format!("database.url: {error}")).into_iter().collect();
+    let mut faults: Vec<String> = checked(kind, url).err().map(|error| unreadable(url, &error)).into_iter().collect();
     faults.extend(misfits(kind, database, is_set));
     faults
+}
+
+/// What the driver says of an address; of one with a password, also where it can be written as it is.
+fn unreadable(url: &str, error: &StoreError) -> String {
+    let hint = if url.contains('@') { "; or set database.password, where it is written as it is" } else { "" };
+    format!("database.url: {error}{hint}")
 }
 
 /// Settings that mean nothing for this kind: somebody expects something of them that does not happen.

@@ -22,7 +22,7 @@ use filter::{DeadArgs, Death, Limits};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum DeadCommand {
-    /// Show dead events, oldest first
+    /// List dead events, oldest first
     #[command(after_help = "Example:\n  outbox dead list --error deadline --since 2h --newest-first")]
     List {
         #[command(flatten)]
@@ -34,10 +34,10 @@ pub(crate) enum DeadCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Show one dead event whole, with its payload
+    /// Show one dead event with its payload
     #[command(after_help = "Example:\n  outbox dead show 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
     Show {
-        /// The event's id
+        /// The event's ID
         id: EventId,
         #[command(flatten)]
         output: Output,
@@ -54,22 +54,22 @@ pub(crate) enum DeadCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Set dead events back to new, so that they are delivered again
+    /// Replay dead events: set them back to new, so that they are delivered again
     #[command(after_help = "Examples:\n  outbox dead replay 01JD8Q4T9W3Z6M1N5B7C2V8X0K\n  \
                             outbox dead replay --all --error deadline --dry-run\n  \
                             outbox dead replay --all --since 2h --rate 50/s --reason 'the mail server is back'")]
     Replay(Box<Replay>),
-    /// Try a component file on dead events: what would become of each; exit code 8 when not all would be done
+    /// Run a component file against dead events and show what would become of each; exits with 8 unless all would be delivered
     ///
-    /// Nothing is written, and nothing that the plugin does beside its answers happens: no event is emitted and no state kept. Every HTTP
-    /// request is answered 200 with an empty body and every message is confirmed; neither is sent, so an endpoint that fails does not show
-    /// here. The plugin reads the state that it has in the database by its name.
+    /// Nothing is written: events that the plugin emits and state that it changes are thrown away. HTTP requests are answered with 200 and an
+    /// empty body, and messages are confirmed, but neither is sent, so a failing endpoint does not show here. The plugin can read the state
+    /// that it has in the database.
     #[command(after_help = "Example:\n  outbox dead test --plugin build/order-mailer.wasm --type OrderPlaced --since 2h")]
     Test(Box<Test>),
-    /// Let later events of their aggregates go on; the events stay dead
+    /// Stop dead events from blocking later events of their aggregates; they stay dead
     #[command(after_help = "Example:\n  outbox dead skip 01JD8Q4T9W3Z6M1N5B7C2V8X0K --reason 'sent by hand'")]
     Skip {
-        /// The events' ids
+        /// The events' IDs
         #[arg(required = true)]
         ids: Vec<EventId>,
         #[command(flatten)]
@@ -77,13 +77,13 @@ pub(crate) enum DeadCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Delete dead events for good
+    /// Delete dead events permanently
     #[command(after_help = "Example:\n  outbox dead discard 01JD8Q4T9W3Z6M1N5B7C2V8X0K --yes")]
     Discard {
-        /// The events' ids
+        /// The events' IDs
         #[arg(required = true)]
         ids: Vec<EventId>,
-        /// Do it without a question
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
@@ -101,7 +101,7 @@ pub(crate) struct Test {
     fields: Fields,
     #[command(flatten)]
     death: Death,
-    /// At most so many, oldest first
+    /// Test at most this many events, oldest first
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[command(flatten)]
@@ -110,10 +110,10 @@ pub(crate) struct Test {
 
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
-    /// The events' ids
+    /// The events' IDs
     #[arg(conflicts_with_all = ["all", "names", "filter", "death", "limit", "time_limit", "rate"])]
     ids: Vec<EventId>,
-    /// All that match, and are dead by now
+    /// Replay all events that match and are dead now
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -124,10 +124,10 @@ pub(crate) struct Replay {
     death: Death,
     #[command(flatten)]
     limits: Limits,
-    /// Only say how many it would be
+    /// Print how many events would be affected, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do it without a question
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -173,8 +173,7 @@ impl DeadCommand {
             }
             Self::Replay(replay) if replay.all => replay_all(*replay, config).await,
             Self::Replay(replay) if replay.ids.is_empty() => {
-                let what =
-                    "no event is named; write the ids of events, or --all for all that match, with --error, --since, --route …";
+                let what = "no event is named; give event IDs, or --all with filters like --error, --since or --route";
                 Err(Failure::new(Exit::Usage, what)
                     .details(vec![format!("to look first: {}", config.flags.command("outbox dead list"))]))
             }
@@ -193,7 +192,7 @@ impl DeadCommand {
                 let store = database::ready(config).await?;
                 let audit = reason.audit();
                 let dead = DeadEvents::new(store.clone());
-                let fault = "not found, or no later event has to wait for it";
+                let fault = "not found, or not blocking any event";
                 let done =
                     each(&*store, "skipped", fault, ids, false, output, async |id| Ok(dead.skip(id, &audit).await?)).await;
                 database::tell_hosts(&*store).await;
@@ -202,7 +201,7 @@ impl DeadCommand {
             Self::Discard { ids, yes, reason, output } => {
                 let store = database::ready(config).await?;
                 let many = u64::try_from(ids.len()).unwrap_or(u64::MAX);
-                output::confirm(&format!("delete {} for good", count(many, "dead event")), yes)?;
+                output::confirm(&format!("permanently delete {}", count(many, "dead event")), yes)?;
                 let audit = reason.audit();
                 let dead = DeadEvents::new(store.clone());
                 let step = async |id| Ok(dead.discard(id, &audit).await?);

@@ -1,13 +1,14 @@
 //! `outbox doctor`: what is wrong, and what to do about it.
 
+mod advice;
 mod look;
 
 use clap::Args;
 use outbox::event::{MAX_PAYLOAD_BYTES, Status};
-use outbox::store::{Expectations, Filter, Finding, Plan, Severity};
+use outbox::store::{Expectations, Filter, Finding, Plan, Severity, hide_password};
 use outbox::{Store, StoreError};
 
-use crate::config::{Config, Settings, hide_password};
+use crate::config::{Config, Settings};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Output, count, paint, shown};
@@ -15,16 +16,16 @@ use crate::output::{self, Colour, Output, count, paint, shown};
 /// How many of the events that wait for another attempt are asked for their errors: the newest.
 const LOOKED_AT: u32 = 100;
 
-/// Look at everything: settings, plugins, the database, hosts, routes, events; each finding with its fix
+/// Check settings, plugins, database, hosts, routes and events, and suggest a fix for each problem
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox doctor\n  outbox doctor --output json\n  outbox doctor --grants > grants.sql\n\n\
-                        Changes nothing. Exit code 8 when something was found, 5 when the database cannot be reached, 4 when\n\
-                        the configuration is not valid.")]
+                        Changes nothing. Exits with 8 when it finds a problem, 5 when the database cannot be reached, and 4 when the\n\
+                        configuration is not valid.")]
 pub(crate) struct DoctorCommand {
-    /// Print the SQL that gives each role the least rights, and nothing else
+    /// Only print SQL that grants each role the fewest privileges it needs
     #[arg(long, conflicts_with = "explain")]
     grants: bool,
-    /// Print how the database would run each statement of the hot walk, and the index that it lives on
+    /// Only print the query plan of each important statement, and the index it needs
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
@@ -41,6 +42,7 @@ impl DoctorCommand {
             return explain(&database::ready(config).await?.plans().await?, self.output);
         }
         let mut findings = vec![look::settings(settings)];
+        findings.extend(advice::advice(config, &|key| settings.layers.is_set(key)));
         let plugins = look::plugins(settings).await;
         findings.extend(plugins.findings);
         let looked = match database::open(config, Missing::Refuse).await {

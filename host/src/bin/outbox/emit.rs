@@ -28,59 +28,59 @@ const MAX_LINE: u64 = 16 << 20;
     group = ArgGroup::new("body").args(["payload", "payload_file", "stdin"]),
     after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --payload '{\"total\":99.5}'\n  \
                   outbox event emit --jsonl events.jsonl\n\n\
-                  Prints the id of each event that was written, one a line. An id that was written before: exit 7; in a file of\n\
-                  lines such events are skipped and counted."
+                  Prints the ID of each event written, one per line. If the ID exists already, the command exits with 7; with\n\
+                  --jsonl, such events are skipped and counted."
 )]
 pub(crate) struct Emit {
-    /// What happened
+    /// The event type, like OrderPlaced
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// To what kind of thing it happened
+    /// The aggregate type: the kind of thing the event is about, like Order
     #[arg(long, value_name = "TYPE")]
     aggregate_type: Option<String>,
-    /// To which one
+    /// The aggregate's ID: which order, user or account the event is about
     #[arg(long, value_name = "ID")]
     aggregate_id: Option<String>,
-    /// Whose it is
+    /// The tenant that the event belongs to
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// A header; may be repeated
+    /// A header to add; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     header: Vec<(String, String)>,
-    /// The event's id instead of a new one; makes a repeat safe
+    /// The event's ID instead of a generated one; makes it safe to repeat the command
     #[arg(long, value_name = "ID")]
     id: Option<EventId>,
-    /// When it happened, instead of now
+    /// When the event happened; default now
     #[arg(long, value_name = "RFC3339")]
     occurred_at: Option<Timestamp>,
-    /// Deliver it no sooner than after this span
+    /// Do not deliver the event before this span has passed, like 30s
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with = "available_at")]
     deliver_after: Option<Duration>,
-    /// Deliver it no sooner than this
+    /// Do not deliver the event before this time
     #[arg(long, value_name = "RFC3339")]
     available_at: Option<Timestamp>,
-    /// Give it up if it is not done by then
+    /// Give the event up if it has not been delivered by this time
     #[arg(long, value_name = "RFC3339")]
     expires_at: Option<Timestamp>,
-    /// The payload's text; JSON, unless --content-type says otherwise
+    /// The payload; JSON, unless --content-type says otherwise
     #[arg(long, value_name = "TEXT")]
     payload: Option<String>,
-    /// A file that holds the payload
+    /// Read the payload from this file
     #[arg(long, value_name = "FILE")]
     payload_file: Option<PathBuf>,
-    /// `-`: the payload comes from standard input
+    /// Read the payload from standard input
     #[arg(value_name = "-", value_parser = ["-"])]
     stdin: Option<String>,
-    /// What the payload is, if it is not JSON
+    /// The payload's content type, if it is not JSON
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// Many events, one JSON envelope a line, from a file or `-`
+    /// Read many events from this file, or from standard input with `-`: one JSON envelope per line
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "aggregate_type", "aggregate_id", "tenant", "header", "id", "occurred_at", "deliver_after", "available_at",
         "expires_at", "body", "content_type",
     ])]
     jsonl: Option<PathBuf>,
-    /// Check everything, write nothing
+    /// Validate the events, and write nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -106,7 +106,7 @@ impl Emit {
         let written = outbox.writer().emit(vec![envelope]).await;
         outbox.shutdown().await;
         if written?.is_empty() {
-            let what = format!("an event with the id {id} was written before; look at it with `outbox event show {id}`");
+            let what = format!("an event with the ID {id} exists already; see `outbox event show {id}`");
             return Err(Failure::new(Exit::Conflict, what));
         }
         output::print(&format!("{id}\n"))
@@ -168,7 +168,7 @@ impl Emit {
 }
 
 fn unreadable(what: &str, error: std::io::Error) -> Failure {
-    Failure::new(Exit::Usage, format!("{what} cannot be read")).because(error)
+    Failure::unreadable(format!("{what} cannot be read"), error, Exit::Failed)
 }
 
 async fn writer(config: &Config) -> Result<Outbox<Arc<dyn Store>>, Failure> {
@@ -186,7 +186,7 @@ struct BadLine {
 async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Failure> {
     let input: Box<dyn Read + Send> = if file.as_os_str() == "-" {
         if std::io::stdin().is_terminal() {
-            eprintln!("reading envelopes, one JSON object a line; end with Ctrl-D");
+            eprintln!("reading envelopes from standard input, one JSON object per line; press Ctrl-D to finish");
         }
         Box::new(std::io::stdin())
     } else {
@@ -226,13 +226,13 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
     match ended {
         Ok(()) if dry_run => eprintln!("{} checked, nothing was written", output::count(read, "event")),
         Ok(()) if read > written => {
-            eprintln!("{} written, {} skipped: written before", output::count(written, "event"), read - written);
+            eprintln!("{} written, {} skipped because they exist already", output::count(written, "event"), read - written);
         }
         Ok(()) => eprintln!("{} written", output::count(written, "event")),
         Err(error) if written == 0 => return Err(error),
         Err(error) => {
             eprintln!(
-                "{} written before the fault; they stay, and a repeat skips those that have ids",
+                "{} written before the error; they stay, and repeating the command skips those that have IDs",
                 output::count(written, "event")
             );
             return Err(error.with_exit(Exit::Partly));

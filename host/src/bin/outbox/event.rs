@@ -25,8 +25,9 @@ const PAGE: u32 = 500;
 #[derive(Subcommand, Debug)]
 pub(crate) enum EventCommand {
     Emit(Box<Emit>),
-    /// Show events, oldest first
+    /// List events, oldest first
     #[command(after_help = "Examples:\n  outbox event list --status parked\n  \
+                            outbox event list --status in_flight --output json\n  \
                             outbox event list --status dead --route Order/OrderPlaced --newest-first --limit 20")]
     List {
         #[command(flatten)]
@@ -34,37 +35,37 @@ pub(crate) enum EventCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Show one event whole, with its payload
+    /// Show one event with its payload
     #[command(after_help = "Example:\n  outbox event show 01JD8Q4T9W3Z6M1N5B7C2V8X0K --output json")]
     Show {
-        /// The event's id
+        /// The event's ID
         id: EventId,
         #[command(flatten)]
         output: Output,
     },
-    /// Tell why an event is where it is: what happened to it, who has it, and what happens next
+    /// Explain the state of an event: what happened to it, which host holds it, and what happens next
     #[command(after_help = "Example:\n  outbox event why 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
     Why {
-        /// The event's id
+        /// The event's ID
         id: EventId,
         #[command(flatten)]
         output: Output,
     },
-    /// Try a component file on events: what would become of each; exit code 8 when not all would be done
+    /// Run a component file against events and show what would become of each; exits with 8 unless all would be delivered
     ///
-    /// Nothing is written, and nothing that the plugin does beside its answers happens. Every HTTP request is answered 200 with an empty
-    /// body and every message is confirmed; neither is sent, so an endpoint that fails does not show here.
+    /// Nothing is written. HTTP requests are answered with 200 and an empty body, and messages are confirmed, but neither is sent, so a failing
+    /// endpoint does not show here.
     #[command(after_help = "Example:\n  outbox event test --plugin build/order-mailer.wasm 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
     Test {
         #[command(flatten)]
         candidate: Candidate,
-        /// The events' ids
+        /// The events' IDs
         #[arg(required = true)]
         ids: Vec<EventId>,
         #[command(flatten)]
         output: Output,
     },
-    /// Show events as they are written, until Ctrl-C
+    /// Follow new events as they are written, until Ctrl-C
     #[command(after_help = "Example:\n  outbox event tail --aggregate-type Order --output jsonl")]
     Tail(TailArgs),
 }
@@ -73,7 +74,7 @@ pub(crate) enum EventCommand {
 pub(crate) struct TailArgs {
     #[command(flatten)]
     matching: Matching,
-    /// Begin after this row, instead of now
+    /// Start after this row instead of at the newest one
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
     #[command(flatten)]
@@ -83,7 +84,7 @@ pub(crate) struct TailArgs {
 /// Which rows.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Matching {
-    /// Only in this state
+    /// Only events in this state
     #[arg(long, value_enum, ignore_case = true)]
     status: Option<StatusArg>,
     #[command(flatten)]
@@ -95,16 +96,16 @@ pub(crate) struct Matching {
 pub(crate) struct Fields {
     #[command(flatten)]
     names: Names,
-    /// Only of this aggregate
+    /// Only events of this aggregate
     #[arg(long, value_name = "ID")]
     aggregate_id: Option<String>,
-    /// Only of this tenant
+    /// Only events of this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// Only with this header
+    /// Only events with this header
     #[arg(long, value_name = "KEY=VALUE")]
     header: Option<String>,
-    /// Only with this text in the last error
+    /// Only events whose last error contains this text
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 }
@@ -112,13 +113,13 @@ pub(crate) struct Fields {
 /// How many rows, and from where.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Paging {
-    /// At most so many
+    /// Show at most this many
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Only rows after this one (with --newest-first: before it)
+    /// Only rows after this one (before it, with --newest-first)
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
-    /// Newest first
+    /// List the newest events first
     #[arg(long)]
     newest_first: bool,
 }
@@ -133,18 +134,23 @@ pub(crate) struct FilterArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum StatusArg {
-    /// Written, and not tried to an end
+    /// Not delivered yet
     New,
-    /// Failed, to be tried again
+    /// Failed, and waiting for another attempt
     Retry,
-    /// Finished
+    /// Delivered
     Done,
     /// Given up
     Dead,
-    /// New or retry, without a listener or under a pause
+    /// New or retry, and waiting for a listener or for the end of a pause
     Parked,
-    /// New or retry, behind an earlier event of its aggregate
+    /// New or retry, and waiting behind an earlier event of the same aggregate
     Blocked,
+    /// New or retry, and not due yet
+    Delayed,
+    /// New or retry, and claimed by a host now
+    #[value(name = "in_flight", alias = "in-flight")]
+    InFlight,
 }
 
 impl StatusArg {
@@ -158,6 +164,8 @@ impl StatusArg {
             Self::Dead => status(Status::Dead),
             Self::Parked => Filter { set_aside: Some(SetAside::Parked), ..filter },
             Self::Blocked => Filter { set_aside: Some(SetAside::Blocked), ..filter },
+            Self::Delayed => Filter { set_aside: Some(SetAside::Delayed), ..filter },
+            Self::InFlight => Filter { set_aside: Some(SetAside::InFlight), ..filter },
         }
     }
 }
@@ -218,32 +226,55 @@ pub(crate) async fn list(store: &dyn Store, filter: Filter, paging: &Paging, for
     if more {
         rows.pop();
     }
-    output::many(&rows, format, |rows| if rows.is_empty() { String::new() } else { rows_table(rows) })?;
+    let is_of_dead = filter.status == Some(Status::Dead);
+    let people = |rows: &[Record]| if is_of_dead { dead_table(rows) } else { rows_table(rows) };
+    output::many(&rows, format, |rows| if rows.is_empty() { String::new() } else { people(rows) })?;
     if rows.is_empty() && format == Format::Table {
         eprintln!("no events match");
     }
     if let (true, Some(last)) = (more, rows.last()) {
-        eprintln!("there are more; go on with --after {}, or raise --limit", last.seq);
+        eprintln!("more events match; continue with --after {}, or raise --limit", last.seq);
     }
     Ok(())
 }
 
 fn rows_table(rows: &[Record]) -> String {
-    let header = [">seq", "event_id", "status", "route", "aggregate_id", ">attempts", "created", "last error"];
-    output::table(&header, rows.iter().map(|row| cells(row, relative(row.created_at))))
+    let header = [">seq", "event_id", "status", "route", "aggregate_id", ">attempts", "created", "~last error"];
+    let rows = rows.iter().map(|row| {
+        [
+            row.seq.to_string(),
+            row.event_id.to_string(),
+            stands(row),
+            route(row),
+            aggregate_id(row),
+            row.attempts.to_string(),
+            relative(row.created_at),
+            or_dash(row.last_error.as_deref().or(row.parked.as_deref())),
+        ]
+    });
+    output::table(&header, rows)
 }
 
-fn cells(row: &Record, time: String) -> [String; 8] {
-    [
-        row.seq.to_string(),
-        row.event_id.to_string(),
-        stands(row),
-        route(row),
-        short(row.aggregate_id.as_deref().unwrap_or("-"), 24),
-        row.attempts.to_string(),
-        time,
-        short(row.last_error.as_deref().or(row.parked.as_deref()).unwrap_or("-"), 60),
-    ]
+/// Dead events, whose status is known and whose time of death matters.
+fn dead_table(rows: &[Record]) -> String {
+    let header = [">seq", "event_id", "route", "aggregate_id", ">attempts", "created", "died", "~last error"];
+    let rows = rows.iter().map(|row| {
+        [
+            row.seq.to_string(),
+            row.event_id.to_string(),
+            route(row),
+            aggregate_id(row),
+            row.attempts.to_string(),
+            relative(row.created_at),
+            row.done_at.map_or_else(|| "-".to_owned(), relative),
+            or_dash(row.last_error.as_deref()),
+        ]
+    });
+    output::table(&header, rows)
+}
+
+fn aggregate_id(row: &Record) -> String {
+    short(row.aggregate_id.as_deref().unwrap_or("-"), 24)
 }
 
 /// Its status, and what it waits for without a time.
@@ -352,14 +383,15 @@ async fn tail(args: TailArgs, config: &Config) -> Result<(), Failure> {
         None => store.list(&newest, 1).await?.first().map_or(0, |row| row.seq),
     };
     if args.output.output == Format::Table {
-        eprintln!("following new events; Ctrl-C ends it");
+        eprintln!("following new events; press Ctrl-C to stop");
     }
     loop {
         let rows = store.list(&Filter { after: Some(after), ..filter.clone() }, PAGE).await?;
         match args.output.output {
             Format::Table => {
                 for row in &rows {
-                    let [seq, id, status, route, aggregate_id, ..] = cells(row, String::new());
+                    let (seq, id, status, route, aggregate_id) =
+                        (row.seq, row.event_id, stands(row), route(row), aggregate_id(row));
                     output::print(&format!("{}  {seq:>6}  {id}  {status:5}  {route}  {aggregate_id}\n", row.created_at))?;
                 }
             }

@@ -13,9 +13,9 @@ use crate::logging;
 pub(crate) enum Exit {
     /// It went wrong.
     Failed = 1,
-    /// It was asked for wrongly.
+    /// The command line is wrong.
     Usage = 2,
-    /// What was named is not there.
+    /// What was named does not exist: an event, a plugin, a file that an argument names.
     NotFound = 3,
     /// The configuration is not valid.
     Config = 4,
@@ -47,6 +47,12 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into(), details: Vec::new(), source: None, unheard: false, passing: false }
+    }
+
+    /// A file or directory that an argument names cannot be read: 3 when it does not exist, else this code.
+    pub(crate) fn unreadable(message: impl Into<String>, error: std::io::Error, otherwise: Exit) -> Self {
+        let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { otherwise };
+        Self::new(exit, message).because(error)
     }
 
     /// Whether the same may succeed later without anybody changing the program or its configuration.

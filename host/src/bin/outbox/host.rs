@@ -26,6 +26,7 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         .order(config.order)
         .breaker(config.breaker)
         .purge(config.purge.clone())
+        .metrics(config.metrics.clone())
         .sinks(sinks::connect(config));
     let builder = if wants_plugins(config) { builder.plugins_config(plugins::settings(config)) } else { builder };
     let builder = config

@@ -8,7 +8,7 @@ use clap::Args;
 use crate::config::FILE;
 use crate::database::Kind;
 use crate::failure::{Exit, Failure};
-use crate::output::argument;
+use crate::output::{self, argument};
 
 /// Every setting with its default, commented out. A test holds it against the defaults.
 const TEMPLATE: &str = include_str!("init.toml");
@@ -18,15 +18,16 @@ const DATABASE: &str = "{database}\n";
 
 /// Write a commented outbox.toml
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  outbox init && outbox migrate up\n  outbox init --db postgres /etc/outbox.toml")]
+#[command(after_help = "Examples:\n  outbox init && outbox migrate up\n  outbox init --db postgres /etc/outbox.toml\n  \
+                            outbox init --db mysql - | less")]
 pub(crate) struct InitCommand {
-    /// For which database
+    /// The kind of database
     #[arg(long, value_enum, default_value_t)]
     db: Kind,
-    /// Where to write it
+    /// The file to write, or `-` for standard output
     #[arg(default_value = "outbox.toml", value_name = "FILE")]
     file: PathBuf,
-    /// Replace a file that is there
+    /// Overwrite the file if it exists
     #[arg(long)]
     force: bool,
 }
@@ -46,6 +47,9 @@ pub(crate) fn template(kind: Kind) -> String {
 impl InitCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Self { db, file, force } = self;
+        if file == Path::new("-") {
+            return output::print(&template(db));
+        }
         let mut options = std::fs::OpenOptions::new();
         options.write(true).truncate(true);
         // Looking first and writing then could meet a file that came between.
@@ -58,7 +62,7 @@ impl InitCommand {
         let written = options.open(&file).and_then(|mut file| file.write_all(template(db).as_bytes()));
         written.map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                Failure::new(Exit::Conflict, format!("{name} is there already; edit it, or replace it with --force"))
+                Failure::new(Exit::Conflict, format!("{name} exists already; edit it, or overwrite it with --force"))
             }
             _ => Failure::new(Exit::Failed, format!("{name} cannot be written")).because(error),
         })?;
@@ -68,12 +72,12 @@ impl InitCommand {
         let next = format!("mkdir -p plugins && outbox migrate up{config} && outbox run{config}");
         match db {
             Kind::Sqlite => {
-                eprintln!("wrote {name}; every line of it is a default, so change what you need");
+                eprintln!("wrote {name}; every setting has its default value, so change only what you need");
                 eprintln!("next: {next}");
             }
             Kind::Postgres | Kind::Mysql => {
-                eprintln!("wrote {name}; set database.url in it, everything else is a default");
-                eprintln!("then look at the server: outbox doctor{config}");
+                eprintln!("wrote {name}; set database.url and database.password in it, everything else is a default");
+                eprintln!("then check the server: outbox doctor{config}");
                 eprintln!("next: {next}");
             }
         }

@@ -20,6 +20,7 @@ mod failure;
 mod host;
 mod init;
 mod logging;
+mod man;
 mod migrate;
 mod names;
 mod node;
@@ -36,6 +37,8 @@ mod settings;
 mod sinks;
 mod state;
 mod stats;
+mod terminal;
+mod top;
 mod why;
 mod wit;
 
@@ -56,8 +59,8 @@ use failure::{Exit, Failure};
 #[command(
     after_help = "Settings come from outbox.toml, then the environment (OUTBOX_DATABASE_URL, OUTBOX_DISPATCHER__WORKERS=8, …), then \
                         flags; `outbox config show --origin` shows them all.\n\n\
-                        Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 configuration, 5 database unreachable, 6 partly done, \
-                        7 conflict, 8 findings, 130 interrupted"
+                        Exit codes: 0 ok, 1 failed, 2 usage, 3 not found (an event, a plugin, a file that an argument names), \
+                        4 configuration, 5 database unreachable, 6 partly done, 7 conflict, 8 findings, 130 interrupted"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -70,22 +73,25 @@ struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Settings")]
 struct Global {
-    /// The configuration file; default outbox.toml when it is there [env: OUTBOX_CONFIG]
+    /// The configuration file; default outbox.toml if it exists [env: OUTBOX_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The database: sqlite:outbox.db, postgres://user@host/database, mysql://user@host/database [env: OUTBOX_DATABASE_URL]
     #[arg(long, global = true, value_name = "URL")]
     database_url: Option<String>,
-    /// The directory of the plugins
+    /// The plugins directory
     #[arg(long, global = true, value_name = "DIR")]
     plugins: Option<String>,
-    /// What is logged: error, warn, info, debug, trace, or a list by module [env: OUTBOX_LOG]
+    /// The log level: error, warn, info, debug, trace, or a list by module [env: OUTBOX_LOG, else RUST_LOG]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
-    /// Log more: -v debug, -vv trace
+    /// Log more: -v for debug, -vv for trace
     #[arg(long, short, global = true, action = ArgAction::Count, conflicts_with = "log")]
     verbose: u8,
-    /// Any setting by its key, like --set poller.interval=1s; may be repeated
+    /// When to use colours; auto follows NO_COLOR, CLICOLOR_FORCE and TERM, and uses none when the output is not a terminal
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    color: clap::ColorChoice,
+    /// Set any configuration key, like --set poller.interval=1s; may be repeated
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
@@ -94,13 +100,13 @@ struct Global {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Host")]
 struct HostArgs {
-    /// What the host does: single_node, multi_node, ordered, ordered_by_aggregate, writer_only
+    /// How the host delivers events: single_node, multi_node, ordered, ordered_by_aggregate, writer_only
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// How many events are with their listeners at once
+    /// How many events are delivered at the same time
     #[arg(long, value_name = "N")]
     workers: Option<String>,
-    /// Load no plugin that is not pinned by `outbox plugin lock`
+    /// Load only plugins that `outbox plugin lock` has pinned
     #[arg(long)]
     strict: bool,
 }
@@ -123,43 +129,45 @@ enum Command {
     /// Check or show the configuration
     #[command(subcommand)]
     Config(settings::ConfigCommand),
-    /// Bring the schema up to date, take it back, or look at it
+    /// Apply, revert or inspect the database schema
     #[command(subcommand)]
     Migrate(migrate::MigrateCommand),
     Doctor(doctor::DoctorCommand),
-    /// Write and look at events
+    /// Write, list and inspect events
     #[command(subcommand)]
     Event(event::EventCommand),
-    /// Look at dead events, bring them back, let others pass them, throw them away
+    /// Inspect, replay, skip or discard dead events
     #[command(subcommand)]
     Dead(dead::DeadCommand),
     Replay(replay::ReplayCommand),
-    /// Look at routes, hold their events back, let them go
+    /// List, pause, resume or forget routes
     #[command(subcommand)]
     Route(route::RouteCommand),
-    /// Write plugins, build them, try them, look at them
+    /// Create, build, test and inspect plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
-    /// Look at sinks, the brokers and endpoints that events go to without a plugin, and try them
+    /// List and test sinks: the brokers and endpoints that events go to without a plugin
     #[command(subcommand)]
     Sinks(sinks::SinksCommand),
-    /// Look at what plugins keep, and delete it
+    /// Inspect or delete the state that plugins keep
     #[command(subcommand)]
     State(state::StateCommand),
-    /// Look at the hosts that work on the table
+    /// List the hosts that share the table
     #[command(subcommand)]
     Node(node::NodeCommand),
-    /// Look at what was done by hand
+    /// Show the audit trail of manual operations
     #[command(subcommand)]
     Audit(audit::AuditCommand),
     Stats(stats::StatsCommand),
+    Top(top::TopCommand),
     Purge(purge::PurgeCommand),
     Bench(bench::BenchCommand),
     Wit(wit::WitCommand),
+    Man(man::ManCommand),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  outbox completions bash > ~/.local/share/bash-completion/completions/outbox")]
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Print the version
@@ -188,8 +196,12 @@ fn with_whole_examples(command: clap::Command) -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    let colours = terminal::wanted_colours(std::env::args_os());
+    terminal::choose_colours(colours);
+    let command_line = || command_line().color(colours);
     let cli = Cli::from_arg_matches(&command_line().get_matches());
     let cli = cli.unwrap_or_else(|error| error.format(&mut command_line()).exit());
+    terminal::choose_colours(cli.global.color);
     if let Command::Compile(command) = &cli.command {
         return if command.run().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Failed as u8) };
     }
@@ -219,6 +231,8 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "outbox", &mut script);
             return output::print(&String::from_utf8_lossy(&script));
         }
+        (Command::Man(command), _) => return command.run(Cli::command()),
+        (Command::Config(settings::ConfigCommand::Schema), _) => return settings::ConfigCommand::schema(),
         (Command::Init(command), _) => return command.run(),
         (Command::Wit(command), _) => return command.run(),
         (Command::Plugin(plugin::PluginCommand::New(command)), _) => return command.run(),
@@ -229,9 +243,10 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
     logging::start(&settings, hosts);
     let config = &settings.config;
     match command {
-        // These four hear signals themselves.
+        // These hear signals themselves.
         Command::Dev { command, .. } => command.run(config).await,
         Command::Run { command, .. } => command.run(config).await,
+        Command::Top(command) => command.run(config).await,
         Command::Event(command @ event::EventCommand::Tail(_)) => command.run(config).await,
         Command::Plugin(command @ plugin::PluginCommand::Dev(_)) => command.run(config).await,
         command => tokio::select! {
@@ -263,8 +278,10 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         // Dealt with before.
         Command::Dev { .. }
         | Command::Run { .. }
+        | Command::Top(_)
         | Command::Init(_)
         | Command::Wit(_)
+        | Command::Man(_)
         | Command::Completions { .. }
         | Command::Compile(_)
         | Command::Version => Ok(()),

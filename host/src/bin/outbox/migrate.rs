@@ -1,16 +1,16 @@
 //! `outbox migrate`: the schema, step by step.
 
 use clap::Subcommand;
-use outbox::store::Migration;
+use outbox::store::{Migration, hide_password};
 
-use crate::config::{Config, hide_password};
+use crate::config::Config;
 use crate::database::{self, Kind, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum MigrateCommand {
-    /// Bring the schema up to date; makes a SQLite file that is not there
+    /// Apply all missing migrations; creates the SQLite file if it does not exist
     #[command(
         after_help = "Examples:\n  outbox migrate up --database-url sqlite:shop.db\n  outbox migrate up --database-url postgres://migrator@db/shop"
     )]
@@ -18,25 +18,25 @@ pub(crate) enum MigrateCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Take back the newest step, with all its data
+    /// Revert the newest migration and delete its data
     #[command(after_help = "Example:\n  outbox migrate down --yes")]
     Down {
-        /// Do it without a question
+        /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// Show which steps were applied; exit code 8 when some are missing
+    /// Show which migrations were applied; exits with 8 when some are missing
     #[command(after_help = "Example:\n  outbox migrate status --output json")]
     Status {
         #[command(flatten)]
         output: Output,
     },
-    /// Print the schema as SQL, for a database administrator; touches no database
+    /// Print the schema as SQL, for a database administrator; does not connect to any database
     #[command(after_help = "Examples:\n  outbox migrate sql > outbox.sql\n  outbox migrate sql --db postgres")]
     Sql {
-        /// For which database; default: that of the configuration
+        /// The kind of database; default the configured one
         #[arg(long, value_enum)]
         db: Option<Kind>,
     },
@@ -48,9 +48,9 @@ impl MigrateCommand {
         match self {
             Self::Up { output } => {
                 let store = database::open(config, Missing::Create).await?;
-                let applied = store.migrate_up().await?;
+                let applied = output::busy("applying migrations", store.migrate_up()).await?;
                 if applied.is_empty() {
-                    eprintln!("{shown} is up to date; nothing to do");
+                    eprintln!("{shown} is up to date; nothing to apply");
                 } else {
                     eprintln!("{shown} is up to date; applied:");
                 }
@@ -58,9 +58,9 @@ impl MigrateCommand {
             }
             Self::Down { yes, output } => {
                 let store = database::open(config, Missing::Refuse).await?;
-                output::confirm(&format!("take back the newest step of {shown} and delete its data"), yes)?;
-                let step = store.migrate_down().await?;
-                eprintln!("{}", if step.is_some() { "taken back:" } else { "there is no step to take back" });
+                output::confirm(&format!("revert the newest migration of {shown} and delete its data"), yes)?;
+                let step = output::busy("reverting the newest migration", store.migrate_down()).await?;
+                eprintln!("{}", if step.is_some() { "reverted:" } else { "there is no migration to revert" });
                 let steps: Vec<Migration> = step.into_iter().collect();
                 output::many(&steps, output.output, |steps| if steps.is_empty() { String::new() } else { table(steps) })
             }
@@ -69,7 +69,7 @@ impl MigrateCommand {
                 let steps = store.migrations().await?;
                 output::many(&steps, output.output, table)?;
                 if steps.iter().any(|step| step.applied_at.is_none()) {
-                    eprintln!("some steps are missing; run `outbox migrate up`");
+                    eprintln!("some migrations are missing; run `outbox migrate up`");
                     return Err(Failure::silent(Exit::Findings));
                 }
                 Ok(())

@@ -7,13 +7,13 @@ use outbox::{AggregateType, Route};
 #[derive(Args, Clone, Debug)]
 #[group(id = "names", multiple = true)]
 pub(crate) struct Names {
-    /// Only of this route, AGGREGATE_TYPE/EVENT_TYPE; `*` stands for any name, and EVENT_TYPE alone for events without an aggregate type
+    /// Only events of this route, AGGREGATE_TYPE/EVENT_TYPE; `*` matches any name, and EVENT_TYPE alone means events without an aggregate type
     #[arg(long, value_name = "A/T", value_parser = route, conflicts_with_all = ["event_type", "aggregate_type"])]
     route: Option<Route>,
-    /// Only of this event type
+    /// Only events of this event type
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// Only of this aggregate type
+    /// Only events of this aggregate type
     #[arg(long, value_name = "TYPE")]
     aggregate_type: Option<String>,
 }

@@ -10,7 +10,7 @@ use crate::output::{self, Format, Output, relative, short};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum NodeCommand {
-    /// Show the hosts that work on the table, and those that were gone for less than a day
+    /// List the hosts that share the table, and those that left within the last day
     #[command(after_help = "Example:\n  outbox node list --output json")]
     List {
         #[command(flatten)]
@@ -24,7 +24,7 @@ impl NodeCommand {
         let nodes = database::ready(config).await?.nodes().await?;
         output::many(&nodes, output.output, |nodes| if nodes.is_empty() { String::new() } else { table(nodes) })?;
         if nodes.is_empty() && output.output == Format::Table {
-            eprintln!("no host works on this table; start one with `outbox run`");
+            eprintln!("no host is running on this table; start one with `outbox run`");
         }
         Ok(())
     }

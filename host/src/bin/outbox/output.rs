@@ -8,12 +8,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use outbox::deceptive::is_deceptive;
 use outbox::time::{Clock, SystemClock, Timestamp};
 pub(crate) use outbox::units::{grouped, size};
 use serde::Serialize;
 
-use crate::config::no_color;
 use crate::failure::{Exit, Failure};
+use crate::terminal;
 
 /// How data is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -30,7 +31,7 @@ pub(crate) enum Format {
 /// `--output`, for every command that shows something.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Output {
-    /// How to print: for people, as one JSON document, or as one JSON document a line
+    /// The output format: a table, one JSON document, or one JSON document per line
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) output: Format,
 }
@@ -67,7 +68,7 @@ fn json<T: Serialize>(value: &T, pretty: bool) -> String {
     let mut safe = String::with_capacity(text.len() + 1);
     for c in text.chars() {
         match c {
-            c if is_hidden(c) && c != '\n' => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if is_deceptive(c) && c != '\n' => safe.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => safe.push(c),
         }
     }
@@ -75,16 +76,39 @@ fn json<T: Serialize>(value: &T, pretty: bool) -> String {
     safe
 }
 
-/// A table without borders, as wide as the terminal; a column whose name begins with `>` is aligned to the right.
+/// A table without borders. A column whose name begins with `>` is aligned to the right. The last column is cut where its name begins
+/// with `~`, so that a line fits into the terminal; where nobody looks at a terminal it is whole.
 pub(crate) fn table<R: IntoIterator<Item = String>>(header: &[&str], rows: impl IntoIterator<Item = R>) -> String {
+    let rows = rows.into_iter().map(|row| row.into_iter().collect()).collect();
+    table_of_width(header, rows, terminal::width())
+}
+
+/// The fewest characters that are left of a column that is cut.
+const LEAST_WIDTH: usize = 20;
+/// Spaces between two columns.
+const GAP: u16 = 2;
+
+fn table_of_width(header: &[&str], mut rows: Vec<Vec<String>>, width: Option<usize>) -> String {
+    let name = |name: &str| name.trim_start_matches(['>', '~']).to_uppercase();
+    if let (Some(width), Some((last, others))) = (width, header.split_last())
+        && last.starts_with('~')
+    {
+        let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column)).map(|cell| cell.chars().count()).max();
+        let widths = others.iter().enumerate().map(|(column, title)| cells(column).max(Some(name(title).len())).unwrap_or(0));
+        let taken: usize = widths.map(|cell| cell + usize::from(GAP)).sum();
+        let left = width.saturating_sub(taken).max(LEAST_WIDTH);
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(others.len())) {
+            *cell = short(cell, left);
+        }
+    }
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().map(|name| name.trim_start_matches('>').to_uppercase()));
+    table.set_header(header.iter().map(|title| name(title)));
     for row in rows {
         table.add_row(row);
     }
     for (column, name) in table.column_iter_mut().zip(header) {
-        column.set_padding((0, 2));
+        column.set_padding((0, GAP));
         if name.starts_with('>') {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -107,7 +131,7 @@ pub(crate) enum Colour {
 
 /// A text in a colour where a person looks at it on a terminal that has colours; as it is elsewhere.
 pub(crate) fn paint(text: &str, colour: Colour) -> Cow<'_, str> {
-    if no_color() || !std::io::stdout().is_terminal() {
+    if !terminal::stdout_has_colours() {
         return Cow::Borrowed(text);
     }
     let code = match colour {
@@ -139,23 +163,17 @@ fn lines(text: &str) -> String {
 
 /// Text of a guest or a payload, safe for a terminal: nothing in it can move the cursor, colour, or hide what follows.
 pub(crate) fn shown(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_hidden) {
+    if !text.chars().any(is_deceptive) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.chars().fold(String::with_capacity(text.len() + 8), |mut safe, c| {
-        if is_hidden(c) {
+        if is_deceptive(c) {
             safe.extend(c.escape_default());
         } else {
             safe.push(c);
         }
         safe
     }))
-}
-
-/// Control characters, and the marks that turn the direction of text.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Bytes as people read them, safe for a terminal: text line by line, other bytes as base64.
@@ -226,15 +244,25 @@ pub(crate) fn relative_to(time: Timestamp, now: Timestamp) -> String {
     if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
 }
 
-/// Asks before something that cannot be taken back.
+/// Asks before something that cannot be undone.
 pub(crate) fn confirm(what: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());
     }
-    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
-        return Err(Failure::new(Exit::Usage, format!("this would {what}; add --yes to do it without a question")));
+    if !can_ask() {
+        return Err(Failure::new(Exit::Usage, format!("this would {what}; add --yes to confirm")));
     }
-    eprint!("This will {what}. Continue? [y/N] ");
+    ask(&format!("This will {what}. Continue? [y/N] "))
+}
+
+/// Whether somebody sits there who can answer.
+pub(crate) fn can_ask() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Asks, and fails unless the answer is yes.
+pub(crate) fn ask(question: &str) -> Result<(), Failure> {
+    eprint!("{question}");
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
@@ -261,6 +289,20 @@ pub(crate) fn progress(verb: &str, total: Option<u64>) -> ProgressBar {
     bar
 }
 
+/// Shows on a terminal that something takes its time, until it is done; nothing elsewhere.
+pub(crate) async fn busy<T>(verb: &str, work: impl Future<Output = T>) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work.await;
+    }
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("the template is ours"));
+    bar.set_message(verb.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let done = work.await;
+    bar.finish_and_clear();
+    done
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,7 +319,7 @@ mod tests {
         let value = "a\u{9b}2J\u{202e}b\u{7f}\u{61c}\n\u{1b}ü";
         for pretty in [false, true] {
             let text = json(&[value], pretty);
-            assert!(!text.chars().any(|c| is_hidden(c) && c != '\n'), "{text}");
+            assert!(!text.chars().any(|c| is_deceptive(c) && c != '\n'), "{text}");
             assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [value]);
         }
     }
@@ -298,6 +340,24 @@ mod tests {
         assert_eq!(short("abcdef", 4), "abc…");
         let said = [0, 59, 60, 7_200, 864_000].map(|seconds| span(Duration::from_secs(seconds)));
         assert_eq!(said, ["0s", "59s", "1m", "2h", "10d"]);
+    }
+
+    #[test]
+    fn the_last_column_is_cut_at_the_width_of_the_terminal_and_nowhere_else() {
+        let error = "the mail server did not answer within 5 seconds, four times in a row";
+        let rows = || vec![vec!["01JD8Q4T9W".to_owned(), error.to_owned()]];
+        let header = ["event_id", "~last error"];
+        let line = |width| table_of_width(&header, rows(), width).lines().nth(1).unwrap().to_owned();
+
+        assert_eq!(line(None), format!("01JD8Q4T9W  {error}"));
+        assert_eq!(line(Some(60)).chars().count(), 60);
+        assert!(line(Some(60)).ends_with('…'), "{}", line(Some(60)));
+        assert_eq!(line(Some(10)).chars().count(), 12 + LEAST_WIDTH, "some of it is shown at any width");
+        assert_eq!(
+            table_of_width(&["event_id", "error"], rows(), Some(20)).lines().nth(1).unwrap(),
+            line(None),
+            "not asked for"
+        );
     }
 
     #[test]

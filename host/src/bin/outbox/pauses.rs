@@ -40,7 +40,7 @@ pub(crate) fn pause_in_full(known: &RouteRecord, now: Timestamp) -> String {
 }
 
 fn by(known: &RouteRecord) -> Cow<'_, str> {
-    shown(known.paused_by.as_deref().unwrap_or("somebody"))
+    shown(known.paused_by.as_deref().unwrap_or("an unknown user"))
 }
 
 fn why(known: &RouteRecord) -> String {

@@ -23,27 +23,27 @@ use described::{Inspected, inspected};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PluginCommand {
-    /// Show the plugins of the hosts that run; without one, what is in the plugins directory and whether it loads; exit code 8 when something does not serve
+    /// List the plugins of the running hosts, or of the plugins directory if no host is running; exits with 8 when one does not serve
     #[command(after_help = "Examples:\n  outbox plugin list\n  outbox plugin list --here --plugins plugins --output json\n\n\
-                            Hosts tell of their plugins in the database, within a second or two.")]
+                            Running hosts publish their plugins in the database within a second or two.")]
     List {
-        /// Ask no host: look at the plugins directory
+        /// List the plugins directory, even if hosts are running
         #[arg(long)]
         here: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// Look at one component file (what it answers, what it asks for), or at what a directory would change; exit code 8 when something cannot serve
+    /// Check a component file, or show what a directory of them would change; exits with 8 when a plugin cannot serve
     #[command(
         after_help = "Examples:\n  outbox plugin check target/plugins/order-mailer.wasm\n  outbox plugin check new-plugins\n  \
                             outbox plugin check new-plugins --against plugins\n\n\
-                            A directory is compared with what the hosts that run serve, or with the plugins directory where none\n\
-                            runs; the plugins directory itself with nothing then: all in it is added."
+                            Tells which routes a component answers and what it asks for. A directory is compared with what the running\n\
+                            hosts serve, or with the plugins directory if no host is running."
     )]
     Check {
-        /// The component file, or the directory
+        /// The component file, or a directory of component files
         file: PathBuf,
-        /// Compare the directory with this one, and ask no host
+        /// Compare with this directory instead of with the running hosts
         #[arg(long, value_name = "DIR")]
         against: Option<PathBuf>,
         #[command(flatten)]
@@ -53,54 +53,53 @@ pub(crate) enum PluginCommand {
     New(new::New),
     Build(build::Build),
     Dev(dev::Dev),
-    /// Take one component file apart: world, imports, exports, core modules, memories, sections, and what it says of itself
+    /// Show the structure of a component file: world, imports, exports, core modules, memories, sections, and its own description
     #[command(after_help = "Example:\n  outbox plugin inspect plugins/order-mailer.wasm --bytes-only")]
     Inspect {
         /// The component file
         file: PathBuf,
-        /// Read the bytes only: compile nothing, and do not ask the component to describe itself
+        /// Only read the file: do not compile it or ask the component to describe itself
         #[arg(long)]
         bytes_only: bool,
         #[command(flatten)]
         output: Output,
     },
-    /// Pin every plugin of the directory to what lies there now: anything else is not loaded any more
+    /// Pin every plugin in the directory to its current version; hosts then refuse to load any other
     #[command(
         after_help = "Examples:\n  outbox plugin lock\n  outbox plugin lock plugins --set plugins.lock=/etc/outbox/plugins.lock\n\n\
-                            Writes plugins.lock beside the components, or the file of plugins.lock in the configuration: keep it\n\
-                            elsewhere where others may write the directory. With --strict, or plugins.strict, a host loads nothing\n\
-                            that is not pinned."
+                            Writes plugins.lock beside the components, or to the file that the setting plugins.lock names: use that if\n\
+                            others may write to the directory. With --strict or plugins.strict, a host loads only pinned plugins."
     )]
     Lock {
-        /// The directory; default that of the configuration
+        /// The directory; default the configured plugins directory
         dir: Option<PathBuf>,
         #[command(flatten)]
         output: Output,
     },
-    /// Put the version of a plugin that served before back into the directory
+    /// Restore the version of a plugin that served before
     #[command(
         after_help = "Examples:\n  outbox plugin rollback order-mailer\n  outbox plugin rollback order-mailer --lock\n\n\
-                            Changes nothing where the plugin is pinned to another version, unless --lock is there."
+                            If the plugin is pinned to another version, nothing changes unless you add --lock."
     )]
     Rollback {
-        /// The plugin's name: its file without .wasm
+        /// The plugin's name: its file name without .wasm
         name: String,
-        /// Pin the plugin to that version, where it is pinned to another
+        /// Pin the plugin to the restored version, if it is pinned to another
         #[arg(long)]
         lock: bool,
     },
-    /// Compile a component again whose compiler had to be stopped: see `outbox plugin list`
+    /// Allow a quarantined component, whose compilation had to be stopped, to be compiled again
     #[command(after_help = "Example:\n  outbox plugin retry order-mailer")]
     Retry {
-        /// The plugin's name: its file without .wasm
+        /// The plugin's name: its file name without .wasm
         name: String,
     },
-    /// Make a component of a core module, as C, Go and others compile it; with the adapter where it uses WASI preview 1
+    /// Turn a core module, as compilers for C and Go make it, into a component; adapts WASI preview 1 if needed
     #[command(after_help = "Example:\n  outbox plugin componentize validator.core.wasm --out plugins/validator.wasm")]
     Componentize {
         /// The core module
         module: PathBuf,
-        /// The component file to write, whole or not at all
+        /// The component file to write
         #[arg(long, short, value_name = "FILE")]
         out: PathBuf,
     },
@@ -133,7 +132,7 @@ impl PluginCommand {
             }
             Self::Inspect { file, bytes_only, output } => {
                 if !file.exists() {
-                    return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
+                    return Err(absent(&file));
                 }
                 let anatomy = plugins::anatomy(&file)
                     .map_err(|error| Failure::new(Exit::Findings, "this file is not an outbox plugin").because(error))?;
@@ -148,6 +147,7 @@ impl PluginCommand {
             Self::Check { file, against, output } if file.is_dir() => {
                 let failed = |error| Failure::new(Exit::Config, "the directories cannot be compared").because(error);
                 let now = match against {
+                    Some(dir) if !dir.exists() => return Err(absent(&dir)),
                     Some(dir) => plugins::inspect_dir(&dir, config).await.map_err(failed)?,
                     None => now(&file, config).await?,
                 };
@@ -161,7 +161,7 @@ impl PluginCommand {
             }
             Self::Check { file, output, .. } => {
                 if !file.exists() {
-                    return Err(Failure::new(Exit::NotFound, format!("{} does not exist", file.display())));
+                    return Err(absent(&file));
                 }
                 let report = plugins::check(&file, config)
                     .await
@@ -172,6 +172,7 @@ impl PluginCommand {
             Self::Build(command) => command.run(config).await,
             Self::Dev(command) => command.run(config).await,
             Self::Test(test) => test.run(config).await,
+            Self::Lock { dir: Some(dir), .. } if !dir.exists() => Err(absent(&dir)),
             Self::Lock { dir, output } => {
                 let (file, locked) = plugins::lock(dir.clone(), config)
                     .map_err(|error| Failure::new(Exit::Findings, "the plugins cannot be pinned").because(error))?;
@@ -203,7 +204,9 @@ impl PluginCommand {
             }
             Self::Componentize { module, out } => {
                 let file = |file: &Path, what: &str| Failure::new(Exit::Failed, format!("{} {what}", file.display()));
-                let core = std::fs::read(&module).map_err(|error| file(&module, "cannot be read").because(error))?;
+                let core = std::fs::read(&module).map_err(|error| {
+                    Failure::unreadable(format!("{} cannot be read", module.display()), error, Exit::Failed)
+                })?;
                 let component = componentize(core).map_err(|reason| file(&module, &format!("makes no component: {reason}")))?;
                 let draft = out.with_extension("wasm.part");
                 let written = std::fs::write(&draft, &component).and_then(|()| std::fs::rename(&draft, &out));
@@ -212,6 +215,10 @@ impl PluginCommand {
             }
         }
     }
+}
+
+fn absent(file: &Path) -> Failure {
+    Failure::new(Exit::NotFound, format!("{} does not exist", file.display()))
 }
 
 fn not_rolled_back(name: &str, error: LoadError) -> Failure {

@@ -10,6 +10,7 @@ pub(crate) use outbox::wasm::{
 };
 
 use crate::config::{Config, cache_dir, reference};
+use crate::output::busy;
 use crate::sinks;
 
 /// The plugins that a host has told of in the database; none when it has told nothing that can be read.
@@ -21,7 +22,7 @@ pub(crate) fn of_node(node: &NodeRecord) -> Vec<PluginStatus> {
 pub(crate) const MANIFESTS: &str = "manifests";
 
 /// The settings of `[plugins]`; any other key there is a plugin's name.
-const SETTINGS: [&str; 14] = [
+const SETTINGS: [&str; 15] = [
     "dir",
     "lock",
     "strict",
@@ -36,6 +37,7 @@ const SETTINGS: [&str; 14] = [
     "files_dir",
     "ca_file",
     "memory",
+    "required",
 ];
 
 /// Whether this key of `[plugins]` is a setting, and not a plugin's name.
@@ -108,7 +110,7 @@ fn resolve() -> Resolve {
 /// # Errors
 /// When the directory cannot be used.
 pub(crate) async fn inspect(config: &Config) -> Result<Vec<PluginStatus>, LoadError> {
-    wasm::inspect(alone(config), config.dispatcher.workers).await
+    busy("loading the plugins", wasm::inspect(alone(config), config.dispatcher.workers)).await
 }
 
 /// Everything that is wrong with the manifests beside the components; nothing when there is no such directory.
@@ -128,7 +130,7 @@ pub(crate) fn strays(dir: &Path) -> Vec<String> {
 /// When the directory cannot be used.
 pub(crate) async fn inspect_dir(dir: &Path, config: &Config) -> Result<Vec<PluginStatus>, LoadError> {
     let settings = PluginsConfig { dir: dir.to_owned(), ..alone(config) };
-    wasm::inspect(settings, config.dispatcher.workers).await
+    busy("loading the plugins", wasm::inspect(settings, config.dispatcher.workers)).await
 }
 
 /// Pins the plugins of a directory; the file, and what it pins.
@@ -153,7 +155,7 @@ pub(crate) fn rollback(name: &str, pinned: WherePinned, config: &Config) -> Resu
 /// # Errors
 /// Why it cannot be loaded.
 pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, LoadError> {
-    wasm::check(file, alone(config), config.dispatcher.workers).await
+    busy("compiling the component", wasm::check(file, alone(config), config.dispatcher.workers)).await
 }
 
 /// Looks at one component file as if it lay at `at`, beside the manifest there.
@@ -161,7 +163,7 @@ pub(crate) async fn check(file: &Path, config: &Config) -> Result<PluginReport, 
 /// # Errors
 /// Why it cannot be loaded.
 pub(crate) async fn check_at(file: &Path, at: &Path, config: &Config) -> Result<PluginReport, LoadError> {
-    wasm::check_at(file, at, alone(config), config.dispatcher.workers).await
+    busy("compiling the component", wasm::check_at(file, at, alone(config), config.dispatcher.workers)).await
 }
 
 /// What is known here of how much a plugin may keep.

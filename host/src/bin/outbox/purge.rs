@@ -17,26 +17,26 @@ use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output, count, span};
 
-/// Delete old finished events
+/// Delete delivered or dead events that are old enough
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox purge --older-than 30d --dry-run\n  outbox purge --dead --older-than 90d --yes")]
 pub(crate) struct PurgeCommand {
-    /// Finished at least so long ago; default: purge.retention, with --dead purge.dead_retention
+    /// Only events finished longer ago than this; default purge.retention, or purge.dead_retention with --dead
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     older_than: Option<Duration>,
-    /// At most so many events
+    /// Stop after this many events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Stop after so long
+    /// Stop after this long, like 10m
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     time_limit: Option<Duration>,
-    /// Dead events instead of delivered ones
+    /// Delete dead events instead of delivered ones
     #[arg(long)]
     dead: bool,
-    /// Only say how many it would be
+    /// Print how many events would be affected, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do it without a question
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -60,7 +60,7 @@ impl PurgeCommand {
             (Status::Done, self.older_than.or(Some(config.purge.retention)))
         };
         let Some(older_than) = retention else {
-            let what = "how old must dead events be? give --older-than 90d, or set purge.dead_retention";
+            let what = "dead events have no retention; give one like --older-than 90d, or set purge.dead_retention";
             return Err(Failure::new(crate::failure::Exit::Usage, what));
         };
         let store = database::ready(config).await?;
@@ -68,7 +68,7 @@ impl PurgeCommand {
         let wanted = purgeable.count.min(self.limit.unwrap_or(u64::MAX));
         if purgeable.blocking > 0 {
             eprintln!(
-                "{} kept, since later events of their aggregates wait behind them; replay, skip or discard them: outbox route blocked",
+                "{} kept, because later events of the same aggregates wait behind them; replay, skip or discard them: see outbox route blocked",
                 count(purgeable.blocking, &format!("{status} event"))
             );
         }
@@ -81,8 +81,8 @@ impl PurgeCommand {
         if self.dry_run || wanted == 0 {
             return show(Purged { count: wanted, ..Purged::default() }, self.dry_run);
         }
-        let what = format!("{} finished {} ago or earlier", count(wanted, &format!("{status} event")), span(older_than));
-        output::confirm(&format!("delete {what} for good"), self.yes)?;
+        let what = format!("{} that finished more than {} ago", count(wanted, &format!("{status} event")), span(older_than));
+        output::confirm(&format!("permanently delete {what}"), self.yes)?;
         let purge = Purge::new(store.clone(), config.purge.clone(), Arc::new(Metrics::default()));
         let mut purged = Purged::default();
         let bar = output::progress("deleting", Some(wanted));
@@ -94,12 +94,12 @@ impl PurgeCommand {
         let ended = purge.run(status, older_than, limits, progress).await;
         bar.finish_and_clear();
         // What was deleted is noted, also when the purge did not come to its end.
-        let selector = json!({ "status": status, "older_than": humantime::format_duration(older_than).to_string() });
+        let selector = json!({ "status": status, "older_than_seconds": older_than.as_secs_f64() });
         store.note(&self.reason.audit(), "purge", &selector, purged.count).await?;
         ended?;
         show(purged, false)?;
         if purged.count < wanted {
-            eprintln!("the time is over; run it again for the rest");
+            eprintln!("the time limit was reached; run the command again for the rest");
         }
         Ok(())
     }

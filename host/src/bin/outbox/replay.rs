@@ -13,26 +13,25 @@ use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output, count};
 
-/// Let everything that failed be delivered again now: what waits for another attempt or was put off by its listener, and what
-/// is dead
+/// Deliver everything that failed again now: events waiting for another attempt, events put off by their listener, and dead events
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox replay --retry-count-threshold 20 --event-limit 10000 --time-limit 1h --yes\n  \
                         outbox replay --dry-run\n\n\
-                        For a choice of dead events: `outbox dead replay --all --type …`.")]
+                        To replay only some dead events, use `outbox dead replay --all` with filters.")]
 pub(crate) struct ReplayCommand {
-    /// Leave alone what failed more often than this
+    /// Skip events with more failed attempts than this
     #[arg(long, value_name = "N")]
     retry_count_threshold: Option<u32>,
-    /// Stop after so long
+    /// Stop after this long, like 10m
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     time_limit: Option<Duration>,
-    /// At most so many events, those that wait first
+    /// Stop after this many events; waiting events go before dead ones
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     event_limit: Option<u64>,
-    /// Only say how many it would be
+    /// Print how many events would be affected, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Do it without a question
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -95,10 +94,12 @@ impl ReplayCommand {
             let Report { retried_now, replayed, left_dead, dry_run } = report;
             if *dry_run {
                 format!(
-                    "{retried_now} that wait would be due now\n{replayed} dead would be new again\n{left_dead} would stay dead\n"
+                    "{retried_now} waiting events would be due now\n{replayed} dead events would be new again\n{left_dead} dead events would stay dead\n"
                 )
             } else {
-                format!("{retried_now} that waited are due now\n{replayed} dead are new again\n{left_dead} stay dead\n")
+                format!(
+                    "{retried_now} waiting events are due now\n{replayed} dead events are new again\n{left_dead} dead events stay dead\n"
+                )
             }
         })
     }

@@ -6,32 +6,39 @@ use outbox::{PAUSE_KNOWN_WITHIN, Route, Store};
 use serde::Serialize;
 
 use crate::audit::Reason;
-use crate::config::{Config, layers};
+use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Format, Output, count, or_dash, relative, short, shown, span};
+use crate::output::{self, Format, Output, argument, count, or_dash, relative, short, shown, span};
 use crate::pauses::{covered, holding, pause_for_lists, resume_command};
+use crate::plugins::{self, answering};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum RouteCommand {
-    /// Show every route with its events: waiting, parked, blocked, dead
+    /// List every route with the number of its waiting, parked, blocked and dead events
     #[command(after_help = "Example:\n  outbox route list --output json")]
     List {
         #[command(flatten)]
         output: Output,
     },
-    /// Hold the events of a route back: hosts park them until it is resumed
+    /// Pause a route: hosts park its events until it is resumed
     #[command(after_help = "Examples:\n  outbox route pause Order/OrderPlaced --reason 'the mail server moves'\n  \
-                            outbox route pause 'Order/*'      every route of an aggregate type, also those to come\n  \
+                            outbox route pause 'Order/*'      every route of an aggregate type, including future ones\n  \
                             outbox route pause Heartbeat      a route without an aggregate type")]
-    Pause(Change),
-    /// Let the events of a paused route go on
+    Pause(Pause),
+    /// Resume a paused route
     #[command(after_help = "Example:\n  outbox route resume Order/OrderPlaced")]
     Resume(Change),
-    /// Show the aggregates whose later events wait behind one that is not resolved
+    /// Remove a route from the list, with its pause; refused while its events wait or a running host answers it
+    ///
+    /// For a misspelt route, or one whose listener is gone for good. Its delivered and dead events stay. New events of it are then treated like
+    /// those of any route that never had a listener: see the setting dispatcher.unroutable.
+    #[command(after_help = "Example:\n  outbox route forget Order/OrderPlacd")]
+    Forget(Change),
+    /// List the aggregates whose events wait behind an earlier event that is not resolved
     #[command(after_help = "Example:\n  outbox route blocked --limit 10")]
     Blocked {
-        /// At most so many
+        /// Show at most this many
         #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
         #[command(flatten)]
@@ -41,13 +48,22 @@ pub(crate) enum RouteCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct Change {
-    /// The route: AGGREGATE_TYPE/EVENT_TYPE, or EVENT_TYPE alone for events without an aggregate type; `*` stands for any name
+    /// The route: AGGREGATE_TYPE/EVENT_TYPE, or EVENT_TYPE alone for events without an aggregate type; `*` matches any name
     #[arg(value_name = "A/T", value_parser = crate::names::route)]
     route: Route,
     #[command(flatten)]
     reason: Reason,
     #[command(flatten)]
     output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Pause {
+    #[command(flatten)]
+    change: Change,
+    /// Do not ask, even if no host has ever answered this route
+    #[arg(long, short)]
+    yes: bool,
 }
 
 /// A route of the list.
@@ -92,12 +108,13 @@ impl RouteCommand {
                 let people = |_: &[Listed]| if routes.is_empty() { String::new() } else { table(&routes) };
                 output::many(&listed, output.output, people)?;
                 if routes.is_empty() && output.output == Format::Table {
-                    eprintln!("no route is known yet: none has a listener, and no event waits");
+                    eprintln!("no route is known yet: no listener has been registered, and no event is waiting");
                 }
                 Ok(())
             }
-            Self::Pause(change) => pause(change, config).await,
+            Self::Pause(Pause { change, yes }) => pause(change, yes, config).await,
             Self::Resume(change) => resume(change, config).await,
+            Self::Forget(change) => forget(change, config).await,
             Self::Blocked { limit, output } => blocked(limit, output.output, config).await,
         }
     }
@@ -129,11 +146,21 @@ fn paused(known: &RouteRecord, routes: &[RouteRecord]) -> String {
     short(&format!("{by_pattern}{}", pause_for_lists(pause).unwrap_or_default()), 80)
 }
 
-async fn pause(Change { route, reason, output }: Change, config: &Config) -> Result<(), Failure> {
+async fn pause(Change { route, reason, output }: Change, yes: bool, config: &Config) -> Result<(), Failure> {
     let store = database::ready(config).await?;
     let routes = store.count_routes().await?;
     let known = routes.iter().find(|known| known.route == route);
     let name = shown(&route.to_string()).into_owned();
+    if known.is_none() && !route.is_pattern() {
+        let unknown =
+            format!("no listener has ever answered {name}, and none of its events is waiting{}", near(&route, &routes));
+        if !yes && output::can_ask() {
+            output::ask(&format!("{unknown}. Pause it anyway? [y/N] "))?;
+        } else {
+            let forget = config.flags.command(&format!("outbox route forget {}", argument(&route.to_string())));
+            eprintln!("warning: {unknown}; if the name is misspelt, run {forget}");
+        }
+    }
     let changed = store.pause(&route, &reason.audit()).await?;
     if changed {
         database::tell_hosts(&*store).await;
@@ -142,8 +169,7 @@ async fn pause(Change { route, reason, output }: Change, config: &Config) -> Res
     match known {
         Some(known) if !changed => eprintln!("{name} was paused already, {}", pause_for_lists(known).unwrap_or_default()),
         _ if route.is_pattern() => eprintln!("{}", covers(&route, &routes)),
-        None => eprintln!("note: no listener ever answered {name}, and no event of it waits{}", near(&route, &routes)),
-        Some(_) => {}
+        _ => {}
     }
     for other in holding(&route, &routes).into_iter().filter(|pause| pause.route != route) {
         let (pattern, pause) = (shown(&other.route.to_string()).into_owned(), pause_for_lists(other).unwrap_or_default());
@@ -197,6 +223,45 @@ async fn resume(Change { route, reason, output }: Change, config: &Config) -> Re
         .details(others.iter().map(resume_pattern).collect()))
 }
 
+/// What forgetting a route came to.
+#[derive(Serialize)]
+struct Forgotten<'r> {
+    #[serde(flatten)]
+    route: &'r Route,
+    forgotten: bool,
+}
+
+async fn forget(Change { route, reason, output }: Change, config: &Config) -> Result<(), Failure> {
+    let store = database::ready(config).await?;
+    let routes = store.count_routes().await?;
+    let name = shown(&route.to_string()).into_owned();
+    let refused = |why: String| Err(Failure::new(Exit::Conflict, format!("{name} cannot be forgotten: {why}")));
+    let Some(known) = routes.iter().find(|known| known.route == route) else {
+        return Err(Failure::new(Exit::NotFound, format!("no route is called {name}{}", near(&route, &routes))));
+    };
+    let unfinished = known.waiting + known.parked + known.blocked;
+    if unfinished > 0 {
+        let list = config.flags.command(&format!("outbox event list --route {}", argument(&route.to_string())));
+        return refused(format!("{} not delivered yet; see {list}", count(unfinished, "event")));
+    }
+    let live = store.nodes().await?.into_iter().filter(|node| node.alive);
+    for node in live {
+        if let Some(plugin) = answering(&plugins::of_node(&node), &route) {
+            return refused(format!("the plugin {} on {} answers it", shown(&plugin.name), shown(&node.label)));
+        }
+    }
+    let forgotten = store.forget_route(&route, &reason.audit()).await?;
+    if forgotten {
+        database::tell_hosts(&*store).await;
+    }
+    output::one(&Forgotten { route: &route, forgotten }, output.output, |_| match (forgotten, known.dead) {
+        (true, _) => format!("{name} is forgotten; a host that answers it would list it again\n"),
+        (false, dead) => {
+            format!("{name} is listed for its {} alone; there was nothing else to forget\n", count(dead, "dead event"))
+        }
+    })
+}
+
 fn resumed(name: &str, changed: bool, parked: u64, hosts: usize) -> String {
     if !changed {
         return format!("{name} was not paused\n");
@@ -245,7 +310,7 @@ fn near(route: &Route, routes: &[RouteRecord]) -> String {
             let name = known.route.to_string();
             // Whoever forgets the aggregate type means a route that has one.
             let same_type = known.route.event_type == route.event_type;
-            (if same_type { 0 } else { layers::distance(&wanted, &name.to_lowercase()) }, name)
+            (if same_type { 0 } else { strsim::levenshtein(&wanted, &name.to_lowercase()) }, name)
         })
         .filter(|(distance, _)| *distance <= 4)
         .collect();
@@ -284,8 +349,8 @@ fn blocked_table(keys: &[BlockedKey]) -> String {
             key.event_type.as_deref().map_or_else(|| "-".to_owned(), |event_type| short(event_type, 32)),
             key.status.map_or_else(|| "gone".to_owned(), |status| status.to_string()),
             key.due_at.map_or_else(|| "-".to_owned(), relative),
-            or_dash(key.last_error.as_deref().map(|error| short(error, 60)).as_deref()),
+            or_dash(key.last_error.as_deref()),
         ]
     });
-    output::table(&["aggregate", ">waiting", "behind", "type", "status", "due", "cause"], rows)
+    output::table(&["aggregate", ">waiting", "behind", "type", "status", "due", "~cause"], rows)
 }

@@ -1,10 +1,11 @@
 //! `outbox config`: what is set, and by whom.
 
 use clap::{Args, Subcommand, ValueEnum};
+use outbox::store::hide_password;
 use serde_json::{Map, Value, json};
 
 use crate::config::layers::Leaf;
-use crate::config::{Settings, hide_password};
+use crate::config::{self, Settings};
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::plugins;
@@ -12,20 +13,24 @@ use crate::sinks;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
-    /// Check the configuration and the manifests of the plugins; exit code 4 when something is wrong
+    /// Check the configuration and the manifests of the plugins; exits with 4 when something is wrong
     #[command(after_help = "Example:\n  outbox config check --config /etc/outbox.toml")]
     Check,
-    /// Show every setting; secrets are hidden
+    /// Print a JSON Schema of outbox.toml, with which editors complete and check it
+    #[command(after_help = "Example:\n  outbox config schema > outbox.schema.json\n\n\
+                            To use it in most editors, make this the first line of outbox.toml: #:schema ./outbox.schema.json")]
+    Schema,
+    /// Show every setting, with secrets hidden
     #[command(after_help = "Example:\n  outbox config show --origin")]
     Show(Show),
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Show {
-    /// Say where each value comes from
+    /// Show where each value comes from
     #[arg(long)]
     origin: bool,
-    /// How to print
+    /// The output format
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     output: Language,
 }
@@ -40,6 +45,11 @@ enum Language {
 }
 
 impl ConfigCommand {
+    /// Needs no configuration.
+    pub(crate) fn schema() -> Result<(), Failure> {
+        output::one(&config::schema::schema(), output::Format::Json, |_| String::new())
+    }
+
     pub(crate) fn run(self, settings: &Settings) -> Result<(), Failure> {
         match self {
             // Whoever gets here has a valid configuration; the manifests beside the components have not been read.
@@ -59,6 +69,7 @@ impl ConfigCommand {
                 eprintln!("the configuration is valid ({from})");
                 Ok(())
             }
+            Self::Schema => Self::schema(),
             Self::Show(Show { origin, output: Language::Toml }) => output::print(&as_toml(settings, origin)),
             Self::Show(Show { origin, output: Language::Json }) => {
                 output::one(&as_json(settings, origin), output::Format::Json, |_| String::new())
@@ -69,7 +80,7 @@ impl ConfigCommand {
 
 /// A value as it may be shown: nothing that came from a secret, no password.
 fn safe(key: &[String], leaf: &Leaf) -> toml::Value {
-    if sinks::is_secret(key) {
+    if sinks::is_secret(key) || config::is_secret(key) {
         return toml::Value::String("***".to_owned());
     }
     without_secrets(&leaf.written)

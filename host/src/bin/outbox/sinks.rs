@@ -21,20 +21,20 @@ pub(crate) type SinkConfigs = BTreeMap<String, SinkConfig>;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SinksCommand {
-    /// Show every sink: its kind, where it leads to, and which routes are relayed to it
+    /// List the sinks with their kind, target, and the routes relayed to them
     #[command(after_help = "Example:\n  outbox sinks list --output json")]
     List {
         #[command(flatten)]
         output: Output,
     },
-    /// Send one message to a sink and wait until it is confirmed; exit code 5 when it cannot be reached, 1 when it refuses
+    /// Send one message to a sink and wait for its confirmation; exits with 5 when the sink cannot be reached, 1 when it refuses the message
     ///
-    /// The message is real: whoever reads from the sink sees it. Its event type is OutboxSinkTest, its aggregate type is OutboxTest.
+    /// The message is real: consumers of the sink will see it. Its event type is OutboxSinkTest, its aggregate type OutboxTest.
     #[command(after_help = "Example:\n  outbox sinks test orders --subject orders.test")]
     Test {
         /// The name of the sink
         name: String,
-        /// The subject, stream, topic, routing key or path; default the sink's own
+        /// The subject, stream, topic, routing key or path to send to; default the one in the sink's configuration
         #[arg(long)]
         subject: Option<String>,
     },

@@ -18,24 +18,24 @@ const PAGE: u32 = 500;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum StateCommand {
-    /// Show what plugins keep, by plugin and key; without the values
+    /// List the keys that plugins keep, without their values
     #[command(
         after_help = "Examples:\n  outbox state list\n  outbox state list --plugin order-totals --prefix /a --output json"
     )]
     List(List),
-    /// Show one value: text as text, other bytes in base64; with --output json always in base64
+    /// Show one value, as text if it is text and in base64 otherwise; --output json always uses base64
     #[command(after_help = "Examples:\n  outbox state get order-totals /ada\n  \
                             outbox state get order-totals /ada --output json | jq -r .value_base64 | base64 -d")]
     Get {
-        /// The plugin's name: its file without .wasm
+        /// The plugin's name: its file name without .wasm
         plugin: String,
-        /// The key, whole
+        /// The full key
         #[arg(allow_hyphen_values = true)]
         key: String,
         #[command(flatten)]
         output: Output,
     },
-    /// Show how much plugins keep, and how much each may keep by its manifest in the plugins directory
+    /// Show how much each plugin keeps, and how much its manifest allows
     #[command(after_help = "Example:\n  outbox state usage --plugin order-totals")]
     Usage {
         /// Only this plugin
@@ -44,9 +44,9 @@ pub(crate) enum StateCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Delete one value of a plugin, or all of them, for good
+    /// Permanently delete one value of a plugin, or all of them
     ///
-    /// Hosts may keep running. A call that read a value before it was deleted is made again and finds none.
+    /// Hosts may keep running: a call that read a value before it was deleted is repeated, and does not find it.
     #[command(after_help = "Examples:\n  outbox state delete order-totals /ada --reason 'asked to be forgotten'\n  \
                             outbox state delete order-totals --all --yes")]
     Delete(Delete),
@@ -54,13 +54,13 @@ pub(crate) enum StateCommand {
 
 #[derive(Args, Debug)]
 pub(crate) struct List {
-    /// Only of this plugin
+    /// Only values of this plugin
     #[arg(long, value_name = "NAME")]
     plugin: Option<String>,
-    /// Only keys that begin with this text
+    /// Only keys that start with this text
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT", allow_hyphen_values = true)]
     prefix: String,
-    /// At most so many
+    /// Show at most this many
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Only values after this one
@@ -72,15 +72,15 @@ pub(crate) struct List {
 
 #[derive(Args, Debug)]
 pub(crate) struct Delete {
-    /// The plugin's name: its file without .wasm
+    /// The plugin's name: its file name without .wasm
     plugin: String,
-    /// The key, whole
+    /// The full key
     #[arg(conflicts_with = "all", allow_hyphen_values = true)]
     key: Option<String>,
-    /// Everything that the plugin keeps
+    /// Delete everything that the plugin keeps
     #[arg(long)]
     all: bool,
-    /// Do it without a question
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]

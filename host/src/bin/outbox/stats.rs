@@ -9,7 +9,7 @@ use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
-/// Show how many events stand where
+/// Show how many events are in each state
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox stats --output json")]
 pub(crate) struct StatsCommand {
@@ -23,12 +23,16 @@ impl StatsCommand {
         output::one(&stats, self.output.output, |stats| {
             let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
             let rows = [
-                ("new", stats.new.to_string(), "waiting for their first delivery"),
-                ("retry", stats.retry.to_string(), "failed, and tried again"),
-                ("in flight", stats.in_flight.to_string(), "of those two: with a host now"),
+                ("new", stats.new.to_string(), "waiting for their first attempt"),
+                ("retry", stats.retry.to_string(), "failed, waiting for another attempt"),
+                ("in flight", stats.in_flight.to_string(), "of these two: claimed by a host now"),
                 ("parked", stats.parked.to_string(), "waiting for a listener, or for the end of a pause"),
-                ("blocked", stats.blocked.to_string(), "waiting behind an earlier event; see `outbox route blocked`"),
-                ("done", stats.done.to_string(), "delivered; kept until they are purged"),
+                (
+                    "blocked",
+                    stats.blocked.to_string(),
+                    "waiting behind an earlier event of the same aggregate; see `outbox route blocked`",
+                ),
+                ("done", stats.done.to_string(), "delivered, kept until they are purged"),
                 ("dead", stats.dead.to_string(), "given up; see `outbox dead list`"),
                 ("oldest", oldest.map_or_else(|| "-".to_owned(), output::span), "how long the oldest due event has waited"),
             ];

@@ -16,12 +16,11 @@ pub(crate) const FILES: [(&str, &str); 4] = [
     ("deps/io/io.wit", include_str!("../../../../wit/0.1.0/deps/io/io.wit")),
 ];
 
-/// Print the contract between host and listeners (WIT), or write it into a folder for a bindings generator
+/// Print the WIT contract between host and plugins, or write it into a folder for a bindings generator
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox wit\n  outbox wit --out wit && wit-bindgen c wit --world listener")]
 pub(crate) struct WitCommand {
-    /// Write the contract and the packages that it depends on into this folder, which is made; files that differ are not
-    /// overwritten
+    /// Write the contract and its dependencies into this folder, which is created if needed; files with other contents are not overwritten
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -1,6 +1,7 @@
 //! What people ask: counts, lists, one row.
 
 use sqlx::Row;
+use sqlx::mysql::MySqlRow;
 
 use super::MySqlStore;
 use super::row::{bound, column, record};
@@ -20,9 +21,26 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
          MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN available_at END), UTC_TIMESTAMP(6)) AS oldest
 FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
 
+/// As above, each from the first rows of its index. Bound five times: the most rows of each kind.
+const SAMPLE: &str = "
+SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
+       CAST(COALESCE(SUM(status = 2), 0) AS SIGNED) AS retry,
+       CAST(COALESCE(SUM(lease_end > UTC_TIMESTAMP(6)), 0) AS SIGNED) AS in_flight,
+       (SELECT COUNT(*) FROM (SELECT 1 FROM outbox_event FORCE INDEX (outbox_done) WHERE status = 1 LIMIT ?) AS finished) AS done,
+       (SELECT COUNT(*) FROM (SELECT 1 FROM outbox_event FORCE INDEX (outbox_dead) WHERE dead_route IS NOT NULL
+                              LIMIT ?) AS given_up) AS dead,
+       (SELECT COUNT(*) FROM (SELECT 1 FROM outbox_event FORCE INDEX (outbox_parked) WHERE parked_route IS NOT NULL
+                              LIMIT ?) AS aside) AS parked,
+       (SELECT COUNT(*) FROM (SELECT 1 FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL
+                              LIMIT ?) AS waiting) AS blocked,
+       TIMESTAMPDIFF(MICROSECOND,
+         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN available_at END), UTC_TIMESTAMP(6)) AS oldest
+FROM (SELECT status, lease_end, available_at, due_at FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
+      ORDER BY due_at, seq LIMIT ?) AS pending";
+
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
-/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end; what sets it
-/// aside three times; after, before and limit once.
+/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end; why it
+/// cannot be claimed five times; after, before and limit once.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        OCTET_LENGTH(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays,
@@ -41,7 +59,11 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
   AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL) AND seq > ? AND seq < ?
+  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL
+       OR ? = 'delayed' AND due_at IS NOT NULL AND GREATEST(due_at, available_at) > UTC_TIMESTAMP(6)
+          AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
+       OR ? = 'in_flight' AND due_at IS NOT NULL AND lease_end > UTC_TIMESTAMP(6))
+  AND seq > ? AND seq < ?
 ORDER BY seq LIMIT ?";
 
 const LIST_NEWEST_FIRST: &str = "
@@ -62,7 +84,11 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
   AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL) AND seq > ? AND seq < ?
+  AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL
+       OR ? = 'delayed' AND due_at IS NOT NULL AND GREATEST(due_at, available_at) > UTC_TIMESTAMP(6)
+          AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
+       OR ? = 'in_flight' AND due_at IS NOT NULL AND lease_end > UTC_TIMESTAMP(6))
+  AND seq > ? AND seq < ?
 ORDER BY seq DESC LIMIT ?";
 
 const GET: &str = "
@@ -79,10 +105,22 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
 FROM outbox_event WHERE event_id = ?";
 
 pub(super) async fn stats(store: &MySqlStore) -> Result<Stats, StoreError> {
-    let failed = |error| store.failed("count events", error);
-    let row = sqlx::query(store.table.sql(STATS)).fetch_one(&store.pool).await.map_err(failed)?;
-    let count = |name: &str| column(&row, name).map_err(failed);
-    let oldest: Option<i64> = row.try_get("oldest").map_err(failed)?;
+    let row = sqlx::query(store.table.sql(STATS)).fetch_one(&store.pool).await;
+    row.and_then(|row| read_stats(&row)).map_err(|error| store.failed("count events", error))
+}
+
+pub(super) async fn sample(store: &MySqlStore, most: u32) -> Result<Stats, StoreError> {
+    let mut query = sqlx::query(store.table.sql(SAMPLE));
+    for _limit in 0..5 {
+        query = query.bind(most);
+    }
+    let row = query.fetch_one(&store.pool).await;
+    row.and_then(|row| read_stats(&row)).map_err(|error| store.failed("count events", error))
+}
+
+fn read_stats(row: &MySqlRow) -> Result<Stats, sqlx::Error> {
+    let count = |name: &str| column(row, name);
+    let oldest: Option<i64> = row.try_get("oldest")?;
     Ok(Stats {
         new: count("new")?,
         retry: count("retry")?,
@@ -111,7 +149,7 @@ pub(super) async fn list(store: &MySqlStore, filter: &Filter, limit: u32) -> Res
     for number in [filter.max_attempts.map(i64::from), filter.finished_after.map(bound), filter.finished_before.map(bound)] {
         query = query.bind(number).bind(number);
     }
-    for _ in 0..3 {
+    for _ in 0..5 {
         query = query.bind(filter.set_aside.map(SetAside::as_str));
     }
     let rows = query

@@ -190,6 +190,10 @@ impl Store for MySqlStore {
         route::resume(self, route, audit).await
     }
 
+    async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        route::forget(self, route, audit).await
+    }
+
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
         route::remember(self, routes).await
     }
@@ -240,6 +244,10 @@ impl Store for MySqlStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         inspect::stats(self).await
+    }
+
+    async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
+        inspect::sample(self, most).await
     }
 
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {

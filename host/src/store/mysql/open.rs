@@ -11,7 +11,7 @@ use super::MySqlStore;
 use super::error::number;
 use crate::store::error::is_of_tls;
 use crate::store::trust::Trust;
-use crate::store::{StoreError, TableName};
+use crate::store::{StoreError, TableName, hide_password};
 
 /// How long a transaction of the host itself may stand still, in seconds. The server ends it then: a host that was stopped or
 /// cut off in the middle of a claim must not keep its rows from the others, which pass them by for as long as they are locked.
@@ -49,7 +49,7 @@ impl MySqlOptions {
     /// # Errors
     /// When the address is none of these, or names no database. The password is never shown.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
-        let wrong = |hint: &str| StoreError::Url { url: without_password(url), hint: hint.to_owned() };
+        let wrong = |hint: &str| StoreError::Url { url: hide_password(url), hint: hint.to_owned() };
         let rest = url
             .strip_prefix("mysql://")
             .or_else(|| url.strip_prefix("mariadb://"))
@@ -256,16 +256,6 @@ fn label(connect: &MySqlConnectOptions) -> String {
         Some(socket) => format!("{database} at {}", socket.display()),
         None => format!("{database} at {}:{}", connect.get_host(), connect.get_port()),
     }
-}
-
-fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    // A password may itself hold an @ that should have been escaped: all up to the last one is left out.
-    let shown = match rest.rsplit_once('@') {
-        Some((user, host)) => format!("{}:***@{host}", user.split(':').next().unwrap_or_default()),
-        None => rest.to_owned(),
-    };
-    if scheme.is_empty() { shown } else { format!("{scheme}://{shown}") }
 }
 
 fn unreachable(database: &str, source: sqlx::Error) -> StoreError {

@@ -90,6 +90,11 @@ VALUES (?, ?, UTC_TIMESTAMP(6), ?, ?)";
 
 const RESUME: &str = "DELETE FROM outbox_event_pause WHERE aggregate_type = ? AND event_type = ?";
 
+const FORGET: [&str; 2] = [
+    "DELETE FROM outbox_event_pause WHERE aggregate_type = ? AND event_type = ?",
+    "DELETE FROM outbox_event_route WHERE aggregate_type = ? AND event_type = ?",
+];
+
 pub(super) async fn unpark(store: &MySqlStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
     let failed = |error| store.failed("unpark events", error);
     let rows = sqlx::query(store.table.sql(CHOOSE_PARKED))
@@ -189,6 +194,32 @@ pub(super) async fn pause(store: &MySqlStore, route: &Route, audit: &Audit) -> R
 pub(super) async fn resume(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
     let statement = || sqlx::query(store.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
     Ok(noted(store, statement, audit, "resume", &json!(route)).await? == 1)
+}
+
+pub(super) async fn forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    let mut patience = Patience::new();
+    loop {
+        match try_to_forget(store, route, audit).await {
+            Err(error) if patience.allows(&error).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn try_to_forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let mut deleted = 0;
+    for statement in FORGET {
+        let result = sqlx::query(store.table.sql(statement))
+            .bind(route.aggregate_type.as_str())
+            .bind(route.event_type.as_str())
+            .execute(&mut *transaction)
+            .await;
+        deleted += result.map_err(|error| store.failed("forget a route", error))?.rows_affected();
+    }
+    note(store, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
+    transaction::commit(transaction).await?;
+    Ok(deleted > 0)
 }
 
 fn pairs(routes: &[Route]) -> String {

@@ -23,6 +23,22 @@ SELECT count(*) FILTER (WHERE status = 0) AS new,
        now() AS now
 FROM outbox_event WHERE due_at IS NOT NULL";
 
+/// As above, each from the first rows of its index. $1 the most rows of each kind.
+const SAMPLE: &str = "
+SELECT count(*) FILTER (WHERE status = 0) AS new,
+       count(*) FILTER (WHERE status = 2) AS retry,
+       count(*) FILTER (WHERE lease_end > now()) AS in_flight,
+       (SELECT count(*) FROM (SELECT FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL
+                              ORDER BY done_at LIMIT $1::bigint) AS finished) AS done,
+       (SELECT count(*) FROM (SELECT FROM outbox_event WHERE status = 3 LIMIT $1::bigint) AS given_up) AS dead,
+       (SELECT count(*) FROM (SELECT FROM outbox_event WHERE parked IS NOT NULL LIMIT $1::bigint) AS aside) AS parked,
+       (SELECT count(*) FROM (SELECT FROM outbox_event WHERE behind IS NOT NULL
+                              ORDER BY behind LIMIT $1::bigint) AS waiting) AS blocked,
+       min(available_at) FILTER (WHERE available_at <= now() AND due_at <= now()) AS oldest,
+       now() AS now
+FROM (SELECT status, lease_end, available_at, due_at FROM outbox_event WHERE due_at IS NOT NULL
+      ORDER BY due_at, seq LIMIT $1::bigint) AS pending";
+
 /// A JSON object of strings, and nothing that its reader could stumble over: a row whose headers are something else must not
 /// spoil the list of those that are well.
 const HEADERS: &str = concat!(
@@ -32,7 +48,7 @@ const HEADERS: &str = concat!(
 
 /// Nothing bound means any. $1 status, $2 event type, $3 aggregate type, $4 aggregate id, $5 tenant, $6 header key, $7 header
 /// value, $8 text of the last error, $9 after, $10 before, $11 limit, $12 what headers look like, $13 most failures,
-/// $14 earliest and $15 latest time of the end, $16 what sets it aside.
+/// $14 earliest and $15 latest time of the end, $16 why it cannot be claimed.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
@@ -45,7 +61,10 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
   AND ($6::text IS NULL OR CASE WHEN headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
   AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($13::integer IS NULL OR attempts <= $13::integer)
   AND ($14::timestamptz IS NULL OR done_at >= $14::timestamptz) AND ($15::timestamptz IS NULL OR done_at <= $15::timestamptz)
-  AND ($16::text IS NULL OR $16::text = 'parked' AND parked IS NOT NULL OR $16::text = 'blocked' AND behind IS NOT NULL)
+  AND ($16::text IS NULL OR $16::text = 'parked' AND parked IS NOT NULL OR $16::text = 'blocked' AND behind IS NOT NULL
+       OR $16::text = 'delayed' AND due_at IS NOT NULL AND greatest(due_at, available_at) > now()
+          AND (lease_end IS NULL OR lease_end <= now())
+       OR $16::text = 'in_flight' AND due_at IS NOT NULL AND lease_end > now())
   AND seq > $9::bigint AND seq < $10::bigint
 ORDER BY seq LIMIT $11::bigint";
 
@@ -62,7 +81,10 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
   AND ($6::text IS NULL OR CASE WHEN headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
   AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($13::integer IS NULL OR attempts <= $13::integer)
   AND ($14::timestamptz IS NULL OR done_at >= $14::timestamptz) AND ($15::timestamptz IS NULL OR done_at <= $15::timestamptz)
-  AND ($16::text IS NULL OR $16::text = 'parked' AND parked IS NOT NULL OR $16::text = 'blocked' AND behind IS NOT NULL)
+  AND ($16::text IS NULL OR $16::text = 'parked' AND parked IS NOT NULL OR $16::text = 'blocked' AND behind IS NOT NULL
+       OR $16::text = 'delayed' AND due_at IS NOT NULL AND greatest(due_at, available_at) > now()
+          AND (lease_end IS NULL OR lease_end <= now())
+       OR $16::text = 'in_flight' AND due_at IS NOT NULL AND lease_end > now())
   AND seq > $9::bigint AND seq < $10::bigint
 ORDER BY seq DESC LIMIT $11::bigint";
 
@@ -77,6 +99,12 @@ FROM outbox_event WHERE event_id = $1::text";
 pub(super) async fn stats(store: &PostgresStore) -> Result<Stats, StoreError> {
     let action = "count events";
     let row = store.one(action, store.statement(STATS)).await?;
+    read_stats(&row).map_err(|error| store.failed(action, error))
+}
+
+pub(super) async fn sample(store: &PostgresStore, most: u32) -> Result<Stats, StoreError> {
+    let action = "count events";
+    let row = store.one(action, store.statement(SAMPLE).bind(i64::from(most))).await?;
     read_stats(&row).map_err(|error| store.failed(action, error))
 }
 

@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions, Connection, Executor};
 use super::PostgresStore;
 use super::error::unreachable;
 use crate::store::trust::Trust;
-use crate::store::{StoreError, TableName};
+use crate::store::{StoreError, TableName, hide_password};
 
 /// A connection that idled for longer is asked whether it still lives before it is used; a shorter rest is not worth the wait.
 const TRUSTED_FOR: Duration = Duration::from_secs(1);
@@ -59,11 +59,12 @@ impl PostgresOptions {
     /// # Errors
     /// When the address is no PostgreSQL address; the error does not show its password.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
-        let wrong = |hint: String| StoreError::Url { url: without_password(url), hint };
+        let wrong = |hint: String| StoreError::Url { url: hide_password(url), hint };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(wrong("write it like postgres://user:password@host:5432/database".to_owned()));
         }
-        let connect = PgConnectOptions::from_str(url).map_err(|error| wrong(error.to_string()))?;
+        let connect = PgConnectOptions::from_str(url)
+            .map_err(|error| wrong(format!("{error}; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25")))?;
         Ok(Self::from_options(connect))
     }
 
@@ -222,20 +223,6 @@ fn host_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
             })
         })
         .connect_lazy_with(options.connect.clone())
-}
-
-/// An address as it may be shown.
-fn without_password(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let place = match place.rsplit_once('@') {
-        Some((user, server)) => format!("{}@{server}", user.split(':').next().unwrap_or("")),
-        None => place.to_owned(),
-    };
-    let query: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("password=")).collect();
-    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
-    let mark = if query.is_empty() { "" } else { "?" };
-    format!("{scheme}{place}{mark}{}", query.join("&"))
 }
 
 #[cfg(test)]

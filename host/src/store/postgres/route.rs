@@ -83,6 +83,18 @@ noted AS (
   SELECT now(), $1::text, $2::text, $3::text, 'resume', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
+/// $1 to $3 actor, reason and selector, $4 aggregate type, $5 event type.
+const FORGET: &str = "
+WITH pause AS (
+  DELETE FROM outbox_event_pause WHERE aggregate_type = $4::text AND event_type = $5::text RETURNING 1),
+route AS (
+  DELETE FROM outbox_event_route WHERE aggregate_type = $4::text AND event_type = $5::text RETURNING 1),
+changed AS (SELECT 1 WHERE EXISTS (SELECT 1 FROM pause) OR EXISTS (SELECT 1 FROM route)),
+noted AS (
+  INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
+  SELECT now(), $1::text, $2::text, $3::text, 'forget_route', count(*) FROM changed HAVING count(*) > 0)
+SELECT count(*) AS count FROM changed";
+
 pub(super) async fn unpark(store: &PostgresStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
     if routes.is_empty() {
         return Ok(0);
@@ -149,6 +161,10 @@ pub(super) async fn pause(store: &PostgresStore, route: &Route, audit: &Audit) -
 
 pub(super) async fn resume(store: &PostgresStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
     change(store, "resume a route", RESUME, route, audit).await
+}
+
+pub(super) async fn forget(store: &PostgresStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    change(store, "forget a route", FORGET, route, audit).await
 }
 
 async fn change(

@@ -23,9 +23,21 @@ SELECT coalesce(sum(status = 0), 0) AS new,
         WHERE due_at <= ?1 AND available_at <= ?1) AS oldest
 FROM outbox_event WHERE due_at IS NOT NULL";
 
+/// As above, each from the first rows of its index. ?1 now, ?2 the most rows of each kind.
+const SAMPLE: &str = "
+SELECT coalesce(sum(status = 0), 0) AS new,
+       coalesce(sum(status = 2), 0) AS retry,
+       coalesce(sum(lease_end > ?1), 0) AS in_flight,
+       (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE status = 1 AND done_at IS NOT NULL LIMIT ?2)) AS done,
+       (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE status = 3 LIMIT ?2)) AS dead,
+       (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE parked IS NOT NULL LIMIT ?2)) AS parked,
+       (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE behind IS NOT NULL LIMIT ?2)) AS blocked,
+       min(CASE WHEN due_at <= ?1 AND available_at <= ?1 THEN available_at END) AS oldest
+FROM (SELECT status, lease_end, due_at, available_at FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
+
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of
-/// the end, ?15 what sets it aside.
+/// the end, ?15 why it cannot be claimed, ?16 now.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
@@ -38,7 +50,9 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
   AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
-  AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL)
+  AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL
+       OR ?15 = 'delayed' AND max(due_at, available_at) > ?16 AND (lease_end IS NULL OR lease_end <= ?16)
+       OR ?15 = 'in_flight' AND due_at IS NOT NULL AND lease_end > ?16)
   AND seq > ?9 AND seq < ?10
 ORDER BY seq LIMIT ?11";
 
@@ -54,7 +68,9 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
   AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
-  AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL)
+  AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL
+       OR ?15 = 'delayed' AND max(due_at, available_at) > ?16 AND (lease_end IS NULL OR lease_end <= ?16)
+       OR ?15 = 'in_flight' AND due_at IS NOT NULL AND lease_end > ?16)
   AND seq > ?9 AND seq < ?10
 ORDER BY seq DESC LIMIT ?11";
 
@@ -66,12 +82,20 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
 FROM outbox_event WHERE event_id = ?1";
 
 pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {
-    let action = "count events";
     let now = store.now_micros();
-    let row =
-        sqlx::query(store.table.sql(STATS)).bind(now).fetch_one(&store.readers).await.map_err(|error| failed(action, error))?;
-    let count = |name: &str| column(&row, name).map_err(|error| failed(action, error));
-    let oldest = optional(&row, "oldest").map_err(|error| failed(action, error))?;
+    let row = sqlx::query(store.table.sql(STATS)).bind(now).fetch_one(&store.readers).await;
+    row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+}
+
+pub(super) async fn sample(store: &SqliteStore, most: u32) -> Result<Stats, StoreError> {
+    let now = store.now_micros();
+    let row = sqlx::query(store.table.sql(SAMPLE)).bind(now).bind(most).fetch_one(&store.readers).await;
+    row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+}
+
+fn read_stats(row: &SqliteRow, now: i64) -> Result<Stats, sqlx::Error> {
+    let count = |name: &str| column(row, name);
+    let oldest = optional(row, "oldest")?;
     Ok(Stats {
         new: count("new")?,
         retry: count("retry")?,
@@ -107,6 +131,7 @@ pub(super) async fn list(store: &SqliteStore, filter: &Filter, limit: u32) -> Re
         .bind(filter.finished_after.map(Timestamp::as_micros))
         .bind(filter.finished_before.map(Timestamp::as_micros))
         .bind(filter.set_aside.map(SetAside::as_str))
+        .bind(store.now_micros())
         .fetch_all(&store.readers)
         .await
         .map_err(|error| failed("list events", error))?;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 
 use super::SqliteStore;
@@ -77,7 +78,8 @@ impl SqliteOptions {
         if self.pool.is_some() { READERS } else { 1 + READERS }
     }
 
-    /// The file of an address: `sqlite:outbox.db`, `sqlite:///var/lib/outbox.db`, with `?mode=rwc` to make it.
+    /// The file of an address: `sqlite:outbox.db`, `sqlite:///var/lib/outbox.db`, with `?mode=rwc` to make it. As in every address, `%20`
+    /// stands for a space, `%3F` for a `?` and `%25` for a `%`.
     ///
     /// # Errors
     /// When the address is no SQLite address, or names a database in memory.
@@ -89,7 +91,8 @@ impl SqliteOptions {
         if path.is_empty() || path == ":memory:" {
             return Err(wrong("an outbox in memory would lose its events; name a file, like sqlite:outbox.db"));
         }
-        let mut options = Self::new(path);
+        let path = percent_decode_str(path).decode_utf8().map_err(|_| wrong("its %-escapes are not UTF-8"))?;
+        let mut options = Self::new(&*path);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair {
                 "mode=rwc" => options.create = true,
@@ -234,4 +237,18 @@ fn unreachable(file: &Path, source: sqlx::Error) -> StoreError {
         _ => "see the cause",
     };
     StoreError::Unreachable { database: file.display().to_string(), why: why.to_owned(), source: Some(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_an_address_is_decoded() {
+        let file = |url: &str| SqliteOptions::from_url(url).map(|options| options.file);
+        assert_eq!(file("sqlite:my%20shop%3F.db?mode=rwc").expect("good"), Path::new("my shop?.db"));
+        assert_eq!(file("sqlite:///var/lib/100%25.db").expect("good"), Path::new("/var/lib/100%.db"));
+        assert_eq!(file("sqlite:100%.db").expect("good"), Path::new("100%.db"), "what is no escape stays");
+        assert!(file("sqlite:%ff.db").expect_err("refused").to_string().contains("not UTF-8"));
+    }
 }

@@ -4,10 +4,11 @@ use serde_json::json;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use super::SqliteStore;
+use super::audit::note;
 use super::dead::noted;
 use super::error::failed;
 use super::inspect::{column, optional};
+use super::{SqliteStore, transaction};
 use crate::event::Route;
 use crate::store::route::names;
 use crate::store::{Audit, RouteRecord, StoreError};
@@ -67,6 +68,11 @@ INSERT INTO outbox_event_pause (aggregate_type, event_type, paused_at, paused_by
 ON CONFLICT DO NOTHING";
 
 const RESUME: &str = "DELETE FROM outbox_event_pause WHERE aggregate_type = ?1 AND event_type = ?2";
+
+const FORGET: [&str; 2] = [
+    "DELETE FROM outbox_event_pause WHERE aggregate_type = ?1 AND event_type = ?2",
+    "DELETE FROM outbox_event_route WHERE aggregate_type = ?1 AND event_type = ?2",
+];
 
 pub(super) async fn unpark(store: &SqliteStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
     let result = sqlx::query(store.table.sql(UNPARK))
@@ -152,6 +158,22 @@ pub(super) async fn pause(store: &SqliteStore, route: &Route, audit: &Audit) -> 
 pub(super) async fn resume(store: &SqliteStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
     let statement = sqlx::query(store.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
     Ok(noted(store, statement, audit, "resume", &json!(route)).await? == 1)
+}
+
+pub(super) async fn forget(store: &SqliteStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+    let mut transaction = transaction::begin(store).await?;
+    let mut deleted = 0;
+    for statement in FORGET {
+        let result = sqlx::query(store.table.sql(statement))
+            .bind(route.aggregate_type.as_str())
+            .bind(route.event_type.as_str())
+            .execute(&mut *transaction)
+            .await;
+        deleted += result.map_err(|error| failed("forget a route", error))?.rows_affected();
+    }
+    note(store, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
+    transaction::commit(transaction).await?;
+    Ok(deleted > 0)
 }
 
 fn pairs(routes: &[Route]) -> String {

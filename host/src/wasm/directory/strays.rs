@@ -6,7 +6,6 @@ use std::io;
 
 use super::place::Place;
 use super::plugin_name;
-use crate::listener::distance;
 use crate::wasm::text::escape;
 
 /// What lies beside components now and then, and is no manifest of one.
@@ -67,7 +66,7 @@ fn nearest<'a>(stem: &str, components: &'a BTreeSet<String>, bare: &BTreeSet<&'a
     let wanted = stem.to_lowercase();
     let near = components.iter().filter_map(|component| {
         let name = component.to_lowercase();
-        let distance = distance(&wanted, &name);
+        let distance = strsim::levenshtein(&wanted, &name);
         let is_near = distance <= 2.max(wanted.len() / 4) || name.starts_with(&wanted) || wanted.starts_with(&name);
         is_near.then_some((!bare.contains(component.as_str()), distance, component.as_str()))
     });

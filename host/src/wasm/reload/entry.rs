@@ -9,6 +9,7 @@ use wasmtime::component::Component;
 use super::job::LoadedFrom;
 use super::status::{PluginState, PluginStatus};
 use crate::event::Route;
+use crate::metrics::{CallTotals, Swap};
 use crate::wasm::call::PluginListener;
 use crate::wasm::directory::{ManifestFile, Pair};
 use crate::wasm::load::Loader;
@@ -48,6 +49,8 @@ pub(in crate::wasm) struct Entry {
     last_good_error: Option<String>,
     /// The grant of the last good version that the manifest no longer gives; because of it that version is not loaded.
     revoked: Option<String>,
+    /// Where its swaps are counted.
+    pub(in crate::wasm) totals: Arc<CallTotals>,
 }
 
 /// A pair of files as they were read.
@@ -119,7 +122,7 @@ impl Key {
 }
 
 impl Entry {
-    pub(in crate::wasm) fn new(file: &Path) -> Self {
+    pub(in crate::wasm) fn new(file: &Path, totals: Arc<CallTotals>) -> Self {
         Self {
             file: file.to_owned(),
             serving: None,
@@ -135,6 +138,7 @@ impl Entry {
             fallback: Fallback::MayBeTried,
             last_good_error: None,
             revoked: None,
+            totals,
         }
     }
 
@@ -223,6 +227,7 @@ impl Entry {
                 None => without_older.to_owned(),
             };
             tracing::error!(target: LOADS, plugin = name, "plugin {} {fate}: {}", escape(name), fault.error);
+            self.totals.swapped(Swap::Failed);
         }
         self.fault = Some(fault);
         (self.loading, self.quarantined) = (false, false);

@@ -6,14 +6,16 @@ pub(super) mod entry;
 mod job;
 mod refresh;
 mod reloader;
+mod required;
 pub(super) mod status;
 mod swap;
 mod watch;
 
 pub use self::by_hand::{LockChange, Locked, WherePinned, lock, retry, rollback};
+pub(crate) use self::required::RequiredPlugins;
 pub use self::status::{PluginReport, PluginState, PluginStatus};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +55,8 @@ pub struct PluginsConfig {
     pub lock: Option<PathBuf>,
     /// Whether only plugins that are pinned are loaded. Default false.
     pub strict: bool,
+    /// The plugins without which the host is not ready, by name. Default none.
+    pub required: BTreeSet<String>,
     /// Numbers of the users, beside root and this process's own, to whom the directory and its files may belong. Default none.
     pub trusted_owners: Vec<u32>,
     /// A private directory for what the host notes for its next start: compiled components, the last versions that served, and
@@ -102,6 +106,7 @@ impl Default for PluginsConfig {
             dir: PathBuf::from("plugins"),
             lock: None,
             strict: false,
+            required: BTreeSet::new(),
             trusted_owners: Vec::new(),
             cache_dir: None,
             cache_max: ByteSize::mib(1_024),
@@ -169,6 +174,7 @@ impl PluginsConfig {
 #[derive(Debug)]
 pub struct Plugins {
     reloader: Arc<Reloader>,
+    required: Arc<BTreeSet<String>>,
     watch: Watch,
 }
 
@@ -204,6 +210,7 @@ impl Plugins {
     ) -> Result<Self, LoadError> {
         let (interval, debounce) = (config.rescan_interval.max(Duration::from_millis(10)), config.debounce);
         let (dir, ready_when) = (config.dir.clone(), config.ready_when);
+        let required = Arc::new(config.required.clone());
         let reloader = Arc::new(Reloader::new(machine, config, workers, listeners, state)?);
         // Watched before looked at, or a change between the two is lost.
         let mut watch = Watch::new(dir, interval, debounce);
@@ -229,7 +236,7 @@ impl Plugins {
                 reloader.scan(scan_of).await;
             }
         });
-        Ok(Self { reloader, watch })
+        Ok(Self { reloader, required, watch })
     }
 
     /// One turn of the crank: looks at the directory now, and returns when everything found has been dealt with.
@@ -275,6 +282,11 @@ impl Plugins {
             let told: Vec<PluginStatus> = reloader.upgrade()?.list().into_iter().map(PluginStatus::told).collect();
             serde_json::to_string(&told).ok()
         })
+    }
+
+    /// Which of the plugins that must serve do not, for as long as they are here.
+    pub(crate) fn required(&self) -> RequiredPlugins {
+        RequiredPlugins::new(&self.reloader, self.required.clone())
     }
 
     /// The plugins by name.

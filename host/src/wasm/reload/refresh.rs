@@ -8,6 +8,7 @@ use super::entry::{Entry, Fallback, Key, Seen};
 use super::job::{Job, LoadEnd, LoadedFrom};
 use super::reloader::{Found, Reloader, ScanOf, State};
 use crate::chain::chain;
+use crate::listener::Owner;
 use crate::time::system_clock;
 use crate::wasm::directory::file::Bytes;
 use crate::wasm::directory::place::Place;
@@ -33,7 +34,10 @@ impl Reloader {
             state.job = None;
         }
         for (name, (file, pair)) in &found.files {
-            state.plugins.entry(name.clone()).or_insert_with(|| Entry::new(file));
+            state
+                .plugins
+                .entry(name.clone())
+                .or_insert_with(|| Entry::new(file, self.listeners.totals_of(&Owner::from(&**name))));
             if let Err(error) = self.refresh(state, found, name, file, pair, scan_of).await {
                 let entry = entry(state, name);
                 entry.withdraw();

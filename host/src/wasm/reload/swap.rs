@@ -10,6 +10,7 @@ use super::reloader::{Reloader, State};
 use crate::chain::chain;
 use crate::event::Route;
 use crate::listener::{Owner, RouteConflict};
+use crate::metrics::Swap;
 use crate::time::system_clock;
 use crate::wasm::error::LoadError;
 use crate::wasm::load::plugin::Plugin;
@@ -55,6 +56,7 @@ impl Reloader {
             let gone = is_gone(name);
             if let Some(serving) = entry.serving.as_ref().filter(|_| gone) {
                 unloaded(name, serving);
+                entry.totals.swapped(Swap::Unloaded);
             }
             if gone {
                 self.forget(name);
@@ -104,6 +106,11 @@ impl Reloader {
         let Some(candidate) = entry.candidate.take() else { return };
         let before = entry.serving.as_ref().map(|serving| serving.key.short().to_owned());
         log_serving(name, &candidate, before.as_deref());
+        entry.totals.swapped(match (candidate.from, &before) {
+            (LoadedFrom::LastGood, _) => Swap::LastGood,
+            (LoadedFrom::File, None) => Swap::Loaded,
+            (LoadedFrom::File, Some(_)) => Swap::Swapped,
+        });
         let Candidate { key, plugin, from, .. } = candidate;
         let version = Version { digest: key.digest.clone(), manifest: key.beside(), since: system_clock().now() };
         entry.serving = Some(Serving { key, plugin, listeners });

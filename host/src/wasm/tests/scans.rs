@@ -189,7 +189,7 @@ async fn what_failed_and_may_pass_rests_before_it_is_tried_again_unless_somethin
 
 #[test]
 fn rests_grow_with_each_failure_of_the_same_files() {
-    let (mut entry, now) = (Entry::new(Path::new("mailer.wasm")), Instant::now());
+    let (mut entry, now) = (Entry::new(Path::new("mailer.wasm"), Arc::default()), Instant::now());
     let second = Duration::from_secs(1);
     let key = Key::default();
     for rest in [1, 2, 4, 8] {

@@ -55,7 +55,12 @@ pub(crate) struct Layers {
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
-const WITHOUT_DEFAULT: [&str; 8] = [
+const WITHOUT_DEFAULT: [&str; 13] = [
+    "database.user",
+    "database.password",
+    "database.host",
+    "database.port",
+    "database.name",
     "database.schema",
     "database.max_connections",
     "purge.dead_retention",
@@ -79,6 +84,11 @@ impl Layers {
         });
         let known = leaves.keys().map(|key| key.join(".")).chain(WITHOUT_DEFAULT.map(str::to_owned)).collect();
         Self { leaves, known, faults: Vec::new() }
+    }
+
+    /// The keys of all settings, those without a default included.
+    pub(crate) fn known(&self) -> &[String] {
+        &self.known
     }
 
     /// A file's text. Its faults are kept until [`finish`](Self::finish).
@@ -288,14 +298,19 @@ fn expand_all(value: &Value, reference: &dyn Fn(&str, &str) -> Result<String, St
 fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> Result<Value, String> {
     let mut fault = String::new();
     for value in values {
-        let mut alone = Table::new();
-        insert(&mut alone, key, value.clone());
-        match alone.try_into::<T>() {
-            Ok(_) => return Ok(value),
-            Err(error) => fault = one_line(&error),
+        match refusal::<T>(key, value.clone()) {
+            None => return Ok(value),
+            Some(refused) => fault = refused,
         }
     }
     Err(fault)
+}
+
+/// Why a key does not take a value; `None` when it does.
+pub(super) fn refusal<T: DeserializeOwned>(key: &[String], value: Value) -> Option<String> {
+    let mut alone = Table::new();
+    insert(&mut alone, key, value);
+    alone.try_into::<T>().err().map(|error| one_line(&error))
 }
 
 /// The text with every `${…}` replaced.
@@ -360,7 +375,9 @@ fn spans(key: &mut Key, table: &DeTable<'_>, at: &mut dyn FnMut(&[String], usize
 fn one_line(error: &toml::de::Error) -> String {
     let text = error.message().replace('\n', "; ");
     // A person who writes a file need not know our types.
-    ["usize", "u64", "u32"].iter().fold(text, |text, kind| text.replace(&format!("expected {kind}"), "expected a whole number"))
+    ["usize", "u64", "u32", "u16"]
+        .iter()
+        .fold(text, |text, kind| text.replace(&format!("expected {kind}"), "expected a whole number"))
 }
 
 /// A key as the faults of sinks and relays name it.
@@ -377,21 +394,7 @@ fn shown(key: &[String]) -> String {
 fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let last = name.rsplit('.').next().unwrap_or(name);
     let misplaced = known.iter().find(|known| known.rsplit('.').next() == Some(last));
-    let close = known.iter().map(|known| (distance(name, known), known)).min();
+    let close = known.iter().map(|known| (strsim::levenshtein(name, known), known)).min();
     let close = close.filter(|(distance, _)| *distance <= 2.max(name.len() / 5)).map(|(_, known)| known);
     close.or(misplaced).map(String::as_str)
-}
-
-/// How many letters must change: Levenshtein's.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.bytes().enumerate() {
-            let change = corner + usize::from(x != y);
-            corner = row[j + 1];
-            row[j + 1] = change.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

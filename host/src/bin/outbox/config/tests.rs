@@ -84,6 +84,20 @@ fn references_are_resolved_and_stay_out_of_what_is_shown() {
 }
 
 #[test]
+fn a_password_with_any_character_is_written_as_it_is_and_shown_nowhere() {
+    let file = "[database]\nurl = \"postgres://app@db/shop\"\npassword = \"s3@cr:et/?#%\"\n";
+    let (config, _) = composed(file, &[], &[]).unwrap();
+    assert_eq!(config.database.url, "postgres://app:s3%40cr%3Aet%2F%3F%23%25@db/shop");
+    let (config, _) = composed(file, &[("OUTBOX_DATABASE__PASSWORD", "other")], &[]).unwrap();
+    assert_eq!(config.database.url, "postgres://app:other@db/shop", "three ways, like every setting");
+    let twice = composed(&file.replace("app@db", "app:x@db"), &[], &[]).unwrap_err().join("\n");
+    assert!(twice.starts_with("outbox.toml:3: database.password is set, but database.url has one as well"), "{twice}");
+    let fault = composed("[database]\nurl = \"postgres://app:s3/cret@db/shop\"\n", &[], &[]).unwrap_err().join("\n");
+    assert!(fault.starts_with("outbox.toml:2: database.url: ") && fault.contains("set database.password"), "{fault}");
+    assert!(!fault.contains("cret"), "{fault}");
+}
+
+#[test]
 fn manifests_of_plugins_are_checked_where_they_stand() {
     let faults = composed("[plugins.mailer.limits]\nfule = 3\nmemory = \"16MiB\"\n", &[], &[]).unwrap_err();
     assert!(
@@ -113,15 +127,10 @@ fn variables_for_plugins_are_no_settings() {
 }
 
 #[test]
-fn passwords_are_hidden_in_addresses() {
-    assert_eq!(hide_password("postgres://app:p@ss@db:5432/shop?x=1"), "postgres://app:***@db:5432/shop?x=1");
-    assert_eq!(
-        hide_password("postgres://db/shop?password=p&sslmode=require"),
-        "postgres://db/shop?password=***&sslmode=require"
-    );
-    for same in ["sqlite:outbox.db", "sqlite:///var/lib/outbox.db", "mysql://app@db/shop"] {
-        assert_eq!(hide_password(same), same);
-    }
+fn a_user_without_a_name_is_told_by_the_number() {
+    let users = "root:x:0:0:root:/root:/bin/sh\nanna:x:1000:1000::/home/anna:/bin/sh\n:x:7:7::/:\nhalf a line\n";
+    assert_eq!([0, 1000, 7, 10_001].map(|id| user_of(id, users)), ["root", "anna", "uid 7", "uid 10001"]);
+    assert_eq!(user_of(0, ""), "uid 0");
 }
 
 #[test]
@@ -150,15 +159,16 @@ fn every_example_that_init_writes_is_a_setting() {
 }
 
 #[test]
-fn what_init_writes_for_a_server_sets_its_address_alone() {
+fn what_init_writes_for_a_server_sets_its_address_and_password_alone() {
     for (kind, scheme) in [(Kind::Postgres, "postgres://"), (Kind::Mysql, "mysql://")] {
         let file: toml::Table = crate::init::template(kind).parse().unwrap();
         let database = file["database"].as_table().unwrap();
-        assert_eq!(database.len(), 1, "{database:?}");
-        assert!(database["url"].as_str().is_some_and(|url| url.starts_with(scheme) && url.contains("${env:")), "{database:?}");
+        assert_eq!(database.len(), 2, "{database:?}");
+        assert!(database["url"].as_str().is_some_and(|url| url.starts_with(scheme)), "{database:?}");
+        assert!(database["password"].as_str().is_some_and(|password| password.starts_with("${env:")), "{database:?}");
         assert!(file.iter().all(|(name, value)| name == "database" || value.as_table().is_some_and(toml::Table::is_empty)));
         let (config, _) = composed(&crate::init::template(kind), &[], &[]).unwrap();
-        assert!(config.database.url.contains("hunter2"));
+        assert!(config.database.url.contains("outbox:hunter2@"), "{}", config.database.url);
     }
 }
 

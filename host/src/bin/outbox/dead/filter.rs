@@ -14,13 +14,13 @@ use crate::names::Names;
 #[derive(Args, Clone, Debug)]
 #[group(id = "filter", multiple = true)]
 pub(crate) struct DeadArgs {
-    /// Only of this aggregate
+    /// Only events of this aggregate
     #[arg(long, value_name = "ID")]
     aggregate_id: Option<String>,
-    /// Only of this tenant
+    /// Only events of this tenant
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// Only with this text in the last error
+    /// Only events whose last error contains this text
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 }
@@ -29,13 +29,13 @@ pub(crate) struct DeadArgs {
 #[derive(Args, Clone, Copy, Debug)]
 #[group(id = "death", multiple = true)]
 pub(crate) struct Death {
-    /// Only those that failed no more often than this
+    /// Only events with at most this many failed attempts
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// Only those that died since then: `2h` ago, or a time like 2026-11-21T08:30:00Z
+    /// Only events that died after this: a span like 2h (two hours ago), or a time like 2026-11-21T08:30:00Z
     #[arg(long, value_name = "WHEN")]
     since: Option<When>,
-    /// Only those that died until then
+    /// Only events that died before this
     #[arg(long, value_name = "WHEN")]
     until: Option<When>,
 }
@@ -98,16 +98,16 @@ impl FromStr for When {
 /// How far and how fast.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// At most so many events
+    /// Stop after this many events
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Stop after so long; what is left then stays dead
+    /// Stop after this long; events not reached by then stay dead
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     time_limit: Option<Duration>,
-    /// No faster than this, like 50/s, so that a receiver that has just recovered is not run over
+    /// Replay at most this many events per second, like 50/s, to spare a receiver that has just recovered
     #[arg(long, value_name = "RATE", value_parser = per_second)]
     rate: Option<u32>,
-    /// Most events brought back by one statement
+    /// Replay this many events with each SQL statement
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: u32,
 }

@@ -88,7 +88,7 @@ fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> V
     let (failed, serving): (Vec<_>, Vec<_>) = found.iter().partition(|plugin| plugin.state == PluginState::Failed);
     for plugin in failed {
         let (name, why) = (&plugin.name, plugin.error.as_deref().unwrap_or("it could not be loaded"));
-        let fix = format!("when that is mended: outbox plugin check {}", argument(&plugin.file.to_string_lossy()));
+        let fix = format!("when that is fixed: outbox plugin check {}", argument(&plugin.file.to_string_lossy()));
         findings.push(Finding::fault("plugins", format!("{name} cannot serve: {why}"), fix));
     }
     for name in sections.iter().filter(|name| !found.iter().any(|plugin| plugin.name == **name)) {
@@ -183,7 +183,7 @@ pub(super) fn routes(routes: &[RouteRecord], here: &Here, now: Timestamp) -> Vec
         let (route, parked) = (&known.route, count(known.parked, "event"));
         if let Some(since) = known.paused_at {
             let parked: u64 = routes.iter().filter(|held| route.covers(&held.route)).map(|held| held.parked).sum();
-            let by = known.paused_by.as_deref().unwrap_or("somebody");
+            let by = known.paused_by.as_deref().unwrap_or("an unknown user");
             let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
             let held = if parked > 0 { format!("; {} held back", count(parked, "event")) } else { String::new() };
             let what = format!("{route} has been paused by {by} for {}{why}{held}", span(now.since(since)));
@@ -264,7 +264,7 @@ pub(super) fn events(stats: &Stats, somebody_delivers: bool, flags: &Flags) -> V
     findings.push(match oldest {
         None => Finding::good("pending", "no event is due"),
         Some(age) if !somebody_delivers => {
-            let what = format!("{}, and no host that delivers says that it is alive", waited(age));
+            let what = format!("{}, and no host that delivers is running", waited(age));
             Finding::warning("pending", what, "start one with `outbox run`")
         }
         Some(age) if age < LONG => Finding::good("pending", waited(age)),

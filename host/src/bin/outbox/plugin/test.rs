@@ -12,10 +12,10 @@ use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Format, count, paint, shown};
 
-/// Try a component file: the rules that every plugin keeps, and your own cases; exit code 8 when one is broken
+/// Test a component file against the rules for every plugin and your own test cases; exits with 8 when one fails
 ///
-/// Calls the plugin some hundred times, with events of every kind, in a sandbox of its own: it needs no database and no network,
-/// and nothing that the plugin does beside its answers happens.
+/// Calls the plugin a few hundred times with events of every kind. Needs no database and no network: requests, messages, emitted events and
+/// state never leave the test.
 ///
 /// Cases are TOML or JSON: [[case]] with a name, an event (event_type, aggregate_type, aggregate_id, tenant_id, headers,
 /// attempt, and payload, payload_text, payload_base64 or payload_file), config, secrets and state as the plugin finds them, and
@@ -32,12 +32,12 @@ use crate::output::{self, Colour, Format, count, paint, shown};
 pub(crate) struct Test {
     /// The component file
     file: PathBuf,
-    /// A file of cases, or a directory of them
+    /// A file of test cases, or a directory of such files
     #[arg(long, value_name = "PATH")]
     cases: Option<PathBuf>,
     #[command(flatten)]
     guise: Guise,
-    /// How to print: for people, as one JSON document, or as JUnit XML
+    /// The output format: human, json or junit
     #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
     output: Shape,
 }

@@ -16,20 +16,20 @@ use crate::output::{self, Output, argument, shown};
 use crate::plugin::described;
 use crate::plugins;
 
-/// Build the component of a project, and look at it as `plugin check` does
+/// Build the component of a plugin project, and check it as `plugin check` does
 ///
-/// The language is known by the project's files: Cargo.toml, package.json, pyproject.toml, go.mod, or C files. A toolchain that is
-/// missing is named with the command that installs it.
+/// The language is detected from the project's files: Cargo.toml, package.json, pyproject.toml, go.mod, or C files. If a toolchain is
+/// missing, the error names the command that installs it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox plugin build\n  outbox plugin build order-mailer --out plugins/order-mailer.wasm")]
 pub(crate) struct Build {
-    /// The folder of the project
+    /// The project's folder
     #[arg(default_value = ".", value_name = "DIR")]
     dir: PathBuf,
-    /// The component to write, whole or not at all; default NAME.wasm in the project, beside its manifest NAME.toml
+    /// The component file to write; default NAME.wasm in the project, beside its manifest NAME.toml
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The language, where the files do not tell it
+    /// The project's language, if it cannot be detected
     #[arg(long, short, value_enum, value_name = "LANGUAGE")]
     lang: Option<Language>,
     #[command(flatten)]

@@ -21,20 +21,20 @@ use crate::plugins;
 /// Bytes of a payload or a value that are shown.
 const SHOWN: usize = 200;
 
-/// Build a project at every save, deliver an event to it, and show what becomes of it
+/// Rebuild a plugin project at every save, deliver a sample event to it, and show the result
 ///
-/// Shows the answer, the lines of the log, the HTTP requests and messages, what the plugin emitted and kept, and what the call cost.
-/// Nothing of it happens: every request is answered 200 with an empty body, every message is confirmed, and neither is sent. The state is
-/// kept in memory until this ends. Needs no database. Ctrl-C ends it.
+/// Shows the plugin's answer, log lines, HTTP requests, messages, emitted events and state, and what the call cost. HTTP requests are
+/// answered with 200 and an empty body, and messages are confirmed, but neither is sent. State is kept in memory until the command ends. Needs
+/// no database. Press Ctrl-C to stop.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  outbox plugin dev\n  outbox plugin dev order-mailer --event order-mailer/fixtures/paid.json"
 )]
 pub(crate) struct Dev {
-    /// The folder of the project
+    /// The project's folder
     #[arg(default_value = ".", value_name = "DIR")]
     dir: PathBuf,
-    /// The events to deliver, JSON envelopes as `event emit --jsonl` takes them; default fixtures/event.json of the project
+    /// A file of events to deliver, in the format of `event emit --jsonl`; default fixtures/event.json in the project
     #[arg(long, value_name = "FILE")]
     event: Option<PathBuf>,
 }
@@ -100,7 +100,7 @@ async fn tried(project: &Arc<Project>, events: &Path, state: &MemoryState, confi
 fn read(file: &Path) -> Result<Vec<Envelope>, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         let what = format!("the event {} cannot be read; name another one with --event", file.display());
-        Failure::new(Exit::NotFound, what).because(error)
+        Failure::unreadable(what, error, Exit::Failed)
     })?;
     // One that is laid out over several lines is one.
     let whole = Envelope::from_json(text.trim().as_bytes()).map(|envelope| vec![envelope]);

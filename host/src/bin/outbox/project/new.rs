@@ -12,20 +12,20 @@ use super::template::{self, Values};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, argument};
 
-/// Write a project of a plugin, with the SDK, tests, an event and cases; it builds and passes as it is
+/// Create a plugin project with the SDK, tests, a sample event and test cases, ready to build
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  outbox plugin new greeter --lang rust\n  \
                         outbox plugin new order-mailer --lang python --route Order/OrderPlaced --dir plugins/order-mailer")]
 pub(crate) struct New {
     /// The plugin's name: lowercase letters, digits and dashes
     name: String,
-    /// The language
+    /// The project's language
     #[arg(long, short, value_enum, value_name = "LANGUAGE")]
     lang: Language,
-    /// What it answers: aggregate type and event type
+    /// The route that it answers: AGGREGATE_TYPE/EVENT_TYPE
     #[arg(long, value_name = "A/T", default_value = "Order/OrderPlaced")]
     route: String,
-    /// The folder to write, which must be empty or missing; default NAME
+    /// The folder to create, which must be empty or missing; default NAME
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

@@ -22,21 +22,21 @@ pub(super) struct Step {
 pub(super) fn history(known: &Known, audit: &[AuditRecord]) -> Vec<Step> {
     let record = &known.record;
     let mut steps = vec![
-        Step { at: record.occurred_at, what: "it happened, by its writer's clock".to_owned() },
+        Step { at: record.occurred_at, what: "it happened, by the clock of its writer".to_owned() },
         Step { at: record.created_at, what: inserted(record) },
     ];
     let mut add = |at: Option<Timestamp>, what: String| steps.extend(at.map(|at| Step { at, what }));
     if record.available_at > record.created_at {
-        add(Some(record.available_at), "its writer wants it no sooner than this".to_owned());
+        add(Some(record.available_at), "the earliest delivery that its writer asked for".to_owned());
     }
-    add(record.expires_at, "to be done by then, or given up".to_owned());
+    add(record.expires_at, "expires, and is given up if it has not been delivered".to_owned());
     let holder = record.locked_by.as_deref().unwrap_or_default();
     let label = known.nodes.iter().find(|node| node.owner == holder).map_or(holder, |node| &node.label);
     add(record.locked_at, format!("claimed by {}, its claim number {}", shown(label), record.claim_seq));
     let finished = match record.status {
-        Status::Dead if record.blocks => "given up; later events of its aggregate wait",
+        Status::Dead if record.blocks => "given up; later events of its aggregate wait for it",
         Status::Dead => "given up",
-        _ => "its listener was done with it",
+        _ => "it was delivered",
     };
     add(record.done_at, finished.to_owned());
     for entry in audit.iter().filter(|entry| entry.at >= record.created_at) {

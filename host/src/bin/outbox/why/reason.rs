@@ -45,33 +45,29 @@ pub(super) fn reason(known: &Known) -> Reason {
                 if blocking.is_none() && matches!(of_head, State::Dead | State::Done) {
                     next.push_str(" Nobody has to wait for it, so a host lets this one go on at its next look.");
                 }
-                commands.push((format!("outbox event why {}", head.event_id), "all about the event that it waits for"));
+                commands.push((format!("outbox event why {}", head.event_id), "explain the event that it waits for"));
             }
         },
         State::Paused => commands.extend(pauses(known, record).into_iter().map(|paused| {
-            let meaning = if paused.route.is_pattern() {
-                "let the events of all routes of this pattern go on"
-            } else {
-                "let the events of its route go on"
-            };
+            let meaning = if paused.route.is_pattern() { "resume all routes of this pattern" } else { "resume its route" };
             (resume_command(&paused.route), meaning)
         })),
-        State::Parked => commands.push(("outbox plugin list".to_owned(), "which plugin should answer it")),
+        State::Parked => commands.push(("outbox plugin list".to_owned(), "see which plugins answer which routes")),
         State::Stranded => commands.push(("outbox doctor".to_owned(), "look at the database")),
         _ => {}
     }
     if let Some(dead) = blocking {
         let id = dead.event_id;
-        commands.push((format!("outbox dead replay {id}"), "deliver it again; the others wait until it is done"));
-        commands.push((format!("outbox dead skip {id}"), "let the others go on; it stays dead"));
-        commands.push((format!("outbox dead discard {id}"), "delete it for good; the others go on"));
+        commands.push((format!("outbox dead replay {id}"), "deliver it again; later events wait until it is delivered"));
+        commands.push((format!("outbox dead skip {id}"), "stop it from blocking later events; it stays dead"));
+        commands.push((format!("outbox dead discard {id}"), "delete it permanently; later events continue"));
     } else if state == State::Dead {
         let id = record.event_id;
         if is_unroutable(record) {
-            commands.push(("outbox plugin list".to_owned(), "which routes are answered"));
+            commands.push(("outbox plugin list".to_owned(), "see which routes are answered"));
         }
         commands.push((format!("outbox dead replay {id}"), "deliver it again"));
-        commands.push((format!("outbox dead discard {id}"), "delete it for good"));
+        commands.push((format!("outbox dead discard {id}"), "delete it permanently"));
     }
     Reason { state, next, commands }
 }
@@ -81,7 +77,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
     let now = known.now;
     let (failed, before) = (failures(record), failed_before(record));
     match state {
-        State::Done => format!("Its listener was done with it {}{failed}.", when(record.done_at, now)),
+        State::Done => format!("It was delivered {}{failed}.", when(record.done_at, now)),
         State::Dead | State::DeadBlocking => {
             let said = format!("It was given up {}{failed}: {}.", when(record.done_at, now), error(record));
             if !is_unroutable(record) {
@@ -95,12 +91,15 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
         State::Claimed => {
             let end = record.lease_end.unwrap_or(now);
             let holder = holder(known, record);
-            format!("{before}{holder} has it until {end} ({}) and may renew that; after that any host takes it.", at(end, now))
+            format!(
+                "{before}{holder} has it until {end} ({}) and may renew its claim; after that, any host may take the event.",
+                at(end, now)
+            )
         }
         State::LeaseOver => {
             let holder = holder(known, record);
             format!(
-                "{holder} took it and said nothing until its lease ended {}. {}",
+                "{holder} claimed it and reported no outcome before its lease ended {}. {}",
                 when(record.lease_end, now),
                 next_host(known)
             )
@@ -108,7 +107,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
         State::Due => format!("{before}It has been due {}. {}", since(record, now), next_host(known)),
         State::Delayed => {
             let ready = record.available_at.max(record.due_at.unwrap_or(record.available_at));
-            format!("Its writer wants it no sooner than {ready}: it is due {}. {}", at(ready, now), then(known))
+            format!("Its writer asked for delivery no earlier than {ready}: it is due {}. {}", at(ready, now), then(known))
         }
         State::Retrying => format!("{before}It is due {}. {}", at(record.due_at.unwrap_or(now), now), then(known)),
         State::Deferred => {
@@ -125,7 +124,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
             let why = record.parked.as_deref().unwrap_or_default();
             let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
             format!(
-                "It waits without a time: {}. It goes on by itself when a host has a listener for {}.{relay}",
+                "It is parked: {}. It continues by itself when a host has a listener for {}.{relay}",
                 shown(why),
                 route_name(record)
             )
@@ -137,7 +136,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
         }
         State::Expired => {
             let end = record.expires_at.unwrap_or(now);
-            format!("It was to be done by {end} ({}); the next host that takes it gives it up as DEAD.", at(end, now))
+            format!("It expired at {end} ({}); the next host that takes it marks it DEAD.", at(end, now))
         }
         State::Stranded => {
             "It is not finished, and its due_at is empty although it waits for nothing: no host will ever take it. \
@@ -153,7 +152,7 @@ fn holder(known: &Known, record: &Record) -> String {
     match known.nodes.iter().find(|node| node.owner == owner) {
         Some(node) if node.alive => format!("The host {} (alive)", shown(&node.label)),
         Some(node) => format!("The host {} (gone since {})", shown(&node.label), at(node.alive_until, known.now)),
-        None => format!("The host {} (not among those that tell of themselves)", shown(owner)),
+        None => format!("The host {} (unknown in the table of hosts)", shown(owner)),
     }
 }
 
@@ -178,7 +177,7 @@ fn then(known: &Known) -> String {
     }
 }
 
-const NOBODY: &str = "but none says that it is alive: start one with `outbox run`";
+const NOBODY: &str = "but no host is running: start one with `outbox run`";
 
 /// Whether live hosts share the aggregates among them.
 fn is_in_partitions(known: &Known) -> bool {

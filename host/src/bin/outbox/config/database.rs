@@ -1,0 +1,187 @@
+//! `[database]`: an address, and its parts where they are given alone.
+
+use std::time::Duration;
+
+use outbox::store::TableName;
+use outbox::units::duration;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+/// Where the events are.
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct DatabaseConfig {
+    /// The address. Whole once the configuration was read: the parts below were put into it.
+    pub(crate) url: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) password: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    pub(crate) table: TableName,
+    /// The schema that holds the table, where the database has schemas; `None` for the user's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) schema: Option<String>,
+    /// Most connections for what a host does by itself; `None` for the store's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_connections: Option<u32>,
+    #[serde(with = "duration")]
+    pub(crate) busy_timeout: Duration,
+}
+
+impl Default for DatabaseConfig {
+    fn default() -> Self {
+        Self {
+            url: "sqlite:outbox.db".to_owned(),
+            user: None,
+            password: None,
+            host: None,
+            port: None,
+            name: None,
+            table: TableName::default(),
+            schema: None,
+            max_connections: None,
+            busy_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+impl std::fmt::Debug for DatabaseConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let url = outbox::store::hide_password(&self.url);
+        f.debug_struct("DatabaseConfig").field("url", &url).field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
+/// The keys that are parts of an address, in the order in which they are put in: without a host there can be no user.
+const PARTS: [&str; 5] = ["host", "port", "user", "password", "name"];
+
+/// Everything but letters, digits and the marks that mean nothing anywhere in an address.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Whether this key holds what nobody may see.
+pub(crate) fn is_secret(key: &[String]) -> bool {
+    key == ["database", "password"]
+}
+
+impl DatabaseConfig {
+    /// Puts the parts into the address, escaped: a person writes them as they are. An address of which only `postgres:` or `mysql:` is
+    /// given leads to this machine, unless a host is set.
+    ///
+    /// # Errors
+    /// Every part that stands in the address already, or that a file does not have.
+    pub(crate) fn put_parts_into_url(&mut self) -> Result<(), Vec<String>> {
+        let given =
+            [&self.host, &self.port.map(|port| port.to_string()), &self.user, &self.password, &self.name].map(Clone::clone);
+        let given: Vec<(&str, String)> =
+            PARTS.into_iter().zip(given).filter_map(|(part, value)| Some((part, value?))).collect();
+        if given.is_empty() {
+            return Ok(());
+        }
+        if self.url.starts_with("sqlite:") {
+            let keys: Vec<String> = given.iter().map(|(part, _)| format!("database.{part}")).collect();
+            return Err(vec![format!(
+                "{} is set, but database.url is a SQLite file, which has none; write database.url = \"postgres:\" or \"mysql:\", or take it out",
+                keys.join(", ")
+            )]);
+        }
+        let base = match self.url.trim_end_matches('/').split_once(':') {
+            Some((scheme, "")) => format!("{scheme}://localhost"),
+            _ => self.url.clone(),
+        };
+        let names_host = base == self.url;
+        // What is no address is told by the driver, with its own words.
+        let Ok(mut url) = Url::parse(&base) else { return Ok(()) };
+        let mut faults = Vec::new();
+        for (part, value) in given {
+            let is_there = match part {
+                "user" => !url.username().is_empty(),
+                "password" => url.password().is_some(),
+                "host" => names_host && url.host_str().is_some_and(|host| !host.is_empty()),
+                "port" => url.port().is_some(),
+                _ => url.path().len() > 1,
+            };
+            let escaped = utf8_percent_encode(&value, ESCAPED).to_string();
+            let fits = match part {
+                "user" => url.set_username(&escaped).is_ok(),
+                "password" => url.set_password(Some(&escaped)).is_ok(),
+                // A name stays as it is; a directory of sockets is one only when it is escaped.
+                "host" if value.starts_with('/') => url.set_host(Some(&escaped)).is_ok(),
+                "host" => url.set_host(Some(&value)).is_ok(),
+                "port" => value.parse().is_ok_and(|port| url.set_port(Some(port)).is_ok()),
+                _ => {
+                    url.set_path(&escaped);
+                    true
+                }
+            };
+            if is_there {
+                faults.push(format!("database.{part} is set, but database.url has one as well; keep one of them"));
+            } else if !fits {
+                faults.push(format!("database.{part} cannot be part of an address; write what database.url needs there"));
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        self.url = url.into();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox::store::mysql::MySqlOptions;
+    use outbox::store::postgres::PostgresOptions;
+
+    use super::*;
+
+    fn whole(url: &str, parts: [Option<&str>; 4], port: Option<u16>) -> Result<String, Vec<String>> {
+        let [user, password, host, name] = parts.map(|part| part.map(str::to_owned));
+        let mut config = DatabaseConfig { url: url.to_owned(), user, password, host, port, name, ..DatabaseConfig::default() };
+        config.put_parts_into_url().map(|()| config.url)
+    }
+
+    #[test]
+    fn a_part_is_written_as_it_is_and_escaped_in_the_address() {
+        let url = whole("postgres://db/shop", [Some("o'neil@shop"), Some("p@s:s/w?r#d%41"), None, None], None).unwrap();
+        assert_eq!(url, "postgres://o%27neil%40shop:p%40s%3As%2Fw%3Fr%23d%2541@db/shop");
+        assert!(PostgresOptions::from_url(&url).is_ok());
+        let url = whole("mysql:", [Some("app"), Some("a b"), Some("db.example.com"), Some("shop/1")], Some(3307)).unwrap();
+        assert_eq!(url, "mysql://app:a%20b@db.example.com:3307/shop%2F1");
+        assert!(MySqlOptions::from_url(&url).is_ok());
+        let url = whole("postgres://?sslmode=require", [Some("app"), None, Some("db"), Some("shop")], None).unwrap();
+        assert_eq!(url, "postgres://app@db/shop?sslmode=require");
+        assert_eq!(whole("postgres:", [None, None, None, Some("shop")], None).unwrap(), "postgres://localhost/shop");
+        let url = whole("postgres:", [None, None, Some("/run/postgresql"), Some("shop")], None).unwrap();
+        assert_eq!(url, "postgres://%2Frun%2Fpostgresql/shop");
+        assert_eq!(whole("sqlite:a.db", [None; 4], None).unwrap(), "sqlite:a.db");
+    }
+
+    #[test]
+    fn a_part_that_the_address_has_already_is_refused_by_its_key() {
+        let faults = whole("postgres://app:s3cret@db:5432/shop", [Some("a"), Some("hunter2"), Some("b"), Some("c")], Some(1))
+            .unwrap_err();
+        let keys: Vec<_> = faults.iter().map(|fault| fault.split(' ').next().unwrap()).collect();
+        assert_eq!(keys, ["database.host", "database.port", "database.user", "database.password", "database.name"]);
+        let said = faults.join("\n");
+        assert!(!said.contains("s3cret") && !said.contains("hunter2"), "{said}");
+        let faults = whole("sqlite:outbox.db", [Some("app"), Some("x"), None, None], None).unwrap_err();
+        assert!(faults.len() == 1 && faults[0].starts_with("database.user, database.password is set"), "{faults:?}");
+    }
+
+    #[test]
+    fn a_debug_print_shows_no_password() {
+        let config = DatabaseConfig {
+            url: "postgres://app:s3cret@db/shop".to_owned(),
+            password: Some("s3cret".to_owned()),
+            ..DatabaseConfig::default()
+        };
+        assert!(!format!("{config:?}").contains("s3cret"));
+    }
+}

@@ -1,0 +1,216 @@
+//! Settings that are valid one by one, and do not go together or surely do not do what somebody wants. Pure.
+
+use std::time::Duration;
+
+use outbox::Mode;
+use outbox::event::MAX_PAYLOAD_BYTES;
+use outbox::purge::OnDone;
+use outbox::store::Finding;
+use outbox::units::ByteSize;
+
+use crate::config::{Config, Policy};
+use crate::database::Kind;
+
+/// A host that looks at the table less often leaves the events of other programs waiting for longer than people expect.
+const SELDOM: Duration = Duration::from_secs(60);
+/// A lease is renewed at a third of it.
+const RENEWALS: u32 = 3;
+
+/// The check that these findings belong to.
+const CHECK: &str = "settings";
+
+/// What to change, with the reason. `is_set` tells which keys somebody set.
+pub(super) fn advice(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut warn = |found: String, fix: &str| findings.push(Finding::warning(CHECK, found, fix));
+    spans(config, &mut warn);
+    retries(config, &mut warn);
+    rows(config, &mut warn);
+    modes(config, is_set, &mut warn);
+    plugins(config, &mut warn);
+    findings
+}
+
+/// Spans that must stay below the lease, or the host could lose what it holds.
+fn spans(config: &Config, warn: &mut impl FnMut(String, &str)) {
+    let lease = config.dispatcher.lease;
+    if config.database.url.starts_with("sqlite:") && config.database.busy_timeout >= lease / RENEWALS {
+        let wait = config.database.busy_timeout;
+        warn(
+            format!(
+                "database.busy_timeout ({wait:?}) is not below a third of dispatcher.lease ({lease:?}): a claim could end while its renewal waits for the file"
+            ),
+            "lower database.busy_timeout, or raise dispatcher.lease",
+        );
+    }
+    if config.dispatcher.settle_delay >= lease / RENEWALS {
+        let delay = config.dispatcher.settle_delay;
+        warn(
+            format!(
+                "dispatcher.settle_delay ({delay:?}) is not below a third of dispatcher.lease ({lease:?}): outcomes are written late, and events delivered twice"
+            ),
+            "lower dispatcher.settle_delay; a few milliseconds are enough to write outcomes together",
+        );
+    }
+    if config.poller.interval > SELDOM {
+        let interval = config.poller.interval;
+        warn(
+            format!(
+                "poller.interval is {interval:?}: events that another program writes wait for so long, and so does what a killed host held"
+            ),
+            "lower poller.interval; an idle look costs little",
+        );
+    }
+    if config.poller.skip_recent >= lease {
+        let skipped = config.poller.skip_recent;
+        warn(
+            format!("poller.skip_recent is {skipped:?}: no event that another program writes is delivered sooner"),
+            "lower poller.skip_recent; 0s is right unless hosts compete for events that their writers deliver themselves",
+        );
+    }
+}
+
+fn retries(config: &Config, warn: &mut impl FnMut(String, &str)) {
+    let attempts = config.dispatcher.max_attempts;
+    if config.retry.base.is_zero() && config.mode != Mode::Ordered {
+        warn(
+            format!(
+                "retry.base is 0: an event that fails uses up its {attempts} attempts at once, and is dead before anything can recover"
+            ),
+            "set retry.base to at least 100ms",
+        );
+    }
+    if attempts == 1 && config.mode != Mode::Ordered {
+        warn(
+            "dispatcher.max_attempts is 1: an event is dead after its first failure".to_owned(),
+            "raise dispatcher.max_attempts; 10 is the default",
+        );
+    }
+    if matches!(config.retry.policy, Policy::Fixed) && config.retry.base > Duration::from_secs(24 * 3_600) {
+        let base = config.retry.base;
+        warn(
+            format!("retry.policy is fixed, and retry.base is {base:?}: a failed event waits for more than a day"),
+            "lower retry.base, or set retry.policy = \"exponential\"",
+        );
+    }
+}
+
+fn rows(config: &Config, warn: &mut impl FnMut(String, &str)) {
+    let purge = &config.purge;
+    let is_purged = purge.enabled && purge.retention < Duration::from_secs(10 * 365 * 24 * 3_600);
+    if config.mode != Mode::WriterOnly && purge.on_done == OnDone::Keep && !is_purged {
+        warn(
+            "purge.enabled is false or purge.retention is longer than ten years, and delivered events are kept: the table grows for ever".to_owned(),
+            "set purge.enabled = true and a purge.retention, or purge.on_done = \"delete\", or run `outbox purge` from elsewhere",
+        );
+    }
+    if let Some(dead) = purge.dead_retention.filter(|dead| *dead < purge.retention && purge.on_done == OnDone::Keep) {
+        let done = purge.retention;
+        warn(
+            format!(
+                "purge.dead_retention ({}) is shorter than purge.retention ({}): events that failed go before those that did not",
+                humantime::format_duration(dead),
+                humantime::format_duration(done)
+            ),
+            "raise purge.dead_retention, so that somebody can look at dead events",
+        );
+    }
+    let bytes = config.dispatcher.queue_bytes;
+    if bytes < ByteSize(MAX_PAYLOAD_BYTES as u64) {
+        warn(
+            format!(
+                "dispatcher.queue_bytes is {bytes}, below the largest payload ({}): such events go one by one",
+                ByteSize(MAX_PAYLOAD_BYTES as u64)
+            ),
+            "raise dispatcher.queue_bytes to a few MiB",
+        );
+    }
+    let (queue, batch) = (config.dispatcher.cold_queue, config.poller.drain_batch_size);
+    if u32::try_from(queue).is_ok_and(|queue| queue < batch) {
+        warn(
+            format!("dispatcher.cold_queue ({queue}) is below poller.drain_batch_size ({batch}): no batch is ever taken whole"),
+            "raise dispatcher.cold_queue, or lower poller.drain_batch_size",
+        );
+    }
+}
+
+/// Settings without an effect in this mode, and modes that do not fit the database.
+fn modes(config: &Config, is_set: &dyn Fn(&str) -> bool, warn: &mut impl FnMut(String, &str)) {
+    let mode = config.mode.as_str();
+    for key in ["order.stop_on_first_failure", "order.on_dead"] {
+        if is_set(key) && config.mode != Mode::OrderedByAggregate {
+            warn(
+                format!("{key} is set, but the mode is {mode}, which keeps no order of aggregates"),
+                "set mode = \"ordered_by_aggregate\", or take it out",
+            );
+        }
+    }
+    if config.mode == Mode::WriterOnly {
+        for key in ["dispatcher.workers", "poller.interval"] {
+            if is_set(key) {
+                warn(
+                    format!("{key} is set, but the mode is writer_only, in which nothing is delivered"),
+                    "choose another mode, or take it out",
+                );
+            }
+        }
+    }
+    if !config.order.stop_on_first_failure && is_set("order.on_dead") {
+        warn(
+            "order.on_dead is set, but order.stop_on_first_failure is false: later events never wait for a dead one".to_owned(),
+            "set order.stop_on_first_failure = true, or take order.on_dead out",
+        );
+    }
+    if Kind::of(&config.database.url) == Some(Kind::Sqlite) && config.mode == Mode::MultiNode {
+        warn(
+            "the mode is multi_node, but the database is a SQLite file, which only the programs of this machine can share"
+                .to_owned(),
+            "choose PostgreSQL or MySQL for hosts on several machines; for one host set mode = \"single_node\"",
+        );
+    }
+}
+
+fn plugins(config: &Config, warn: &mut impl FnMut(String, &str)) {
+    let (lease, workers, all) = (config.dispatcher.lease, config.dispatcher.workers, config.plugins.memory);
+    if config.plugins.debounce >= config.plugins.rescan_interval {
+        warn(
+            format!(
+                "plugins.debounce ({:?}) is not below plugins.rescan_interval ({:?})",
+                config.plugins.debounce, config.plugins.rescan_interval
+            ),
+            "lower plugins.debounce to less than a second",
+        );
+    }
+    for (name, manifest) in &config.plugins.manifests {
+        let limits = &manifest.limits;
+        if limits.deadline >= lease {
+            warn(
+                format!(
+                    "plugins.{name}.limits.deadline ({:?}) is not below dispatcher.lease ({lease:?}): when the database cannot be reached, another host may call the plugin while this call still runs",
+                    limits.deadline
+                ),
+                "lower the deadline, or raise dispatcher.lease",
+            );
+        }
+        if limits.memory > all {
+            warn(
+                format!(
+                    "plugins.{name}.limits.memory ({}) is above plugins.memory ({all}), which all plugins share: its calls never get what they may use",
+                    limits.memory
+                ),
+                "raise plugins.memory, or lower the limit",
+            );
+        }
+        if let Some(concurrency) = limits.concurrency.filter(|most| *most > workers) {
+            warn(
+                format!(
+                    "plugins.{name}.limits.concurrency ({concurrency}) is above dispatcher.workers ({workers}): so many calls are never made at once"
+                ),
+                "lower the limit, or raise dispatcher.workers",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

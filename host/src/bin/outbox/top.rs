@@ -1,0 +1,134 @@
+//! `outbox top`: the outbox as it lives, second by second.
+
+mod frame;
+mod sample;
+mod screen;
+
+use std::time::Duration;
+
+use clap::Args;
+use outbox::Store;
+use outbox::store::hide_password;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::database;
+use crate::failure::Failure;
+use crate::host::Stop;
+use crate::output::{self, Format, Output, span};
+use crate::terminal;
+use frame::frame;
+use sample::{Rates, Sample};
+use screen::Screen;
+
+/// A look at a large table takes its time, and the database has other work: it rests for so many times as long as the look took.
+const RESTS: u32 = 4;
+
+/// Watch rates, queue depths, lag, routes and hosts live; press q or Ctrl-C to stop
+///
+/// If standard output is not a terminal, prints one line per second instead. Rates are computed from the table: written counts new rows, and
+/// delivered counts those that are no longer waiting or dead.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  outbox top\n  outbox top --interval 5s --output jsonl >> outbox.jsonl")]
+pub(crate) struct TopCommand {
+    /// The time between two refreshes
+    #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = interval)]
+    interval: Duration,
+    /// Stop after this many refreshes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if span < Duration::from_millis(100) { Err("it must be at least 100ms".to_owned()) } else { Ok(span) }
+}
+
+/// One line, for machines.
+#[derive(Serialize)]
+struct Line<'s> {
+    #[serde(flatten)]
+    sample: &'s Sample,
+    #[serde(flatten)]
+    rates: Rates,
+}
+
+impl TopCommand {
+    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let mut stop = Stop::listen()?;
+        let store = database::ready(config).await?;
+        let is_watched = terminal::size().is_some() && self.output.output == Format::Table;
+        let mut screen = is_watched.then(Screen::open).transpose()?;
+        let place = hide_password(&config.database.url);
+        let mut before: Option<Sample> = None;
+        let mut looks = 0;
+        loop {
+            let started = Instant::now();
+            let sample = tokio::select! {
+                sample = look(&*store) => sample?,
+                () = stop.wait() => return Ok(()),
+            };
+            let rates = before.as_ref().map(|before| Rates::between(before, &sample)).unwrap_or_default();
+            match &mut screen {
+                Some(screen) => {
+                    let size = terminal::size().unwrap_or((80, 24));
+                    screen.show(&frame(&sample, &rates, &place, size))?;
+                }
+                None => self.print(&sample, rates, looks)?,
+            }
+            before = Some(sample);
+            looks += 1;
+            if self.count.is_some_and(|count| looks >= count) {
+                return Ok(());
+            }
+            let rest = self.interval.saturating_sub(started.elapsed()).max(started.elapsed() * RESTS);
+            let quit = async {
+                match &mut screen {
+                    Some(screen) => screen.quit().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(rest) => {}
+                () = quit => return Ok(()),
+                () = stop.wait() => return Ok(()),
+            }
+        }
+    }
+
+    fn print(&self, sample: &Sample, rates: Rates, looks: u64) -> Result<(), Failure> {
+        let line = Line { sample, rates };
+        // An array without an end would be no document: `json` goes on as `jsonl` does.
+        let format = if self.output.output == Format::Json { Format::Jsonl } else { self.output.output };
+        output::one(&line, format, |Line { sample, rates }| {
+            const TITLES: [&str; 10] =
+                ["written/s", "delivered/s", "new", "retry", "in_flight", "parked", "blocked", "dead", "oldest", "hosts"];
+            let stats = &sample.stats;
+            let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}"));
+            let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            let numbers = [stats.new, stats.retry, stats.in_flight, stats.parked, stats.blocked, stats.dead];
+            let cells = [rate(rates.written_per_second), rate(rates.delivered_per_second)]
+                .into_iter()
+                .chain(numbers.map(|number| number.to_string()))
+                .chain([oldest.map_or_else(|| "-".to_owned(), span), sample.hosts().to_string()]);
+            let row = |cells: Vec<String>| cells.iter().map(|cell| format!("{cell:>11}")).collect::<String>();
+            let title =
+                if looks == 0 { format!("{:27}{}\n", "at", row(TITLES.map(str::to_owned).to_vec())) } else { String::new() };
+            format!("{title}{}{}\n", sample.at, row(cells.collect()))
+        })
+    }
+}
+
+async fn look(store: &dyn Store) -> Result<Sample, Failure> {
+    let newest = outbox::store::Filter { newest_first: true, ..Default::default() };
+    Ok(Sample {
+        at: store.now().await?,
+        seq: store.list(&newest, 1).await?.first().map(|row| row.seq),
+        stats: store.stats().await?,
+        routes: store.count_routes().await?,
+        nodes: store.nodes().await?,
+    })
+}

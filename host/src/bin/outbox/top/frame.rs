@@ -1,0 +1,147 @@
+//! A look, as lines that fit a terminal.
+
+use std::time::Duration;
+
+use outbox::store::{NodeRecord, RouteRecord};
+use outbox::time::Timestamp;
+
+use super::sample::{Rates, Sample};
+use crate::output::{Colour, count, or_dash, paint, relative_to, short, shown, span, table};
+use crate::pauses::holding;
+
+/// Lines of the rest: the head, the counts, the titles, and empty ones.
+const FIXED: usize = 12;
+/// An oldest event that has waited for so long is shown as a worry.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The lines of one look, for a terminal of so many columns and rows: the routes with most to do first, and as many as fit.
+pub(super) fn frame(sample: &Sample, rates: &Rates, place: &str, (columns, rows): (usize, usize)) -> Vec<String> {
+    let stats = &sample.stats;
+    let hosts = count(u64::try_from(sample.hosts()).unwrap_or(u64::MAX), "host");
+    let mut lines = vec![short(&format!("outbox  {}  {hosts}  q quits  {place}", sample.at), columns), String::new()];
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.0}/s"));
+    lines.push(format!("written {:>10}   delivered {:>10}", rate(rates.written_per_second), rate(rates.delivered_per_second)));
+    let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let lag = oldest.map_or_else(|| "-".to_owned(), span);
+    let lag_colour = if oldest.is_some_and(|age| age >= LONG) { Colour::Yellow } else { Colour::Faint };
+    lines.push(format!("oldest  {}   done {:>15}", paint(&format!("{lag:>10}"), lag_colour), stats.done));
+    let dead = format!("{:>10}", stats.dead);
+    let dead = if stats.dead > 0 { paint(&dead, Colour::Red).into_owned() } else { dead };
+    lines.push(format!("new     {:>10}   retry {:>14}   in flight {:>10}", stats.new, stats.retry, stats.in_flight));
+    lines.push(format!("parked  {:>10}   blocked {:>12}   dead {dead:>15}", stats.parked, stats.blocked));
+    let nodes = node_lines(&sample.nodes, sample.at);
+    let room = rows.saturating_sub(FIXED);
+    let nodes_shown = nodes.len().min((room / 3).max(2));
+    let routes = route_lines(&sample.routes, sample.at);
+    let routes_shown = routes.len().min(room.saturating_sub(nodes_shown).max(2));
+    for (all, many, what) in [(routes, routes_shown, "route"), (nodes, nodes_shown, "host")] {
+        lines.push(String::new());
+        let hidden = all.len() - many;
+        lines.extend(all.into_iter().take(many).map(|line| short(&line, columns)));
+        if hidden > 0 {
+            lines.push(format!("and {}", count(u64::try_from(hidden).unwrap_or(u64::MAX), &format!("more {what}"))));
+        }
+    }
+    lines.truncate(rows);
+    lines
+}
+
+/// The title and one line for each route, the one with most to do first.
+fn route_lines(routes: &[RouteRecord], now: Timestamp) -> Vec<String> {
+    let mut busiest: Vec<&RouteRecord> = routes.iter().collect();
+    busiest
+        .sort_by_key(|known| (std::cmp::Reverse(known.waiting + known.parked + known.blocked), std::cmp::Reverse(known.dead)));
+    let rows = busiest.into_iter().map(|known| {
+        let pause = holding(&known.route, routes).first().and_then(|pause| pause.paused_at);
+        let numbers = [known.waiting, known.parked, known.blocked, known.dead].map(|number| number.to_string());
+        let pause = pause.map_or_else(|| "-".to_owned(), |since| relative_to(since, now));
+        std::iter::once(short(&known.route.to_string(), 40)).chain(numbers).chain([pause]).collect::<Vec<_>>()
+    });
+    table(&["route", ">waiting", ">parked", ">blocked", ">dead", "paused"], rows).lines().map(str::to_owned).collect()
+}
+
+/// The title and one line for each host, live ones first.
+fn node_lines(nodes: &[NodeRecord], now: Timestamp) -> Vec<String> {
+    let mut nodes: Vec<&NodeRecord> = nodes.iter().collect();
+    nodes.sort_by_key(|node| !node.alive);
+    if nodes.is_empty() {
+        return vec!["no host is running".to_owned()];
+    }
+    let rows = nodes.into_iter().map(|node| {
+        [
+            short(&node.label, 40),
+            if node.alive { "alive" } else { "gone" }.to_owned(),
+            shown(&node.mode).into_owned(),
+            or_dash(Some(&node.version)),
+            relative_to(node.started_at, now),
+        ]
+    });
+    table(&["host", "state", "mode", "version", "started"], rows).lines().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox::Route;
+    use outbox::store::Stats;
+
+    use super::*;
+
+    fn sample(routes: usize) -> Sample {
+        let at = Timestamp::from_micros(1_795_249_980_000_000);
+        let route = |number: usize| RouteRecord {
+            route: Route::new("Order", format!("Event{number:02}")).unwrap(),
+            first_seen_at: Some(at),
+            paused_at: (number == 1).then(|| at.minus(Duration::from_secs(120))),
+            paused_by: None,
+            pause_reason: None,
+            waiting: u64::try_from(number).unwrap(),
+            parked: 0,
+            blocked: 0,
+            dead: 0,
+        };
+        let node = |label: &str, alive| NodeRecord {
+            owner: label.to_owned(),
+            label: label.to_owned(),
+            mode: "multi_node".to_owned(),
+            version: "0.1.0".to_owned(),
+            started_at: at,
+            alive_until: at,
+            alive,
+            partitions: 0,
+            plugins: None,
+        };
+        Sample {
+            at,
+            seq: Some(7),
+            stats: Stats { new: 41, dead: 3, oldest_pending_seconds: Some(75.0), ..Stats::default() },
+            routes: (0..routes).map(route).collect(),
+            nodes: vec![node("shop\u{1b}[2J 1", false), node("shop 2", true)],
+        }
+    }
+
+    #[test]
+    fn a_look_tells_rates_depths_lag_routes_and_hosts() {
+        let rates = Rates { written_per_second: Some(120.0), delivered_per_second: None };
+        let text = frame(&sample(3), &rates, "sqlite:outbox.db", (100, 40)).join("\n");
+        for part in
+            ["2026-11-21T08:33:00.000000Z  1 host  q quits  sqlite:outbox.db", "120/s", "oldest", "2m ago", "multi_node"]
+        {
+            assert!(text.contains(part), "{part}\n---\n{text}");
+        }
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
+        assert!(at("Order/Event02") < at("Order/Event01") && at("Order/Event01") < at("Order/Event00"), "most to do first");
+        assert!(at("shop 2") < at("gone"), "live hosts first");
+        assert!(text.contains("shop\\u{1b}[2J 1"), "nothing of a label steers the terminal: {text}");
+    }
+
+    #[test]
+    fn a_look_fits_into_the_terminal_whatever_there_is_to_show() {
+        for (columns, rows) in [(80, 24), (40, 15), (20, 5)] {
+            let lines = frame(&sample(100), &Rates::default(), "sqlite:outbox.db", (columns, rows));
+            assert!(lines.len() <= rows, "{} lines for {rows}", lines.len());
+            if rows > 12 {
+                assert!(lines.iter().any(|line| line.starts_with("and ") && line.ends_with("routes")), "{lines:#?}");
+            }
+        }
+    }
+}

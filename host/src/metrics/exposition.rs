@@ -1,0 +1,230 @@
+//! Which metrics there are: names, labels, and what is told of each. The names are relied on from outside.
+
+use std::sync::Arc;
+
+use super::prometheus::{Kind, Text};
+use super::sampler::Sample;
+use super::{Metrics, RouteTotals, Routes};
+use crate::store::Stats;
+
+/// What one host shows at one moment.
+pub(crate) struct Exposition<'a> {
+    pub(crate) prefix: &'a str,
+    pub(crate) metrics: &'a Metrics,
+    /// The kind of database.
+    pub(crate) database: &'static str,
+    pub(crate) mode: &'static str,
+    /// Events in the hot queue and in the cold one.
+    pub(crate) queued: (usize, usize),
+    pub(crate) in_flight: usize,
+    /// What the table was last seen to hold; `None` where nobody looks.
+    pub(crate) sample: Option<Sample>,
+}
+
+impl Exposition<'_> {
+    /// The text.
+    pub(crate) fn text(&self) -> String {
+        let mut text = Text::new(self.prefix);
+        self.host(&mut text);
+        self.table(&mut text);
+        self.counters(&mut text);
+        self.routes(&mut text);
+        self.plugins(&mut text);
+        text.finish()
+    }
+
+    fn host(&self, text: &mut Text<'_>) {
+        let labels = [("version", env!("CARGO_PKG_VERSION")), ("database", self.database), ("mode", self.mode)];
+        text.family("build_info", Kind::Gauge, "Always 1: the version of the host, its kind of database and its mode.")
+            .sample(&labels, 1);
+        text.family("queue_depth", Kind::Gauge, "Events that wait in this host's memory for a worker, by queue.")
+            .sample(&[("queue", "hot")], self.queued.0)
+            .sample(&[("queue", "cold")], self.queued.1);
+        text.family(
+            "in_flight",
+            Kind::Gauge,
+            "Events in this host's hands: queued, with a listener, or waiting for their outcome to be stored.",
+        )
+        .sample(&[], self.in_flight);
+    }
+
+    fn table(&self, text: &mut Text<'_>) {
+        let Some(sample) = &self.sample else { return };
+        text.family("sample_success", Kind::Gauge, "1 when the last look at the table succeeded, 0 when it did not.")
+            .sample(&[], u8::from(sample.succeeded));
+        let stats = sample.stats.as_ref();
+        let mut records = text.family(
+            "records",
+            Kind::Gauge,
+            "Events in the table, the same for every host; at most 100000 of each kind are counted, new and retry together. Absent \
+             while the table cannot be looked at.",
+        );
+        let by_status = |stats: &Stats| {
+            [
+                ("new", stats.new),
+                ("retry", stats.retry),
+                ("parked", stats.parked),
+                ("blocked", stats.blocked),
+                ("done", stats.done),
+                ("dead", stats.dead),
+            ]
+        };
+        for (status, count) in stats.map(by_status).into_iter().flatten() {
+            records.sample(&[("status", status)], count);
+        }
+        let mut oldest = text.family(
+            "oldest_pending_seconds",
+            Kind::Gauge,
+            "How long the oldest event that could be delivered has waited; 0 when none waits. Absent while the table cannot be looked \
+             at.",
+        );
+        if let Some(stats) = stats {
+            oldest.sample(&[], stats.oldest_pending_seconds.unwrap_or(0.0));
+        }
+    }
+
+    fn counters(&self, text: &mut Text<'_>) {
+        let counts = self.metrics.counts();
+        text.family(
+            "enqueued_total",
+            Kind::Counter,
+            "Events put into a queue: straight after their commit (hot) or by the poller (cold).",
+        )
+        .sample(&[("path", "hot")], counts.hot_enqueued)
+        .sample(&[("path", "cold")], counts.cold_enqueued);
+        text.family(
+            "claims_total",
+            Kind::Counter,
+            "Claims of the poller, by what they brought: as many events as asked for, fewer, none, or an error.",
+        )
+        .sample(&[("result", "full")], counts.claims_full)
+        .sample(&[("result", "partial")], counts.claims_partial)
+        .sample(&[("result", "empty")], counts.claims_empty)
+        .sample(&[("result", "failed")], counts.claims_failed);
+        for (name, help, count) in [
+            ("events_written_total", "Events written through this host.", counts.events_written),
+            ("hot_dropped_total", "Events that found the hot queue full; the poller delivers them.", counts.hot_dropped),
+            (
+                "hot_skipped_delayed_total",
+                "Events that the hot path left alone, since their delivery is put off.",
+                counts.hot_skipped_delayed,
+            ),
+            ("dispatch_parked_total", "Events set aside until a listener is there.", counts.dispatch_parked),
+            (
+                "dispatch_released_total",
+                "Claims given back without an outcome; nothing is counted against their events.",
+                counts.dispatch_released,
+            ),
+            ("fenced_outcomes_total", "Outcomes dropped because another host held the event by then.", counts.fenced_outcomes),
+            ("leases_lost_total", "Events whose lease ended before their listener was called or done.", counts.leases_lost),
+            (
+                "state_conflicts_total",
+                "Answers of plugins that were asked for again, because a value that they had read was changed.",
+                counts.state_conflicts,
+            ),
+            ("purged_total", "Old finished events deleted.", counts.purged),
+        ] {
+            text.family(name, Kind::Counter, help).sample(&[], count);
+        }
+        let mut errors =
+            text.family("db_errors_total", Kind::Counter, "Statements that the database did not do, by kind of error.");
+        for (kind, count) in self.metrics.db_errors_by_kind.counts() {
+            errors.sample(&[("kind", kind)], count);
+        }
+    }
+
+    fn routes(&self, text: &mut Text<'_>) {
+        let routes = &self.metrics.routes;
+        let totals = routes.totals();
+        let named = totals.iter().map(|(route, totals)| (route.aggregate_type.as_str(), route.event_type.as_str(), totals));
+        let totals: Vec<(&str, &str, &Arc<RouteTotals>)> =
+            named.chain([(Routes::OTHER, Routes::OTHER, routes.other())]).collect();
+        let mut dispatch = text.family(
+            "dispatch_total",
+            Kind::Counter,
+            "Attempts by route and outcome: success, failure (tried again), dead (given up), deferred (the listener asked for later). \
+             Events that no listener answers, and routes beyond metrics.max_routes, are counted as other.",
+        );
+        for &(aggregate_type, event_type, totals) in &totals {
+            let outcomes = [
+                ("success", &totals.success),
+                ("failure", &totals.failure),
+                ("dead", &totals.dead),
+                ("deferred", &totals.deferred),
+            ];
+            for (outcome, counter) in outcomes {
+                let labels = [("aggregate_type", aggregate_type), ("event_type", event_type), ("outcome", outcome)];
+                dispatch.sample(&labels, counter.get());
+            }
+        }
+        let mut duration = text.family(
+            "dispatch_duration_seconds",
+            Kind::Histogram,
+            "How long attempts took, from the call of the listener to its answer. Several events in one call have all of its time.",
+        );
+        for &(aggregate_type, event_type, totals) in &totals {
+            duration.histogram(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.duration);
+        }
+        let mut lag = text.family(
+            "delivery_lag_seconds",
+            Kind::Histogram,
+            "How long delivered events took, from when they could be delivered to the end of their last attempt.",
+        );
+        for &(aggregate_type, event_type, totals) in &totals {
+            lag.histogram(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.lag);
+        }
+    }
+
+    fn plugins(&self, text: &mut Text<'_>) {
+        let plugins = self.metrics.calls.of_plugins();
+        let counts: Vec<_> = plugins.iter().map(|(name, totals)| (&**name, totals.counts())).collect();
+        let mut calls =
+            text.family("plugin_calls_total", Kind::Counter, "Calls of a plugin; one for several events counts for each.");
+        for &(plugin, ref counts) in &counts {
+            calls.sample(&[("plugin", plugin)], counts.calls);
+        }
+        let mut took =
+            text.family("plugin_call_seconds_total", Kind::Counter, "Time that the calls of a plugin took, together.");
+        for &(plugin, ref counts) in &counts {
+            took.sample(&[("plugin", plugin)], counts.took.as_secs_f64());
+        }
+        // Its name was given without `_total`, which a counter must have.
+        let mut fuel = text.family(
+            "plugin_fuel_used",
+            Kind::Gauge,
+            "Fuel that the calls of a plugin used since the host started; it only grows.",
+        );
+        for &(plugin, ref counts) in &counts {
+            fuel.sample(&[("plugin", plugin)], counts.fuel_used);
+        }
+        let mut memory = text.family(
+            "plugin_memory_peak_bytes",
+            Kind::Gauge,
+            "The most memory that one call of a plugin had since the host started.",
+        );
+        for &(plugin, ref counts) in &counts {
+            memory.sample(&[("plugin", plugin)], counts.memory_peak_bytes);
+        }
+        let mut traps = text.family(
+            "plugin_traps_total",
+            Kind::Counter,
+            "Attempts that ended because a plugin broke or went beyond a limit, by reason.",
+        );
+        for (plugin, totals) in &plugins {
+            for (reason, count) in totals.traps() {
+                traps.sample(&[("plugin", &**plugin), ("reason", reason)], count);
+            }
+        }
+        let mut swaps = text.family(
+            "plugin_swaps_total",
+            Kind::Counter,
+            "Changes of what serves as a plugin: loaded, swapped for another version, failed to load, put back to the last good \
+             version, unloaded.",
+        );
+        for (plugin, totals) in &plugins {
+            for (result, count) in totals.swaps() {
+                swaps.sample(&[("plugin", &**plugin), ("result", result)], count);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! How long something took, counted in buckets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::event::nanos;
+
+/// Upper bounds for how long attempts take.
+const OF_ATTEMPTS: &[Duration] = &[
+    Duration::from_micros(500),
+    Duration::from_millis(1),
+    Duration::from_micros(2_500),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_millis(2_500),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+];
+
+/// Upper bounds for how long events wait until they are delivered.
+const OF_LAGS: &[Duration] = &[
+    Duration::from_millis(1),
+    Duration::from_millis(5),
+    Duration::from_millis(10),
+    Duration::from_millis(25),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_millis(2_500),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
+    Duration::from_secs(300),
+    Duration::from_secs(1_800),
+    Duration::from_secs(7_200),
+];
+
+/// How long something took, counted in buckets. To count is two relaxed additions.
+#[derive(Debug)]
+pub struct Histogram {
+    bounds: &'static [Duration],
+    /// One for each bound, and one for what is longer than all of them.
+    buckets: Box<[AtomicU64]>,
+    nanos: AtomicU64,
+}
+
+impl Histogram {
+    /// For how long attempts take: half a millisecond to 30 seconds.
+    pub(super) fn of_attempts() -> Self {
+        Self::new(OF_ATTEMPTS)
+    }
+
+    /// For how long events wait: a millisecond to two hours.
+    pub(super) fn of_lags() -> Self {
+        Self::new(OF_LAGS)
+    }
+
+    fn new(bounds: &'static [Duration]) -> Self {
+        Self { bounds, buckets: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(), nanos: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn observe(&self, span: Duration) {
+        let bucket = self.bounds.partition_point(|bound| *bound < span);
+        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
+        self.nanos.fetch_add(nanos(span), Ordering::Relaxed);
+    }
+
+    /// How many were no longer than each bound, shortest first.
+    pub fn cumulative(&self) -> impl Iterator<Item = (Duration, u64)> {
+        let mut sum = 0;
+        self.bounds.iter().zip(&self.buckets).map(move |(bound, bucket)| {
+            sum += bucket.load(Ordering::Relaxed);
+            (*bound, sum)
+        })
+    }
+
+    /// How many there were that were longer than the last bound.
+    #[must_use]
+    pub fn longer(&self) -> u64 {
+        self.buckets.last().map_or(0, |bucket| bucket.load(Ordering::Relaxed))
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_counts_in_every_bucket_whose_bound_it_does_not_exceed() {
+        let histogram = Histogram::of_attempts();
+
+        for millis in [0, 1, 2, 10, 30_000, 30_001] {
+            histogram.observe(Duration::from_millis(millis));
+        }
+
+        let within = |millis| {
+            let bound = Duration::from_millis(millis);
+            histogram.cumulative().find(|(known, _)| *known == bound).map(|(_, count)| count)
+        };
+        assert_eq!([1, 5, 10, 10_000, 30_000].map(within), [Some(2), Some(3), Some(4), Some(4), Some(5)]);
+        assert_eq!(histogram.longer(), 1);
+        assert_eq!(histogram.sum(), Duration::from_millis(60_014));
+    }
+
+    #[test]
+    fn bounds_are_in_order() {
+        assert!(OF_ATTEMPTS.is_sorted() && OF_LAGS.is_sorted());
+    }
+}

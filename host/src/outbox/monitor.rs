@@ -1,0 +1,122 @@
+//! What one outbox tells of itself to whoever watches it: its metrics, and whether it can do its work.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::{Mode, Outbox};
+use crate::health::Health;
+use crate::metrics::{Exposition, Metrics, Sampled};
+use crate::queue::{InFlight, Queue};
+use crate::readiness::{Pulse, Readiness, SchemaFault, Unready, UnreadyCode};
+use crate::store::SharedStore;
+
+/// How long the poller may take for a turn, beside its rest, before it counts as stuck.
+const LONGEST_TURN: Duration = Duration::from_secs(10);
+
+/// What one outbox tells of itself. Asks no database, so that it may be asked at any time; stays behind when the outbox is shut down,
+/// and says so then.
+#[derive(Clone)]
+pub struct Monitor(pub(super) Arc<Watched>);
+
+/// What is looked at.
+pub(super) struct Watched {
+    pub(super) mode: Mode,
+    /// The kind of database.
+    pub(super) database: &'static str,
+    /// What the names of its metrics begin with.
+    pub(super) prefix: String,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) in_flight: Arc<InFlight>,
+    /// `None` where the table is not looked at.
+    pub(super) sampled: Option<Arc<Sampled>>,
+    pub(super) stopped: watch::Receiver<bool>,
+    pub(super) health: Health,
+    pub(super) schema: Arc<SchemaFault>,
+    /// With the longest rest between two turns; `None` in a mode without a poller.
+    pub(super) poller: Option<(Arc<Pulse>, Duration)>,
+    #[cfg(feature = "wasm")]
+    pub(super) plugins: Option<crate::wasm::RequiredPlugins>,
+}
+
+impl Monitor {
+    /// The metrics in the text format of Prometheus, for `GET /metrics` with the content type
+    /// [`CONTENT_TYPE`](crate::metrics::CONTENT_TYPE). Their names begin with [`prefix`](crate::metrics::MetricsConfig::prefix).
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        let Watched { prefix, metrics, database, mode, queue, in_flight, sampled, .. } = &*self.0;
+        let exposition = Exposition {
+            prefix,
+            metrics,
+            database,
+            mode: mode.as_str(),
+            queued: queue.depth(),
+            in_flight: in_flight.len(),
+            sample: sampled.as_ref().map(|sampled| sampled.at(Instant::now())),
+        };
+        exposition.text()
+    }
+
+    /// Whether the outbox can do its work, and if not, why; for `GET /readyz`.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        if *self.0.stopped.borrow() || self.0.stopped.has_changed().is_err() {
+            return Readiness::new(vec![Unready::new(UnreadyCode::Stopping, "the host stops")]);
+        }
+        let mut reasons = self.broken_parts();
+        reasons.extend(self.stuck_poller(Instant::now()));
+        reasons.extend(self.0.schema.get().map(|fault| Unready::new(UnreadyCode::Schema, fault)));
+        #[cfg(feature = "wasm")]
+        let plugins = self.0.plugins.iter().flat_map(crate::wasm::RequiredPlugins::missing);
+        #[cfg(feature = "wasm")]
+        reasons.extend(plugins.map(|fault| Unready::new(UnreadyCode::Plugin, fault)));
+        Readiness::new(reasons)
+    }
+
+    fn broken_parts(&self) -> Vec<Unready> {
+        let said = |part| format!("the {part} of the host has broken; events are safe in the table, start the host again");
+        let parts = self.0.health.broken_parts().into_iter();
+        parts.map(|part| Unready::new(UnreadyCode::PartBroken, said(part))).collect()
+    }
+
+    pub(super) fn stuck_poller(&self, now: Instant) -> Option<Unready> {
+        let (pulse, interval) = self.0.poller.as_ref()?;
+        let silence = pulse.silence(now);
+        let is_stuck = silence > interval.saturating_add(LONGEST_TURN);
+        is_stuck.then(|| {
+            let seconds = silence.as_secs();
+            let message = format!(
+                "the poller has not come to the end of a turn for {seconds} s: the database does not answer, or is too slow"
+            );
+            Unready::new(UnreadyCode::PollerStuck, message)
+        })
+    }
+}
+
+impl<S: SharedStore> Outbox<S> {
+    /// What this outbox tells of itself, to be kept by whoever watches it.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        self.inner.monitor.clone()
+    }
+
+    /// See [`Monitor::prometheus`].
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        self.inner.monitor.prometheus()
+    }
+
+    /// See [`Monitor::readiness`].
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.inner.monitor.readiness()
+    }
+}
+
+impl std::fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Monitor").field("mode", &self.0.mode).finish_non_exhaustive()
+    }
+}

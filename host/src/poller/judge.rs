@@ -1,0 +1,65 @@
+//! What becomes of a claimed event before any listener is called.
+
+use std::time::Duration;
+
+use super::{HOSTS_GONE, Poller};
+use crate::event::Event;
+use crate::store::{Claimed, Due, EXPIRED, Settlement};
+
+/// How soon an event is looked at again whose route could not be looked up.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What becomes of a claimed event.
+pub(super) enum Judged {
+    /// It is delivered.
+    Wanted(Event),
+    /// This is settled at once; with the event where it is dead and could be read.
+    Settled(Settlement, Option<Event>),
+}
+
+impl Poller {
+    /// Whether a claimed event is delivered.
+    pub(super) fn judge(&self, claim: Claimed, routes_known: bool) -> Judged {
+        let dead = |error: String| Settlement::Dead { error, counted: false, blocks: false };
+        let event = match claim.event {
+            Ok(event) => event,
+            Err(why) => return Judged::Settled(dead(format!("the row cannot be read: {why}")), None),
+        };
+        match claim.due {
+            Due::In(after) => return Judged::Settled(Settlement::Released { after }, None),
+            Due::Expired => return Judged::Settled(dead(EXPIRED.to_owned()), Some(event)),
+            Due::Now => {}
+        }
+        if claim.starts >= self.max_starts {
+            let error = format!("its host stopped {} times while it delivered this event and no other", claim.starts);
+            return Judged::Settled(dead(error), Some(event));
+        }
+        if !routes_known && self.listeners.gives_up_any([event.route()].into_iter()) {
+            return Judged::Settled(Settlement::Released { after: ASK_AGAIN }, None);
+        }
+        Judged::Wanted(event)
+    }
+
+    /// Logs and counts an event that is dead before any listener was called; `None` for one that cannot be read.
+    pub(super) fn tell_of_dead(&self, sequence: u64, event: Option<&Event>, settlement: &Settlement) {
+        let Settlement::Dead { error, .. } = settlement else { return };
+        let Some(event) = event else {
+            tracing::error!(event.sequence = sequence, error, "an event that cannot be read is dead");
+            self.metrics.routes.other().count_outcome(settlement);
+            return;
+        };
+        tracing::error!(
+            event.id = %event.id(), route = %event.route(), attempt = event.attempt(), error,
+            "an event is dead before its listener was called"
+        );
+        match self.listeners.find(event.route()) {
+            Some(entry) => entry.route_totals().count_outcome(settlement),
+            None => self.metrics.routes.other().count_outcome(settlement),
+        }
+    }
+}
+
+/// Whether an event must be with its listener while no other is: it may stop its host.
+pub(super) fn is_delivered_alone(claim: &Claimed) -> bool {
+    claim.claims > HOSTS_GONE || claim.starts > 0
+}

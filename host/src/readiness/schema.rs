@@ -1,0 +1,75 @@
+//! Whether the schema is still the one that this program knows: another program may take it back, or bring it further.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::store::{Store, StoreError};
+
+/// Rest between two looks.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// What was last found wrong with the schema; nothing at first, since no host starts without it.
+#[derive(Debug, Default)]
+pub(crate) struct SchemaFault(Mutex<Option<String>>);
+
+impl SchemaFault {
+    /// What is wrong with it.
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes note of a look. One that the database did not answer says nothing of the schema.
+    fn note(&self, found: Result<(), StoreError>) {
+        let fault = match found {
+            Ok(()) => None,
+            Err(error) if error.is_of_schema() => Some(crate::chain(&error)),
+            Err(_) => return,
+        };
+        let before = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), fault.clone());
+        match fault {
+            Some(error) if before.as_ref() != Some(&error) => {
+                tracing::error!(error, "the schema is not the one that this host needs")
+            }
+            None if before.is_some() => tracing::info!("the schema is again the one that this host needs"),
+            _ => {}
+        }
+    }
+}
+
+/// Looks at the schema, again and again.
+pub(crate) struct SchemaWatch {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) fault: Arc<SchemaFault>,
+}
+
+impl SchemaWatch {
+    /// Looks until it is stopped. Only rests are cut short by a stop, never a statement.
+    pub(crate) async fn run(self, mut stopped: watch::Receiver<bool>) {
+        while tokio::time::timeout(INTERVAL, stopped.wait_for(|stopped| *stopped)).await.is_err() {
+            self.fault.note(self.store.check_schema().await);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_stays_until_the_schema_is_found_well_and_a_lost_connection_says_nothing_of_it() {
+        let fault = SchemaFault::default();
+        let older = || Err(StoreError::SchemaOlder { table: "outbox_event".to_owned(), found: 1, wanted: 2 });
+        let lost = || Err(StoreError::Disconnected { action: "check the schema", source: sqlx::Error::PoolTimedOut });
+        fault.note(lost());
+        assert_eq!(fault.get(), None);
+
+        fault.note(older());
+        fault.note(lost());
+
+        assert!(fault.get().is_some_and(|fault| fault.contains("is at version 1, this program needs 2")), "{:?}", fault.get());
+        fault.note(Ok(()));
+        assert_eq!(fault.get(), None);
+    }
+}

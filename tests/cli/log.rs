@@ -1,0 +1,148 @@
+//! What a host logs: the lines that the specification asks for, each readable alone, and who decides what is logged.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::program::{Host, Place};
+
+const POLL_OFTEN: [(&str, &str); 1] = [("OUTBOX_POLLER__INTERVAL", "50ms")];
+
+/// Runs a host with these variables while `meanwhile` goes on; returns what it logged.
+fn logged(place: &Place, variables: &[(&str, &str)], meanwhile: impl Fn(&mut Host)) -> Vec<String> {
+    place.plugin("trouble");
+    let mut command = place.command(&["run", "--plugins", "plugins"]);
+    command.envs(POLL_OFTEN).envs(variables.iter().copied());
+    let mut host = Host::of(command);
+    host.wait_for_line("it says that it is ready", |line| line == "ready" || line.contains("\"ready\""));
+    meanwhile(&mut host);
+    host.signal("TERM");
+    let (status, said) = host.end();
+    assert_eq!(status.code(), Some(0), "{said:#?}");
+    said
+}
+
+fn emit(place: &Place, event_type: &str, id: &str) {
+    place.ok(&["event", "emit", "--type", event_type, "--aggregate-type", "Trouble", "--payload", "1", "--id", id]);
+}
+
+/// The one line of several that contains this.
+fn one<'a>(said: &'a [String], part: &str) -> &'a str {
+    let found: Vec<&String> = said.iter().filter(|line| line.contains(part)).collect();
+    let [line] = found[..] else { panic!("not one line with `{part}`, but {found:#?} of {said:#?}") };
+    line
+}
+
+#[test]
+fn an_event_that_becomes_dead_is_an_error_with_its_id_its_route_its_attempt_and_its_reason() {
+    let place = Place::migrated();
+
+    let said = logged(&place, &[], |_| {
+        emit(&place, "Dead", "given-up");
+        emit(&place, "Nobodys", "unanswered");
+        place.wait_for("dead", 2);
+    });
+
+    let line = one(&said, "event.id=given-up");
+    for part in [" ERROR ", "an event is dead", "route=Trouble/Dead", "attempt=1", "as asked"] {
+        assert!(line.contains(part), "no `{part}`: {line}");
+    }
+    let line = one(&said, "event.id=unanswered");
+    for part in [" ERROR ", "an event is dead", "route=Trouble/Nobodys", "attempt=1", "no listener answers Trouble/Nobodys"] {
+        assert!(line.contains(part), "no `{part}`: {line}");
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_read_and_an_event_that_came_too_late_are_errors_with_what_is_known_of_them() {
+    let place = Place::migrated();
+    for id in ["broken", "late"] {
+        emit(&place, "Done", id);
+    }
+    place.sql("UPDATE outbox_event SET headers = '{broken' WHERE event_id = 'broken'");
+    place.sql("UPDATE outbox_event SET expires_at = 1 WHERE event_id = 'late'");
+
+    let said = logged(&place, &[], |_| place.wait_for("dead", 2));
+
+    let line = one(&said, "an event that cannot be read is dead");
+    for part in [" ERROR ", "event.sequence=1", "the row cannot be read", "headers"] {
+        assert!(line.contains(part), "no `{part}`: {line}");
+    }
+    let line = one(&said, "event.id=late");
+    for part in [" ERROR ", "is dead before its listener was called", "route=Trouble/Done", "attempt=1", "expired"] {
+        assert!(line.contains(part), "no `{part}`: {line}");
+    }
+}
+
+#[test]
+fn a_poller_that_cannot_claim_says_so_once_as_an_error_and_again_when_it_can() {
+    let place = Place::migrated();
+
+    let said = logged(&place, &[], |host| {
+        place.sql("ALTER TABLE outbox_event RENAME TO away");
+        host.wait_for_line("it notices", |line| line.contains("the poller cannot claim events"));
+        place.sql("ALTER TABLE away RENAME TO outbox_event");
+        host.wait_for_line("it notices, too", |line| line.contains("the database answers the poller again"));
+        emit(&place, "Done", "afterwards");
+        place.wait_for("done", 1);
+    });
+
+    let line = one(&said, "the poller cannot claim events");
+    assert!(line.contains(" ERROR ") && line.contains("error="), "{line}");
+    assert!(one(&said, "the database answers the poller again").contains(" INFO "));
+}
+
+#[test]
+fn a_line_of_json_carries_what_it_tells_of_as_fields_of_its_own() {
+    let place = Place::migrated();
+
+    let said = logged(&place, &[("OUTBOX_LOG__FORMAT", "json")], |_| {
+        emit(&place, "Dead", "given-up");
+        place.wait_for("dead", 1);
+    });
+
+    let line: Value = serde_json::from_str(one(&said, "an event is dead")).expect("each line is an object");
+    assert_eq!(
+        (&line["level"], &line["event.id"], &line["route"], &line["attempt"]),
+        (&"ERROR".into(), &"given-up".into(), &"Trouble/Dead".into(), &1.into()),
+        "{line}"
+    );
+}
+
+#[test]
+fn rust_log_goes_before_the_file_and_behind_what_is_said_to_the_program_alone() {
+    let said_with = |file: &str, variables: &[(&str, &str)]| {
+        let place = Place::migrated();
+        fs::write(place.path().join("outbox.toml"), format!("[log]\nlevel = '{file}'\n")).expect("written");
+        logged(&place, variables, |_| {}).join("\n")
+    };
+    let (info, debug) = ("the host runs", "DEBUG");
+
+    let said = said_with("warn", &[]);
+    assert!(!said.contains(info), "{said}");
+    let said = said_with("warn", &[("RUST_LOG", "info")]);
+    assert!(said.contains(info), "the variable goes before the file: {said}");
+    let said = said_with("warn", &[("RUST_LOG", "info"), ("OUTBOX_LOG", "error")]);
+    assert!(!said.contains(info), "what is said to this program alone goes before it: {said}");
+    let said = said_with("info", &[("RUST_LOG", "outbox::wasm=debug,hyper")]);
+    assert!(said.contains(info), "what it does not name stays as it was: {said}");
+    let said = said_with("info", &[("RUST_LOG", "debug")]);
+    let of_compiler = said.lines().filter(|line| line.contains("cranelift")).count();
+    assert_eq!(of_compiler, 0, "a bare level is not meant for the compiler: {said}");
+    let said = said_with("info", &[("RUST_LOG", "outbox=what=ever")]);
+    assert!(said.contains(info) && said.contains("RUST_LOG is left out") && !said.contains(debug), "{said}");
+}
+
+#[test]
+fn rust_log_is_heard_by_commands_that_run_no_host_and_its_absence_keeps_them_quiet() {
+    let place = Place::migrated();
+    let said = |variables: &[(&str, &str)]| {
+        let mut command = place.command(&["stats"]);
+        command.envs(variables.iter().copied());
+        crate::program::Ended::of(command).stderr
+    };
+
+    assert_eq!(said(&[]), "");
+    let statements = said(&[("RUST_LOG", "sqlx=debug")]);
+    assert!(statements.contains("DEBUG") && statements.contains("SELECT"), "{statements}");
+}
