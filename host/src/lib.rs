@@ -3,8 +3,65 @@
 //! A service writes events into a table inside its own database transaction; the host takes each committed event, finds the
 //! one listener of its route, runs it, and stores what came of it. Nothing committed is lost, nothing rolled back is delivered.
 //!
-//! An event's walk, and the room of each step: [`event::Envelope`] → [`writer`] → row → [`poller`], or straight from the
-//! commit → [`queue`] → [`dispatcher`] → [`listener`] → [`dispatcher::settle`] → [`store`].
+//! ```
+//! use outbox::{Context, Envelope, Failure, Outbox, SqliteStore, sqlx};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct OrderPlaced {
+//!     order_id: u64,
+//! }
+//!
+//! async fn on_order_placed(order: OrderPlaced, context: Context<()>) -> Result<(), Failure> {
+//!     println!("order {}, attempt {}", order.order_id, context.attempt());
+//!     Ok(())
+//! }
+//!
+//! async fn run(pool: sqlx::SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
+//!     let outbox = Outbox::single_node(SqliteStore::new(pool))
+//!         .listener_json("Order", "OrderPlaced", on_order_placed)
+//!         .start()
+//!         .await?;
+//!
+//!     let mut tx = outbox.begin().await?;
+//!     sqlx::query("INSERT INTO orders VALUES (42)").execute(&mut *tx).await?;
+//!     tx.write(Envelope::new("OrderPlaced").aggregate("Order", "42").json(&OrderPlaced { order_id: 42 })?).await?;
+//!     tx.commit().await?; // both or neither; the event is on its way to its listener
+//!
+//!     outbox.shutdown().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Where to look
+//!
+//! | for | see |
+//! |---|---|
+//! | starting and stopping, listeners, modes | [`Outbox`], [`OutboxBuilder`], [`Mode`] |
+//! | what an event is | [`Envelope`] as it is written, [`Event`] as it is delivered |
+//! | writing in your transactions | [`Outbox::begin`], [`Outbox::adopt`], [`OutboxTransaction`], [`Writer`] |
+//! | listening | [`OutboxBuilder::listener_json`], [`Listener`], [`Answer`], [`listener`] for retries and breakers |
+//! | a database, its pool and its connections | [`store`] |
+//! | dead events, purging, what happens around attempts and writes | [`dead`](mod@dead), [`purge`], [`dispatcher::Interceptor`], [`writer::WriterHook`] |
+//! | testing a service | [`testing`] |
+//!
+//! # Features
+//!
+//! | feature | brings | default |
+//! |---|---|---|
+//! | `sqlite`, `postgres`, `mysql` | the store of a database, and its driver | yes |
+//! | `wasm` | plugins: the sandbox, the directory that is watched, `conformance` | yes |
+//! | `sinks` | relays of events to a place without a listener; of itself, to stdout | yes |
+//! | `sink-amqp`, `sink-http`, `sink-kafka`, `sink-nats`, `sink-redis`, `sinks-all` | a kind of sink and its client, or all | yes |
+//! | `sink-nats-nkeys` | NATS with NKeys and files of credentials | no |
+//! | `http` | the HTTP API and the dashboard | yes |
+//! | `cli` | the program `outbox`, with all of the above but `sink-nats-nkeys` | yes |
+//!
+//! A service needs its database alone: `default-features = false, features = ["postgres"]`.
+//!
+//! # An event's walk
+//!
+//! [`event::Envelope`] → [`writer`] → row → [`poller`], or straight from the commit → queue → [`dispatcher`] → [`listener`] →
+//! [`dispatcher::settle`] → [`store`]. Each is a room of the source, with a module of its name.
 
 mod chain;
 #[cfg(feature = "wasm")]
@@ -26,6 +83,7 @@ pub mod order;
 pub mod outbox;
 pub mod poller;
 pub mod purge;
+#[doc(hidden)] // nothing in it is of use outside
 pub mod queue;
 pub mod readiness;
 #[cfg(feature = "sinks")]
@@ -36,6 +94,7 @@ mod settler;
 #[cfg(feature = "sinks")]
 pub mod sink;
 pub mod store;
+pub mod testing;
 mod text;
 pub mod time;
 mod turns;
@@ -47,12 +106,15 @@ pub mod writer;
 
 pub use chain::chain;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
-pub use listener::{DispatchResult, Failure, Listener, Registration};
+pub use listener::DispatchResult::Done;
+pub use listener::{Answer, Context, DispatchResult, Failure, Listener, OrFail, Registration, dead, retry_after};
 pub use outbox::{Mode, Monitor, Outbox, OutboxBuilder, StartError};
 pub use readiness::Readiness;
 #[cfg(feature = "sinks")]
 pub use relay::RelayConfig;
 pub use routes::PAUSE_KNOWN_WITHIN;
+/// The driver, in the version that the stores use: `outbox::sqlx::query(…)`.
+pub use sqlx;
 #[cfg(feature = "mysql")]
 pub use store::MySqlStore;
 #[cfg(feature = "postgres")]

@@ -7,34 +7,50 @@ mod inside;
 mod mode;
 mod monitor;
 mod parts;
+mod running;
+mod start;
 #[cfg(feature = "wasm")]
 mod state;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::OnceCell;
 
-pub use builder::{OutboxBuilder, StartError};
+pub use builder::OutboxBuilder;
 #[cfg(feature = "http")]
 pub(crate) use inside::Inside;
 pub use mode::Mode;
 pub use monitor::Monitor;
+pub use start::StartError;
 
 use crate::dead::DeadEvents;
-use crate::dispatcher::Dispatcher;
 use crate::event::OwnerId;
 use crate::health::Health;
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
-use crate::purge::Purge;
 use crate::queue::{InFlight, Queue};
 use crate::store::{SharedStore, Store, TransactionalStore};
 use crate::writer::{HotPath, OutboxTransaction, WriteError, Writer};
+use running::{Running, Signals};
 
 /// A running outbox: it writes, delivers, and cleans up until it is shut down. Source: specification 20.
+///
+/// A handle: its clones are the same outbox, and cost nothing. [`shutdown`](Self::shutdown) on any of them stops it for all. Where
+/// nobody calls that, everything ends when the last clone is dropped, and claims end with their leases. A listener that holds a
+/// clone of its own outbox keeps it from ending so: give it the [`writer`](Self::writer), which keeps nothing running.
 pub struct Outbox<S: SharedStore> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S: SharedStore> Clone for Outbox<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+/// What all clones of a handle share.
+struct Inner<S: SharedStore> {
     store: Arc<dyn Store>,
     writer: Writer<S>,
     hot: Arc<HotPath>,
@@ -49,29 +65,21 @@ pub struct Outbox<S: SharedStore> {
     mode: Mode,
     #[cfg(feature = "http")]
     purge: crate::purge::PurgeConfig,
-    running: Running,
-}
-
-/// What runs, each part `None` in a mode without it.
-struct Running {
-    #[cfg(feature = "wasm")]
-    plugins: Option<crate::wasm::Plugins>,
-    dispatcher: Option<Dispatcher>,
-    poller: Option<JoinHandle<()>>,
-    learner: Option<JoinHandle<()>>,
-    purge: Option<(Arc<Purge>, JoinHandle<()>)>,
-    routes: Option<JoinHandle<()>>,
-    heartbeat: Option<JoinHandle<()>>,
-    /// What looks at the table and its schema for whoever watches this outbox.
-    watchers: Vec<JoinHandle<()>>,
-    notifiers: Vec<JoinHandle<()>>,
-    stopped: watch::Sender<bool>,
-    /// Set last: as long as this process holds events, it is a node.
-    left: watch::Sender<bool>,
+    workers: usize,
     health: Health,
+    signals: Signals,
+    /// `None` once a shutdown has taken it.
+    running: Mutex<Option<Running>>,
+    /// Set when the shutdown has ended.
+    ended: OnceCell<()>,
 }
 
 impl<S: SharedStore> Outbox<S> {
+    /// An outbox in the [`mode`](OutboxBuilder::mode) that is said next, [`single_node`](Self::single_node) unless it is.
+    pub fn builder(store: S) -> OutboxBuilder<S> {
+        OutboxBuilder::new(store, Mode::default())
+    }
+
     /// An outbox for a database that this process has for itself: hot path and poller.
     pub fn single_node(store: S) -> OutboxBuilder<S> {
         OutboxBuilder::new(store, Mode::SingleNode)
@@ -101,104 +109,87 @@ impl<S: SharedStore> Outbox<S> {
 
     /// Writes events, in a transaction that you own or in one of its own.
     pub fn writer(&self) -> &Writer<S> {
-        &self.writer
+        &self.inner.writer
     }
 
     /// The store.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.store
+        &self.inner.store
     }
 
     /// Dead events.
     #[must_use]
     pub fn dead(&self) -> DeadEvents {
-        DeadEvents::new(self.store.clone())
+        DeadEvents::new(self.inner.store.clone())
     }
 
     /// Which listener answers which route.
     pub fn listeners(&self) -> &Arc<Listeners> {
-        &self.listeners
+        &self.inner.listeners
     }
 
     /// What was counted since the start.
     pub fn metrics(&self) -> &Arc<Metrics> {
-        &self.metrics
+        &self.inner.metrics
     }
 
     /// How many events are queued: hot, cold.
     #[must_use]
     pub fn queue_depth(&self) -> (usize, usize) {
-        self.queue.depth()
+        self.inner.queue.depth()
     }
 
     /// How many events are in this process's hands.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.inner.in_flight.len()
     }
 
     /// How many events are with their listeners at once, at most; 0 in a mode that delivers nothing.
     #[must_use]
     pub fn workers(&self) -> usize {
-        self.running.dispatcher.as_ref().map_or(0, Dispatcher::workers)
+        self.inner.workers
+    }
+
+    /// Lets the poller look at the table now.
+    pub(crate) fn look(&self) {
+        self.inner.hot.wake.now();
     }
 
     /// Who this process is in `locked_by`.
     pub fn owner(&self) -> &OwnerId {
-        &self.owner
+        &self.inner.owner
     }
 
-    /// The plugins, when a directory was given.
+    /// The plugins, when a directory was given; `None` once the outbox is shut down.
     #[cfg(feature = "wasm")]
-    pub fn plugins(&self) -> Option<&crate::wasm::Plugins> {
-        self.running.plugins.as_ref()
+    #[must_use]
+    pub fn plugins(&self) -> Option<Arc<crate::wasm::Plugins>> {
+        self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|running| running.plugins.clone())
     }
 
     /// Waits until a part that must run has broken by a panic of ours, and tells which; for ever when none does. Events are
     /// safe in the table; shut down and start again.
     pub async fn broken(&self) -> &'static str {
-        self.running.health.broken().await
+        self.inner.health.broken().await
     }
 
     /// Stops everything in order: purge, poller, dispatcher. What is queued is finished within the drain timeout; claims on
-    /// what is left are given back, uncounted.
-    pub async fn shutdown(mut self) {
-        self.hot.stopped.store(true, Ordering::Release);
-        if let Some((purge, _)) = &self.running.purge {
-            purge.close();
-        }
-        self.running.stopped.send_replace(true);
-        if let Some(dispatcher) = &self.running.dispatcher {
-            dispatcher.stopping();
-        }
-        if let Some((_, task)) = self.running.purge.take() {
-            ended("purge", task).await;
-        }
-        if let Some(task) = self.running.poller.take() {
-            ended("poller", task).await;
-        }
-        if let Some(task) = self.running.learner.take() {
-            ended("learner", task).await;
-        }
-        if let Some(dispatcher) = self.running.dispatcher.take() {
-            dispatcher.stop().await;
-        }
-        if let Some(task) = self.running.routes.take() {
-            ended("route keeper", task).await;
-        }
-        for task in std::mem::take(&mut self.running.watchers) {
-            ended("watcher", task).await;
-        }
-        for task in std::mem::take(&mut self.running.notifiers) {
-            ended("notifier", task).await;
-        }
-        self.running.left.send_replace(true);
-        if let Some(task) = self.running.heartbeat.take() {
-            ended("heartbeat", task).await;
-        }
-        #[cfg(feature = "wasm")]
-        if let Some(plugins) = self.running.plugins.take() {
-            plugins.stop().await;
+    /// what is left are given back, uncounted. Returns when all that has ended; a second call waits for the first.
+    ///
+    /// Nothing happens before the future is awaited. Dropped after that, the shutdown goes on by itself.
+    pub fn shutdown(&self) -> impl Future<Output = ()> + Send + 'static + use<S> {
+        let inner = self.inner.clone();
+        async move {
+            // In a task of its own: half a stop would leave claims behind.
+            let stopping = tokio::spawn(async move {
+                inner.ended.get_or_init(|| inner.stop()).await;
+            });
+            if let Err(join) = stopping.await
+                && join.is_panic()
+            {
+                std::panic::resume_unwind(join.into_panic());
+            }
         }
     }
 }
@@ -209,29 +200,39 @@ impl<S: TransactionalStore + Clone> Outbox<S> {
     /// # Errors
     /// The database's own.
     pub async fn begin(&self) -> Result<OutboxTransaction<S>, WriteError> {
-        OutboxTransaction::begin(self.writer.clone()).await
+        self.inner.writer.begin().await
+    }
+
+    /// Makes a transaction of the driver's know the outbox: `outbox.adopt(pool.begin().await?)`. See [`Writer::adopt`].
+    pub fn adopt(&self, transaction: S::Transaction) -> OutboxTransaction<S> {
+        self.inner.writer.adopt(transaction)
     }
 }
 
-/// Dropped without a shutdown, everything still ends; claims end with their leases.
-impl<S: SharedStore> Drop for Outbox<S> {
+impl<S: SharedStore> Inner<S> {
+    /// Takes what runs, so that it is stopped once.
+    async fn stop(&self) {
+        self.hot.stopped.store(true, Ordering::Release);
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
+            running.stop(&self.signals).await;
+        }
+        self.queue.close();
+    }
+}
+
+impl<S: SharedStore> Drop for Inner<S> {
     fn drop(&mut self) {
         self.hot.stopped.store(true, Ordering::Release);
-        self.running.stopped.send_replace(true);
-        self.running.left.send_replace(true);
+        self.signals.stopped.send_replace(true);
+        self.signals.left.send_replace(true);
         self.queue.close();
     }
 }
 
 impl<S: SharedStore> std::fmt::Debug for Outbox<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").field("owner", &self.owner).finish_non_exhaustive()
-    }
-}
-
-async fn ended(what: &str, task: JoinHandle<()>) {
-    if let Err(error) = task.await {
-        tracing::error!(%error, "the {what} did not end well");
+        f.debug_struct("Outbox").field("owner", &self.inner.owner).finish_non_exhaustive()
     }
 }
 

@@ -69,6 +69,31 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
+/// Exact. The epoch stands for times that the system cannot show at all, hundreds of thousands of years away.
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        let span = Duration::from_micros(time.0.unsigned_abs());
+        let shown = if time.0 >= 0 { UNIX_EPOCH.checked_add(span) } else { UNIX_EPOCH.checked_sub(span) };
+        shown.unwrap_or(UNIX_EPOCH)
+    }
+}
+
+/// Cut to microseconds.
+impl From<jiff::Timestamp> for Timestamp {
+    fn from(time: jiff::Timestamp) -> Self {
+        Self(time.as_microsecond())
+    }
+}
+
+/// Fails beyond the years -9999 to 9999.
+impl TryFrom<Timestamp> for jiff::Timestamp {
+    type Error = jiff::Error;
+
+    fn try_from(time: Timestamp) -> Result<Self, jiff::Error> {
+        Self::from_microsecond(time.0)
+    }
+}
+
 /// RFC 3339 in UTC, always with six digits of a second, so that times stand below each other and sort as text:
 /// `2026-11-21T03:33:00.500000Z`.
 impl fmt::Display for Timestamp {
@@ -179,6 +204,17 @@ mod tests {
     fn a_time_is_written_as_rfc_3339_and_read_back_to_the_microsecond() {
         let time = Timestamp::from_micros(1_795_249_980_123_456);
         assert_eq!(time.to_string().parse::<Timestamp>().expect("own text"), time);
+    }
+
+    #[test]
+    fn a_time_is_the_same_time_for_the_standard_library_and_for_jiff() {
+        for micros in [0, -1, 1_795_249_980_123_456, -62_135_596_800_000_000] {
+            let time = Timestamp::from_micros(micros);
+            assert_eq!(Timestamp::from(SystemTime::from(time)), time);
+            let jiff = jiff::Timestamp::try_from(time).expect("a year that jiff knows");
+            assert_eq!((Timestamp::from(jiff), jiff.as_microsecond()), (time, micros));
+        }
+        assert!(jiff::Timestamp::try_from(Timestamp::from_micros(i64::MAX)).is_err());
     }
 
     #[test]

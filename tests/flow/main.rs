@@ -1,6 +1,7 @@
 //! The walk of an event, from a transaction to its end, through the public API alone.
 
 mod acceptance;
+mod adopted;
 mod alone;
 mod bulk;
 mod busy;
@@ -12,6 +13,7 @@ mod dispatch;
 mod dropped;
 mod effects;
 mod excluded;
+mod handle;
 mod killer;
 mod languages;
 mod large;
@@ -29,8 +31,10 @@ mod slow_commit;
 mod stop;
 mod stuck;
 mod sweep;
+mod testing;
 mod total_order;
 mod two_databases;
+mod typed;
 mod undone;
 mod wake;
 mod writer;
@@ -59,6 +63,9 @@ on_every_database! {
     acceptance::commit_reaches_the_listener_by_the_hot_path_and_ends_done,
     acceptance::overflow_is_picked_up_by_the_poller,
     acceptance::repeated_failure_walks_retry_to_dead_with_the_right_attempts,
+    adopted::events_of_an_adopted_transaction_go_straight_to_their_listener_after_its_commit,
+    adopted::what_a_savepoint_took_back_in_an_adopted_transaction_is_not_delivered,
+    adopted::an_adopted_transaction_that_is_rolled_back_or_dropped_leaves_nothing_behind,
     rolling::an_older_host_kills_no_event_of_a_route_that_only_a_newer_one_answers,
     rolling::a_host_whose_plugin_did_not_load_kills_nothing_that_it_might_have_answered,
     rolling::a_host_without_any_listener_parks_what_is_due,

@@ -28,7 +28,7 @@ async fn place_order(shop: &Outbox<PostgresStore>, order_id: i64) -> Result<(), 
     sqlx::query("INSERT INTO orders (id, total) VALUES ($1, $2)")
         .bind(order.order_id)
         .bind(order.total)
-        .execute(transaction.as_mut())
+        .execute(&mut *transaction)
         .await?;
     transaction.write(Envelope::new("OrderPlaced").aggregate("Order", order_id.to_string()).json(&order)?).await?;
     transaction.commit().await?;
@@ -42,7 +42,7 @@ async fn make_receipt(printer: &Outbox<SqliteStore>, event: &Event) -> Result<Di
     let made = sqlx::query("INSERT OR IGNORE INTO receipts (order_id, total) VALUES (?, ?)")
         .bind(order.order_id)
         .bind(order.total)
-        .execute(transaction.as_mut())
+        .execute(&mut *transaction)
         .await?;
     if made.rows_affected() == 1 {
         let due = ReceiptDue { order_id: order.order_id };
@@ -66,7 +66,6 @@ async fn two_outboxes_of_one_process_keep_to_their_databases() {
         .start()
         .await
         .expect("starts");
-    let printer = Arc::new(printer);
     let to_printer = printer.clone();
     let shop = Outbox::multi_node(postgres.postgres())
         .listener(("Order", "OrderPlaced"), move |event: Arc<Event>| {
@@ -85,7 +84,7 @@ async fn two_outboxes_of_one_process_keep_to_their_databases() {
     eventually("each order has its receipt printed", async || printed.count() == 3).await;
     // One after the other: what the shop still delivers is written to the printer, which then delivers that.
     shop.shutdown().await;
-    Arc::into_inner(printer).expect("the shop's listener is gone").shutdown().await;
+    printer.shutdown().await;
     let mut receipts: Vec<i64> =
         printed.calls().iter().map(|event| event.payload::<ReceiptDue>().expect("as written").order_id).collect();
     receipts.sort_unstable();

@@ -18,6 +18,9 @@ pub trait Database: Harness {
 
     /// Another store on the same database, as another process would open it, on a clock that goes by itself.
     async fn another(&self) -> Self::Store;
+
+    /// Runs a statement on a connection, as the application does in its transaction.
+    async fn run_on(&self, connection: &mut <Self::Store as TransactionalStore>::Connection, sql: &str);
 }
 
 /// A database of its own for one test: migrated, empty, gone with the harness.

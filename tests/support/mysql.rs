@@ -63,6 +63,13 @@ impl MySql {
     pub fn other_program(&self) -> &MySqlPool {
         &self.other_program
     }
+
+    /// A pool as a service would have it, with so many connections.
+    #[must_use]
+    pub fn services_pool(&self, connections: u32) -> MySqlPool {
+        let connect = MySqlConnectOptions::clone(&self.other_program.connect_options());
+        MySqlPoolOptions::new().max_connections(connections).connect_lazy_with(connect)
+    }
 }
 
 /// A name that no other test has, in this process or in another.
@@ -128,6 +135,12 @@ impl Database for MySql {
 
     async fn another(&self) -> MySqlStore {
         open(&self.server, &self.name, TableName::default()).await
+    }
+
+    async fn run_on(&self, connection: &mut sqlx::MySqlConnection, sql: &str) {
+        // The text is a test's own.
+        let ran = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(connection).await;
+        ran.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 }
 

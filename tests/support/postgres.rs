@@ -86,6 +86,12 @@ impl Postgres {
     pub fn other_program(&self) -> &PgPool {
         &self.other_program
     }
+
+    /// A pool as a service would have it, with so many connections.
+    #[must_use]
+    pub fn services_pool(&self, connections: u32) -> PgPool {
+        PgPoolOptions::new().max_connections(connections).connect_lazy(&self.url).expect("the address is good")
+    }
 }
 
 /// The address of a server on which tests may make schemas and roles.
@@ -142,6 +148,12 @@ impl Database for Postgres {
 
     async fn another(&self) -> PostgresStore {
         PostgresStore::connect(&self.url).await.expect("the server of the tests answers")
+    }
+
+    async fn run_on(&self, connection: &mut sqlx::PgConnection, sql: &str) {
+        // The text is a test's own.
+        let ran = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(connection).await;
+        ran.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 }
 

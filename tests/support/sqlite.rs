@@ -81,6 +81,13 @@ impl Sqlite {
     pub fn other_program(&self) -> &SqlitePool {
         &self.other_program
     }
+
+    /// A pool as a service would have it, with so many connections; a statement on it waits for no lock of another program.
+    #[must_use]
+    pub fn services_pool(&self, connections: u32) -> SqlitePool {
+        let connect = SqliteConnectOptions::new().filename(&self.file).busy_timeout(Duration::from_millis(20));
+        SqlitePoolOptions::new().max_connections(connections).connect_lazy_with(connect)
+    }
 }
 
 async fn open(file: &Path, table: TableName, clock: Arc<dyn Clock>) -> SqliteStore {
@@ -129,5 +136,11 @@ impl Database for Sqlite {
 
     async fn another(&self) -> SqliteStore {
         self.second_store(Arc::new(SystemClock::default())).await
+    }
+
+    async fn run_on(&self, connection: &mut sqlx::SqliteConnection, sql: &str) {
+        // The text is a test's own.
+        let ran = sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(connection).await;
+        ran.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 }

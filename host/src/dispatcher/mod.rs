@@ -60,6 +60,7 @@ pub(crate) struct Shared {
 }
 
 /// The running workers, their settler and their lease keeper.
+#[doc(hidden)] // an `Outbox` starts and stops it; nobody else can
 pub struct Dispatcher {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,

@@ -3,10 +3,13 @@
 //! A listener may be a Rust closure or a plugin; from here on nobody can tell, and nobody may try.
 
 mod breaker;
+mod json_path;
+mod or_fail;
 mod outcome;
 mod owner;
 mod registry;
 mod retry;
+mod typed;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,11 +18,13 @@ use std::time::Instant;
 use futures_util::future::BoxFuture;
 
 pub use breaker::{Admittance, Breaker, BreakerConfig};
+pub use or_fail::OrFail;
 pub(crate) use outcome::panic_text;
-pub use outcome::{Cause, DispatchResult, Failure, FailureKind, Outcome, Reply, error_kind};
+pub use outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, Reply, dead, error_kind, retry_after};
 pub use owner::Owner;
 pub use registry::{CallLimit, Concurrency, Listeners, Registration, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
+pub use typed::{Context, JsonListener};
 
 use crate::event::Event;
 

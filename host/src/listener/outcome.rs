@@ -1,9 +1,13 @@
 //! All the ways a visit to a listener can end.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
 use crate::event::{Cost, Effects};
+
+/// What a listener function returns.
+pub type Answer = Result<DispatchResult, Failure>;
 
 /// How a listener ends an event, or puts it off. Source: specification 12.4.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +20,29 @@ pub enum DispatchResult {
     Dead(Option<String>),
 }
 
-/// The listener could not do it. Any error turns into a retryable one with `?`.
+/// Done: what a function returns that has nothing else to say.
+impl From<()> for DispatchResult {
+    fn from((): ()) -> Self {
+        Self::Done
+    }
+}
+
+/// Not now: deliver the event again after `delay`. Nothing failed, so this is not counted as an attempt.
+#[must_use]
+pub fn retry_after(delay: Duration) -> DispatchResult {
+    DispatchResult::RetryAfter(delay)
+}
+
+/// Never deliver the event again. The reason is kept with it, for people.
+#[must_use]
+pub fn dead(reason: impl fmt::Display) -> DispatchResult {
+    DispatchResult::Dead(Some(reason.to_string()))
+}
+
+/// The listener could not do it.
+///
+/// Any error turns into a retryable failure with `?`, its causes included: `sending the mail: connection refused`. To make
+/// another failure of it, say so: `.map_err(Failure::unrecoverable)?`, or by [`OrFail`](super::OrFail).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// What went wrong, for people; kept with the event.
@@ -95,26 +121,26 @@ impl Cause {
 impl Failure {
     /// A failure that is counted and tried again when the retry policy says.
     #[must_use]
-    pub fn retryable(message: impl Into<String>) -> Self {
-        Self { message: message.into(), kind: FailureKind::Retryable, cause: Cause::Listener }
+    pub fn retryable(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), kind: FailureKind::Retryable, cause: Cause::Listener }
     }
 
     /// A failure that is counted and tried again after `delay`.
     #[must_use]
-    pub fn retryable_after(delay: Duration, message: impl Into<String>) -> Self {
-        Self { message: message.into(), kind: FailureKind::RetryableAfter(delay), cause: Cause::Listener }
+    pub fn retryable_after(delay: Duration, message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), kind: FailureKind::RetryableAfter(delay), cause: Cause::Listener }
     }
 
     /// A failure that will never become a success: the event is dead.
     #[must_use]
-    pub fn unrecoverable(message: impl Into<String>) -> Self {
-        Self { message: message.into(), kind: FailureKind::Unrecoverable, cause: Cause::Listener }
+    pub fn unrecoverable(message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), kind: FailureKind::Unrecoverable, cause: Cause::Listener }
     }
 
     /// A retryable failure that the host found, not the listener.
     #[must_use]
-    pub fn broken(cause: Cause, message: impl Into<String>) -> Self {
-        Self { message: message.into(), kind: FailureKind::Retryable, cause }
+    pub fn broken(cause: Cause, message: impl fmt::Display) -> Self {
+        Self { message: message.to_string(), kind: FailureKind::Retryable, cause }
     }
 }
 
@@ -143,8 +169,11 @@ pub fn error_kind(error: &str) -> &str {
     &start[..end]
 }
 
-impl<E: std::error::Error> From<E> for Failure {
+/// Retryable: an error that nobody looked at is more often a passing one, and a retry loses nothing. Takes whatever can be boxed
+/// as an error: any [`Error`], `anyhow::Error`, a boxed error, a text.
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
     fn from(error: E) -> Self {
+        let error = error.into();
         let mut message = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
@@ -234,6 +263,37 @@ pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whatever_can_be_boxed_as_an_error_becomes_a_retryable_failure_that_names_its_causes() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("reading the port")]
+        struct Port(#[source] std::num::ParseIntError);
+        let port = || -> Answer {
+            "x".parse::<u16>().map_err(Port)?;
+            Ok(().into())
+        };
+        let boxed = || -> Result<(), Box<dyn Error + Send + Sync>> { Err("no port".into()) };
+
+        assert_eq!(port(), Err(Failure::retryable("reading the port: invalid digit found in string")));
+        assert_eq!(boxed().map_err(Failure::from), Err(Failure::retryable("no port")));
+        assert_eq!(Failure::from("no port"), Failure::retryable("no port"));
+        assert_eq!(Failure::from(anyhow_like()), Failure::retryable("outer: inner"));
+    }
+
+    /// As `anyhow::Error`: no error itself, and boxed as one.
+    fn anyhow_like() -> impl Into<Box<dyn Error + Send + Sync>> {
+        struct Opaque;
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] std::io::Error);
+        impl From<Opaque> for Box<dyn Error + Send + Sync> {
+            fn from(_: Opaque) -> Self {
+                Box::new(Outer(std::io::Error::other("inner")))
+            }
+        }
+        Opaque
+    }
 
     #[test]
     fn the_kind_of_an_error_is_its_code_or_its_beginning() {

@@ -13,7 +13,7 @@ impl<S: SharedStore> Outbox<S> {
     /// as taken. 0 while the outbox stops. Source: specification 9.
     #[must_use]
     pub fn queue_room(&self) -> (usize, usize) {
-        (self.queue.hot_room(), self.queue.cold_room().0)
+        (self.inner.queue.hot_room(), self.inner.queue.cold_room().0)
     }
 
     /// Puts an event into the hot queue that was claimed with [`Store::claim`](crate::Store::claim) for this outbox's
@@ -40,18 +40,18 @@ impl<S: SharedStore> Outbox<S> {
             return Some(claimed);
         };
         // The table was not asked whether another host has a listener for its route, as the poller does.
-        if self.hot.queue.is_none() || self.listeners.gives_up_any([event.route()].into_iter()) {
+        if self.inner.hot.queue.is_none() || self.inner.listeners.gives_up_any([event.route()].into_iter()) {
             return Some(claimed);
         }
-        let Some(mark) = self.in_flight.mark_until(event.id(), Some(*fence), lease_end) else { return Some(claimed) };
-        let delivery = Delivery::new(Arc::new(event.clone()), mark, via, self.hot.batches.next());
+        let Some(mark) = self.inner.in_flight.mark_until(event.id(), Some(*fence), lease_end) else { return Some(claimed) };
+        let delivery = Delivery::new(Arc::new(event.clone()), mark, via, self.inner.hot.batches.next());
         let delivery = Delivery { deferrals: *deferrals, ..delivery }.expiring(Instant::now(), *expires_in);
-        if !self.queue.push(via, [delivery]).is_empty() {
+        if !self.inner.queue.push(via, [delivery]).is_empty() {
             return Some(claimed);
         }
         match via {
-            Via::Hot => self.metrics.hot_enqueued.increment(),
-            Via::Cold => self.metrics.cold_enqueued.increment(),
+            Via::Hot => self.inner.metrics.hot_enqueued.increment(),
+            Via::Cold => self.inner.metrics.cold_enqueued.increment(),
         }
         None
     }

@@ -40,14 +40,15 @@ impl Inside {
 impl<S: SharedStore> Outbox<S> {
     /// What the HTTP API is given beside the public methods.
     pub(crate) fn inside(&self) -> Inside {
+        let inner = &*self.inner;
         Inside {
-            mode: self.mode,
-            purge: self.purge.clone(),
-            wake: self.hot.wake.clone(),
-            queue: self.queue.clone(),
-            in_flight: self.in_flight.clone(),
+            mode: inner.mode,
+            purge: inner.purge.clone(),
+            wake: inner.hot.wake.clone(),
+            queue: inner.queue.clone(),
+            in_flight: inner.in_flight.clone(),
             #[cfg(feature = "wasm")]
-            plugins: self.running.plugins.as_ref().map(crate::wasm::Plugins::lister),
+            plugins: self.plugins().map(|plugins| plugins.lister()),
         }
     }
 }

@@ -99,19 +99,19 @@ impl<S: SharedStore> Outbox<S> {
     /// What this outbox tells of itself, to be kept by whoever watches it.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
-        self.monitor.clone()
+        self.inner.monitor.clone()
     }
 
     /// See [`Monitor::prometheus`].
     #[must_use]
     pub fn prometheus(&self) -> String {
-        self.monitor.prometheus()
+        self.inner.monitor.prometheus()
     }
 
     /// See [`Monitor::readiness`].
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        self.monitor.readiness()
+        self.inner.monitor.readiness()
     }
 }
 

@@ -44,7 +44,7 @@ async fn a_route_keeper_that_panics_is_noticed() {
     let registration = Registration::new("OrderPlaced".try_into().expect("a good name"), listener);
     outbox.listeners().add("late", registration).expect("free");
 
-    let breaks = outbox.running.health.breaks("route keeper");
+    let breaks = outbox.inner.health.breaks("route keeper");
     tokio::time::timeout(Duration::from_secs(60), breaks).await.expect("it is noticed");
 }
 
@@ -60,7 +60,7 @@ async fn drowsy(directory: &std::path::Path) -> OutboxBuilder<SqliteStore> {
 async fn a_poller_is_stuck_when_a_turn_takes_longer_than_its_rest_and_ten_seconds() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let outbox = drowsy(directory.path()).await.start().await.expect("starts");
-    let after = |seconds| outbox.monitor.stuck_poller(std::time::Instant::now() + Duration::from_secs(seconds));
+    let after = |seconds| outbox.inner.monitor.stuck_poller(std::time::Instant::now() + Duration::from_secs(seconds));
 
     assert_eq!(after(3_600), None, "it rests");
 
@@ -75,7 +75,7 @@ async fn a_part_that_has_broken_makes_the_host_unready() {
     let outbox = drowsy(directory.path()).await.start().await.expect("starts");
     assert!(outbox.readiness().is_ready(), "{:?}", outbox.readiness());
 
-    let broken = tokio::spawn(outbox.running.health.clone().watched("settler", async { panic!("on purpose") }));
+    let broken = tokio::spawn(outbox.inner.health.clone().watched("settler", async { panic!("on purpose") }));
 
     assert!(broken.await.is_err());
     let readiness = outbox.readiness();

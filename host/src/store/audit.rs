@@ -28,6 +28,7 @@ impl Audit {
 
 /// Something that was done by hand. Field names are column names.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct AuditRecord {
     /// When, by the database's clock.
     pub at: Timestamp,

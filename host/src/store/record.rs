@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::AttemptCost;
 use crate::event::{EventId, Headers, Status};
@@ -75,6 +76,16 @@ pub struct Record {
     /// What the attempt cost that wrote `last_error`, or a later one that ended well where that is kept too. `None` when no
     /// listener was called for it.
     pub last_cost: Option<AttemptCost>,
+}
+
+impl Record {
+    /// The payload read as JSON.
+    ///
+    /// # Errors
+    /// When the bytes are not JSON of this shape, or the row is one of a list, which has no payloads.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_slice(self.payload.as_deref().unwrap_or_default())
+    }
 }
 
 /// Why an event that is not finished cannot be claimed now.
@@ -231,6 +242,7 @@ impl PurgeBatch {
 
 /// One step of the schema.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Migration {
     /// Its number, from 1.
     pub version: u32,

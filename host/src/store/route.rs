@@ -37,6 +37,7 @@ pub(super) fn names(route: Option<&Route>) -> (&str, &str) {
 
 /// An aggregate whose events wait behind one that is not resolved.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct BlockedKey {
     /// The kind of aggregate.
     pub aggregate_type: String,

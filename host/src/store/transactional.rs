@@ -1,5 +1,6 @@
 //! Writing inside the caller's own transaction.
 
+use std::ops::DerefMut;
 use std::time::Duration;
 
 use super::{Store, StoreError};
@@ -9,8 +10,8 @@ use crate::event::{Envelope, EventId, OwnerId};
 pub trait TransactionalStore: Store {
     /// The driver's connection.
     type Connection: Send;
-    /// A transaction that the store began; rolled back when dropped.
-    type Transaction: AsMut<Self::Connection> + Send + 'static;
+    /// The driver's transaction, begun by the store or by the application; rolled back when dropped.
+    type Transaction: AsMut<Self::Connection> + DerefMut<Target = Self::Connection> + Send + 'static;
 
     /// Begins a transaction that may write.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, StoreError>> + Send;

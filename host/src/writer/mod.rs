@@ -150,6 +150,25 @@ fn is_excluded(envelope: &Envelope) -> bool {
     envelope.keeping() == Keeping::Excluded
 }
 
+impl<S: TransactionalStore + Clone> Writer<S> {
+    /// Begins a transaction that knows the outbox.
+    ///
+    /// # Errors
+    /// The database's own.
+    pub async fn begin(&self) -> Result<OutboxTransaction<S>, WriteError> {
+        OutboxTransaction::begin(self.clone()).await
+    }
+
+    /// Makes a transaction of the driver's, begun on a pool of the application, know the outbox. It must be one of the database
+    /// that the outbox is in. What was done in it before stays; from here on the returned transaction ends it.
+    ///
+    /// On MySQL let the futures of its writes end: a connection on which the driver was cut off while it prepared a statement
+    /// answers no more. A transaction by [`begin`](Self::begin) has them prepared.
+    pub fn adopt(&self, transaction: S::Transaction) -> OutboxTransaction<S> {
+        OutboxTransaction::adopt(self.clone(), transaction)
+    }
+}
+
 impl<S: TransactionalStore> Writer<S> {
     /// Writes one event in the transaction that is open on `connection`; see [`write_all`](Self::write_all).
     ///

@@ -1,15 +1,20 @@
 //! A transaction that knows the outbox.
 
 use std::collections::HashSet;
+use std::ops::{Deref, DerefMut};
 
 use super::receipt::WrittenEvents;
 use super::{OnDuplicate, WriteError, Writer, joined};
 use crate::event::{Envelope, EventId};
 use crate::store::{StoreError, TransactionalStore};
 
+/// Why there is a transaction as long as anybody can ask for it.
+const OPEN: &str = "ended only by commit, rollback or drop";
+
 /// A transaction that knows the outbox: the driver's own, and what is owed to the events written in it.
 ///
-/// Use [`as_mut`](AsMut::as_mut) for your own statements. Dropped without a commit, it is rolled back.
+/// For statements of your own it is the driver's connection: `sqlx::query(…).execute(&mut *tx)`. Where a function wants the
+/// driver's transaction, give it [`inner_mut`](Self::inner_mut). Dropped without a commit, it is rolled back.
 pub struct OutboxTransaction<S: TransactionalStore> {
     /// `None` only while it is being ended.
     transaction: Option<S::Transaction>,
@@ -20,9 +25,20 @@ pub struct OutboxTransaction<S: TransactionalStore> {
 }
 
 impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
-    pub(crate) async fn begin(writer: Writer<S>) -> Result<Self, WriteError> {
+    pub(super) async fn begin(writer: Writer<S>) -> Result<Self, WriteError> {
         let transaction = writer.store.begin().await?;
-        Ok(Self { transaction: Some(transaction), writer, written: Vec::new(), touched: false })
+        Ok(Self::adopt(writer, transaction))
+    }
+
+    pub(super) fn adopt(writer: Writer<S>, transaction: S::Transaction) -> Self {
+        Self { transaction: Some(transaction), writer, written: Vec::new(), touched: false }
+    }
+
+    /// The driver's own transaction, for functions that take one. Nobody may end it but [`commit`](Self::commit) and
+    /// [`rollback`](Self::rollback).
+    pub fn inner_mut(&mut self) -> &mut S::Transaction {
+        self.touched = !self.written.is_empty();
+        self.transaction.as_mut().expect(OPEN)
     }
 
     /// Writes one event. Returns its id, or `None` when a hook suppressed it.
@@ -112,7 +128,7 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
     }
 
     async fn insert(&mut self, envelopes: Vec<Envelope>, on_duplicate: OnDuplicate) -> Result<Vec<EventId>, WriteError> {
-        let transaction = self.transaction.as_mut().expect("ended only by commit, rollback or drop");
+        let transaction = self.transaction.as_mut().expect(OPEN);
         // Until it has gone well: an error or a drop may have done anything to what was written before.
         let touched = std::mem::replace(&mut self.touched, true);
         let written = self.writer.insert(transaction.as_mut(), envelopes, on_duplicate).await?;
@@ -124,10 +140,24 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
     }
 }
 
+impl<S: TransactionalStore> Deref for OutboxTransaction<S> {
+    type Target = S::Connection;
+
+    fn deref(&self) -> &S::Connection {
+        self.transaction.as_ref().expect(OPEN)
+    }
+}
+
+impl<S: TransactionalStore> DerefMut for OutboxTransaction<S> {
+    fn deref_mut(&mut self) -> &mut S::Connection {
+        self.touched = !self.written.is_empty();
+        self.transaction.as_mut().expect(OPEN)
+    }
+}
+
 impl<S: TransactionalStore> AsMut<S::Connection> for OutboxTransaction<S> {
     fn as_mut(&mut self) -> &mut S::Connection {
-        self.touched = !self.written.is_empty();
-        self.transaction.as_mut().expect("ended only by commit, rollback or drop").as_mut()
+        self
     }
 }
 

@@ -275,14 +275,10 @@ mod tests {
     fn events_that_wait_without_a_live_host_are_a_fault() {
         let stats = Stats { new: 2_311, ..Stats::default() };
         let gone = crate::store::NodeRecord { alive: false, ..node("web-1", now()) };
-        let all = said(Look { stats: stats.clone(), nodes: vec![gone], ..look() });
+        let all = said(Look { stats, nodes: vec![gone], ..look() });
         assert_eq!(all[0], "Nothing is delivered: 2\u{202f}311 events wait, and no host is alive.");
         let writer = crate::store::NodeRecord { mode: "writer_only".to_owned(), ..node("web-2", now()) };
-        assert_eq!(
-            said(Look { stats: stats.clone(), nodes: vec![writer], ..look() }).len(),
-            1,
-            "who only writes delivers nothing"
-        );
+        assert_eq!(said(Look { stats, nodes: vec![writer], ..look() }).len(), 1, "who only writes delivers nothing");
         assert_eq!(said(Look { stats, ..look() }), Vec::<String>::new());
         assert_eq!(said(Look { nodes: vec![], ..look() }), Vec::<String>::new(), "nothing waits, nobody is missed");
     }

@@ -60,10 +60,10 @@ impl House {
             Envelope::new(event_type).aggregate("Order", number.to_string()).header("x-evil", EVIL).json(&EVIL).expect("valid")
         };
         let ids = self.outbox.writer().emit((0..count).map(envelope).collect()).await.expect("written");
-        let limit = u32::try_from(count).unwrap();
+        let limit = u32::try_from(count).expect("small");
         for _ in 0..600 {
             let filter = Filter { status: Some(status), event_type: Some(event_type.to_owned()), ..Filter::default() };
-            if self.outbox.store().list(&filter, limit).await.unwrap().len() == count {
+            if self.outbox.store().list(&filter, limit).await.expect("reads").len() == count {
                 return ids;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -79,14 +79,14 @@ impl House {
     }
 
     async fn get(&self, path: &str) -> Answer {
-        self.send(Request::get(path).body(Body::empty()).unwrap()).await
+        self.send(Request::get(path).body(Body::empty()).expect("a request")).await
     }
 
     async fn post(&self, path: &str, form: &str) -> Answer {
         let request = Request::post(path)
             .header("sec-fetch-site", "same-origin")
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-        self.send(request.body(Body::from(form.to_owned())).unwrap()).await
+        self.send(request.body(Body::from(form.to_owned())).expect("a request")).await
     }
 
     /// Waits until the overview says this: what it shows may be a second old.
@@ -101,7 +101,7 @@ impl House {
     }
 
     async fn dead(&self) -> usize {
-        self.outbox.store().list(&Filter { status: Some(Status::Dead), ..Filter::default() }, 200).await.unwrap().len()
+        self.outbox.store().list(&Filter { status: Some(Status::Dead), ..Filter::default() }, 200).await.expect("reads").len()
     }
 }
 

@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn figures_and_spans_have_two_figures_and_a_unit() {
-        assert_eq!([0.0, 0.04, 0.44, 3.14, 41.6, 1_250.4].map(figure), ["0", "0.04", "0.4", "3.1", "42", "1\u{202f}250"]);
+        assert_eq!([0.0, 0.04, 0.44, 3.12, 41.6, 1_250.4].map(figure), ["0", "0.04", "0.4", "3.1", "42", "1\u{202f}250"]);
         let said = [0, 400, 18_000, 999_800, 1_200_000, 42_000_000, 250_000_000, 18_000_000_000, 1_036_800_000_000];
         let said = said.map(|micros| span(Duration::from_micros(micros)));
         assert_eq!(said, ["0 s", "0.4 ms", "18 ms", "1.0 s", "1.2 s", "42 s", "4 min", "5 h", "12 d"]);

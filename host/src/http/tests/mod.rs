@@ -3,6 +3,7 @@
 mod dead;
 mod events;
 mod limits;
+mod monitor;
 mod reading;
 mod security;
 

@@ -87,10 +87,13 @@ async fn without_a_valid_token_nothing_is_told_but_that_the_process_lives() {
         "/v1/stream",
         "/v1/nodes",
         "/v1/audit",
+        "/metrics",
     ] {
         assert_eq!(served.get(path).await.status, 401, "{path}");
     }
     assert_eq!((served.get("/livez").await.status, served.get("/livez").await.text.as_str()), (200, "ok\n"));
+    let ready = served.get("/readyz").await;
+    assert_eq!((ready.status, &ready.json()["ready"]), (200, &Value::Bool(true)), "a probe brings no token");
     served.stop().await;
 }
 

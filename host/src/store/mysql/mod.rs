@@ -60,6 +60,8 @@ pub struct MySqlStore {
     pool: MySqlPool,
     /// For transactions of the application, which may stand still for as long as it likes.
     callers: MySqlPool,
+    /// Whether `callers` is the application's own, which closes it.
+    is_lent: bool,
     /// One connection, for what keeps our claims ours.
     keeper: MySqlPool,
     table: TableName,
@@ -319,7 +321,9 @@ impl Store for MySqlStore {
 
     async fn close(&self) {
         self.keeper.close().await;
-        self.callers.close().await;
+        if !self.is_lent {
+            self.callers.close().await;
+        }
         self.pool.close().await;
     }
 }

@@ -26,6 +26,8 @@ const TRUSTED_FOR: Duration = Duration::from_secs(10);
 pub struct MySqlOptions {
     /// Host, port or socket, user, password, database, TLS.
     connect: MySqlConnectOptions,
+    /// The application's own pool, for its transactions; `None` for one that the store opens.
+    callers: Option<MySqlPool>,
     /// The table. Default `outbox_event`, in the database of the address.
     pub table: TableName,
     /// Most connections for claims, outcomes, writers and questions; one more is kept for leases, and as many for transactions
@@ -58,15 +60,30 @@ impl MySqlOptions {
         if connect.get_database().is_none() {
             return Err(wrong("name a database after the host, like mysql://user:password@host:3306/database"));
         }
-        Ok(Self {
+        Ok(Self::from_options(connect))
+    }
+
+    /// A server and a database as the driver is told of them, with the defaults of the outbox. What the driver would do to new
+    /// sessions (`timezone`, `pipes_as_concat`) does not concern those of the store.
+    #[must_use]
+    pub fn from_options(connect: MySqlConnectOptions) -> Self {
+        Self {
             // Pipes stay what the server makes of them: the connection is the caller's too, in a transaction.
             connect: connect.pipes_as_concat(false).timezone(None),
+            callers: None,
             table: TableName::default(),
             max_connections: 10,
             acquire_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(2),
             statement_timeout: Duration::from_secs(60),
-        })
+        }
+    }
+
+    /// The application's own pool, for the transactions that it begins through the store. See [`MySqlStore::new`].
+    #[must_use]
+    pub fn from_pool(pool: MySqlPool) -> Self {
+        let connect = MySqlConnectOptions::clone(&pool.connect_options());
+        Self { callers: Some(pool), ..Self::from_options(connect) }
     }
 
     /// Another table.
@@ -83,11 +100,12 @@ impl MySqlOptions {
         self
     }
 
-    /// How many connections a host may open in all: its own, as many for transactions of the application, and the one for
-    /// leases.
+    /// How many connections a host may open in all: its own, as many for transactions of the application unless it has given its
+    /// own pool, and the one for leases.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
-        self.max_connections.max(1).saturating_mul(2).saturating_add(1)
+        let pools = if self.callers.is_some() { 1 } else { 2 };
+        self.max_connections.max(1).saturating_mul(pools).saturating_add(1)
     }
 }
 
@@ -102,6 +120,17 @@ impl std::fmt::Debug for MySqlOptions {
 }
 
 impl MySqlStore {
+    /// The outbox in the database of a pool that the application has. Connects nothing yet; must be called within a tokio runtime.
+    ///
+    /// Transactions that are begun through the outbox come from this pool. The host does its own work on other connections to
+    /// the same server, at most eleven: ten for claims and outcomes, one for leases. They have an isolation level and limits
+    /// that an application would not want, and a lease must be renewed though the pool is used up. Fewer are had by
+    /// [`from_pool`](MySqlOptions::from_pool) and [`connect_with`](Self::connect_with).
+    #[must_use]
+    pub fn new(pool: MySqlPool) -> Self {
+        Self::lazy(MySqlOptions::from_pool(pool))
+    }
+
     /// Connects to the server of an address; see [`MySqlOptions::from_url`].
     ///
     /// # Errors
@@ -116,17 +145,23 @@ impl MySqlStore {
     /// # Errors
     /// When the server cannot be reached, refuses the user, or does not know the database.
     pub async fn connect_with(options: MySqlOptions) -> Result<Self, StoreError> {
-        let database: Arc<str> = label(&options.connect).into();
         // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
-        let first = options.connect.connect().await.map_err(|error| unreachable(&database, error))?;
+        let first = options.connect.connect().await.map_err(|error| unreachable(&label(&options.connect), error))?;
         // That it can be closed politely or not changes nothing.
         let _ = first.close().await;
+        Ok(Self::lazy(options))
+    }
+
+    fn lazy(options: MySqlOptions) -> Self {
+        let most = options.max_connections.max(1);
         let trust = Arc::new(Trust::new());
-        let pool = pool(&options, options.max_connections.max(1), Whose::Host, &trust);
-        let callers = self::pool(&options, options.max_connections.max(1), Whose::Callers, &trust);
+        let host = pool(&options, most, Whose::Host, &trust);
+        let is_lent = options.callers.is_some();
+        let callers = options.callers.clone().unwrap_or_else(|| pool(&options, most, Whose::Callers, &trust));
         // Leases are renewed on a connection of their own: when all others are busy, it matters most.
-        let keeper = self::pool(&options, 1, Whose::Host, &trust);
-        Ok(Self { pool, callers, keeper, table: options.table, database, trust })
+        let keeper = pool(&options, 1, Whose::Host, &trust);
+        let database = label(&options.connect).into();
+        Self { pool: host, callers, is_lent, keeper, table: options.table, database, trust }
     }
 }
 
@@ -243,6 +278,16 @@ fn unreachable(database: &str, source: sqlx::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_host_beside_a_services_own_pool_opens_eleven() {
+        let pool = MySqlPoolOptions::new().connect_lazy("mysql://joe:s3cret@db/shop").expect("good");
+
+        let options = MySqlOptions::from_pool(pool);
+
+        assert_eq!((options.most_connections(), label(&options.connect).as_str()), (11, "shop at db:3306"));
+        assert_eq!(MySqlOptions::from_url("mysql://db/shop").expect("good").most_connections(), 21);
+    }
 
     #[test]
     fn both_schemes_are_understood_and_a_password_is_never_shown() {

@@ -63,6 +63,8 @@ pub struct PostgresStore {
     host: PgPool,
     /// For transactions that the application begins.
     callers: PgPool,
+    /// Whether `callers` is the application's own, which closes it.
+    is_lent: bool,
     /// For connections outside the pools.
     connect: PgConnectOptions,
     table: TableName,
@@ -318,7 +320,9 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) {
-        self.callers.close().await;
+        if !self.is_lent {
+            self.callers.close().await;
+        }
         self.host.close().await;
     }
 }

@@ -33,12 +33,14 @@ SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', $2
 pub struct PostgresOptions {
     /// Host, port or socket, user, password, database, TLS.
     connect: PgConnectOptions,
+    /// The application's own pool, for its transactions; `None` for one that the store opens.
+    callers: Option<PgPool>,
     /// The table. Default `outbox_event`; without a schema of its own, where the user's `search_path` finds it first.
     pub table: TableName,
     /// Most connections for what the host does by itself: claims, outcomes, leases, what people ask. Default 8; at least 1.
     pub connections: u32,
     /// Most connections for transactions that the application begins through the store. Default 10; at least 1. None is opened
-    /// before it is needed.
+    /// before it is needed, and none at all where the application has given its own pool.
     pub transactions: u32,
     /// How long a call waits for a connection of its pool. Default 30 s.
     pub acquire_timeout: Duration,
@@ -63,16 +65,20 @@ impl PostgresOptions {
         }
         let connect = PgConnectOptions::from_str(url)
             .map_err(|error| wrong(format!("{error}; in a password, write @ : / ? # % as %40 %3A %2F %3F %23 %25")))?;
-        Ok(Self::new(connect))
+        Ok(Self::from_options(connect))
     }
 
-    /// A server, with the defaults.
-    fn new(connect: PgConnectOptions) -> Self {
+    /// A server as the driver is told of it, with the defaults of the outbox.
+    ///
+    /// The statements of the host are not logged by the driver, and its sessions are named `outbox` unless these options name them.
+    #[must_use]
+    pub fn from_options(connect: PgConnectOptions) -> Self {
         // Not sent: poolers refuse it, and no number is read as text here.
         let connect = connect.extra_float_digits(None).disable_statement_logging();
         let connect = if connect.get_application_name().is_none() { connect.application_name("outbox") } else { connect };
         Self {
             connect,
+            callers: None,
             table: TableName::default(),
             connections: 8,
             transactions: 10,
@@ -80,6 +86,13 @@ impl PostgresOptions {
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(2),
         }
+    }
+
+    /// The application's own pool, for the transactions that it begins through the store. See [`PostgresStore::new`].
+    #[must_use]
+    pub fn from_pool(pool: PgPool) -> Self {
+        let connect = PgConnectOptions::clone(&pool.connect_options());
+        Self { callers: Some(pool), ..Self::from_options(connect) }
     }
 
     /// Another table.
@@ -97,10 +110,12 @@ impl PostgresOptions {
     }
 
     /// How many connections a host may open in all: those for itself, those for transactions, and the one on which it hears
-    /// other nodes, which each call of [`Store::listen`](crate::Store::listen) opens anew.
+    /// other nodes, which each call of [`Store::listen`](crate::Store::listen) opens anew. Those of the application's own pool
+    /// are not counted.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
-        self.connections.max(1).saturating_add(self.transactions.max(1)).saturating_add(1)
+        let transactions = if self.callers.is_some() { 0 } else { self.transactions.max(1) };
+        self.connections.max(1).saturating_add(transactions).saturating_add(1)
     }
 
     /// Which server and database, for messages: never with a password.
@@ -125,6 +140,19 @@ impl std::fmt::Debug for PostgresOptions {
 }
 
 impl PostgresStore {
+    /// The outbox in the database of a pool that the application has. Connects nothing yet; must be called within a tokio runtime.
+    ///
+    /// Transactions that are begun through the outbox come from this pool. The host does its own work on other connections to
+    /// the same server, at most nine: eight for claims and outcomes, one on which it hears other hosts. They have limits and
+    /// plan settings that an application would not want, and a lease must be renewed though the pool is used up. Fewer are
+    /// had by [`from_pool`](PostgresOptions::from_pool) and [`connect_with`](Self::connect_with). Whatever the pool itself tells
+    /// its sessions after they are opened, such as a `search_path`, these connections do not know: put it into the pool's
+    /// connect options, or name the schema with the [table](PostgresOptions::table).
+    #[must_use]
+    pub fn new(pool: PgPool) -> Self {
+        Self::lazy(PostgresOptions::from_pool(pool))
+    }
+
     /// Connects to the server of an address; see [`PostgresOptions::from_url`].
     ///
     /// # Errors
@@ -139,24 +167,33 @@ impl PostgresStore {
     /// # Errors
     /// When the server does not answer, refuses the user, or has no such database.
     pub async fn connect_with(options: PostgresOptions) -> Result<Self, StoreError> {
-        let database: Arc<str> = options.database().into();
         // A pool repeats refused connections until its timeout: the first one is made without it, and tells why at once.
-        let first = options.connect.connect().await.map_err(|error| unreachable(database.to_string(), error))?;
+        let first = options.connect.connect().await.map_err(|error| unreachable(options.database(), error))?;
         // That it can be closed politely or not changes nothing.
         let _ = first.close().await;
+        Ok(Self::lazy(options))
+    }
+
+    fn lazy(options: PostgresOptions) -> Self {
         let trust = Arc::new(Trust::new());
         let host = host_pool(&options, &trust);
-        let opened = trust.clone();
-        let callers = PgPoolOptions::new()
-            .max_connections(options.transactions.max(1))
-            .acquire_timeout(options.acquire_timeout)
-            .before_acquire(move |_, met| {
-                let trusted = opened.holds_for(met.age);
-                Box::pin(async move { Ok(trusted) })
-            })
-            .connect_lazy_with(options.connect.clone());
-        Ok(Self { host, callers, connect: options.connect, table: options.table, database, trust })
+        let database = options.database().into();
+        let is_lent = options.callers.is_some();
+        let callers = options.callers.clone().unwrap_or_else(|| callers_pool(&options, &trust));
+        Self { host, callers, is_lent, connect: options.connect, table: options.table, database, trust }
     }
+}
+
+fn callers_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
+    let trust = trust.clone();
+    PgPoolOptions::new()
+        .max_connections(options.transactions.max(1))
+        .acquire_timeout(options.acquire_timeout)
+        .before_acquire(move |_, met| {
+            let trusted = trust.holds_for(met.age);
+            Box::pin(async move { Ok(trusted) })
+        })
+        .connect_lazy_with(options.connect.clone())
 }
 
 fn host_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
@@ -198,6 +235,15 @@ mod tests {
 
         assert_eq!(options.most_connections(), 19);
         assert_eq!(options.connections(0).most_connections(), 12);
+    }
+
+    #[tokio::test]
+    async fn a_host_beside_a_services_own_pool_opens_nine() {
+        let pool = PgPoolOptions::new().connect_lazy("postgres://joe:s3cret@db/shop").expect("good");
+
+        let options = PostgresOptions::from_pool(pool);
+
+        assert_eq!((options.most_connections(), options.database().as_str()), (9, "postgres://joe@db:5432/shop"));
     }
 
     #[test]

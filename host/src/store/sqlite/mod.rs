@@ -1,7 +1,7 @@
 //! SQLite: the embedded default.
 //!
 //! One connection writes, a few read: SQLite has one writer at a time anyway, and a queue inside the process is fair where
-//! `SQLITE_BUSY` is not. SQLite has no clock of its own: the store's [`Clock`] is the database's clock.
+//! `SQLITE_BUSY` is not. An application that has a pool of its own lends it, so that both stand in one queue. SQLite has no clock of its own: the store's [`Clock`] is the database's clock.
 
 mod audit;
 mod claim;
@@ -15,6 +15,7 @@ mod give_back;
 mod insert;
 mod inspect;
 mod keys;
+mod let_pass;
 mod migrate;
 mod node;
 mod open;
@@ -47,9 +48,11 @@ use crate::time::{Clock, Timestamp, micros};
 /// The outbox in a SQLite file.
 #[derive(Clone)]
 pub struct SqliteStore {
-    /// Exactly one connection.
+    /// Exactly one connection, or the application's own pool.
     writer: SqlitePool,
     readers: SqlitePool,
+    /// Those of the two that the store opened; the application closes its own.
+    opened: Vec<SqlitePool>,
     table: TableName,
     clock: Arc<dyn Clock>,
     /// The file, for messages.
@@ -305,8 +308,9 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) {
-        self.readers.close().await;
-        self.writer.close().await;
+        for pool in &self.opened {
+            pool.close().await;
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 
 use super::SqliteStore;
 use super::error::{AUTH, BUSY, CANTOPEN, CORRUPT, FULL, LOCKED, NOTADB, PERM, READONLY, code};
@@ -16,6 +16,11 @@ use crate::time::{Clock, system_clock};
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Readers never wait for the writer in WAL mode; more of them only cost memory.
 const READERS: u32 = 4;
+/// How long a call waits for a connection. A business transaction may hold the one that writes for long; a poll that gives up would
+/// only be tried again.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A whole claimed batch passes from SQLite's thread without waiting for its reader.
+const ROW_BUFFER: usize = 1024;
 
 /// How to open a file.
 #[derive(Clone)]
@@ -28,8 +33,13 @@ pub struct SqliteOptions {
     pub table: TableName,
     /// What decides what is due. Default the system's clock.
     pub clock: Arc<dyn Clock>,
-    /// How long a statement waits for a lock that another program holds. Default 5 s.
+    /// How long a statement waits for a lock that another program holds. Default 5 s. On a pool of the application, that pool's
+    /// setting counts.
     pub busy_timeout: Duration,
+    /// What else the driver is told of the file.
+    connect: SqliteConnectOptions,
+    /// The application's own pool, on which everything is written; `None` for one connection of the store's own.
+    pool: Option<SqlitePool>,
 }
 
 impl SqliteOptions {
@@ -41,13 +51,31 @@ impl SqliteOptions {
             table: TableName::default(),
             clock: system_clock(),
             busy_timeout: BUSY_TIMEOUT,
+            connect: SqliteConnectOptions::new(),
+            pool: None,
         }
     }
 
-    /// How many connections a store may open in all: the one that writes, and those that read.
+    /// A file as the driver is told of it, with the defaults of the outbox. The fields of this struct and the settings that the
+    /// outbox relies on (WAL, `synchronous`, `foreign_keys`) go before what these options say; keys, extensions and the
+    /// like are kept.
+    #[must_use]
+    pub fn from_options(connect: SqliteConnectOptions) -> Self {
+        Self { connect: connect.clone(), ..Self::new(connect.get_filename()) }
+    }
+
+    /// The application's own pool, on which the outbox writes as well. See [`SqliteStore::new`].
+    #[must_use]
+    pub fn from_pool(pool: SqlitePool) -> Self {
+        let connect = SqliteConnectOptions::clone(&pool.connect_options());
+        Self { pool: Some(pool), ..Self::from_options(connect) }
+    }
+
+    /// How many connections a store may open in all: the one that writes, unless the application has given its own pool, and those
+    /// that read.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
-        1 + READERS
+        if self.pool.is_some() { READERS } else { 1 + READERS }
     }
 
     /// The file of an address: `sqlite:outbox.db`, `sqlite:///var/lib/outbox.db`, with `?mode=rwc` to make it. As in every address, `%20`
@@ -98,6 +126,29 @@ impl SqliteOptions {
 }
 
 impl SqliteStore {
+    /// The outbox in the file of a pool that the application has. Opens nothing yet; must be called within a tokio runtime.
+    ///
+    /// SQLite has one writer at a time, so the outbox writes on this pool too: a second pool would fight it for the lock of the
+    /// file. Best is a pool of **one** connection for all that is written (`max_connections(1)`), in which everybody waits for
+    /// his turn, and another pool for what is read; with more connections, SQLite lets those wait that come late, for as long
+    /// as the pool's `busy_timeout` says. Set `journal_mode` to WAL, or readers and the writer lock each other out.
+    ///
+    /// The host reads on at most four connections of its own, opened as the pool opens its own. A database in memory (`sqlite::memory:`) is
+    /// read on the pool: there is no other way to it, and its events are gone with it.
+    #[must_use]
+    pub fn new(pool: SqlitePool) -> Self {
+        let options = SqliteOptions::from_pool(pool.clone());
+        Self::on_pool(options, pool)
+    }
+
+    fn on_pool(options: SqliteOptions, pool: SqlitePool) -> Self {
+        let is_in_memory = is_in_memory(&options.connect);
+        let readers = if is_in_memory { pool.clone() } else { readers(options.connect.row_buffer_size(ROW_BUFFER)) };
+        let opened = if is_in_memory { Vec::new() } else { vec![readers.clone()] };
+        let file = Arc::from(options.file.display().to_string());
+        Self { writer: pool, readers, opened, table: options.table, clock: options.clock, file }
+    }
+
     /// Opens the file of an address; see [`SqliteOptions::from_url`].
     ///
     /// # Errors
@@ -111,8 +162,14 @@ impl SqliteStore {
     /// # Errors
     /// When the file is missing (and is not to be made), cannot be opened, is locked, or is no database.
     pub async fn open_with(options: SqliteOptions) -> Result<Self, StoreError> {
+        if let Some(pool) = options.pool.clone() {
+            // Taken and given back: what is wrong with it shows now.
+            pool.acquire().await.map_err(|error| unreachable(&options.file, error))?;
+            return Ok(Self::on_pool(options, pool));
+        }
         check_place(&options)?;
-        let connect = SqliteConnectOptions::new()
+        let connect = options
+            .connect
             .filename(&options.file)
             .create_if_missing(options.create)
             .journal_mode(SqliteJournalMode::Wal)
@@ -120,23 +177,35 @@ impl SqliteStore {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(options.busy_timeout)
             .foreign_keys(true)
-            // A whole claimed batch passes from SQLite's thread without waiting for its reader.
-            .row_buffer_size(1024)
+            .row_buffer_size(ROW_BUFFER)
             .pragma("cache_size", "-16000")
             .pragma("journal_size_limit", "67108864")
             .pragma("temp_store", "MEMORY");
-        let never_idle = || SqlitePoolOptions::new().idle_timeout(None).max_lifetime(None).test_before_acquire(false);
         let writer = never_idle()
             .max_connections(1)
-            // A business transaction may hold it for long; a poll that gives up would only be tried again.
-            .acquire_timeout(Duration::from_secs(30))
             .connect_with(connect.clone())
             .await
             .map_err(|error| unreachable(&options.file, error))?;
-        let readers = never_idle().max_connections(READERS).acquire_timeout(Duration::from_secs(30)).connect_lazy_with(connect);
+        let readers = readers(connect);
+        let opened = vec![readers.clone(), writer.clone()];
         let file = Arc::from(options.file.display().to_string());
-        Ok(Self { writer, readers, table: options.table, clock: options.clock, file })
+        Ok(Self { writer, readers, opened, table: options.table, clock: options.clock, file })
     }
+}
+
+fn never_idle() -> SqlitePoolOptions {
+    let options = SqlitePoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT);
+    options.idle_timeout(None).max_lifetime(None).test_before_acquire(false)
+}
+
+fn readers(connect: SqliteConnectOptions) -> SqlitePool {
+    never_idle().max_connections(READERS).connect_lazy_with(connect)
+}
+
+/// Whether another connection would open another database. The driver tells only by the name that it gives to `sqlite::memory:`.
+fn is_in_memory(connect: &SqliteConnectOptions) -> bool {
+    let file = connect.get_filename().to_string_lossy();
+    file.is_empty() || file == ":memory:" || file.starts_with("file:sqlx-in-memory-")
 }
 
 /// Finds what SQLite would only call "unable to open database file".

@@ -309,6 +309,11 @@ impl Plugins {
 
     /// Stops watching and loading. What serves goes on serving, so that a host can drain.
     pub async fn stop(self) {
+        self.end().await;
+    }
+
+    /// As [`stop`](Self::stop), where others may hold the plugins too.
+    pub(crate) async fn end(&self) {
         self.watch.stop().await;
     }
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use notify::event::{AccessKind, AccessMode};
@@ -43,7 +43,8 @@ pub(in crate::wasm) struct Watch {
     changed: Arc<Notify>,
     stopped: Arc<Notify>,
     parts: Option<Parts>,
-    running: Option<JoinHandle<()>>,
+    /// `None` before it runs and after it was waited for.
+    running: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the running task takes with it.
@@ -74,7 +75,12 @@ impl Watch {
         if let Some(watcher) = &mut watcher {
             watched.follow(watcher);
         }
-        Self { changed, stopped: Arc::default(), parts: Some(Parts { watcher, watched, interval, debounce }), running: None }
+        Self {
+            changed,
+            stopped: Arc::default(),
+            parts: Some(Parts { watcher, watched, interval, debounce }),
+            running: Mutex::default(),
+        }
     }
 
     /// Calls `scan` after changes, after every interval and when there is progress, until stopped; a scan that runs then is dropped.
@@ -89,41 +95,43 @@ impl Watch {
     {
         let Some(Parts { mut watcher, mut watched, interval, debounce }) = self.parts.take() else { return };
         let (changed, stopped) = (self.changed.clone(), self.stopped.clone());
-        self.running = Some(health.spawn("watcher of the plugins", async move {
-            let mut at_once = first == FirstScan::AtOnce;
-            loop {
-                let next = async {
-                    if std::mem::take(&mut at_once) {
-                        return ScanReason::Change;
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(health.spawn("watcher of the plugins", async move {
+                let mut at_once = first == FirstScan::AtOnce;
+                loop {
+                    let next = async {
+                        if std::mem::take(&mut at_once) {
+                            return ScanReason::Change;
+                        }
+                        tokio::select! {
+                            () = changed.notified() => {
+                                quiet(&changed, debounce).await;
+                                ScanReason::Change
+                            }
+                            Ok(()) = progress.changed() => ScanReason::Progress,
+                            () = tokio::time::sleep(interval) => ScanReason::Interval,
+                        }
+                    };
+                    let reason = tokio::select! {
+                        () = stopped.notified() => return,
+                        reason = next => reason,
+                    };
+                    if let Some(watcher) = &mut watcher {
+                        watched.follow(watcher);
                     }
                     tokio::select! {
-                        () = changed.notified() => {
-                            quiet(&changed, debounce).await;
-                            ScanReason::Change
-                        }
-                        Ok(()) = progress.changed() => ScanReason::Progress,
-                        () = tokio::time::sleep(interval) => ScanReason::Interval,
+                        () = stopped.notified() => return,
+                        () = scan(reason) => {}
                     }
-                };
-                let reason = tokio::select! {
-                    () = stopped.notified() => return,
-                    reason = next => reason,
-                };
-                if let Some(watcher) = &mut watcher {
-                    watched.follow(watcher);
                 }
-                tokio::select! {
-                    () = stopped.notified() => return,
-                    () = scan(reason) => {}
-                }
-            }
-        }));
+            }));
     }
 
     /// Stops; does not wait for what is being compiled.
-    pub(in crate::wasm) async fn stop(mut self) {
+    pub(in crate::wasm) async fn stop(&self) {
         self.stopped.notify_one();
-        if let Some(running) = self.running.take() {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(running) = running {
             // It ends by itself; that it panicked is in the log already.
             let _ = running.await;
         }
