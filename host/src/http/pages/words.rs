@@ -238,7 +238,7 @@ mod tests {
             [-3_600, -12, -1, 0, 3, 42].map(|s| ago(at(s), now)),
             ["1 h ago", "12 s ago", "1 s ago", "just now", "in 3 s", "in 42 s"]
         );
-        assert!(when(at(-12), now).into_string().contains("title=\"2026-11-21T14:01:59Z\""));
+        assert!(when(at(-12), now).into_string().contains("title=\"2026-11-21T14:01:59.000000Z\""));
         assert_eq!(clock(at(-12), now), "14:01:59");
         assert_eq!(clock(at(-86_400), now), "2026-11-20 14:02:11");
     }

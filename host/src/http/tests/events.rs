@@ -63,7 +63,7 @@ async fn cloud_events_are_taken_structured_in_batches_and_in_binary_mode() {
     {
         assert_eq!(row[column], value, "{column}");
     }
-    assert_eq!(row["occurred_at"], "2026-11-21T08:00:00Z");
+    assert_eq!(row["occurred_at"], "2026-11-21T08:00:00.000000Z");
 
     let text = json!({"specversion":"1.0","id":"ce-2","source":"s","type":"X","datacontenttype":"text/plain","data":"a\nb"});
     let bytes = json!({"specversion":"1.0","id":"ce-3","source":"s","type":"X","datacontenttype":"application/x-protobuf","data_base64":"AAEC"});
