@@ -127,7 +127,7 @@ impl Dev {
         );
         eprintln!("  look      {program} event list --database-url {url}{table}");
         if let Some(server) = server {
-            eprintln!("  HTTP      {}/v1/stats", serve::url(server));
+            eprintln!("  page      {}/", serve::url(server));
         }
         eprintln!("  stop      Ctrl-C");
         eprintln!();
