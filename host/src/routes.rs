@@ -1,6 +1,6 @@
 //! Keeps the table of routes and this process's routes in step.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// is stopped.
 pub(crate) async fn keep(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut stopped: watch::Receiver<bool>) {
     let mut changes = listeners.changes();
-    let mut noted = Vec::new();
     let mut failing = false;
     loop {
-        match step(&*store, &listeners, &mut noted, &mut changes).await {
+        match step(&*store, &listeners, &mut changes).await {
             Ok(()) if std::mem::take(&mut failing) => tracing::info!("the routes can be read and noted again"),
             Ok(()) => {}
             Err(error) => {
@@ -41,19 +40,17 @@ pub(crate) async fn keep(store: Arc<dyn Store>, listeners: Arc<Listeners>, mut s
     }
 }
 
-async fn step(
-    store: &dyn Store,
-    listeners: &Listeners,
-    noted: &mut Vec<Route>,
-    changes: &mut watch::Receiver<u64>,
-) -> Result<(), StoreError> {
+async fn step(store: &dyn Store, listeners: &Listeners, changes: &mut watch::Receiver<u64>) -> Result<(), StoreError> {
     changes.mark_unchanged();
-    let routes = listeners.routes();
-    if routes != *noted {
+    let (routes, mut known) = (listeners.routes(), store.routes().await?);
+    // Those that are new here, and those that somebody had forgotten though this host answers them.
+    let noted: HashSet<&Route> = known.iter().filter(|known| known.first_seen_at.is_some()).map(|known| &known.route).collect();
+    if routes.iter().any(|route| !noted.contains(route)) {
         store.remember_routes(&routes).await?;
-        *noted = routes;
+        known = store.routes().await?;
     }
-    learn(store, listeners).await
+    take_in(known, listeners);
+    Ok(())
 }
 
 /// Notes which routes have a listener here, and says so when there are none. `loading` is how many plugins may yet bring some.
@@ -72,10 +69,13 @@ pub(crate) async fn note(store: &dyn Store, listeners: &Listeners, loading: usiz
 
 /// Learns which routes are paused, and which have a listener in any host or had one.
 pub(crate) async fn learn(store: &dyn Store, listeners: &Listeners) -> Result<(), StoreError> {
-    let known = store.routes().await?;
+    take_in(store.routes().await?, listeners);
+    Ok(())
+}
+
+fn take_in(known: Vec<RouteRecord>, listeners: &Listeners) {
     listeners.set_paused(paused(&known));
     listeners.remember(known.into_iter().filter(|known| known.first_seen_at.is_some()).map(|known| known.route));
-    Ok(())
 }
 
 /// The paused routes, each with what its events are parked with.

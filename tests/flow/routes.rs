@@ -1,6 +1,7 @@
 //! Which listener answers which route.
 
 use outbox::dispatcher::{DispatcherConfig, Unroutable};
+use outbox::store::Audit;
 use outbox::{Envelope, Registration, Route, StartError, Status, Store};
 use support::{Recorder, Sqlite, eventually};
 
@@ -153,5 +154,21 @@ async fn an_event_without_an_aggregate_type_goes_to_the_global_route() {
 
     reaches(&db, ids[0], Status::Done).await;
     assert_eq!(recorder.calls()[0].aggregate_type().as_str(), "__GLOBAL__");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_somebody_forgot_is_noted_again_by_the_host_that_answers_it() {
+    let db = Sqlite::fresh().await;
+    let outbox = outbox(&db).listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+    let is_noted = async || {
+        let routes = outbox.store().routes().await.expect("reads");
+        routes.iter().any(|known| known.route == route() && known.first_seen_at.is_some())
+    };
+    assert!(is_noted().await);
+
+    assert!(outbox.store().forget_route(&route(), &Audit::by("tester")).await.expect("forgets"));
+
+    eventually("other hosts are told again that somebody answers it", is_noted).await;
     outbox.shutdown().await;
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outbox::writer::{HookError, WriterHook};
-use outbox::{Envelope, Event, Outbox, WriteError};
+use outbox::{Envelope, Event, EventId, Outbox, WriteError};
 
 use support::{Database, MySql, Postgres, Recorder, Sqlite};
 
@@ -75,6 +75,43 @@ macro_rules! savepoints {
 savepoints!(what_a_savepoint_took_back_is_not_delivered_on_mysql, MySql);
 savepoints!(what_a_savepoint_took_back_is_not_delivered_on_postgres, Postgres);
 savepoints!(what_a_savepoint_took_back_is_not_delivered_on_sqlite, Sqlite);
+
+macro_rules! written_again {
+    ($name:ident, $database:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            let db = $database::fresh().await;
+            let (recorder, ends) = (Recorder::done(), Ends::default());
+            let outbox = start(&db, &recorder, &ends).await;
+            let key: EventId = "order-42-placed".parse().expect("an id");
+            let keyed = |number: &str| {
+                Envelope::new("OrderPlaced").aggregate("Order", number).id(key).json(&1).expect("a good envelope")
+            };
+
+            let mut transaction = outbox.begin().await.expect("begins");
+            sqlx::raw_sql("SAVEPOINT mine").execute(transaction.as_mut()).await.expect("saves");
+            transaction.write_all(vec![keyed("1"), order(2)]).await.expect("writes");
+            sqlx::raw_sql("ROLLBACK TO SAVEPOINT mine").execute(transaction.as_mut()).await.expect("takes back");
+            transaction.write(keyed("3")).await.expect("writes");
+            transaction.commit().await.expect("commits");
+
+            done(&db, 1).await;
+            nothing_else_is_delivered(&db, &outbox).await;
+            assert_eq!(numbers(&recorder.calls()), ["3"]);
+            let mut ends = ends.lines();
+            ends.sort();
+            assert_eq!(ends, ["1 2 rolled back", "3 committed"]);
+            outbox.shutdown().await;
+        }
+    };
+}
+
+written_again!(an_id_that_is_written_again_after_a_savepoint_took_it_back_is_delivered_as_it_was_committed_on_mysql, MySql);
+written_again!(
+    an_id_that_is_written_again_after_a_savepoint_took_it_back_is_delivered_as_it_was_committed_on_postgres,
+    Postgres
+);
+written_again!(an_id_that_is_written_again_after_a_savepoint_took_it_back_is_delivered_as_it_was_committed_on_sqlite, Sqlite);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_commit_of_a_transaction_that_postgres_has_ended_is_an_error_and_delivers_nothing() {

@@ -188,3 +188,32 @@ pub(crate) async fn what_its_listener_put_off_can_be_retried_now_and_what_its_wr
     assert_eq!(ids(&claim(db, 10).await), [deferred]);
     assert_eq!(row(db, deferred).await.deferrals, 1, "a replay is no excuse for deferring for ever");
 }
+
+pub(crate) async fn two_replays_of_many_at_once_leave_none_dead(db: &dyn Harness) {
+    const DEAD: usize = 120;
+    let mut envelopes = Vec::new();
+    for _ in 0..DEAD {
+        envelopes.push(event(db, "X").await.json(&1).expect("good"));
+    }
+    write(db, &envelopes).await;
+    for claimed in claim(db, 120).await {
+        settle(db, claimed.fence, dead("boom")).await;
+    }
+    let filter = DeadFilter::default();
+    assert_eq!(db.store().count_dead(&filter).await.expect("counts"), DEAD as u64);
+    // As callers do it: a batch that is not full is the last.
+    let replay = async |limit: u32| {
+        let mut all = 0;
+        loop {
+            let count = db.store().replay_batch(&filter, limit, &by_hand()).await.expect("replays");
+            all += count;
+            if count < u64::from(limit) {
+                return all;
+            }
+        }
+    };
+
+    let (first, second) = tokio::join!(replay(40), replay(7));
+
+    assert_eq!((first + second, db.store().count_dead(&filter).await.expect("counts")), (DEAD as u64, 0));
+}

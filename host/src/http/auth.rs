@@ -20,6 +20,8 @@ use crate::time::{Timestamp, system_clock};
 
 /// What every token begins with, so that people and scanners of leaked secrets know one.
 const PREFIX: &str = "obx_";
+/// What proxies add. A caller behind one is not on this machine, whatever the connection says.
+const PASSED_ON: [&str; 5] = ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
 /// The cookie that carries the token of a browser's session.
 pub(super) const COOKIE: &str = "outbox_session";
 
@@ -190,7 +192,15 @@ impl Access {
     /// 401.
     pub(super) fn viewer(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Viewer, Problem> {
         if !self.wants_tokens() {
-            if self.open || peer.is_some_and(Peer::is_on_loopback) {
+            let is_local = peer.is_some_and(Peer::is_on_loopback);
+            if is_local
+                && !self.open
+                && let Some(header) = PASSED_ON.iter().find(|header| headers.contains_key(**header))
+            {
+                let detail = format!("a proxy passed this request on (it has the header {header}): then the host needs tokens");
+                return Err(Problem::new(Kind::Unauthorized, detail));
+            }
+            if self.open || is_local {
                 return Ok(Viewer { name: Arc::from("local"), role: Role::Admin });
             }
             let detail = "this router has no tokens; give it some, or say that the service around it has checked its callers";

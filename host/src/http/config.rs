@@ -21,7 +21,8 @@ pub struct HttpConfig {
     /// Who may do what. Default none: then everybody who reaches a loopback address of this machine is an administrator.
     pub tokens: Vec<Token>,
     /// Host names, without a port, that requests may carry in their `Host` header beside those of the loopback addresses: the name that
-    /// a reverse proxy on this machine passes on. Where the address is no loopback address, an empty list allows any.
+    /// a reverse proxy on this machine passes on; then there must be a token. Where the address is no loopback address, an empty list
+    /// allows any.
     pub allowed_hosts: Vec<String>,
     /// Largest body of a request. Default 2 MiB.
     pub max_body: ByteSize,
@@ -73,6 +74,12 @@ impl HttpConfig {
                 "{prefix}.listen is {address}, which other machines can reach, and no token is configured; make one with `outbox token \
                  new`, or listen on 127.0.0.1:{}",
                 address.port()
+            ));
+        }
+        if self.listen != Listen::Off && self.tokens.is_empty() && !self.allowed_hosts.is_empty() {
+            faults.push(format!(
+                "{prefix}.allowed_hosts lets requests in that a proxy passes on, and no token is configured, so that every one of them \
+                 would be an administrator's; make one with `outbox token new`"
             ));
         }
         let sizes = [("max_events", self.max_events), ("max_connections", self.max_connections)];
@@ -219,6 +226,18 @@ mod tests {
         for loopback in ["127.0.0.1:8080", "127.3.2.1:8080", "[::1]:8080", "[::ffff:127.0.0.1]:8080", "off"] {
             assert_eq!(faults(loopback), Vec::<String>::new(), "{loopback}");
         }
+    }
+
+    #[test]
+    fn names_of_a_proxy_need_a_token() {
+        let behind = HttpConfig {
+            listen: "127.0.0.1:8080".parse().unwrap(),
+            allowed_hosts: vec!["shop.example".to_owned()],
+            ..HttpConfig::default()
+        };
+        assert!(behind.faults("http")[0].starts_with("http.allowed_hosts"));
+        let (_, token) = Token::generate("a", super::super::Role::Viewer, None);
+        assert_eq!(HttpConfig { tokens: vec![token], ..behind }.faults("http"), Vec::<String>::new());
     }
 
     #[test]

@@ -5,11 +5,13 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::Host;
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::auth::bearer;
 use super::config::names_loopback;
 use super::problem::{Kind, Problem};
 use super::server::Peer;
+use super::{Host, LIVEZ, METRICS, READYZ};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -32,16 +34,33 @@ pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next
     let checked =
         check_host(&request, &host.config.allowed_hosts).and_then(|()| check_site(request.method(), request.headers()));
     let response = match checked {
-        Ok(()) => in_task(request, next).await,
+        Ok(()) if !looks(&request) => in_task(None, request, next).await,
+        Ok(()) => match host.look_place().await {
+            Ok(place) => in_task(Some(place), request, next).await,
+            Err(problem) => problem.into_response(),
+        },
         Err(problem) => problem.into_response(),
     };
     with_headers(response)
 }
 
+/// Whether a request needs a place among those who look into the database. What writes is short, or an operator's; and a body that comes
+/// slowly must not hold a place.
+fn looks(request: &Request) -> bool {
+    let path = request.uri().path();
+    let needs_none = matches!(path, LIVEZ | READYZ | METRICS) || path.starts_with("/assets/") || path == "/v1/stream";
+    matches!(*request.method(), Method::GET | Method::HEAD) && !needs_none
+}
+
 /// In a task of its own: when the client goes away its connection is dropped, and a statement that is broken off in the middle would
 /// leave a connection of the database behind in which a transaction is open.
-async fn in_task(request: Request, next: Next) -> Response {
-    match tokio::spawn(next.run(request)).await {
+async fn in_task(place: Option<OwnedSemaphorePermit>, request: Request, next: Next) -> Response {
+    let handled = async move {
+        let response = next.run(request).await;
+        drop(place);
+        response
+    };
+    match tokio::spawn(handled).await {
         Ok(response) => response,
         Err(error) => {
             tracing::error!(%error, "the handler of a request broke");
@@ -63,7 +82,9 @@ pub(super) fn with_headers(mut response: Response) -> Response {
 /// still sends that name.
 fn check_host(request: &Request, allowed: &[String]) -> Result<(), Problem> {
     let on_loopback = request.extensions().get::<Peer>().is_some_and(Peer::is_on_loopback);
-    if !on_loopback && allowed.is_empty() {
+    // Probes ask a host by its address.
+    let is_probe = matches!(request.uri().path(), LIVEZ | READYZ);
+    if !on_loopback && (allowed.is_empty() || is_probe) {
         return Ok(());
     }
     let mut hosts = request.headers().get_all(header::HOST).iter();

@@ -3,11 +3,14 @@
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::HttpConfig;
 use super::auth::Access;
+use super::problem::{Kind, Problem};
 use crate::dead::DeadEvents;
 use crate::event::{Envelope, EventId, OwnerId};
 use crate::listener::Listeners;
@@ -15,6 +18,12 @@ use crate::metrics::Metrics;
 use crate::outbox::{Inside, Monitor, Outbox};
 use crate::store::{SharedStore, Store};
 use crate::writer::{WriteError, Writer};
+
+/// How many requests may look into the database at once. They share its connections with the claims, outcomes and leases of the host,
+/// which must never wait for whoever looks.
+const LOOKS: usize = 2;
+/// How long a request waits to be one of them.
+const LOOK_WITHIN: Duration = Duration::from_secs(3);
 
 /// The outbox, as handlers know it; cheap to clone.
 #[derive(Clone)]
@@ -35,6 +44,7 @@ pub(super) struct Parts {
     pub(super) config: HttpConfig,
     writer: Arc<dyn Emit>,
     streams: AtomicUsize,
+    looks: Arc<Semaphore>,
 }
 
 impl Deref for Host {
@@ -59,6 +69,7 @@ impl Host {
             config,
             writer: Arc::new(outbox.writer().clone()),
             streams: AtomicUsize::new(0),
+            looks: Arc::new(Semaphore::new(LOOKS)),
         }))
     }
 
@@ -71,6 +82,17 @@ impl Host {
 }
 
 impl Parts {
+    /// A place among those who look into the database, held until its statement has ended, even if nobody waits for that any more.
+    ///
+    /// # Errors
+    /// 503 when others look for too long.
+    pub(super) async fn look_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        match tokio::time::timeout(LOOK_WITHIN, self.looks.clone().acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            _ => Err(Problem::new(Kind::Busy, "others look into the database already; ask again in a moment")),
+        }
+    }
+
     /// Writes events in a transaction of their own and hands them on. The ids of those that were not there before, in order.
     ///
     /// # Errors

@@ -34,8 +34,13 @@ use crate::store::SharedStore;
 
 /// Says that the process answers, and no more.
 const LIVEZ: &str = "/livez";
+/// Says whether the host can do its work.
+const READYZ: &str = "/readyz";
+/// What the host has counted.
+const METRICS: &str = "/metrics";
 
-/// The HTTP API of an outbox, to be mounted in a service: as it is, or nested below a path.
+/// The HTTP API of an outbox, to be mounted in a service: as it is, or nested below a path that ends with a slash, which the links of
+/// the pages need.
 ///
 /// Without [tokens](HttpConfig::tokens) it lets nobody in, unless [`open`](HttpConfig::open) says that the service checks its callers
 /// itself. Listening, connections and timeouts of headers are the service's own.
@@ -45,11 +50,14 @@ const LIVEZ: &str = "/livez";
 /// use outbox::http::{HttpConfig, router};
 ///
 /// let api = router(&outbox, HttpConfig { open: true, ..HttpConfig::default() });
-/// let service: axum::Router = axum::Router::new().nest("/outbox", api);
+/// let service: axum::Router = axum::Router::new().nest("/outbox/", api);
 /// # }
 /// ```
 pub fn router<S: SharedStore>(outbox: &Outbox<S>, config: HttpConfig) -> Router {
-    let host = Host::new(outbox, config);
+    of(Host::new(outbox, config))
+}
+
+fn of(host: Host) -> Router {
     Router::new()
         .merge(api::routes())
         .merge(pages::routes(host.clone()))

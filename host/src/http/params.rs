@@ -32,6 +32,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
         let Query(pairs) =
             query.map_err(|error| Problem::new(Kind::BadRequest, format!("the query cannot be read: {error}")))?;
+        if let Some((name, _)) = pairs.iter().find(|(_, value)| value.contains('\0')) {
+            return Err(Problem::field(name, "it holds a NUL, which no text of an event does"));
+        }
         // An empty field of a form means that nothing was said.
         Ok(Self { pairs: pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect(), errors: Vec::new() })
     }

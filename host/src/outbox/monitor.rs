@@ -62,7 +62,7 @@ impl Monitor {
     /// Whether the outbox can do its work, and if not, why; for `GET /readyz`.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        if *self.0.stopped.borrow() || self.0.stopped.has_changed().is_err() {
+        if self.is_stopping() {
             return Readiness::new(vec![Unready::new(UnreadyCode::Stopping, "the host stops")]);
         }
         let mut reasons = self.broken_parts();
@@ -73,6 +73,11 @@ impl Monitor {
         #[cfg(feature = "wasm")]
         reasons.extend(plugins.map(|fault| Unready::new(UnreadyCode::Plugin, fault)));
         Readiness::new(reasons)
+    }
+
+    /// Whether the outbox was told to stop, or is gone.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.0.stopped.borrow() || self.0.stopped.has_changed().is_err()
     }
 
     fn broken_parts(&self) -> Vec<Unready> {

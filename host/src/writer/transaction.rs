@@ -94,7 +94,7 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
             let (held, taken_back) = match store {
                 None => (written, Vec::new()),
                 Some(store) => match held(&store, transaction.as_mut(), &written).await {
-                    Ok(held) => written.into_iter().partition(|written| written.witness().is_none_or(|id| held.contains(&id))),
+                    Ok(held) => sorted(written, &held),
                     Err(error) => {
                         // That this fails as well changes nothing: a connection that is lost takes its transaction along.
                         let _ = S::rollback(transaction).await;
@@ -173,6 +173,26 @@ impl<S: TransactionalStore> std::fmt::Debug for OutboxTransaction<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OutboxTransaction").field("writes", &self.written.len()).finish_non_exhaustive()
     }
+}
+
+/// What the transaction still holds, and what a savepoint took back, each in its order. An id that was written again had been taken back
+/// by then: only the last row with it is there.
+fn sorted(written: Vec<WrittenEvents>, held: &HashSet<EventId>) -> (Vec<WrittenEvents>, Vec<WrittenEvents>) {
+    let (mut kept, mut taken_back) = (Vec::new(), Vec::new());
+    let mut later: HashSet<EventId> = HashSet::new();
+    for written in written.into_iter().rev() {
+        let ids = written.ids();
+        let is_held = written.witness().is_none_or(|id| held.contains(&id) && !later.contains(&id));
+        if is_held {
+            kept.push(written)
+        } else {
+            taken_back.push(written)
+        }
+        later.extend(ids);
+    }
+    kept.reverse();
+    taken_back.reverse();
+    (kept, taken_back)
 }
 
 /// Which of the witnesses of written events the transaction still holds.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use outbox::event::Status;
 use outbox::http::Server;
-use outbox::store::Record;
+use outbox::store::{Record, hide_password};
 use outbox::{Envelope, EventId, Outbox, Route, Store};
 
 use crate::config::{Config, Override};
@@ -102,7 +102,7 @@ impl Dev {
     }
 
     fn banner(&self, config: &Config, server: Option<&Server>) {
-        let url = &config.database.url;
+        let url = hide_password(&config.database.url);
         let table = config.database.table.as_str();
         let table = if table == "outbox_event" { String::new() } else { format!(" --set database.table={table}") };
         eprintln!();

@@ -23,8 +23,8 @@ use super::host::Host;
 pub(super) fn routes() -> Router<Host> {
     Router::new()
         .route(super::LIVEZ, get(async || "ok\n"))
-        .route("/readyz", get(monitor::ready))
-        .route("/metrics", get(monitor::metrics))
+        .route(super::READYZ, get(monitor::ready))
+        .route(super::METRICS, get(monitor::metrics))
         .route("/v1/events", get(events::list).post(write::write))
         .route("/v1/events/{id}", get(events::show))
         .route("/v1/dead", get(dead::list))

@@ -38,6 +38,10 @@ pub(super) struct Report {
 /// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
 pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<Report>, Problem> {
     let Replay { retry_count_threshold, event_limit, dry_run, reason } = asked.0;
+    // It takes every dead event: never by a request that says nothing.
+    if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+        return Err(Problem::field("reason", "say why everything that failed goes again; the audit keeps it"));
+    }
     let filter = DeadFilter { max_attempts: retry_count_threshold, ..DeadFilter::default() };
     let all = host.dead.count(&DeadFilter::default()).await?;
     if dry_run {

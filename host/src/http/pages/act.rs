@@ -7,7 +7,7 @@ use maud::html;
 
 use super::dead::{self, Preview};
 use super::events::Wanted;
-use super::fields::Fields;
+use super::fields::{Fields, Form};
 use super::jobs::{Order, listed};
 use super::link::encoded;
 use super::look::SAMPLE;
@@ -57,8 +57,7 @@ fn nothing_here(visit: &Visit) -> Response {
 }
 
 /// Something with one event.
-pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>, body: String) -> Response {
-    let form = Fields::of_form(&body);
+pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>, Form(form): Form) -> Response {
     let (Ok(id), true) = (id.parse::<EventId>(), matches!(action.as_str(), "replay" | "discard" | "skip")) else {
         return nothing_here(&visit);
     };
@@ -120,8 +119,7 @@ async fn show(visit: &Visit, action: Action, wanted: &Wanted, dead_before: Times
 }
 
 /// Begins it, if it is still as many as the page before said.
-pub(super) async fn many(visit: Visit, Path(action): Path<String>, body: String) -> Response {
-    let form = Fields::of_form(&body);
+pub(super) async fn many(visit: Visit, Path(action): Path<String>, Form(form): Form) -> Response {
     let Some(action) = Action::of(&action) else { return nothing_here(&visit) };
     if let Err(refused) = visit.may_act() {
         return *refused;
@@ -143,8 +141,14 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, body: String)
         Ok(total) if total == expected => {
             let (of, per_second) = (wanted.in_words(), form.number("per_second"));
             let order = Order { action, of, total, filter, per_second, audit };
-            let id = visit.pages.jobs.begin(order, visit.pages.host.clone());
-            visit.on_to(&format!("jobs/{id}")).await
+            match visit.pages.jobs.begin(order, visit.pages.host.clone()) {
+                Some(id) => visit.on_to(&format!("jobs/{id}")).await,
+                None => visit.refused(
+                    StatusCode::CONFLICT,
+                    "Nothing was done",
+                    "Four replays or discards go on already. Wait until one of them has ended, or stop one.",
+                ),
+            }
         }
         Ok(total) => {
             let fault =
@@ -220,8 +224,7 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
     )
 }
 
-pub(super) async fn route(visit: Visit, Path(action): Path<String>, body: String) -> Response {
-    let form = Fields::of_form(&body);
+pub(super) async fn route(visit: Visit, Path(action): Path<String>, Form(form): Form) -> Response {
     let (Some(route), true) = (route_of(&form), matches!(action.as_str(), "pause" | "resume")) else {
         return nothing_here(&visit);
     };

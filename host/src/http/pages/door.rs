@@ -7,7 +7,7 @@ use axum::response::{Html, IntoResponse, Response};
 use maud::{Markup, html};
 
 use super::Pages;
-use super::fields::Fields;
+use super::fields::{Fields, Form};
 use super::layout::{Theme, shell};
 use super::visit::{THEME, theme as theme_of};
 use crate::http::session;
@@ -33,8 +33,7 @@ pub(super) async fn login(visitor: Anybody) -> Response {
 }
 
 /// Takes the token; a right one is the session's cookie from then on.
-pub(super) async fn enter(State(pages): State<Pages>, visitor: Anybody, body: String) -> Response {
-    let said = Fields::of_form(&body);
+pub(super) async fn enter(State(pages): State<Pages>, visitor: Anybody, Form(said): Form) -> Response {
     let (token, back) = (said.text("token"), said.text("back"));
     match pages.host.access.of_token(token, system_clock().now()) {
         Ok(viewer) => {
@@ -54,8 +53,7 @@ pub(super) async fn leave(visitor: Anybody) -> Response {
     to("login", session::end(&visitor.headers))
 }
 
-pub(super) async fn theme(visitor: Anybody, body: String) -> Response {
-    let said = Fields::of_form(&body);
+pub(super) async fn theme(visitor: Anybody, Form(said): Form) -> Response {
     let theme = Theme::of(said.text("theme"));
     to(said.text("back"), session::remember(THEME, theme.as_str(), &visitor.headers))
 }

@@ -1,9 +1,28 @@
 //! What a form or an address says.
 
-use axum::extract::Query;
+use axum::extract::{FromRequest, Query, Request};
 use axum::http::Uri;
 
+use super::Pages;
 use super::events::Wanted;
+use crate::http::body;
+use crate::http::problem::Problem;
+
+/// The largest form, in bytes: a token or a filter and a reason.
+const MAX_FORM: usize = 64 << 10;
+
+/// The form of a request. Read within the limits of every body: whoever sends half of one must not keep a connection.
+pub(super) struct Form(pub(super) Fields);
+
+impl FromRequest<Pages> for Form {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, pages: &Pages) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        let body = body::whole(&parts.headers, body, MAX_FORM, pages.host.config.body_timeout).await?;
+        Ok(Self(Fields::of_form(body::text(&body)?)))
+    }
+}
 
 /// Names and values, decoded.
 #[derive(Clone, Debug, Default)]

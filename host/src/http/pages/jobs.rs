@@ -15,6 +15,8 @@ use crate::store::{Audit, DeadFilter, Filter, Store, StoreError};
 const BATCH: u32 = 100;
 /// How many are remembered.
 const KEPT: usize = 20;
+/// How many go on at once.
+const AT_ONCE: usize = 4;
 
 /// All of them, by number.
 #[derive(Default)]
@@ -52,8 +54,8 @@ pub(super) struct Order {
 }
 
 impl Jobs {
-    /// Begins, and gives the number to look at it by.
-    pub(super) fn begin(&self, order: Order, host: Host) -> u64 {
+    /// Begins, and gives the number to look at it by; `None` when too many go on already.
+    pub(super) fn begin(&self, order: Order, host: Host) -> Option<u64> {
         let job = Arc::new(Job {
             action: order.action,
             of: order.of.clone(),
@@ -63,14 +65,20 @@ impl Jobs {
             ended: OnceLock::new(),
         });
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if jobs.values().filter(|job| job.ended().is_none()).count() >= AT_ONCE {
+            return None;
+        }
         let number = jobs.last_key_value().map_or(1, |(last, _)| last + 1);
         jobs.insert(number, job.clone());
-        while jobs.len() > KEPT {
-            jobs.pop_first();
+        // Never one that goes on: it could not be stopped any more.
+        while jobs.len() > KEPT
+            && let Some(oldest) = jobs.iter().find(|(_, job)| job.ended().is_some()).map(|(number, _)| *number)
+        {
+            jobs.remove(&oldest);
         }
         drop(jobs);
         tokio::spawn(async move {
-            let ended = match job.run(&order, &*host.store).await {
+            let ended = match job.run(&order, &host).await {
                 Ok(ended) => ended,
                 Err(error) => {
                     tracing::warn!(error = %crate::chain(&error), done = job.done(), "a replay or discard of many events ended early");
@@ -80,7 +88,7 @@ impl Jobs {
             host.tell_hosts().await;
             let _ = job.ended.set(ended);
         });
-        number
+        Some(number)
     }
 
     pub(super) fn get(&self, number: u64) -> Option<Arc<Job>> {
@@ -104,10 +112,11 @@ impl Job {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    async fn run(&self, order: &Order, store: &dyn Store) -> Result<Ended, StoreError> {
+    async fn run(&self, order: &Order, host: &Host) -> Result<Ended, StoreError> {
+        let store = &*host.store;
         let batch = order.per_second.map_or(BATCH, |per_second| per_second.clamp(1, BATCH));
         loop {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stop.load(Ordering::Relaxed) || host.monitor.is_stopping() {
                 return Ok(Ended::Stopped);
             }
             let count = match order.action {

@@ -72,6 +72,9 @@ async fn many_are_replayed_only_when_they_are_as_many_as_expected() {
 async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
     let served = Served::start().await;
     served.dead(&["d1"]).await;
+    for nothing in ["", "{}", r#"{"reason":" "}"#] {
+        assert_eq!(served.post("/v1/replay", nothing).await.status, 422, "{nothing}");
+    }
     let dry = served.post("/v1/replay", r#"{"dry_run":true}"#).await;
     assert_eq!(dry.json(), json!({"retried_now": 0, "replayed": 1, "left_dead": 0, "dry_run": true}));
     assert_eq!(served.post("/v1/replay", r#"{"reason":"r"}"#).await.json()["replayed"], 1);

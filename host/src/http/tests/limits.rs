@@ -1,5 +1,10 @@
 //! What is too large, too many or too slow.
 
+use axum::body::Body;
+use axum::http::Request;
+use tower_service::Service as _;
+
+use super::super::host::Host;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,6 +36,12 @@ async fn a_body_or_headers_that_do_not_come_end_the_request() {
     slow.write_all(head.as_bytes()).await.unwrap();
     let answer = Answer::read(&mut slow).await;
     assert_eq!((answer.status, answer.problem().as_str()), (408, "body_timeout"));
+
+    let mut form = served.connect().await;
+    form.write_all(b"POST /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 100\r\n\r\nt")
+        .await
+        .unwrap();
+    assert_eq!(Answer::read(&mut form).await.status, 408, "a form of the pages likewise");
 
     let mut loris = served.connect().await;
     loris.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-A").await.unwrap();
@@ -80,4 +91,25 @@ async fn the_stream_tells_the_counts_has_a_limit_and_ends_with_the_server() {
     let mut rest = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, follower.read_to_end(&mut rest)).await.expect("the stream ends");
     served.outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_looks_into_the_database_beside_others_waits_and_probes_do_not() {
+    let served = Served::start().await;
+    let host = Host::new(&served.outbox, HttpConfig { open: true, ..HttpConfig::default() });
+    let status = async |path: &str| {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        super::super::of(host.clone()).call(request).await.expect("a router never fails").status().as_u16()
+    };
+    let held = (host.look_place().await.expect("free"), host.look_place().await.expect("free"));
+
+    assert_eq!(status("/v1/events").await, 503, "statements of clients that went away count as well");
+    assert_eq!(status("/events").await, 503);
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(status(path).await, 200, "{path}");
+    }
+
+    drop(held);
+    assert_eq!(status("/v1/events").await, 200);
+    served.stop().await;
 }

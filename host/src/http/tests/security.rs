@@ -127,8 +127,15 @@ async fn a_page_of_another_site_can_neither_change_nor_read_anything() {
     let answer =
         served.send("OPTIONS /v1/events", "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n", b"").await;
     assert_eq!((answer.status, answer.header("access-control-allow-origin")), (405, ""), "no other origin is allowed");
-    let named = Served::with(HttpConfig { allowed_hosts: vec!["shop.example".to_owned()], ..HttpConfig::default() }).await;
-    assert_eq!(named.send("GET /v1/stats", "Host: shop.example\r\n", b"").await.status, 200);
+    let (text, token) = Token::generate("a", Role::Viewer, None);
+    let config = HttpConfig { allowed_hosts: vec!["shop.example".to_owned()], tokens: vec![token], ..HttpConfig::default() };
+    let named = Served::with(config).await;
+    let headers = format!("Host: shop.example\r\nX-Forwarded-For: 192.0.2.1\r\nAuthorization: Bearer {text}\r\n");
+    assert_eq!(named.send("GET /v1/stats", &headers, b"").await.status, 200);
+    for passed_on in ["X-Forwarded-For: 192.0.2.1\r\n", "Forwarded: for=192.0.2.1\r\n", "Via: 1.1 proxy\r\n"] {
+        let answer = served.send("GET /v1/stats", passed_on, b"").await;
+        assert_eq!((answer.status, answer.problem().as_str()), (401, "unauthorized"), "{passed_on}: {}", answer.text);
+    }
     served.stop().await;
     named.stop().await;
 }

@@ -89,8 +89,8 @@ pub(super) async fn replay_batch(
     limit: u32,
     audit: &Audit,
 ) -> Result<u64, StoreError> {
-    let chosen = || filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(i64::from(limit));
-    change_chosen(store, chosen, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await
+    let chosen = |limit: u64| filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(limit);
+    change_chosen(store, chosen, limit, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await
 }
 
 pub(super) async fn retry_now(
@@ -100,8 +100,8 @@ pub(super) async fn retry_now(
     audit: &Audit,
 ) -> Result<u64, StoreError> {
     let most = max_attempts.map(i64::from);
-    let chosen = || sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(i64::from(limit));
-    change_chosen(store, chosen, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
+    let chosen = |limit: u64| sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(limit);
+    change_chosen(store, chosen, limit, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
 }
 
 pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -163,19 +163,36 @@ async fn try_noted(
     Ok(result.rows_affected())
 }
 
+/// How often rows are chosen again because somebody else changed them first.
+const CHOICES: u32 = 20;
+
 /// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query
-/// on the same table in one statement without reading them into a table first.
+/// on the same table in one statement without reading them into a table first. What somebody else changed in between is made up for by
+/// others: callers take fewer than `limit` for the end.
 async fn change_chosen<'q>(
     store: &MySqlStore,
-    choose: impl Fn() -> Statement<'q> + Send,
+    choose: impl Fn(u64) -> Statement<'q> + Send,
+    limit: u32,
     change: &'static str,
     audit: &Audit,
     action: &'static str,
     selector: &Value,
 ) -> Result<u64, StoreError> {
-    let rows = choose().fetch_all(&store.pool).await.map_err(|error| store.failed("do what was asked by hand", error))?;
-    let chosen = numbers(&rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
-    noted(store, || sqlx::query(store.table.sql(change)).bind(chosen.clone()), audit, action, selector).await
+    let mut changed = 0;
+    for _ in 0..CHOICES {
+        let rows = choose(u64::from(limit) - changed).fetch_all(&store.pool).await;
+        let rows = rows.map_err(|error| store.failed("do what was asked by hand", error))?;
+        if rows.is_empty() {
+            break;
+        }
+        let chosen = numbers(&rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
+        let now = noted(store, || sqlx::query(store.table.sql(change)).bind(chosen.clone()), audit, action, selector).await?;
+        changed += now;
+        if now == rows.len() as u64 || changed >= u64::from(limit) {
+            break;
+        }
+    }
+    Ok(changed)
 }
 
 fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {
