@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq as _;
 use super::Host;
 use super::problem::{Kind, Problem};
 use super::server::Peer;
+use super::session::cookie;
 use crate::store::Audit;
 use crate::time::{Timestamp, system_clock};
 
@@ -206,7 +207,7 @@ impl Access {
             let detail = "this router has no tokens; give it some, or say that the service around it has checked its callers";
             return Err(Problem::new(Kind::Unauthorized, detail));
         }
-        match bearer(headers).or_else(|| cookie(headers)) {
+        match bearer(headers).or_else(|| cookie(headers, COOKIE)) {
             Some(token) => self.of_token(token, system_clock().now()),
             None => Err(Problem::new(Kind::Unauthorized, "send a token: `Authorization: Bearer obx_…`")),
         }
@@ -240,13 +241,6 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
-}
-
-/// The token of a browser's session.
-fn cookie(headers: &HeaderMap) -> Option<&str> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| token)
 }
 
 impl FromRequestParts<Host> for Viewer {
@@ -321,9 +315,9 @@ mod tests {
             pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect::<HeaderMap>()
         };
         let both = headers(&[(header::AUTHORIZATION, "bearer  obx_a "), (header::COOKIE, "x=1; outbox_session=obx_b")]);
-        assert_eq!((bearer(&both), cookie(&both)), (Some("obx_a"), Some("obx_b")));
+        assert_eq!((bearer(&both), cookie(&both, COOKIE)), (Some("obx_a"), Some("obx_b")));
         assert_eq!(bearer(&headers(&[(header::AUTHORIZATION, "Basic YTpi")])), None);
-        assert_eq!(cookie(&headers(&[(header::COOKIE, "outbox_session2=obx_b")])), None);
+        assert_eq!(cookie(&headers(&[(header::COOKIE, "outbox_session2=obx_b")]), COOKIE), None);
     }
 
     #[test]

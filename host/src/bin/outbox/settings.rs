@@ -80,7 +80,8 @@ impl ConfigCommand {
 
 /// A value as it may be shown: nothing that came from a secret, no password.
 fn safe(key: &[String], leaf: &Leaf) -> toml::Value {
-    if sinks::is_secret(key) || config::is_secret(key) {
+    let of_plugin = key.first().is_some_and(|first| first == "plugins") && key.iter().any(|part| part == "secrets");
+    if of_plugin || sinks::is_secret(key) || config::is_secret(key) {
         return toml::Value::String("***".to_owned());
     }
     without_secrets(&leaf.written)

@@ -268,11 +268,20 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
             (Payload::Asked, Some(bytes)) => {
                 @let shown = payload::shown(bytes);
                 pre tabindex="0" { (shown.text) }
-                @if shown.is_cut { p.quiet { "Only its beginning is shown, as " (shown.kind) ". All of it: " code.all { "outbox event show " (record.event_id) } } }
+                @if shown.is_cut { p.quiet { "Only its beginning is shown, as " (shown.kind) ". " (command("All of it: ", "show", record.event_id.as_str())) } }
             }
             (Payload::Asked, None) => p { "There is none." },
         }
-        p.quiet { "The same on a terminal: " code.all { "outbox event why " (record.event_id) } }
+        p.quiet { (command("The same on a terminal: ", "why", record.event_id.as_str())) }
+    }
+}
+
+/// A command about an event, to be copied. Nothing for an id that a shell might take for more than a word: whoever writes events chooses
+/// their ids.
+fn command(before: &str, verb: &str, id: &str) -> Markup {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    html! {
+        @if !id.starts_with('-') && id.chars().all(is_plain) { (before) code.all { "outbox event " (verb) " " (id) } }
     }
 }
 
@@ -335,5 +344,13 @@ mod tests {
             page(&OneEvent { frame: &frame, record: &record(), behind: None, by_hand: &[], payload: Payload::Forbidden })
                 .into_string();
         assert!(!text.contains("<form"), "a viewer can do nothing: {text}");
+    }
+
+    #[test]
+    fn a_command_to_copy_holds_no_id_that_a_shell_would_run() {
+        assert!(command("So: ", "why", "01J00000000000000000000001").into_string().contains("outbox event why 01J"));
+        for id in ["$(reboot)", "a;b", "-rf", "a`b`", "a|b"] {
+            assert_eq!(command("So: ", "why", id).into_string(), "", "{id}");
+        }
     }
 }

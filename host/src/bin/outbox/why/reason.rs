@@ -5,7 +5,7 @@ use outbox::store::Record;
 use outbox::time::Timestamp;
 
 use super::state::{Known, State, pauses, state_of};
-use crate::output::{count, relative_to as at, shown, span};
+use crate::output::{argument, count, relative_to as at, shown, span};
 use crate::pauses::{pause_in_full, resume_command};
 use crate::sinks::passed_over;
 
@@ -45,7 +45,10 @@ pub(super) fn reason(known: &Known) -> Reason {
                 if blocking.is_none() && matches!(of_head, State::Dead | State::Done) {
                     next.push_str(" Nobody has to wait for it, so a host lets this one go on at its next look.");
                 }
-                commands.push((format!("outbox event why {}", head.event_id), "explain the event that it waits for"));
+                commands.push((
+                    format!("outbox event why {}", argument(head.event_id.as_str())),
+                    "explain the event that it waits for",
+                ));
             }
         },
         State::Paused => commands.extend(pauses(known, record).into_iter().map(|paused| {
@@ -57,12 +60,12 @@ pub(super) fn reason(known: &Known) -> Reason {
         _ => {}
     }
     if let Some(dead) = blocking {
-        let id = dead.event_id;
+        let id = argument(dead.event_id.as_str());
         commands.push((format!("outbox dead replay {id}"), "deliver it again; later events wait until it is delivered"));
         commands.push((format!("outbox dead skip {id}"), "stop it from blocking later events; it stays dead"));
         commands.push((format!("outbox dead discard {id}"), "delete it permanently; later events continue"));
     } else if state == State::Dead {
-        let id = record.event_id;
+        let id = argument(record.event_id.as_str());
         if is_unroutable(record) {
             commands.push(("outbox plugin list".to_owned(), "see which routes are answered"));
         }

@@ -300,3 +300,10 @@ fn nothing_that_a_guest_wrote_can_steer_the_terminal() {
     let (_, next, _) = told(&known(Record { last_error, ..dead(1, false) }));
     assert!(!next.contains('\u{1b}'), "{next}");
 }
+
+#[test]
+fn an_id_that_a_shell_would_run_stands_in_quotes_in_the_commands() {
+    let event_id = "$(reboot)".parse().unwrap();
+    let (_, _, commands) = told(&known(Record { event_id, ..dead(1, false) }));
+    assert_eq!(commands, "outbox dead replay '$(reboot)'\noutbox dead discard '$(reboot)'");
+}
