@@ -48,15 +48,17 @@
 //!
 //! | feature | brings | default |
 //! |---|---|---|
-//! | `sqlite`, `postgres`, `mysql` | the store of a database, and its driver | yes |
-//! | `wasm` | plugins: the sandbox, the directory that is watched, `conformance` | yes |
-//! | `sinks` | relays of events to a place without a listener; of itself, to stdout | yes |
-//! | `sink-amqp`, `sink-http`, `sink-kafka`, `sink-nats`, `sink-redis`, `sinks-all` | a kind of sink and its client, or all | yes |
+//! | `sqlite` | the store of SQLite, and its driver | yes |
+//! | `postgres`, `mysql` | the store of PostgreSQL, of MySQL and MariaDB, and its driver | no |
+//! | `wasm` | plugins: the sandbox, the directory that is watched, `conformance` | no |
+//! | `sinks` | relays of events to a place without a listener; of itself, to stdout | no |
+//! | `sink-amqp`, `sink-http`, `sink-kafka`, `sink-nats`, `sink-redis`, `sinks-all` | a kind of sink and its client, or all | no |
 //! | `sink-nats-nkeys` | NATS with NKeys and files of credentials | no |
-//! | `http` | the HTTP API and the dashboard | yes |
-//! | `cli` | the program `outbox`, with all of the above but `sink-nats-nkeys` | yes |
+//! | `http` | the HTTP API and the dashboard | no |
+//! | `otel` | traces and metrics by OpenTelemetry's protocol | no |
+//! | `cli` | the program `outbox`, with all of the above but `sink-nats-nkeys` | no |
 //!
-//! A service needs its database alone: `default-features = false, features = ["postgres"]`.
+//! A service on PostgreSQL needs that alone: `default-features = false, features = ["postgres"]`.
 //!
 //! # An event's walk
 //!

@@ -30,6 +30,6 @@ impl Profile {
 /// Builds `outbox` and tells where it is.
 pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<PathBuf, Fault> {
     let (name, folder) = profile.name_and_folder();
-    run(workspace.cargo().args(["build", "--package", "outbox", "--bin", "outbox", "--profile", name]))?;
+    run(workspace.cargo().args(["build", "--package", "outbox", "--features", "cli", "--bin", "outbox", "--profile", name]))?;
     Ok(workspace.target.join(folder).join("outbox").with_extension(std::env::consts::EXE_EXTENSION))
 }
