@@ -47,7 +47,8 @@ fn install(package: &str) -> Command {
 
 fn apt_get() -> Command {
     let mut command = Command::new(APT_GET);
-    command.args(["--quiet", "--quiet"]).env("DEBIAN_FRONTEND", "noninteractive");
+    command.args(["--quiet", "--quiet", "--option", "Dpkg::Use-Pty=0"]).env("DEBIAN_FRONTEND", "noninteractive");
+    command.stdout(std::io::stderr()); // what xtask prints on stdout may be read by a shell
     command
 }
 
