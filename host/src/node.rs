@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::metrics::Metrics;
 use crate::order::Partitions;
 use crate::queue::InFlight;
-use crate::store::{Node, Store, StoreError};
+use crate::store::{Node, NodeRecord, Store, StoreError};
+use crate::time::Timestamp;
 use crate::wake::Wake;
 use others::{Notice, Others};
 
@@ -20,6 +22,10 @@ const HEARTBEATS: u32 = 3;
 const HEARTBEATS_WITH_PARTITIONS: u32 = 10;
 /// How often a node looks whether its plugins changed, to tell of them before the next beat is due.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A look at all nodes on its way: what they are, and the database's time. In a task of its own, since it may have to wait for a
+/// connection: no heartbeat may be late for that.
+type Look = JoinHandle<Result<(Vec<NodeRecord>, Timestamp), StoreError>>;
 
 /// Tells of the plugins of this node, as one JSON list.
 pub(crate) type Report = Box<dyn Fn() -> Option<String> + Send + Sync>;
@@ -44,7 +50,8 @@ impl Heartbeat {
         let mut failing = false;
         let mut others = Others::new(self.node.owner.as_str(), self.node.mode, self.lease);
         let mut told = None;
-        loop {
+        let mut look: Option<Look> = None;
+        'alive: loop {
             // Written when it changed; a beat that failed is repeated whole.
             let plugins = self.report.as_ref().and_then(|report| report());
             let news = plugins.clone().filter(|_| plugins != told);
@@ -54,8 +61,8 @@ impl Heartbeat {
                     if std::mem::take(&mut failing) {
                         tracing::info!("this host is seen by the others again");
                     }
-                    if others.should_look(live) {
-                        self.tell_of(&mut others).await;
+                    if look.is_none() && others.should_look(live) {
+                        look = Some(self.look());
                     }
                 }
                 Err(error) => {
@@ -75,10 +82,17 @@ impl Heartbeat {
                     }
                 }
             };
-            tokio::select! {
-                _ = stopped.wait_for(|stopped| *stopped) => break,
-                () = tokio::time::sleep(self.lease / heartbeats) => {}
-                () = news => {}
+            let rest = tokio::time::sleep(self.lease / heartbeats);
+            let (mut news, mut rest) = (std::pin::pin!(news), std::pin::pin!(rest));
+            loop {
+                tokio::select! {
+                    _ = stopped.wait_for(|stopped| *stopped) => break 'alive,
+                    () = &mut rest => break,
+                    () = &mut news => break,
+                    (nodes, now) = looked(&mut look) => {
+                        others.look(&nodes, now).iter().for_each(|notice| self.tell(notice));
+                    }
+                }
             }
         }
         if let Err(error) = self.store.leave(&self.node.owner).await {
@@ -97,11 +111,9 @@ impl Heartbeat {
     }
 
     /// Modes that do not go together on one table are a mistake that nobody would see otherwise.
-    async fn tell_of(&self, others: &mut Others) {
-        let (Ok(nodes), Ok(now)) = (self.store.nodes().await, self.store.now().await) else { return };
-        for notice in others.look(&nodes, now) {
-            self.tell(&notice);
-        }
+    fn look(&self) -> Look {
+        let store = self.store.clone();
+        tokio::spawn(async move { Ok((store.nodes().await?, store.now().await?)) })
     }
 
     fn tell(&self, notice: &Notice) {
@@ -133,4 +145,16 @@ impl Heartbeat {
             Notice::Gone => tracing::info!(mode, "every host that was reported is gone"),
         }
     }
+}
+
+/// What a look has seen; waits for ever where none is under way, or where it failed: the next heartbeat begins another.
+async fn looked(look: &mut Option<Look>) -> (Vec<NodeRecord>, Timestamp) {
+    if let Some(under_way) = look {
+        let seen = under_way.await;
+        *look = None;
+        if let Ok(Ok(seen)) = seen {
+            return seen;
+        }
+    }
+    std::future::pending().await
 }

@@ -25,6 +25,7 @@ pub use monitor::Monitor;
 pub use start::StartError;
 
 use crate::dead::DeadEvents;
+use crate::dispatcher::is_inside;
 use crate::event::OwnerId;
 use crate::health::Health;
 use crate::listener::Listeners;
@@ -151,6 +152,11 @@ impl<S: SharedStore> Outbox<S> {
         self.inner.workers
     }
 
+    /// Whether the caller is a listener or an interceptor of this outbox, so that it must not wait for all of them.
+    pub(crate) fn is_called_by_listener(&self) -> bool {
+        is_inside(&self.inner.queue)
+    }
+
     /// Lets the poller look at the table now.
     pub(crate) fn look(&self) {
         self.inner.hot.wake.now();
@@ -177,14 +183,21 @@ impl<S: SharedStore> Outbox<S> {
     /// Stops everything in order: purge, poller, dispatcher. What is queued is finished within the drain timeout; claims on
     /// what is left are given back, uncounted. Returns when all that has ended; a second call waits for the first.
     ///
+    /// A listener or an interceptor may stop its own outbox: the future returns at once then, and the stop goes on by itself, since it
+    /// waits for all listeners. A listener that waits for the end in any other way, as through a task that it has spawned, is cut off
+    /// after the drain timeout, and its event is delivered again.
+    ///
     /// Nothing happens before the future is awaited. Dropped after that, the shutdown goes on by itself.
     pub fn shutdown(&self) -> impl Future<Output = ()> + Send + 'static + use<S> {
-        let inner = self.inner.clone();
+        let (inner, queue) = (self.inner.clone(), self.inner.queue.clone());
         async move {
             // In a task of its own: half a stop would leave claims behind.
             let stopping = tokio::spawn(async move {
                 inner.ended.get_or_init(|| inner.stop()).await;
             });
+            if is_inside(&queue) {
+                return;
+            }
             if let Err(join) = stopping.await
                 && join.is_panic()
             {

@@ -27,6 +27,7 @@ mod queues;
 mod receipts;
 mod rolling;
 mod routes;
+mod savepoints;
 mod slow_commit;
 mod stop;
 mod stuck;

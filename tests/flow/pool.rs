@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::{NewRow, Ownership};
-use outbox::{MySqlStore, Outbox, PostgresStore, Status, WriteError};
-use support::{Database, MySql, Postgres, Recorder};
+use outbox::{Mode, MySqlStore, Outbox, PostgresStore, Registration, Status, WriteError};
+use support::{Database, MySql, Postgres, Recorder, eventually};
 
-use crate::common::{HOUR, ROUTE, at_rest, commit_one, done, eager, orders, reaches};
+use crate::common::{HOUR, ROUTE, at_rest, commit_one, done, eager, orders, reaches, row};
 
 const EVENTS: u64 = 300;
 
@@ -58,4 +59,78 @@ async fn delivers_beside_a_transaction<D: Database>(db: &D, store: D::Store) {
     let counts = host.metrics().counts();
     assert_eq!((recorder.count(), counts.fenced_outcomes, counts.leases_lost), (301, 0, 0));
     host.shutdown().await;
+}
+
+/// Connections of the host that is used up.
+const FEW: u32 = 2;
+const LEASE: Duration = Duration::from_secs(2);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_all_of_whose_connections_are_taken_keeps_its_leases_on_postgres() {
+    for mode in [Mode::MultiNode, Mode::OrderedByAggregate] {
+        let db = Postgres::fresh().await;
+        let mut options = PostgresOptions::from_pool(db.services_pool(2)).connections(FEW);
+        (options.acquire_timeout, options.lock_timeout) = (HOUR, Duration::ZERO);
+        let store = PostgresStore::connect_with(options).await.expect("connects");
+        let mut lock = db.services_pool(1).begin().await.expect("begins");
+        // What people ask for waits for this table, and each question holds a connection of the host.
+        db.run_on(&mut lock, "LOCK TABLE outbox_event_audit IN ACCESS EXCLUSIVE MODE").await;
+        let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'outbox_event_audit'::regclass";
+        keeps_its_leases(&db, store, mode, waiting, async { lock.rollback().await.expect("rolls back") }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_all_of_whose_connections_are_taken_keeps_its_leases_on_mysql() {
+    for mode in [Mode::MultiNode, Mode::OrderedByAggregate] {
+        let db = MySql::fresh().await;
+        let mut options = MySqlOptions::from_pool(db.services_pool(2)).max_connections(FEW);
+        (options.acquire_timeout, options.lock_timeout) = (HOUR, HOUR);
+        let store = MySqlStore::connect_with(options).await.expect("connects");
+        let mut lock = db.services_pool(1).acquire().await.expect("a connection");
+        db.run_on(&mut lock, "LOCK TABLES outbox_event_audit WRITE").await;
+        let waiting = "SELECT COUNT(*) FROM information_schema.processlist
+                       WHERE db = DATABASE() AND state = 'Waiting for table metadata lock'";
+        keeps_its_leases(&db, store, mode, waiting, async { db.run_on(&mut lock, "UNLOCK TABLES").await }).await;
+    }
+}
+
+/// A host holds an event while all connections of its pool are taken, for longer than its leases, and another host is there to take over.
+async fn keeps_its_leases<D: Database>(db: &D, store: D::Store, mode: Mode, waiting: &str, release: impl Future<Output = ()>) {
+    let (held, other) = (Recorder::held(), Recorder::done());
+    let start = async |store, recorder: &Recorder| {
+        let config = DispatcherConfig { lease: LEASE, deadline: LEASE / 2, ..DispatcherConfig::default() };
+        let slow = Registration::new(ROUTE.try_into().expect("good names"), recorder.listener()).deadline(HOUR);
+        let builder = Outbox::builder(store).mode(mode).dispatcher(config).poller(eager());
+        builder.registration(slow).start().await.expect("starts")
+    };
+    let used_up = start(store, &held).await;
+    let id = commit_one(&used_up).await;
+    held.started().await;
+    let takes_over = start(db.another().await, &other).await;
+
+    // More than there are connections, so that what comes later waits in line.
+    let ask = || {
+        let store = used_up.store().clone();
+        tokio::spawn(async move { store.audit(1).await })
+    };
+    let questions: Vec<_> = (0..FEW * 2).map(|_| ask()).collect();
+    eventually("all connections are taken", async || db.number(waiting).await >= i64::from(FEW)).await;
+    let taken_at = db.now().await;
+    eventually("three leases are over", async || db.now().await.since(taken_at) > LEASE * 3).await;
+
+    let nodes = db.store().nodes().await.expect("lists");
+    assert!(nodes.len() == 2 && nodes.iter().all(|node| node.alive), "{mode:?}: {nodes:?}");
+    assert_eq!((row(db, id).await.claim_seq, held.count(), other.count()), (1, 1, 0), "{mode:?}");
+    release.await;
+    for question in questions {
+        question.await.expect("no panic").expect("answered");
+    }
+    held.finish(1);
+    reaches(db, id, Status::Done).await;
+    at_rest(&used_up).await;
+    let counts = used_up.metrics().counts();
+    assert_eq!((counts.leases_lost, counts.fenced_outcomes, held.count(), other.count()), (0, 0, 1, 0), "{mode:?}");
+    used_up.shutdown().await;
+    takes_over.shutdown().await;
 }

@@ -1,14 +1,18 @@
 //! What a service is tested with.
 
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use outbox::listener::Fixed;
-use outbox::testing::{self, WrittenError};
-use outbox::{Context, DispatchResult, Envelope, Failure, SqliteStore, Status, Writer};
-use support::{Postgres, Recorder};
+use outbox::dispatcher::DispatcherConfig;
+use outbox::event::Effects;
+use outbox::listener::{Fixed, Listener, Outcome, Reply, Visit};
+use outbox::testing::{self, TestOutbox, WrittenError};
+use outbox::{Context, DispatchResult, Envelope, Event, Failure, Outbox, SqliteStore, Status, Writer};
+use support::{Database, Postgres, Recorder, Sqlite};
 
-use crate::common::{ROUTE, commit, order, orders, outbox};
+use crate::common::{ROUTE, commit, commit_one, eager, one_worker, order, orders, outbox, row};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -126,4 +130,109 @@ async fn any_outbox_can_be_waited_for_and_asked() {
     assert_eq!((recorder.count(), written.len()), (30, 30));
     assert!(written.iter().all(|event| event.status == Status::Done));
     outbox.shutdown().await;
+}
+
+/// Emits the next event with its answer, until the number in its payload is 0.
+struct CountDown;
+
+impl Listener for CountDown {
+    fn call<'a>(&'a self, visit: Visit<'a>) -> Pin<Box<dyn Future<Output = Reply> + Send + 'a>> {
+        let number: u32 = visit.event.payload().expect("a number");
+        let emitted: Vec<Envelope> = number.checked_sub(1).map(order).into_iter().collect();
+        let effects = (!emitted.is_empty()).then(|| Box::new(Effects { emitted, state: None }));
+        Box::pin(async move { Reply { effects, ..Outcome::Done.into() } })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_are_emitted_with_an_answer_are_waited_for() {
+    let test = testing::start_with(|outbox, _| outbox.listener(ROUTE, CountDown)).await.expect("starts");
+
+    for length in 0..20 {
+        let before = test.store().stats().await.expect("counts").done;
+        commit(&test, vec![order(length)]).await;
+        test.run_until_idle().await;
+
+        let stats = test.store().stats().await.expect("counts");
+        assert_eq!((stats.done - before, stats.new), (u64::from(length) + 1, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_is_put_off_by_nothing_is_waited_for() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = {
+        let calls = calls.clone();
+        move |_: Arc<Event>| {
+            let call = calls.fetch_add(1, Ordering::SeqCst);
+            async move { Ok(if call % 4 == 3 { DispatchResult::Done } else { DispatchResult::RetryAfter(Duration::ZERO) }) }
+        }
+    };
+    let test = testing::start_with(|outbox, _| outbox.listener(ROUTE, counted)).await.expect("starts");
+
+    for _ in 0..20 {
+        let id = commit_one(&test).await;
+        test.run_until_idle().await;
+        assert_eq!(test.store().get(id).await.expect("reads").expect("there").status, Status::Done);
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 80);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outbox_is_not_idle_while_another_host_has_what_it_wrote() {
+    let db = Postgres::fresh().await;
+    let writer = Outbox::writer_only(db.typed()).start().await.expect("starts");
+    let recorder = Recorder::done();
+    let host = Outbox::multi_node(db.another().await).poller(eager()).listener(ROUTE, recorder.listener());
+    let host = host.start().await.expect("starts");
+
+    for _ in 0..200 {
+        let id = commit_one(&writer).await;
+        testing::until_idle(&writer).await;
+        assert_eq!(row(&db, id).await.status, Status::Done);
+    }
+    host.shutdown().await;
+    writer.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_that_wait_in_the_table_behind_others_of_their_aggregate_are_waited_for() {
+    let db = Sqlite::fresh().await;
+    let config = DispatcherConfig { cold_queue: 4, ..one_worker() };
+    let outbox = Outbox::ordered_by_aggregate(db.typed()).dispatcher(config).poller(eager());
+    let outbox = outbox.listener(ROUTE, Recorder::done().listener()).start().await.expect("starts");
+
+    for round in 1..=5 {
+        commit(&outbox, (0..40).map(|_| order(1)).collect()).await;
+        testing::until_idle(&outbox).await;
+        let stats = outbox.store().stats().await.expect("counts");
+        assert_eq!((stats.done, stats.blocked), (40 * round, 0));
+    }
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_waits_until_its_own_outbox_is_idle_is_told_so() {
+    let own = Arc::new(OnceLock::<Arc<TestOutbox>>::new());
+    let listener = {
+        let own = own.clone();
+        move |_: Arc<Event>| {
+            let own = own.get().expect("set before anything is written").clone();
+            async move {
+                own.run_until_idle().await;
+                Ok(DispatchResult::Done)
+            }
+        }
+    };
+    let test = testing::start_with(|outbox, _| outbox.retry(Fixed(MINUTE)).listener(ROUTE, listener));
+    let test = Arc::new(test.await.expect("starts"));
+    assert!(own.set(test.clone()).is_ok());
+
+    let id = commit_one(&test).await;
+    test.run_until_idle().await;
+
+    let failed = test.store().get(id).await.expect("reads").expect("there");
+    let error = failed.last_error.expect("it failed");
+    assert!(failed.status == Status::Retry && error.contains("it would wait for itself"), "{error}");
+    test.shutdown().await;
 }

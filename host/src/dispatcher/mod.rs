@@ -6,6 +6,7 @@
 mod alone;
 mod attempt;
 mod config;
+mod inside;
 mod interceptor;
 mod lease;
 mod overdue;
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 pub use config::{DispatcherConfig, RecordedCosts, Unroutable};
+pub(crate) use inside::is_inside;
 pub use interceptor::{Interceptor, after, before};
 pub(crate) use overdue::Visits;
 pub use settle::{Policy, settle};

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::alone::{self, Start};
 use super::attempt::{self, Attempt};
 use super::presence::{Held, Presence};
-use super::{Policy, Shared, Unroutable, settle};
+use super::{Policy, Shared, Unroutable, inside, settle};
 use crate::listener::{Outcome, RegistryEntry, Reply};
 use crate::queue::{Admitted, Delivery, Via};
 use crate::settler::{Conclusion, SettlerHandle};
@@ -30,7 +30,7 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
         };
         let mut progress = Progress { start: delivery.alone.then(Start::default), said: OnceLock::new() };
         let place = Held::new(delivery.place.take());
-        let visit = go(&shared, worker, &delivery, &answer, &progress, &place);
+        let visit = inside::within(&shared.queue, go(&shared, worker, &delivery, &answer, &progress, &place));
         let ended = tokio::select! {
             biased;
             conclusion = presence.watch(&shared.queue, &place, visit) => Some(conclusion),

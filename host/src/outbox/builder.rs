@@ -34,7 +34,7 @@ impl<S: SharedStore> OutboxBuilder<S> {
             mode,
             dispatcher: DispatcherConfig::default(),
             poller: PollerConfig::default(),
-            purge: PurgeConfig { enabled: mode != Mode::WriterOnly, ..PurgeConfig::default() },
+            purge: None,
             order: OrderConfig::default(),
             // Whoever shows no metrics need not ask the table for them.
             metrics: MetricsConfig { interval: Duration::ZERO, ..MetricsConfig::default() },
@@ -115,7 +115,7 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
         self.listener((aggregate_type, event_type), listener)
     }
 
-    /// Another mode.
+    /// Another mode, as if the outbox had been made in it.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.wanted.mode = mode;
         self
@@ -273,7 +273,7 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
         self
     }
 
-    /// What is purged. An outbox made by [`writer_only`](Outbox::writer_only) purges nothing unless asked here: a service that
+    /// What is purged. In the mode [`writer_only`](Mode::WriterOnly) an outbox purges nothing unless asked here: a service that
     /// only writes may lack the right, and whoever delivers purges. Where change data capture delivers, nobody does: set
     /// [`undelivered_retention`](PurgeConfig::undelivered_retention), or the table grows for ever.
     ///
@@ -288,7 +288,7 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     /// # }
     /// ```
     pub fn purge(mut self, config: PurgeConfig) -> Self {
-        self.wanted.purge = config;
+        self.wanted.purge = Some(config);
         self
     }
 

@@ -75,6 +75,13 @@ impl Monitor {
         Readiness::new(reasons)
     }
 
+    /// Waits until the outbox is told to stop, or is gone.
+    #[cfg(feature = "http")]
+    pub(crate) async fn stopping(&self) {
+        // An error means that it is gone.
+        let _ = self.0.stopped.clone().wait_for(|stopped| *stopped).await;
+    }
+
     /// Whether the outbox was told to stop, or is gone.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.0.stopped.borrow() || self.0.stopped.has_changed().is_err()

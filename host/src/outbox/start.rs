@@ -53,7 +53,8 @@ pub(super) struct Wanted<S> {
     pub(super) mode: Mode,
     pub(super) dispatcher: DispatcherConfig,
     pub(super) poller: PollerConfig,
-    pub(super) purge: PurgeConfig,
+    /// `None` for what the mode asks for.
+    pub(super) purge: Option<PurgeConfig>,
     pub(super) order: OrderConfig,
     pub(super) metrics: MetricsConfig,
     pub(super) retry: Arc<dyn RetryPolicy>,
@@ -78,15 +79,17 @@ impl<S: SharedStore> Wanted<S> {
             self.dispatcher.workers = 1;
             self.dispatcher.max_attempts = 1;
         }
+        let default_purge = || PurgeConfig { enabled: self.mode != Mode::WriterOnly, ..PurgeConfig::default() };
+        let purge_config = self.purge.unwrap_or_else(default_purge);
         let mut faults = self.dispatcher.faults("dispatcher");
         faults.extend(self.poller.faults("poller"));
         faults.extend(self.breaker.faults("breaker"));
         for Registration { route, breaker, .. } in self.listeners.iter().flatten() {
             faults.extend(breaker.iter().flat_map(|breaker| breaker.faults(&format!("the breaker of {route}: breaker"))));
         }
-        faults.extend(self.purge.faults("purge"));
+        faults.extend(purge_config.faults("purge"));
         faults.extend(self.metrics.faults("metrics"));
-        faults.extend(self.mode.purge_fault(&self.purge, "purge"));
+        faults.extend(self.mode.purge_fault(&purge_config, "purge"));
         #[cfg(feature = "sinks")]
         let relays = {
             let relays = self.relays.map_err(StartError::Route)?;
@@ -159,7 +162,7 @@ impl<S: SharedStore> Wanted<S> {
                 at_work: Arc::default(),
                 store: store.clone(),
                 keeps: Keeps {
-                    erase_done: self.purge.on_done == OnDone::Delete,
+                    erase_done: purge_config.on_done == OnDone::Delete,
                     dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
                     all_costs: self.dispatcher.record == RecordedCosts::All,
                 },
@@ -178,10 +181,8 @@ impl<S: SharedStore> Wanted<S> {
             (poller.order, poller.partitions) = (order.clone(), partitions.clone());
             tokio::spawn(health.clone().watched("poller", poller.run(stop.clone())))
         });
-        #[cfg(feature = "http")]
-        let purge_config = self.purge.clone();
-        let purge = self.purge.enabled.then(|| {
-            let purge = Arc::new(Purge::new(store.clone(), self.purge, parts.metrics.clone()));
+        let purge = purge_config.enabled.then(|| {
+            let purge = Arc::new(Purge::new(store.clone(), purge_config.clone(), parts.metrics.clone()));
             let keeping = purge.clone().keep(parts.owner.clone(), stop.clone());
             (purge, tokio::spawn(health.clone().watched("purge", keeping)))
         });
@@ -204,8 +205,9 @@ impl<S: SharedStore> Wanted<S> {
         notifiers.extend(dispatches.then(|| health.spawn("notification receiver", listening())));
         let schema = Arc::new(SchemaFault::default());
         let watch = SchemaWatch { store: store.clone(), fault: schema.clone() };
-        let mut watchers = vec![health.spawn("schema watcher", watch.run(stop.clone()))];
         // Who only writes may lack the right to read.
+        let mut watchers: Vec<_> =
+            dispatches.then(|| health.spawn("schema watcher", watch.run(stop.clone()))).into_iter().collect();
         let interval = Some(self.metrics.interval).filter(|interval| dispatches && !interval.is_zero());
         let sampled = interval.map(|interval| Arc::new(Sampled::every(interval)));
         watchers.extend(sampled.clone().map(|sampled| {

@@ -57,6 +57,24 @@ async fn drowsy(directory: &std::path::Path) -> OutboxBuilder<SqliteStore> {
 }
 
 #[tokio::test]
+async fn whoever_only_writes_runs_nothing_in_the_background_however_that_was_said() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let store =
+        SqliteStore::open_with(SqliteOptions::new(directory.path().join("outbox.db")).create(true)).await.expect("opens");
+    for builder in [Outbox::writer_only(store.clone()), Outbox::builder(store.clone()).mode(Mode::WriterOnly)] {
+        let outbox = builder.migrate(true).start().await.expect("starts");
+
+        let running = outbox.inner.running.lock().expect("nobody panics").take().expect("it runs");
+        assert!(running.purge.is_none() && running.poller.is_none() && running.dispatcher.is_none());
+        assert!(running.heartbeat.is_none() && running.routes.is_none() && running.watchers.is_empty());
+        assert_eq!(running.notifiers.len(), 1, "which tells other hosts of what was written, and of nothing else");
+    }
+    let builder = Outbox::writer_only(store).mode(Mode::SingleNode).migrate(true).start().await.expect("starts");
+    assert!(builder.inner.running.lock().expect("nobody panics").as_ref().expect("it runs").purge.is_some());
+    builder.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_poller_is_stuck_when_a_turn_takes_longer_than_its_rest_and_ten_seconds() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let outbox = drowsy(directory.path()).await.start().await.expect("starts");

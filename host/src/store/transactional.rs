@@ -33,7 +33,8 @@ pub trait TransactionalStore: Store {
         ownership: &Ownership,
     ) -> impl Future<Output = Result<Vec<Option<u64>>, StoreError>> + Send;
 
-    /// Which of these events are in the table, as the transaction on the connection sees it.
+    /// Which of these rows are in the table, as the transaction on the connection sees it: the `seq` of each, and the id of the event
+    /// that it holds.
     ///
     /// # Errors
     /// The database's own; PostgreSQL's when it has ended the transaction, though the driver would report its commit as a
@@ -41,8 +42,8 @@ pub trait TransactionalStore: Store {
     fn find(
         &self,
         connection: &mut Self::Connection,
-        ids: &[EventId],
-    ) -> impl Future<Output = Result<Vec<EventId>, StoreError>> + Send;
+        sequences: &[u64],
+    ) -> impl Future<Output = Result<Vec<(u64, EventId)>, StoreError>> + Send;
 
     /// Deletes rows that this transaction inserted.
     fn delete_inserted(

@@ -10,10 +10,16 @@ use crate::listener::panic_text;
 use crate::queue::Reserved;
 use crate::store::NewRow;
 
+/// A row that shows whether a savepoint took a write back: its `seq`, and its id. The id alone is not enough, since another transaction
+/// may have written the same one meanwhile; nor is the `seq` alone, which SQLite gives out again after a rollback.
+pub(super) type Witness = (u64, EventId);
+
 /// Events in a transaction that is not decided yet. Dropped without a word, nobody knows whether they were committed: the
 /// poller decides, and need not wait for our claims to end.
 pub(super) struct WrittenEvents {
     events: Vec<(Envelope, Row)>,
+    /// One of the rows. They came in by one call, so a savepoint takes all of them back or none. `None` where all are excluded.
+    witness: Option<Witness>,
     hooks: Arc<[Arc<dyn WriterHook>]>,
     hot: Arc<HotPath>,
     lease: Lease,
@@ -30,7 +36,7 @@ impl WrittenEvents {
         lease: Lease,
         room: Reserved,
     ) -> Self {
-        Self { events, hooks, hot, lease, room }
+        Self { events, witness: None, hooks, hot, lease, room }
     }
 
     /// The rows of the events that are stored.
@@ -42,11 +48,13 @@ impl WrittenEvents {
     /// Takes in what the store said of the rows; those that were there before are left out.
     pub(super) fn inserted(&mut self, sequences: &[Option<u64>]) {
         let mut sequences = sequences.iter();
-        self.events.retain_mut(|(_, row)| {
+        let witness = &mut self.witness;
+        self.events.retain_mut(|(envelope, row)| {
             if *row == Row::None {
                 return true;
             }
             let sequence = sequences.next().copied().flatten();
+            *witness = witness.or(sequence.map(|sequence| (sequence, envelope.id())));
             if let (Row::Asked, Some(sequence)) = (*row, sequence) {
                 *row = Row::Ours(sequence);
             }
@@ -58,9 +66,18 @@ impl WrittenEvents {
         self.events.iter().map(|(envelope, _)| envelope.id()).collect()
     }
 
-    /// One of the rows. They came in by one call, so a savepoint takes all of them back or none.
-    pub(super) fn witness(&self) -> Option<EventId> {
-        self.events.iter().find(|(_, row)| *row != Row::None).map(|(envelope, _)| envelope.id())
+    pub(super) fn witness(&self) -> Option<Witness> {
+        self.witness
+    }
+
+    /// Whether only memory has these events.
+    pub(super) fn are_excluded(&self) -> bool {
+        !self.events.is_empty() && self.witness.is_none()
+    }
+
+    /// Notes a row that was inserted for no other purpose.
+    pub(super) fn witnessed_by(&mut self, witness: Witness) {
+        self.witness = Some(witness);
     }
 
     pub(super) fn after_write(&self) {
@@ -147,7 +164,7 @@ impl Receipt {
         self.0.committed();
     }
 
-    /// The transaction was rolled back: the events never happened.
+    /// The transaction was rolled back, or a savepoint has taken the write back: the events never happened.
     pub fn rolled_back(self) {
         self.0.rolled_back();
     }

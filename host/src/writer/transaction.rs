@@ -3,10 +3,13 @@
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 
-use super::receipt::WrittenEvents;
+use super::receipt::{Witness, WrittenEvents};
 use super::{OnDuplicate, WriteError, Writer, joined};
 use crate::event::{Envelope, EventId};
-use crate::store::{StoreError, TransactionalStore};
+use crate::store::{NewRow, StoreError, TransactionalStore};
+
+/// The type of a row that is a [`Mark`], for whoever sees it in a transaction that is open.
+const MARK: &str = "OutboxMark";
 
 /// Why there is a transaction as long as anybody can ask for it.
 const OPEN: &str = "ended only by commit, rollback or drop";
@@ -20,6 +23,10 @@ pub struct OutboxTransaction<S: TransactionalStore> {
     transaction: Option<S::Transaction>,
     writer: Writer<S>,
     written: Vec<WrittenEvents>,
+    /// The rows that stand for events that are in no table; none of them is ever committed.
+    marks: Vec<u64>,
+    /// Whether statements of the caller may have come before, and made a savepoint.
+    used: bool,
     /// Whether statements of the caller may have come after the events, and taken them back.
     touched: bool,
 }
@@ -27,18 +34,19 @@ pub struct OutboxTransaction<S: TransactionalStore> {
 impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
     pub(super) async fn begin(writer: Writer<S>) -> Result<Self, WriteError> {
         let transaction = writer.store.begin().await?;
-        Ok(Self::adopt(writer, transaction))
+        let mut begun = Self::adopt(writer, transaction);
+        begun.used = false;
+        Ok(begun)
     }
 
     pub(super) fn adopt(writer: Writer<S>, transaction: S::Transaction) -> Self {
-        Self { transaction: Some(transaction), writer, written: Vec::new(), touched: false }
+        Self { transaction: Some(transaction), writer, written: Vec::new(), marks: Vec::new(), used: true, touched: false }
     }
 
     /// The driver's own transaction, for functions that take one. Nobody may end it but [`commit`](Self::commit) and
     /// [`rollback`](Self::rollback).
     pub fn inner_mut(&mut self) -> &mut S::Transaction {
-        self.touched = !self.written.is_empty();
-        self.transaction.as_mut().expect(OPEN)
+        self.lend()
     }
 
     /// Writes one event. Returns its id, or `None` when a hook suppressed it.
@@ -88,20 +96,21 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
     pub async fn commit(mut self) -> Result<(), WriteError> {
         let mut transaction = self.transaction.take().expect("ended only here, by rollback, or by drop");
         let written = std::mem::take(&mut self.written);
-        let store = (self.touched && !written.is_empty()).then(|| self.writer.store.clone());
+        let (store, marks, touched) = (self.writer.store.clone(), std::mem::take(&mut self.marks), self.touched);
         // In a task of its own: whoever drops this future, what follows from the commit happens.
         joined(tokio::spawn(async move {
-            let (held, taken_back) = match store {
+            let held = match before_commit(&store, transaction.as_mut(), &written, &marks, touched).await {
+                Ok(held) => held,
+                Err(error) => {
+                    // That this fails as well changes nothing: a connection that is lost takes its transaction along.
+                    let _ = S::rollback(transaction).await;
+                    written.into_iter().for_each(WrittenEvents::rolled_back);
+                    return Err(error.into());
+                }
+            };
+            let (held, taken_back) = match held {
+                Some(held) => sorted(written, held),
                 None => (written, Vec::new()),
-                Some(store) => match held(&store, transaction.as_mut(), &written).await {
-                    Ok(held) => sorted(written, &held),
-                    Err(error) => {
-                        // That this fails as well changes nothing: a connection that is lost takes its transaction along.
-                        let _ = S::rollback(transaction).await;
-                        written.into_iter().for_each(WrittenEvents::rolled_back);
-                        return Err(error.into());
-                    }
-                },
             };
             // On an error both are dropped, which is what is due where nobody knows.
             S::commit(transaction).await?;
@@ -131,12 +140,33 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
         let transaction = self.transaction.as_mut().expect(OPEN);
         // Until it has gone well: an error or a drop may have done anything to what was written before.
         let touched = std::mem::replace(&mut self.touched, true);
-        let written = self.writer.insert(transaction.as_mut(), envelopes, on_duplicate).await?;
+        let mut written = self.writer.insert(transaction.as_mut(), envelopes, on_duplicate).await?;
+        if self.used && written.are_excluded() {
+            match mark(&self.writer, transaction.as_mut()).await {
+                Ok(witness) => {
+                    written.witnessed_by(witness);
+                    self.marks.push(witness.0);
+                }
+                Err(error) => {
+                    written.refused();
+                    return Err(error);
+                }
+            }
+        }
         let ids = written.ids();
         // What had happened before is as it was.
         self.touched = touched && !self.written.is_empty();
         self.written.push(written);
         Ok(ids)
+    }
+}
+
+impl<S: TransactionalStore> OutboxTransaction<S> {
+    /// The transaction is in the caller's hands now.
+    fn lend(&mut self) -> &mut S::Transaction {
+        self.used = true;
+        self.touched = !self.written.is_empty();
+        self.transaction.as_mut().expect(OPEN)
     }
 }
 
@@ -150,8 +180,7 @@ impl<S: TransactionalStore> Deref for OutboxTransaction<S> {
 
 impl<S: TransactionalStore> DerefMut for OutboxTransaction<S> {
     fn deref_mut(&mut self) -> &mut S::Connection {
-        self.touched = !self.written.is_empty();
-        self.transaction.as_mut().expect(OPEN)
+        self.lend()
     }
 }
 
@@ -175,32 +204,45 @@ impl<S: TransactionalStore> std::fmt::Debug for OutboxTransaction<S> {
     }
 }
 
-/// What the transaction still holds, and what a savepoint took back, each in its order. An id that was written again had been taken back
-/// by then: only the last row with it is there.
-fn sorted(written: Vec<WrittenEvents>, held: &HashSet<EventId>) -> (Vec<WrittenEvents>, Vec<WrittenEvents>) {
+/// Inserts a row that stands for events that are in no table: it is there as long as no savepoint takes them back. Claimed, so that it is
+/// no event of anybody's; it is deleted before the commit.
+async fn mark<S: TransactionalStore>(writer: &Writer<S>, connection: &mut S::Connection) -> Result<Witness, WriteError> {
+    let envelope = Envelope::new(MARK).json(&())?;
+    let row = NewRow { envelope: &envelope, claimed: true };
+    let inserted = writer.store.insert(connection, &[row], &writer.ownership).await?;
+    let sequence = inserted.into_iter().flatten().next().expect("a row with a new id comes in");
+    Ok((sequence, envelope.id()))
+}
+
+/// Takes the marks away. Returns which witnesses the transaction still holds; `None` when nobody can have taken any back.
+async fn before_commit<S: TransactionalStore>(
+    store: &S,
+    connection: &mut S::Connection,
+    written: &[WrittenEvents],
+    marks: &[u64],
+    touched: bool,
+) -> Result<Option<HashSet<Witness>>, StoreError> {
+    let mut held = None;
+    if touched && !written.is_empty() {
+        let sequences: Vec<u64> = written.iter().filter_map(WrittenEvents::witness).map(|(sequence, _)| sequence).collect();
+        // Asked without any as well: a transaction that the database has ended says so.
+        held = Some(store.find(connection, &sequences).await?.into_iter().collect());
+    }
+    if !marks.is_empty() {
+        store.delete_inserted(connection, marks).await?;
+    }
+    Ok(held)
+}
+
+/// What the transaction still holds, and what a savepoint took back, each in its order.
+fn sorted(written: Vec<WrittenEvents>, mut held: HashSet<Witness>) -> (Vec<WrittenEvents>, Vec<WrittenEvents>) {
     let (mut kept, mut taken_back) = (Vec::new(), Vec::new());
-    let mut later: HashSet<EventId> = HashSet::new();
+    // The last first: where an id was written again with the number that it had before, only the last row is there.
     for written in written.into_iter().rev() {
-        let ids = written.ids();
-        let is_held = written.witness().is_none_or(|id| held.contains(&id) && !later.contains(&id));
-        if is_held {
-            kept.push(written)
-        } else {
-            taken_back.push(written)
-        }
-        later.extend(ids);
+        let is_held = written.witness().is_none_or(|witness| held.remove(&witness));
+        if is_held { kept.push(written) } else { taken_back.push(written) }
     }
     kept.reverse();
     taken_back.reverse();
     (kept, taken_back)
-}
-
-/// Which of the witnesses of written events the transaction still holds.
-async fn held<S: TransactionalStore>(
-    store: &S,
-    connection: &mut S::Connection,
-    written: &[WrittenEvents],
-) -> Result<HashSet<EventId>, StoreError> {
-    let witnesses: Vec<EventId> = written.iter().filter_map(WrittenEvents::witness).collect();
-    Ok(store.find(connection, &witnesses).await?.into_iter().collect())
 }

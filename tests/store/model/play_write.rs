@@ -11,6 +11,9 @@ use super::play::{AGGREGATE_IDS, AGGREGATE_TYPES, EVENT_TYPES, MOST_EVENTS, Play
 use super::step::{End, Hours, NewEvent, Step, Writer, span};
 use super::table::{Fault, Uncommitted};
 
+/// The number of no row.
+const NEVER: u64 = 9_223_372_036_854_775_807;
+
 impl<D: Database> Player<'_, D> {
     pub(super) async fn write(&mut self, step: &Step) -> Result<(), Fault> {
         match step {
@@ -123,13 +126,16 @@ impl<D: Database> Player<'_, D> {
                 self.tick().await;
                 let ownership = Ownership { owner: self.owner(owner), lease: span(lease) };
                 let answer = self.store.insert(transaction.as_mut(), &rows(&theirs), &ownership).await;
-                self.table.insert(uncommitted, &rows(&ours), &ownership, &said("insert", answer)?)?;
-                let ids: Vec<EventId> = events.iter().map(|(id, _)| *id).collect();
-                let asked: Vec<EventId> = ids.iter().copied().chain([self.event_id(MOST_EVENTS)]).collect();
-                let found = said("find", self.store.find(transaction.as_mut(), &asked).await)?;
-                let missing: Vec<_> = ids.into_iter().filter(|id| !found.contains(id)).collect();
-                agree("events that their transaction does not see", Vec::new(), missing)?;
-                agree("what was never written is found", false, found.contains(&self.event_id(MOST_EVENTS)))
+                let answer = said("insert", answer)?;
+                self.table.insert(uncommitted, &rows(&ours), &ownership, &answer)?;
+                let named = answer.iter().zip(&events);
+                let mut inserted: Vec<(u64, EventId)> = named.filter_map(|(seq, (id, _))| Some(((*seq)?, *id))).collect();
+                inserted.sort();
+                // With one more, which was never written.
+                let asked: Vec<u64> = inserted.iter().map(|(seq, _)| *seq).chain([NEVER]).collect();
+                let mut found = said("find", self.store.find(transaction.as_mut(), &asked).await)?;
+                found.sort();
+                agree("rows that their transaction sees", inserted, found)
             }
             Work::DeleteInserted { event } => {
                 let Some(seq) = round(uncommitted, event).map(|row| row.seq) else { return Ok(()) };

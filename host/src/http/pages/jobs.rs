@@ -2,14 +2,16 @@
 //! audit.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::act::Action;
 use crate::event::Status;
 use crate::http::host::Host;
-use crate::store::{Audit, DeadFilter, Filter, Store, StoreError};
+use crate::store::{Audit, DeadFilter, Filter, StoreError};
 
 /// Most events of one statement, and of one look at whether it is to stop.
 const BATCH: u32 = 100;
@@ -30,7 +32,7 @@ pub(super) struct Job {
     /// How many there were at the start.
     pub(super) total: u64,
     done: AtomicU64,
-    stop: AtomicBool,
+    stop: watch::Sender<bool>,
     ended: OnceLock<Ended>,
 }
 
@@ -61,7 +63,7 @@ impl Jobs {
             of: order.of.clone(),
             total: order.total,
             done: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
             ended: OnceLock::new(),
         });
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,42 +109,62 @@ impl Job {
         self.ended.get()
     }
 
-    /// Ends it after the batch that is under way.
+    /// Ends it after the statement that is under way.
     pub(super) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
+    }
+
+    fn is_to_end(&self, host: &Host) -> bool {
+        *self.stop.borrow() || host.monitor.is_stopping()
+    }
+
+    /// Rests, but no longer than this job may go on.
+    async fn rest(&self, rest: Duration, host: &Host) {
+        let mut stop = self.stop.subscribe();
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+            () = host.monitor.stopping() => {}
+        }
     }
 
     async fn run(&self, order: &Order, host: &Host) -> Result<Ended, StoreError> {
         let store = &*host.store;
         let batch = order.per_second.map_or(BATCH, |per_second| per_second.clamp(1, BATCH));
         loop {
-            if self.stop.load(Ordering::Relaxed) || host.monitor.is_stopping() {
+            if self.is_to_end(host) {
                 return Ok(Ended::Stopped);
             }
-            let count = match order.action {
-                Action::Replay => store.replay_batch(&order.filter, batch, &order.audit).await?,
-                Action::Discard => discard(&order.filter, batch, &order.audit, store).await?,
+            let is_last = match order.action {
+                Action::Replay => {
+                    let count = store.replay_batch(&order.filter, batch, &order.audit).await?;
+                    self.done.fetch_add(count, Ordering::Relaxed);
+                    count < u64::from(batch)
+                }
+                Action::Discard => self.discard(order, batch, host).await?,
             };
-            self.done.fetch_add(count, Ordering::Relaxed);
-            // A discard may find that others took what it had listed, so only nothing at all is the end of it.
-            let is_last = if order.action == Action::Replay { count < u64::from(batch) } else { count == 0 };
             if is_last {
                 return Ok(Ended::Whole);
             }
             if let Some(per_second) = order.per_second {
-                tokio::time::sleep(Duration::from_secs(1) * batch / per_second.max(1)).await;
+                self.rest(Duration::from_secs(1) * batch / per_second.max(1), host).await;
             }
         }
     }
-}
 
-/// Deletes the first of those that match, each with a note of its own in the audit.
-async fn discard(filter: &DeadFilter, limit: u32, audit: &Audit, store: &dyn Store) -> Result<u64, StoreError> {
-    let mut count = 0;
-    for record in store.list(&listed(filter), limit).await? {
-        count += u64::from(store.discard(record.event_id, audit).await?);
+    /// Deletes the first of those that match, each with a note of its own in the audit, until it is to end. True when none matched: that
+    /// others took all that was listed is not the end, since more may match.
+    async fn discard(&self, order: &Order, limit: u32, host: &Host) -> Result<bool, StoreError> {
+        let listed = host.store.list(&listed(&order.filter), limit).await?;
+        for record in &listed {
+            if self.is_to_end(host) {
+                return Ok(false);
+            }
+            let is_gone = host.store.discard(record.event_id, &order.audit).await?;
+            self.done.fetch_add(u64::from(is_gone), Ordering::Relaxed);
+        }
+        Ok(listed.is_empty())
     }
-    Ok(count)
 }
 
 /// The dead events of a filter as rows to list, oldest first.

@@ -13,7 +13,7 @@ use crate::http::{HttpConfig, Role, Token, router};
 use crate::listener::{DispatchResult, Failure};
 use crate::purge::PurgeConfig;
 use crate::store::sqlite::SqliteOptions;
-use crate::store::{Filter, SqliteStore};
+use crate::store::{Audit, DeadFilter, Filter, SqliteStore};
 use crate::{Outbox, Status};
 
 const EVIL: &str = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>";
@@ -194,6 +194,73 @@ async fn many_are_replayed_only_with_a_reason_and_only_as_many_as_were_shown() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("the discard never ended");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_discard_of_many_beside_replays_of_the_same_events_leaves_none_dead() {
+    let house = House::open().await;
+    house.write("Paid", 600, Status::Dead).await;
+    // What is replayed must not die again.
+    house.outbox.listeners().remove(crate::listener::Owner::Native);
+    let host = crate::http::host::Host::new(&house.outbox, HttpConfig { open: true, ..HttpConfig::default() });
+    let (jobs, filter) = (super::jobs::Jobs::default(), DeadFilter::default());
+    let audit = Audit { actor: "tester".to_owned(), reason: None };
+    let order = super::jobs::Order {
+        action: super::act::Action::Discard,
+        of: String::new(),
+        total: 600,
+        filter: filter.clone(),
+        per_second: None,
+        audit: audit.clone(),
+    };
+
+    let job = jobs.get(jobs.begin(order, host).expect("there is room")).expect("it has begun");
+    let mut replayed = 0;
+    while job.ended().is_none() {
+        replayed += house.outbox.store().replay_batch(&filter, 100, &audit).await.expect("replays");
+        tokio::task::yield_now().await;
+    }
+
+    assert_eq!((job.ended(), house.dead().await), (Some(&super::jobs::Ended::Whole), 0));
+    assert_eq!(job.done() + replayed, 600);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_rests_ends_when_it_is_stopped_and_when_the_outbox_stops() {
+    let house = House::open().await;
+    house.write("Paid", 3, Status::Dead).await;
+    let host = crate::http::host::Host::new(&house.outbox, HttpConfig { open: true, ..HttpConfig::default() });
+    let jobs = super::jobs::Jobs::default();
+    let begin = || {
+        let order = super::jobs::Order {
+            action: super::act::Action::Discard,
+            of: String::new(),
+            total: 3,
+            filter: DeadFilter { event_type: Some("Paid".to_owned()), ..DeadFilter::default() },
+            per_second: Some(1),
+            audit: Audit { actor: "tester".to_owned(), reason: None },
+        };
+        jobs.get(jobs.begin(order, host.clone()).expect("there is room")).expect("it has begun")
+    };
+    let ended = async |job: &super::jobs::Job| {
+        while job.ended().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        job.ended().cloned()
+    };
+
+    let first = begin();
+    while first.done() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    first.stop();
+    assert_eq!(ended(&first).await, Some(super::jobs::Ended::Stopped));
+    let second = begin();
+    while second.done() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    house.outbox.shutdown().await;
+    assert_eq!(ended(&second).await, Some(super::jobs::Ended::Stopped));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

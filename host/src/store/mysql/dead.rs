@@ -163,12 +163,9 @@ async fn try_noted(
     Ok(result.rows_affected())
 }
 
-/// How often rows are chosen again because somebody else changed them first.
-const CHOICES: u32 = 20;
-
 /// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query
 /// on the same table in one statement without reading them into a table first. What somebody else changed in between is made up for by
-/// others: callers take fewer than `limit` for the end.
+/// others: callers take fewer than `limit` for the end. Each further choice means that somebody else got on, so this comes to its end.
 async fn change_chosen<'q>(
     store: &MySqlStore,
     choose: impl Fn(u64) -> Statement<'q> + Send,
@@ -179,20 +176,19 @@ async fn change_chosen<'q>(
     selector: &Value,
 ) -> Result<u64, StoreError> {
     let mut changed = 0;
-    for _ in 0..CHOICES {
+    loop {
         let rows = choose(u64::from(limit) - changed).fetch_all(&store.pool).await;
         let rows = rows.map_err(|error| store.failed("do what was asked by hand", error))?;
         if rows.is_empty() {
-            break;
+            return Ok(changed);
         }
         let chosen = numbers(&rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
         let now = noted(store, || sqlx::query(store.table.sql(change)).bind(chosen.clone()), audit, action, selector).await?;
         changed += now;
         if now == rows.len() as u64 || changed >= u64::from(limit) {
-            break;
+            return Ok(changed);
         }
     }
-    Ok(changed)
 }
 
 fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {

@@ -1,27 +1,33 @@
 //! Whether events are still in the transaction that they were written in.
 
-use serde_json::json;
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
+use super::row::{numbers, sequence};
 use crate::event::EventId;
 use crate::store::StoreError;
 
-/// Bound: a JSON list of ids.
+/// Bound: a JSON list of seq.
 pub(super) const FIND: &str = "
-SELECT outbox_event.event_id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
-STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id";
+SELECT outbox_event.seq, outbox_event.event_id
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq";
 
 pub(super) async fn find(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
-    ids: &[EventId],
-) -> Result<Vec<EventId>, StoreError> {
+    sequences: &[u64],
+) -> Result<Vec<(u64, EventId)>, StoreError> {
     let failed = |error| store.failed("look for written events", error);
-    let query = sqlx::query(store.table.sql(FIND)).bind(json!(ids).to_string());
+    let query = sqlx::query(store.table.sql(FIND)).bind(numbers(sequences));
     let rows = query.fetch_all(connection).await.map_err(failed)?;
-    let ids = rows.iter().map(|row| row.try_get::<&str, _>(0).map(|id| id.parse().ok())).collect::<Result<Vec<_>, _>>();
-    Ok(ids.map_err(failed)?.into_iter().flatten().collect())
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let id: &str = row.try_get(1).map_err(failed)?;
+        if let Ok(id) = id.parse() {
+            found.push((sequence(row)?, id));
+        }
+    }
+    Ok(found)
 }

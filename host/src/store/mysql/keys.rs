@@ -163,7 +163,7 @@ pub(super) async fn release(store: &MySqlStore, owner: &OwnerId, partitions: &[u
     sqlx::query(store.table.sql(RELEASE))
         .bind(numbers(partitions))
         .bind(owner.as_str())
-        .execute(&store.pool)
+        .execute(&store.keeper)
         .await
         .map_err(|error| store.failed("give partitions back", error))?;
     Ok(())

@@ -72,7 +72,7 @@ pub(super) async fn leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), Sto
 }
 
 async fn try_leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), StoreError> {
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = transaction::begin_on(store, &store.keeper).await?;
     for statement in [FREE_PARTITIONS, LEAVE] {
         sqlx::query(store.table.sql(statement))
             .bind(owner.as_str())

@@ -155,11 +155,16 @@ impl MySqlStore {
     fn lazy(options: MySqlOptions) -> Self {
         let most = options.max_connections.max(1);
         let trust = Arc::new(Trust::new());
-        let host = pool(&options, most, Whose::Host, &trust);
+        let host = pool(&options, most, Whose::Host, &trust).connect_lazy_with(options.connect.clone());
         let is_lent = options.callers.is_some();
-        let callers = options.callers.clone().unwrap_or_else(|| pool(&options, most, Whose::Callers, &trust));
-        // Leases are renewed on a connection of their own: when all others are busy, it matters most.
-        let keeper = pool(&options, 1, Whose::Host, &trust);
+        let callers = options
+            .callers
+            .clone()
+            .unwrap_or_else(|| pool(&options, most, Whose::Callers, &trust).connect_lazy_with(options.connect.clone()));
+        // Leases are renewed on a connection of their own: when all others are busy, it matters most. Once it is open it stays
+        // open: a server that is full might have no other.
+        let keeper = pool(&options, 1, Whose::Host, &trust).idle_timeout(None).max_lifetime(None);
+        let keeper = keeper.connect_lazy_with(options.connect.clone());
         let database = label(&options.connect).into();
         Self { pool: host, callers, is_lent, keeper, table: options.table, database, trust }
     }
@@ -174,7 +179,7 @@ enum Whose {
     Callers,
 }
 
-fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> MySqlPool {
+fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> MySqlPoolOptions {
     let (trust, session) = (trust.clone(), Session::of(options, whose));
     MySqlPoolOptions::new()
         .max_connections(most)
@@ -190,7 +195,6 @@ fn pool(options: &MySqlOptions, most: u32, whose: Whose, trust: &Arc<Trust>) -> 
             let session = session.clone();
             Box::pin(async move { session.begin(connection).await })
         })
-        .connect_lazy_with(options.connect.clone())
 }
 
 /// A connection that was idle for long may have been cut by something between us and the server, which nobody told us of.

@@ -4,20 +4,28 @@ use sqlx::Row;
 use sqlx::postgres::PgConnection;
 
 use super::PostgresStore;
+use super::row::sequence;
 use crate::event::EventId;
 use crate::store::StoreError;
+use crate::store::number::signed;
 
-/// $1 ids.
-const FIND: &str = "SELECT event_id FROM outbox_event WHERE event_id = ANY ($1::text[])";
+/// $1 numbers of rows.
+const FIND: &str = "SELECT seq, event_id FROM outbox_event WHERE seq = ANY ($1::bigint[])";
 
 pub(super) async fn find(
     store: &PostgresStore,
     connection: &mut PgConnection,
-    ids: &[EventId],
-) -> Result<Vec<EventId>, StoreError> {
+    sequences: &[u64],
+) -> Result<Vec<(u64, EventId)>, StoreError> {
     let failed = |error| store.failed("look for written events", error);
-    let texts: Vec<String> = ids.iter().map(EventId::to_string).collect();
-    let rows = store.statement(FIND).bind(texts).fetch_all(connection).await.map_err(failed)?;
-    let ids = rows.iter().map(|row| row.try_get::<&str, _>(0).map(|id| id.parse().ok())).collect::<Result<Vec<_>, _>>();
-    Ok(ids.map_err(failed)?.into_iter().flatten().collect())
+    let given: Vec<i64> = sequences.iter().copied().map(signed).collect();
+    let rows = store.statement(FIND).bind(given).fetch_all(connection).await.map_err(failed)?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let id: &str = row.try_get(1).map_err(failed)?;
+        if let Ok(id) = id.parse() {
+            found.push((sequence(row)?, id));
+        }
+    }
+    Ok(found)
 }

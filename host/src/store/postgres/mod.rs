@@ -1,8 +1,8 @@
 //! PostgreSQL, from version 13 on.
 //!
 //! The server's clock decides what is due. Nodes share the work by locking rows and stepping over those that others have
-//! locked; they tell each other of new events by NOTIFY. The host's statements run on a pool of their own, so that transactions
-//! of the application, however many and however long, never keep a lease from being renewed.
+//! locked; they tell each other of new events by NOTIFY. The host's statements run on a pool of their own, and leases are renewed on
+//! one more connection: neither transactions of the application nor anything that people ask keeps a lease from being renewed.
 
 mod audit;
 mod claim;
@@ -61,6 +61,8 @@ pub type PostgresTransaction = sqlx::Transaction<'static, Postgres>;
 pub struct PostgresStore {
     /// For what the host does by itself.
     host: PgPool,
+    /// One connection, for what keeps our claims, our partitions and this node ours.
+    keeper: PgPool,
     /// For transactions that the application begins.
     callers: PgPool,
     /// Whether `callers` is the application's own, which closes it.
@@ -78,6 +80,11 @@ impl PostgresStore {
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
         migrate::text(table)
+    }
+
+    /// The same store on the connection that is kept for leases.
+    fn keeping(&self) -> Self {
+        Self { host: self.keeper.clone(), ..self.clone() }
     }
 }
 
@@ -160,7 +167,7 @@ impl Store for PostgresStore {
     }
 
     async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
-        lease::renew(self, held, lease).await
+        lease::renew(&self.keeping(), held, lease).await
     }
 
     async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
@@ -200,11 +207,11 @@ impl Store for PostgresStore {
     }
 
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        node::heartbeat(self, node, lease).await
+        node::heartbeat(&self.keeping(), node, lease).await
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
-        node::leave(self, owner).await
+        node::leave(&self.keeping(), owner).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
@@ -212,11 +219,11 @@ impl Store for PostgresStore {
     }
 
     async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-        keys::keep(self, owner, lease, most, of).await
+        keys::keep(&self.keeping(), owner, lease, most, of).await
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-        keys::release(self, owner, partitions).await
+        keys::release(&self.keeping(), owner, partitions).await
     }
 
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
@@ -320,6 +327,7 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) {
+        self.keeper.close().await;
         if !self.is_lent {
             self.callers.close().await;
         }
@@ -356,8 +364,8 @@ impl TransactionalStore for PostgresStore {
         insert::insert(self, connection, rows, ownership).await
     }
 
-    async fn find(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
-        find::find(self, connection, ids).await
+    async fn find(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<Vec<(u64, EventId)>, StoreError> {
+        find::find(self, connection, sequences).await
     }
 
     async fn delete_inserted(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {

@@ -37,7 +37,8 @@ pub struct PostgresOptions {
     callers: Option<PgPool>,
     /// The table. Default `outbox_event`; without a schema of its own, where the user's `search_path` finds it first.
     pub table: TableName,
-    /// Most connections for what the host does by itself: claims, outcomes, leases, what people ask. Default 8; at least 1.
+    /// Most connections for what the host does by itself: claims, outcomes, what people ask. Default 8; at least 1. One more is
+    /// kept for leases.
     pub connections: u32,
     /// Most connections for transactions that the application begins through the store. Default 10; at least 1. None is opened
     /// before it is needed, and none at all where the application has given its own pool.
@@ -109,13 +110,13 @@ impl PostgresOptions {
         self
     }
 
-    /// How many connections a host may open in all: those for itself, those for transactions, and the one on which it hears
-    /// other nodes, which each call of [`Store::listen`](crate::Store::listen) opens anew. Those of the application's own pool
-    /// are not counted.
+    /// How many connections a host may open in all: those for itself, those for transactions, the one for leases, and the one
+    /// on which it hears other nodes, which each call of [`Store::listen`](crate::Store::listen) opens anew. Those of the
+    /// application's own pool are not counted.
     #[must_use]
     pub fn most_connections(&self) -> u32 {
         let transactions = if self.callers.is_some() { 0 } else { self.transactions.max(1) };
-        self.connections.max(1).saturating_add(transactions).saturating_add(1)
+        self.connections.max(1).saturating_add(transactions).saturating_add(2)
     }
 
     /// Which server and database, for messages: never with a password.
@@ -143,9 +144,9 @@ impl PostgresStore {
     /// The outbox in the database of a pool that the application has. Connects nothing yet; must be called within a tokio runtime.
     ///
     /// Transactions that are begun through the outbox come from this pool. The host does its own work on other connections to
-    /// the same server, at most nine: eight for claims and outcomes, one on which it hears other hosts. They have limits and
-    /// plan settings that an application would not want, and a lease must be renewed though the pool is used up. Fewer are
-    /// had by [`from_pool`](PostgresOptions::from_pool) and [`connect_with`](Self::connect_with). Whatever the pool itself tells
+    /// the same server, at most ten: eight for claims and outcomes, one for leases, one on which it hears other hosts. They have
+    /// limits and plan settings that an application would not want, and a lease must be renewed though the pool is used up. Fewer
+    /// are had by [`from_pool`](PostgresOptions::from_pool) and [`connect_with`](Self::connect_with). Whatever the pool itself tells
     /// its sessions after they are opened, such as a `search_path`, these connections do not know: put it into the pool's
     /// connect options, or name the schema with the [table](PostgresOptions::table).
     #[must_use]
@@ -176,11 +177,15 @@ impl PostgresStore {
 
     fn lazy(options: PostgresOptions) -> Self {
         let trust = Arc::new(Trust::new());
-        let host = host_pool(&options, &trust);
+        let host = host_pool(&options, options.connections.max(1), &trust).connect_lazy_with(options.connect.clone());
+        // Leases are renewed on a connection of their own: when all others are busy, it matters most. Once it is open it stays
+        // open: a server that is full might have no other.
+        let keeper = host_pool(&options, 1, &trust).idle_timeout(None).max_lifetime(None);
+        let keeper = keeper.connect_lazy_with(options.connect.clone());
         let database = options.database().into();
         let is_lent = options.callers.is_some();
         let callers = options.callers.clone().unwrap_or_else(|| callers_pool(&options, &trust));
-        Self { host, callers, is_lent, connect: options.connect, table: options.table, database, trust }
+        Self { host, keeper, callers, is_lent, connect: options.connect, table: options.table, database, trust }
     }
 }
 
@@ -196,11 +201,12 @@ fn callers_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
         .connect_lazy_with(options.connect.clone())
 }
 
-fn host_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
+/// For statements of the host itself.
+fn host_pool(options: &PostgresOptions, most: u32, trust: &Arc<Trust>) -> PgPoolOptions {
     let trust = trust.clone();
     let settings = [options.statement_timeout, options.lock_timeout].map(|span| span.as_millis().to_string());
     PgPoolOptions::new()
-        .max_connections(options.connections.max(1))
+        .max_connections(most)
         .acquire_timeout(options.acquire_timeout)
         .test_before_acquire(false)
         .before_acquire(move |connection, rest| {
@@ -222,7 +228,6 @@ fn host_pool(options: &PostgresOptions, trust: &Arc<Trust>) -> PgPool {
                 Ok(())
             })
         })
-        .connect_lazy_with(options.connect.clone())
 }
 
 #[cfg(test)]
@@ -233,17 +238,17 @@ mod tests {
     fn all_connections_of_a_host_are_counted() {
         let options = PostgresOptions::from_url("postgres://db/shop").expect("good");
 
-        assert_eq!(options.most_connections(), 19);
-        assert_eq!(options.connections(0).most_connections(), 12);
+        assert_eq!(options.most_connections(), 20);
+        assert_eq!(options.connections(0).most_connections(), 13);
     }
 
     #[tokio::test]
-    async fn a_host_beside_a_services_own_pool_opens_nine() {
+    async fn a_host_beside_a_services_own_pool_opens_ten() {
         let pool = PgPoolOptions::new().connect_lazy("postgres://joe:s3cret@db/shop").expect("good");
 
         let options = PostgresOptions::from_pool(pool);
 
-        assert_eq!((options.most_connections(), options.database().as_str()), (9, "postgres://joe@db:5432/shop"));
+        assert_eq!((options.most_connections(), options.database().as_str()), (10, "postgres://joe@db:5432/shop"));
     }
 
     #[test]

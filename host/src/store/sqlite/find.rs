@@ -5,20 +5,27 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
 use super::error::failed;
+use super::row::sequence;
 use crate::event::EventId;
 use crate::store::StoreError;
 
-/// ?1 ids as a JSON list.
-const FIND: &str = "SELECT event_id FROM outbox_event WHERE event_id IN (SELECT value FROM json_each(?1))";
+/// ?1 numbers of rows as a JSON list.
+const FIND: &str = "SELECT seq, event_id FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1))";
 
 pub(super) async fn find(
     store: &SqliteStore,
     connection: &mut SqliteConnection,
-    ids: &[EventId],
-) -> Result<Vec<EventId>, StoreError> {
+    sequences: &[u64],
+) -> Result<Vec<(u64, EventId)>, StoreError> {
     let failed = |error| failed("look for written events", error);
-    let list = serde_json::to_string(ids).expect("a list of texts is JSON");
+    let list = serde_json::to_string(sequences).expect("a list of numbers is JSON");
     let rows = sqlx::query(store.table.sql(FIND)).bind(list).fetch_all(connection).await.map_err(failed)?;
-    let ids = rows.iter().map(|row| row.try_get::<&str, _>(0).map(|id| id.parse().ok())).collect::<Result<Vec<_>, _>>();
-    Ok(ids.map_err(failed)?.into_iter().flatten().collect())
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let id: &str = row.try_get(1).map_err(failed)?;
+        if let Ok(id) = id.parse() {
+            found.push((sequence(row)?, id));
+        }
+    }
+    Ok(found)
 }

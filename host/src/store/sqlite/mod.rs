@@ -343,8 +343,8 @@ impl TransactionalStore for SqliteStore {
         insert::insert(self, connection, rows, ownership).await
     }
 
-    async fn find(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
-        find::find(self, connection, ids).await
+    async fn find(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<Vec<(u64, EventId)>, StoreError> {
+        find::find(self, connection, sequences).await
     }
 
     async fn delete_inserted(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {
