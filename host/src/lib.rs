@@ -128,5 +128,5 @@ pub use writer::{OutboxTransaction, Receipt, WriteError, Writer};
 
 /// Runs the README's Rust blocks as documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;
