@@ -20,6 +20,7 @@ mod log;
 mod network;
 mod node;
 mod outage;
+mod packaging;
 mod plugins;
 mod program;
 mod project;
