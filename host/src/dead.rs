@@ -9,6 +9,21 @@ use crate::event::{EventId, Status};
 use crate::store::{Audit, DeadFilter, Filter, Record, Store, StoreError};
 
 /// What can be done with events that were given up. Errors of the database are returned, never shown as 0.
+///
+/// ```
+/// # use outbox::store::StoreError;
+/// # use outbox::{Outbox, SqliteStore};
+/// use outbox::dead::ReplayLimits;
+/// use outbox::store::{Audit, DeadFilter};
+///
+/// # async fn replay(outbox: &Outbox<SqliteStore>) -> Result<(), StoreError> {
+/// let why = Audit { reason: Some("the mail server is back".to_owned()), ..Audit::by("ada") };
+/// let limits = ReplayLimits { per_second: Some(50), ..ReplayLimits::default() };
+/// let replayed = outbox.dead().replay_all(&DeadFilter::default(), &limits, &why, |_so_far| {}).await?;
+/// println!("{replayed} events are delivered again");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct DeadEvents {
     store: Arc<dyn Store>,

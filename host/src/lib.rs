@@ -1,3 +1,5 @@
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 //! The transactional outbox whose listeners are sandboxed WebAssembly components.
 //!
 //! A service writes events into a table inside its own database transaction; the host takes each committed event, finds the
@@ -69,6 +71,7 @@ mod chain;
 #[cfg(feature = "wasm")]
 pub mod conformance;
 pub mod dead;
+#[doc(hidden)] // for our own program
 pub mod deceptive;
 pub mod dispatcher;
 pub mod event;
@@ -128,5 +131,5 @@ pub use writer::{OutboxTransaction, Receipt, WriteError, Writer};
 
 /// Runs the README's Rust blocks as documentation tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

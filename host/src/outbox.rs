@@ -40,6 +40,35 @@ use running::{Running, Signals};
 /// A handle: its clones are the same outbox, and cost nothing. [`shutdown`](Self::shutdown) on any of them stops it for all. Where
 /// nobody calls that, everything ends when the last clone is dropped, and claims end with their leases. A listener that holds a
 /// clone of its own outbox keeps it from ending so: give it the [`writer`](Self::writer), which keeps nothing running.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use outbox::store::sqlite::SqliteOptions;
+/// use outbox::{Done, Envelope, Event, Outbox, SqliteStore};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let file = directory.path().join("shop.db");
+/// let store = SqliteStore::open_with(SqliteOptions::new(file).create(true)).await?; // or PostgresStore::connect, MySqlStore::connect
+/// let outbox = Outbox::single_node(store)
+///     .migrate(true)
+///     .listener(("Order", "OrderPlaced"), |event: Arc<Event>| async move {
+///         println!("{} of {}", event.id(), event.route());
+///         Ok(Done)
+///     })
+///     .start()
+///     .await?;
+///
+/// let mut tx = outbox.begin().await?;
+/// tx.write(Envelope::new("OrderPlaced").aggregate("Order", "42").json(&99.5)?).await?;
+/// tx.commit().await?;
+/// outbox.shutdown().await; // finishes what is queued
+/// assert_eq!(outbox.store().stats().await?.done, 1);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Outbox<S: SharedStore> {
     inner: Arc<Inner<S>>,
 }
@@ -216,7 +245,24 @@ impl<S: TransactionalStore + Clone> Outbox<S> {
         self.inner.writer.begin().await
     }
 
-    /// Makes a transaction of the driver's know the outbox: `outbox.adopt(pool.begin().await?)`. See [`Writer::adopt`].
+    /// Makes a transaction of the driver's know the outbox. See [`Writer::adopt`].
+    ///
+    /// ```
+    /// use outbox::sqlx::{self, Sqlite, SqlitePool, Transaction};
+    /// use outbox::{Envelope, Outbox, SqliteStore};
+    ///
+    /// async fn insert_order(tx: &mut Transaction<'_, Sqlite>) -> Result<(), sqlx::Error> {
+    ///     sqlx::query("INSERT INTO orders VALUES (42, 99.5)").execute(&mut **tx).await.map(drop)
+    /// }
+    ///
+    /// async fn place_order(outbox: &Outbox<SqliteStore>, pool: &SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let mut tx = outbox.adopt(pool.begin().await?);
+    ///     insert_order(tx.inner_mut()).await?; // what takes the driver's transaction
+    ///     tx.write(Envelope::new("OrderPlaced").aggregate("Order", "42").json(&99.5)?).await?;
+    ///     tx.commit().await?;
+    ///     Ok(())
+    /// }
+    /// ```
     pub fn adopt(&self, transaction: S::Transaction) -> OutboxTransaction<S> {
         self.inner.writer.adopt(transaction)
     }

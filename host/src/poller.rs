@@ -96,7 +96,7 @@ pub(crate) struct Poller {
     pub(crate) decided_at: Instant,
     /// The parked route that was looked at last; `None` to begin with the first.
     pub(crate) parked_after: Option<Route>,
-    /// Beats at each turn that came to its end.
+    /// Beats at each turn that came to its end; is told of each that failed.
     pub(crate) pulse: Arc<Pulse>,
 }
 
@@ -144,6 +144,7 @@ impl Poller {
                     turn
                 }
                 Err(error) => {
+                    self.pulse.failed();
                     self.metrics.db_error(&error);
                     if failing.is_none() {
                         tracing::error!(error = %crate::chain(&error), "the poller cannot claim events; trying again until it can");

@@ -22,6 +22,20 @@ fn longest_call(timeout: Duration) -> Duration {
 }
 
 /// Where the events of a route go.
+///
+/// ```
+/// # use outbox::sink::Sinks;
+/// # use outbox::{OutboxBuilder, SqliteStore};
+/// use outbox::RelayConfig;
+///
+/// # fn builder(builder: OutboxBuilder<SqliteStore>, sinks: Sinks) -> Result<OutboxBuilder<SqliteStore>, outbox::sink::TemplateError> {
+/// let invoices = RelayConfig { subject: Some("billing.{event_type}".parse()?), ..RelayConfig::to("broker") };
+/// Ok(builder
+///     .sinks(sinks)
+///     .relay(("Invoice", "*"), invoices) // every event type of this aggregate type
+///     .relay(("Order", "OrderPlaced"), RelayConfig::to("broker")))
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayConfig {

@@ -13,6 +13,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A point in time, UTC, in whole microseconds: the finest unit all our databases keep.
 /// Cut to microseconds on the way in, so a time read back equals the time written.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+///
+/// use outbox::time::Timestamp;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let time: Timestamp = "2026-11-21T08:30:00Z".parse()?;
+///
+/// assert_eq!(time.plus(Duration::from_millis(1_500)).to_string(), "2026-11-21T08:30:01.500000Z");
+/// assert_eq!(Timestamp::from(SystemTime::from(time)), time); // and From, TryFrom with jiff's Timestamp
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 

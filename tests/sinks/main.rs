@@ -7,6 +7,7 @@ mod broker;
 mod certificate;
 mod common;
 mod endpoint;
+mod example;
 mod http;
 mod kafka;
 mod nats;

@@ -5,6 +5,18 @@ use std::ops::Deref;
 use super::{Envelope, EventId};
 
 /// One delivery of an event: its envelope, and which delivery this is.
+///
+/// ```
+/// use outbox::{Envelope, Event};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // A listener is given one; for a unit test of the listener it is made like this.
+/// let event = Event::of(Envelope::new("OrderPlaced").json(&99.5)?).attempt(2).build();
+///
+/// assert_eq!((event.attempt(), event.payload::<f64>()?), (2, 99.5));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     envelope: Envelope,

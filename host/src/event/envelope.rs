@@ -24,6 +24,26 @@ pub enum Keeping {
 
 /// An event as its writer hands it over: checked, complete, immutable, cheap to clone.
 /// Source: specification 5.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use outbox::Envelope;
+///
+/// # fn main() -> Result<(), outbox::EnvelopeError> {
+/// let envelope = Envelope::new("OrderPlaced")
+///     .aggregate("Order", "42")
+///     .tenant("acme")
+///     .header("source", "checkout")
+///     .deliver_after(Duration::from_secs(60))
+///     .json(&serde_json::json!({"order_id": 42, "total": 99.5}))?; // the payload comes last, and ends the building
+///
+/// assert_eq!(envelope.route().to_string(), "Order/OrderPlaced");
+/// assert!(envelope.is_delayed());
+/// assert!(Envelope::new("").json(&()).is_err(), "rules are checked at the end");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope {
     pub(super) id: EventId,

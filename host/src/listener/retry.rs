@@ -8,6 +8,28 @@ use super::Failure;
 use crate::units::LONGEST;
 
 /// Decides when a failed event is tried again.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use outbox::Failure;
+/// use outbox::listener::RetryPolicy;
+///
+/// /// Three times at once, then every hour.
+/// #[derive(Debug)]
+/// struct Patient;
+///
+/// impl RetryPolicy for Patient {
+///     fn delay(&self, attempt: u32, _failure: &Failure) -> Option<Duration> {
+///         Some(if attempt <= 3 { Duration::ZERO } else { Duration::from_secs(3_600) })
+///     }
+/// }
+///
+/// # use outbox::{OutboxBuilder, SqliteStore};
+/// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
+/// builder.retry(Patient)
+/// # }
+/// ```
 pub trait RetryPolicy: Send + Sync + std::fmt::Debug + 'static {
     /// The rest before the next attempt, after the `attempt`th (from 1) failed; `None` when this failure is not worth another.
     fn delay(&self, attempt: u32, failure: &Failure) -> Option<Duration>;

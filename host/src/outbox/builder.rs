@@ -116,6 +116,15 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     }
 
     /// Another mode, as if the outbox had been made in it.
+    ///
+    /// ```
+    /// # use outbox::{OutboxBuilder, SqliteStore};
+    /// use outbox::Mode;
+    ///
+    /// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
+    /// builder.mode(Mode::MultiNode) // as Outbox::multi_node(store)
+    /// # }
+    /// ```
     pub fn mode(mut self, mode: Mode) -> Self {
         self.wanted.mode = mode;
         self
@@ -183,7 +192,8 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     }
 
     /// Sends the events of a route to a sink, unless a listener or a plugin answers the route. `*` stands for any name in each half
-    /// of it, `("Order", "*")`; of several that cover a route the most exact counts.
+    /// of it, `("Order", "*")`; of several that cover a route the most exact counts. See [`RelayConfig`](crate::RelayConfig) for an
+    /// example.
     #[cfg(feature = "sinks")]
     pub fn relay<R>(mut self, route: R, config: crate::RelayConfig) -> Self
     where
@@ -197,25 +207,41 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     }
 
     /// Loads plugins from a directory, and swaps them when it changes.
+    ///
+    /// ```
+    /// # use outbox::{OutboxBuilder, SqliteStore};
+    /// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
+    /// builder.plugins("/var/lib/shop/plugins") // NAME.wasm, each with a manifest NAME.toml where it needs one
+    /// # }
+    /// ```
     #[cfg(feature = "wasm")]
     pub fn plugins(self, directory: impl Into<std::path::PathBuf>) -> Self {
         self.plugins_config(crate::wasm::PluginsConfig { dir: directory.into(), ..crate::wasm::PluginsConfig::default() })
     }
 
     /// Loads plugins, with settings.
+    ///
+    /// ```
+    /// # use outbox::{OutboxBuilder, SqliteStore};
+    /// use outbox::wasm::PluginsConfig;
+    ///
+    /// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
+    /// builder.plugins_config(PluginsConfig { dir: "plugins".into(), ..PluginsConfig::default() })
+    /// # }
+    /// ```
     #[cfg(feature = "wasm")]
     pub fn plugins_config(mut self, config: crate::wasm::PluginsConfig) -> Self {
         self.wanted.plugins = Some(config);
         self
     }
 
-    /// What happens around every attempt; in the order of adding.
+    /// What happens around every attempt; in the order of adding. See [`Interceptor`] for an example.
     pub fn interceptor(mut self, interceptor: impl Interceptor) -> Self {
         self.wanted.interceptors.push(Arc::new(interceptor));
         self
     }
 
-    /// What happens around every write; in the order of adding.
+    /// What happens around every write; in the order of adding. See [`WriterHook`] for an example.
     pub fn hook(mut self, hook: impl WriterHook) -> Self {
         self.wanted.hooks.push(Arc::new(hook));
         self
@@ -239,6 +265,15 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     }
 
     /// When a listener that keeps breaking is paused, unless it has a rule of its own.
+    ///
+    /// ```
+    /// # use outbox::{OutboxBuilder, SqliteStore};
+    /// use outbox::listener::BreakerConfig;
+    ///
+    /// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
+    /// builder.breaker(BreakerConfig { threshold: 5, ..BreakerConfig::default() })
+    /// # }
+    /// ```
     pub fn breaker(mut self, config: BreakerConfig) -> Self {
         self.wanted.breaker = config;
         self
@@ -268,6 +303,18 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     }
 
     /// How the table is polled.
+    ///
+    /// ```
+    /// # use outbox::{OutboxBuilder, SqliteStore};
+    /// use std::time::Duration;
+    ///
+    /// use outbox::poller::PollerConfig;
+    ///
+    /// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
+    /// // Where other programs insert, and nobody wakes this one.
+    /// builder.poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
+    /// # }
+    /// ```
     pub fn poller(mut self, config: PollerConfig) -> Self {
         self.wanted.poller = config;
         self
@@ -293,12 +340,33 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     }
 
     /// What happens to the later events of an aggregate when an earlier one fails; for `ordered_by_aggregate`.
+    ///
+    /// ```
+    /// # use outbox::{OutboxBuilder, SqliteStore};
+    /// use outbox::Mode;
+    /// use outbox::order::{OnDead, OrderConfig};
+    ///
+    /// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
+    /// builder.mode(Mode::OrderedByAggregate).order(OrderConfig { on_dead: OnDead::Skip, ..OrderConfig::default() })
+    /// # }
+    /// ```
     pub fn order(mut self, config: OrderConfig) -> Self {
         self.wanted.order = config;
         self
     }
 
     /// How metrics are shown. Without this the table is not looked at for them: those that cost a statement are left out.
+    ///
+    /// ```
+    /// # use outbox::{Outbox, OutboxBuilder, SqliteStore, StartError};
+    /// use outbox::metrics::MetricsConfig;
+    ///
+    /// # async fn start(builder: OutboxBuilder<SqliteStore>) -> Result<(), StartError> {
+    /// let outbox = builder.metrics(MetricsConfig::default()).start().await?;
+    /// println!("{}", outbox.prometheus());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn metrics(mut self, config: MetricsConfig) -> Self {
         self.wanted.metrics = config;
         self

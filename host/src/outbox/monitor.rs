@@ -15,6 +15,13 @@ use crate::store::SharedStore;
 /// How long the poller may take for a turn, beside its rest, before it counts as stuck.
 const LONGEST_TURN: Duration = Duration::from_secs(10);
 
+/// How long the poller may neither finish nor fail a turn, beside its rest, before it counts as standing still: two statements that
+/// take as long as the server lets them.
+const LONGEST_STILLNESS: Duration = Duration::from_secs(120);
+
+/// Within this a database that can be used tells its schema's version.
+const PROMPT: Duration = Duration::from_secs(5);
+
 /// What one outbox tells of itself. Asks no database, so that it may be asked at any time; stays behind when the outbox is shut down,
 /// and says so then.
 #[derive(Clone)]
@@ -105,6 +112,12 @@ impl Monitor {
             Unready::new(UnreadyCode::PollerStuck, message)
         })
     }
+
+    fn still_poller(&self, now: Instant) -> Option<Duration> {
+        let (pulse, interval) = self.0.poller.as_ref()?;
+        let stillness = pulse.stillness(now);
+        (stillness > interval.saturating_add(LONGEST_STILLNESS)).then_some(stillness)
+    }
 }
 
 impl<S: SharedStore> Outbox<S> {
@@ -124,6 +137,27 @@ impl<S: SharedStore> Outbox<S> {
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.inner.monitor.readiness()
+    }
+
+    /// What only another start of the process can mend, for a watchdog: a part that has broken, or a poller that has not moved for two
+    /// minutes although the database answers. `None` while everything moves, while the outbox stops, and while the database does not
+    /// answer, since another start would not change that. Asks the database only when the poller does not move.
+    pub async fn standstill(&self) -> Option<String> {
+        self.standstill_at(Instant::now()).await
+    }
+
+    pub(super) async fn standstill_at(&self, now: Instant) -> Option<String> {
+        let monitor = &self.inner.monitor;
+        if monitor.is_stopping() {
+            return None;
+        }
+        if let Some(broken) = monitor.broken_parts().into_iter().next() {
+            return Some(broken.message);
+        }
+        let stillness = monitor.still_poller(now)?;
+        let answer = tokio::time::timeout(PROMPT, self.inner.store.check_schema()).await;
+        let seconds = stillness.as_secs();
+        matches!(answer, Ok(Ok(_))).then(|| format!("the poller has not moved for {seconds} s, although the database answers"))
     }
 }
 

@@ -88,6 +88,22 @@ async fn a_poller_is_stuck_when_a_turn_takes_longer_than_its_rest_and_ten_second
 }
 
 #[tokio::test]
+async fn a_poller_stands_still_when_it_should_have_moved_and_the_database_answers() {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let outbox = drowsy(directory.path()).await.start().await.expect("starts");
+    let after = |seconds| outbox.standstill_at(std::time::Instant::now() + Duration::from_secs(seconds));
+
+    assert_eq!(after(3_700).await, None, "it rests, and may take its time");
+    let still = after(3_800).await.expect("it should have moved long ago");
+    assert!(still.contains("although the database answers"), "{still}");
+
+    outbox.store().close().await;
+    assert_eq!(after(3_800).await, None, "another start would not bring the database back");
+    outbox.shutdown().await;
+    assert_eq!(after(3_800).await, None, "it stops");
+}
+
+#[tokio::test]
 async fn a_part_that_has_broken_makes_the_host_unready() {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let outbox = drowsy(directory.path()).await.start().await.expect("starts");
@@ -100,6 +116,7 @@ async fn a_part_that_has_broken_makes_the_host_unready() {
     let [reason] = readiness.reasons() else { panic!("{readiness:?}") };
     assert_eq!(reason.code, crate::readiness::UnreadyCode::PartBroken);
     assert!(reason.message.contains("the settler of the host has broken"), "{}", reason.message);
+    assert_eq!(outbox.standstill().await.as_ref(), Some(&reason.message), "and only another start helps");
     outbox.shutdown().await;
 }
 

@@ -1,31 +1,52 @@
-//! When something that goes on for ever last came to the end of a turn.
+//! When something that goes on for ever last came to the end of a turn, and when it last came round at all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// When something that goes on for ever last came to the end of a turn.
+/// When something that goes on for ever last came to the end of a turn. A turn that failed is told apart: the loop still moves.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     made: Instant,
-    /// In milliseconds since then.
+    /// When a turn last ended well, in milliseconds since then.
     beat: AtomicU64,
+    /// When a turn last ended, well or not.
+    moved: AtomicU64,
 }
 
 impl Pulse {
     /// As if a turn had just ended.
     pub(crate) fn new() -> Self {
-        Self { made: Instant::now(), beat: AtomicU64::new(0) }
+        Self { made: Instant::now(), beat: AtomicU64::new(0), moved: AtomicU64::new(0) }
     }
 
-    /// A turn has ended.
+    /// A turn has ended well.
     pub(crate) fn beat(&self) {
-        let now = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = self.now();
         self.beat.store(now, Ordering::Relaxed);
+        self.moved.store(now, Ordering::Relaxed);
     }
 
-    /// How long ago the last turn ended.
+    /// A turn has failed.
+    pub(crate) fn failed(&self) {
+        self.moved.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// How long ago the last turn ended well.
     pub(crate) fn silence(&self, now: Instant) -> Duration {
-        let last = Duration::from_millis(self.beat.load(Ordering::Relaxed));
+        self.since(&self.beat, now)
+    }
+
+    /// How long ago the last turn ended, well or not.
+    pub(crate) fn stillness(&self, now: Instant) -> Duration {
+        self.since(&self.moved, now)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn since(&self, last: &AtomicU64, now: Instant) -> Duration {
+        let last = Duration::from_millis(last.load(Ordering::Relaxed));
         now.saturating_duration_since(self.made).saturating_sub(last)
     }
 }
@@ -45,5 +66,18 @@ mod tests {
         assert_eq!(pulse.silence(later), Duration::from_secs(1));
         pulse.beat();
         assert!(pulse.silence(Instant::now()) < Duration::from_secs(60), "it has just beaten");
+    }
+
+    #[test]
+    fn a_failed_turn_ends_stillness_and_not_silence() {
+        let pulse = Pulse { made: Instant::now() - Duration::from_secs(60), ..Pulse::new() };
+
+        pulse.failed();
+
+        let now = Instant::now();
+        assert!(pulse.stillness(now) < Duration::from_secs(60), "{:?}", pulse.stillness(now));
+        assert!(pulse.silence(now) >= Duration::from_secs(60), "{:?}", pulse.silence(now));
+        pulse.beat();
+        assert!(pulse.silence(Instant::now()) < Duration::from_secs(60));
     }
 }

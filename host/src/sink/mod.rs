@@ -53,6 +53,32 @@ pub use stdout::StdoutConfig;
 pub use template::{Template, TemplateError};
 
 /// Where messages go. One that is dropped ends what it has running.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use std::time::Duration;
+///
+/// use outbox::sink::{Message, Sink, SinkError, Sinks};
+///
+/// /// Keeps every message, for a test.
+/// #[derive(Default)]
+/// struct Kept(Mutex<Vec<Message>>);
+///
+/// #[async_trait::async_trait]
+/// impl Sink for Kept {
+///     async fn send(&self, messages: &[Message]) -> Vec<Result<(), SinkError>> {
+///         let Ok(mut kept) = self.0.lock() else {
+///             let broken = || SinkError::Down { reason: "its lock is broken".to_owned(), retry_after: Duration::from_secs(1) };
+///             return messages.iter().map(|_| Err(broken())).collect();
+///         };
+///         kept.extend_from_slice(messages);
+///         messages.iter().map(|_| Ok(())).collect()
+///     }
+/// }
+///
+/// let sinks = Sinks::default().with("kept", Arc::new(Kept::default()));
+/// assert!(sinks.get("kept").is_some());
+/// ```
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
     /// Sends messages. One answer for each, in their order; `Ok` means that the other side confirmed the message. It answers

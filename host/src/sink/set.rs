@@ -20,6 +20,21 @@ pub enum SinksError {
 }
 
 /// All sinks of a host, by name. Cheap to clone; the connections end with the last clone.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use outbox::sink::{SinkConfig, Sinks, StdoutConfig};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), outbox::sink::SinksError> {
+/// let console = SinkConfig::Stdout(StdoutConfig { source: "shop".to_owned() });
+/// let sinks = Sinks::connect(&BTreeMap::from([("console".to_owned(), console)]))?;
+///
+/// assert!(sinks.get("console").is_some());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default)]
 pub struct Sinks(BTreeMap<Arc<str>, Entry>);
 

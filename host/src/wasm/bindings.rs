@@ -6,7 +6,7 @@
 
 wasmtime::component::bindgen!({
     world: "listener",
-    path: "../wit/0.1.0",
+    path: "wit/0.1.0",
     imports: {
         "outbox:listener/state": async | trappable,
         "outbox:listener/publish": async | trappable,

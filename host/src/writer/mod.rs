@@ -69,6 +69,33 @@ enum OnDuplicate {
 }
 
 /// Writes events inside the caller's transaction. Source: specification 7.
+///
+/// Where a transaction cannot become an [`OutboxTransaction`], the events are written through its connection, and their [`Receipt`] says
+/// when it has committed:
+///
+/// ```
+/// use outbox::sqlx::SqlitePool;
+/// use outbox::{Envelope, Outbox, SqliteStore, sqlx};
+///
+/// async fn place_order(outbox: &Outbox<SqliteStore>, pool: &SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
+///     let mut tx = pool.begin().await?;
+///     sqlx::query("INSERT INTO orders VALUES (42)").execute(&mut *tx).await?;
+///     let envelope = Envelope::new("OrderPlaced").aggregate("Order", "42").json(&99.5)?;
+///     let receipt = outbox.writer().write(&mut tx, envelope).await?;
+///     tx.commit().await?;
+///     receipt.committed(); // goes to its listener at once; a receipt that is dropped leaves its events to the poller
+///     Ok(())
+/// }
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let test = outbox::testing::start().await?;
+/// # sqlx::query("CREATE TABLE orders (id INTEGER)").execute(test.pool()).await?;
+/// # place_order(&test, test.pool()).await?;
+/// # test.written("OrderPlaced").one().await?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Writer<S> {
     store: S,
     ownership: Ownership,

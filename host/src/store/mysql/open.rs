@@ -126,6 +126,22 @@ impl MySqlStore {
     /// the same server, at most eleven: ten for claims and outcomes, one for leases. They have an isolation level and limits
     /// that an application would not want, and a lease must be renewed though the pool is used up. Fewer are had by
     /// [`from_pool`](MySqlOptions::from_pool) and [`connect_with`](Self::connect_with).
+    ///
+    /// ```no_run
+    /// use outbox::MySqlStore;
+    /// use outbox::sqlx::MySqlPool;
+    /// use outbox::store::mysql::MySqlOptions;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = MySqlPool::connect("mysql://shop@db.internal/shop").await?;
+    /// let store = MySqlStore::new(pool.clone());
+    /// // With fewer connections of the host's own:
+    /// let store = MySqlStore::connect_with(MySqlOptions::from_pool(pool).max_connections(4)).await?;
+    /// # drop(store);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn new(pool: MySqlPool) -> Self {
         Self::lazy(MySqlOptions::from_pool(pool))

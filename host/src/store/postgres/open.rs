@@ -149,6 +149,22 @@ impl PostgresStore {
     /// are had by [`from_pool`](PostgresOptions::from_pool) and [`connect_with`](Self::connect_with). Whatever the pool itself tells
     /// its sessions after they are opened, such as a `search_path`, these connections do not know: put it into the pool's
     /// connect options, or name the schema with the [table](PostgresOptions::table).
+    ///
+    /// ```no_run
+    /// use outbox::PostgresStore;
+    /// use outbox::sqlx::PgPool;
+    /// use outbox::store::postgres::PostgresOptions;
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = PgPool::connect("postgres://shop@db.internal/shop").await?;
+    /// let store = PostgresStore::new(pool.clone());
+    /// // With fewer connections of the host's own:
+    /// let store = PostgresStore::connect_with(PostgresOptions::from_pool(pool).connections(4)).await?;
+    /// # drop(store);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn new(pool: PgPool) -> Self {
         Self::lazy(PostgresOptions::from_pool(pool))

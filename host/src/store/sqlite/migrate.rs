@@ -20,8 +20,8 @@ struct Step {
 const STEPS: &[Step] = &[Step {
     version: 1,
     name: "outbox",
-    up: include_str!("../../../../migrations/sqlite/0001_outbox_event.sql"),
-    down: include_str!("../../../../migrations/sqlite/0001_outbox_event.down.sql"),
+    up: include_str!("../../../migrations/sqlite/0001_outbox_event.sql"),
+    down: include_str!("../../../migrations/sqlite/0001_outbox_event.down.sql"),
 }];
 
 const HISTORY: &str = "

@@ -135,6 +135,22 @@ impl SqliteStore {
     ///
     /// The host reads on at most four connections of its own, opened as the pool opens its own. A database in memory (`sqlite::memory:`) is
     /// read on the pool: there is no other way to it, and its events are gone with it.
+    ///
+    /// ```
+    /// use outbox::SqliteStore;
+    /// use outbox::sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
+    ///
+    /// # #[tokio::main]
+    /// # async fn main() -> Result<(), outbox::sqlx::Error> {
+    /// # let directory = tempfile::tempdir().expect("a directory can be made");
+    /// # let file = directory.path().join("shop.db");
+    /// let connect = SqliteConnectOptions::new().filename(file).create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
+    /// let pool = SqlitePoolOptions::new().max_connections(1).connect_with(connect).await?;
+    /// let store = SqliteStore::new(pool.clone());
+    /// # drop(store);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn new(pool: SqlitePool) -> Self {
         let options = SqliteOptions::from_pool(pool.clone());

@@ -140,7 +140,7 @@ impl Guest {
     /// The component.
     pub(super) fn build(&self) -> Vec<u8> {
         let mut resolve = Resolve::default();
-        let (package, _) = resolve.push_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../wit/0.1.0")).unwrap();
+        let (package, _) = resolve.push_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("wit/0.1.0")).unwrap();
         component(self.core(), &resolve, package)
     }
 

@@ -11,10 +11,12 @@ pub(super) type File = (&'static str, &'static str);
 pub(super) const FOLDER: &str = "outbox-sdk";
 
 /// What every SDK has beside its own files.
-const LICENCES: [File; 2] = [
-    ("LICENSE-APACHE", include_str!("../../../../../LICENSE-APACHE")),
-    ("LICENSE-MIT", include_str!("../../../../../LICENSE-MIT")),
-];
+const LICENCES: [File; 2] =
+    [("LICENSE-APACHE", include_str!("../../../../LICENSE-APACHE")), ("LICENSE-MIT", include_str!("../../../../LICENSE-MIT"))];
+
+/// The manifest of `sdk/rust`. Beside its link in this package it has another name: cargo packs no folder that has a `Cargo.toml` of
+/// its own.
+const RUST_MANIFEST: &str = include_str!("../../../../sdk/rust/package.toml");
 
 /// The files of an SDK, as they lie in a project.
 pub(super) fn files(language: Language) -> Vec<(String, String)> {
@@ -27,6 +29,10 @@ pub(super) fn files(language: Language) -> Vec<(String, String)> {
     };
     let mut files: Vec<(String, String)> =
         own.iter().chain(&LICENCES).map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    if language == Language::Rust {
+        // The lints are those of the workspace that the SDK comes from.
+        files.push(("Cargo.toml".to_owned(), RUST_MANIFEST.replace("\n[lints]\nworkspace = true\n", "")));
+    }
     // The packages of these two bring the contract along, as their archives do.
     let wit = match language {
         Language::Js | Language::Ts => Some("wit"),
@@ -36,25 +42,18 @@ pub(super) fn files(language: Language) -> Vec<(String, String)> {
     files.extend(
         wit.into_iter().flat_map(|folder| wit::FILES.map(|(path, text)| (format!("{folder}/{path}"), text.to_owned()))),
     );
-    for (path, text) in &mut files {
-        // The lints are those of the workspace that the SDK comes from.
-        if path == "Cargo.toml" {
-            *text = text.replace("\n[lints]\nworkspace = true\n", "");
-        }
-    }
     files
 }
 
 macro_rules! files {
     ($language:literal: $($path:literal,)+) => {
-        &[$(($path, include_str!(concat!("../../../../../sdk/", $language, "/", $path)))),+]
+        &[$(($path, include_str!(concat!("../../../../sdk/", $language, "/", $path)))),+]
     };
 }
 
-/// `sdk/rust`, the crate.
+/// `sdk/rust`, the crate, without its manifest.
 const RUST: &[File] = files![
     "rust":
-    "Cargo.toml",
     "README.md",
     "src/answer.rs",
     "src/batch.rs",
@@ -238,7 +237,7 @@ mod tests {
     /// What is for work on the SDK itself, and for no project.
     fn is_for_us(path: &Path) -> bool {
         let name = path.file_name().unwrap().to_string_lossy();
-        name.starts_with("LICENSE-") || name == "generate.sh" || name.ends_with("_test.go")
+        name.starts_with("LICENSE-") || name == "Cargo.toml" || name == "generate.sh" || name.ends_with("_test.go")
     }
 
     #[test]
@@ -248,14 +247,11 @@ mod tests {
             let root = sdk.join(folder);
             let mut found = BTreeSet::new();
             below(&root, &mut found);
-            let mut found: BTreeSet<String> = found
+            let found: BTreeSet<String> = found
                 .iter()
                 .filter(|path| !is_for_us(path) || path.starts_with(root.join("internal")))
                 .map(|path| path.strip_prefix(&root).unwrap().to_string_lossy().into_owned())
-                // Of the Rust crate, and compared where the contract is.
-                .filter(|path| !path.starts_with("wit/"))
                 .collect();
-            found.extend(own.iter().filter(|(path, _)| path.starts_with("wit/")).map(|(path, _)| (*path).to_owned()));
             let carried: BTreeSet<String> = own.iter().map(|(path, _)| (*path).to_owned()).collect();
             assert_eq!(carried, found, "sdk/{folder}: bring the list in project/sdk.rs up to date");
         }

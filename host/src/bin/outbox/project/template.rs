@@ -83,7 +83,7 @@ pub(super) fn lined_up(commands: &[(String, &str)], indent: &str) -> String {
 
 fn own(language: Language) -> &'static [(&'static str, &'static str)] {
     match language {
-        Language::Rust => &[("Cargo.toml", template!("rust/Cargo.toml")), ("src/lib.rs", template!("rust/lib.rs"))],
+        Language::Rust => &[("Cargo.toml", template!("rust/package.toml")), ("src/lib.rs", template!("rust/lib.rs"))],
         Language::Js => &[
             ("package.json", template!("js/package.json")),
             (".npmrc", template!("js/npmrc")),
