@@ -11,6 +11,7 @@ mod config;
 mod guard;
 mod history;
 mod host;
+mod openapi;
 mod pages;
 mod params;
 mod problem;
@@ -39,6 +40,9 @@ const LIVEZ: &str = "/livez";
 const READYZ: &str = "/readyz";
 /// What the host has counted.
 const METRICS: &str = "/metrics";
+
+/// The document that describes the API.
+const OPENAPI: &str = "/openapi.json";
 
 /// The HTTP API of an outbox, to be mounted in a service: as it is, or nested below a path that ends with a slash, which the links of
 /// the pages need.
