@@ -67,6 +67,7 @@ macro_rules! metrics {
 
         /// The numbers at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
         pub struct Counts { $($(#[$doc])* pub $name: u64),+ }
 
         impl Metrics {

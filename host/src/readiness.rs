@@ -30,6 +30,7 @@ pub struct Unready {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub enum UnreadyCode {
     /// It was told to stop.
     Stopping,

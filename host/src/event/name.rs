@@ -142,6 +142,7 @@ impl Default for AggregateType {
 
 /// The pair that picks the listener of an event. One listener each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct Route {
     /// To what kind of thing it happened; [`AggregateType::GLOBAL`] when the writer said nothing.
     #[serde(default)]

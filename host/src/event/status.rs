@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Source: specification 4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub enum Status {
     /// Written, not yet tried to an end.
     New = 0,

@@ -34,6 +34,9 @@ pub struct HttpConfig {
     /// Longest that a client may take to send a body. Default 30 s.
     #[serde(with = "duration")]
     pub body_timeout: Duration,
+    /// Longest that a client may take nothing of an answer that waits for it; then its connection is closed. Default 30 s.
+    #[serde(with = "duration")]
+    pub write_timeout: Duration,
     /// Most connections at once; later ones wait until one closes. Default 256; at least 1.
     pub max_connections: usize,
     /// Most clients that follow `GET /v1/stream` at once. Default 32.
@@ -54,6 +57,7 @@ impl Default for HttpConfig {
             max_events: 1_000,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
             max_connections: 256,
             max_streams: 32,
             open: false,
@@ -61,7 +65,21 @@ impl Default for HttpConfig {
     }
 }
 
+/// Values of a configuration that make no sense or are unsafe, one text each; at least one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the HTTP configuration has {} faults: {}", .0.len(), .0.join("; "))]
+pub struct ConfigFaults(pub Vec<String>);
+
 impl HttpConfig {
+    /// Whether nothing is wrong with these values.
+    ///
+    /// # Errors
+    /// All that is, under the names of `[http]`.
+    pub(super) fn check(&self) -> Result<(), ConfigFaults> {
+        let faults = self.faults("http");
+        if faults.is_empty() { Ok(()) } else { Err(ConfigFaults(faults)) }
+    }
+
     /// Everything that is wrong with these values, one text each; names begin with `prefix`.
     #[must_use]
     pub fn faults(&self, prefix: &str) -> Vec<String> {
@@ -89,7 +107,12 @@ impl HttpConfig {
         if self.max_body.0 == 0 {
             faults.push(format!("{prefix}.max_body is 0; it must be above zero"));
         }
-        for (name, span) in [("header_timeout", self.header_timeout), ("body_timeout", self.body_timeout)] {
+        let spans = [
+            ("header_timeout", self.header_timeout),
+            ("body_timeout", self.body_timeout),
+            ("write_timeout", self.write_timeout),
+        ];
+        for (name, span) in spans {
             if span.is_zero() {
                 faults.push(format!("{prefix}.{name} is 0; it must be above zero"));
             }

@@ -1,10 +1,11 @@
 //! What handlers know of the outbox that they serve, whatever the type of its store.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -42,6 +43,8 @@ pub(super) struct Parts {
     pub(super) inside: Inside,
     pub(super) access: Access,
     pub(super) config: HttpConfig,
+    /// The description of the API, made when somebody asks for it first.
+    pub(super) document: OnceLock<Bytes>,
     writer: Arc<dyn Emit>,
     streams: AtomicUsize,
     looks: Arc<Semaphore>,
@@ -67,6 +70,7 @@ impl Host {
             inside: outbox.inside(),
             access: Access::new(config.tokens.clone(), config.open),
             config,
+            document: OnceLock::new(),
             writer: Arc::new(outbox.writer().clone()),
             streams: AtomicUsize::new(0),
             looks: Arc::new(Semaphore::new(LOOKS)),

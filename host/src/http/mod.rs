@@ -11,6 +11,7 @@ mod config;
 mod guard;
 mod history;
 mod host;
+mod openapi;
 mod pages;
 mod params;
 mod problem;
@@ -18,12 +19,13 @@ mod server;
 mod session;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
+mod writing;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 
 pub use auth::{Role, Token, TokenHash, TokenHashError};
-pub use config::{HttpConfig, Listen, ListenError};
+pub use config::{ConfigFaults, HttpConfig, Listen, ListenError};
 pub use server::{ServeError, Server};
 
 use host::Host;
@@ -39,22 +41,30 @@ const READYZ: &str = "/readyz";
 /// What the host has counted.
 const METRICS: &str = "/metrics";
 
+/// The document that describes the API.
+const OPENAPI: &str = "/openapi.json";
+
 /// The HTTP API of an outbox, to be mounted in a service: as it is, or nested below a path that ends with a slash, which the links of
 /// the pages need.
 ///
 /// Without [tokens](HttpConfig::tokens) it lets nobody in, unless [`open`](HttpConfig::open) says that the service checks its callers
-/// itself. Listening, connections and timeouts of headers are the service's own.
+/// itself. Listening, connections, and timeouts of headers and of answers that nobody reads are the service's own.
+///
+/// # Errors
+/// Every value of the configuration that makes no sense or is unsafe, all at once.
 ///
 /// ```no_run
-/// # async fn example(outbox: outbox::Outbox<outbox::SqliteStore>) {
+/// # async fn example(outbox: outbox::Outbox<outbox::SqliteStore>) -> Result<(), outbox::http::ConfigFaults> {
 /// use outbox::http::{HttpConfig, router};
 ///
-/// let api = router(&outbox, HttpConfig { open: true, ..HttpConfig::default() });
+/// let api = router(&outbox, HttpConfig { open: true, ..HttpConfig::default() })?;
 /// let service: axum::Router = axum::Router::new().nest("/outbox/", api);
+/// # Ok(())
 /// # }
 /// ```
-pub fn router<S: SharedStore>(outbox: &Outbox<S>, config: HttpConfig) -> Router {
-    of(Host::new(outbox, config))
+pub fn router<S: SharedStore>(outbox: &Outbox<S>, config: HttpConfig) -> Result<Router, ConfigFaults> {
+    config.check()?;
+    Ok(of(Host::new(outbox, config)))
 }
 
 fn of(host: Host) -> Router {

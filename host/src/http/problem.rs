@@ -4,12 +4,16 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::store::StoreError;
 use crate::writer::WriteError;
 
+/// The media type of what is refused.
+pub(super) const PROBLEM: &str = "application/problem+json";
+
 /// Why a request was refused. Programs may rely on the status and the code of each; the words may change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// The request cannot be read: its query, its path, its body broke off.
     BadRequest,
@@ -88,8 +92,25 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// The status of its answers.
+    pub(super) const fn status(self) -> StatusCode {
+        self.parts().0
+    }
+
+    /// What programs go by.
+    pub(super) const fn code(self) -> &'static str {
+        self.parts().1
+    }
+
+    /// In a few words.
+    pub(super) const fn title(self) -> &'static str {
+        self.parts().2
+    }
+}
+
 /// What is wrong with one field.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct FieldError {
     /// Which element of an array, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,16 +140,26 @@ pub(super) struct Problem {
     count: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct Document<'p> {
+/// Why a request was refused. Programs go by `code`.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct Document {
+    /// `urn:outbox:problem:` and the code.
     #[serde(rename = "type")]
     uri: String,
+    /// What the code means, in a few words.
     title: &'static str,
+    /// The status of the answer.
     status: u16,
+    /// Stays the same in every version.
     code: &'static str,
-    detail: &'p str,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    errors: &'p [FieldError],
+    /// What is wrong with this request, and what to do. The words may change.
+    detail: String,
+    /// The fields that break a rule; left out when it is no field.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    errors: Vec<FieldError>,
+    /// How many events it is, where that is what changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<u64>,
 }
@@ -171,7 +202,7 @@ impl Problem {
 
     /// The code that programs go by.
     pub(super) fn code(&self) -> &'static str {
-        self.kind.parts().1
+        self.kind.code()
     }
 
     /// In words.
@@ -180,23 +211,30 @@ impl Problem {
     }
 }
 
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
+impl Problem {
+    /// As the caller is told.
+    pub(super) fn document(self) -> Document {
         let (status, code, title) = self.kind.parts();
-        let document = Document {
+        Document {
             uri: format!("urn:outbox:problem:{code}"),
             title,
             status: status.as_u16(),
             code,
-            detail: &self.detail,
-            errors: &self.errors,
+            detail: self.detail,
+            errors: self.errors,
             count: self.count,
-        };
-        let text = serde_json::to_vec(&document).expect("texts and numbers are JSON");
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = self.kind.status();
+        let text = serde_json::to_vec(&self.document()).expect("texts and numbers are JSON");
         let mut response = Response::new(Body::from(text));
         *response.status_mut() = status;
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM));
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"outbox\""));
         }

@@ -15,14 +15,16 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tower_service::Service as _;
 
 use super::guard::with_headers;
+use super::host::Host;
 use super::problem::{Kind, Problem};
-use super::{HttpConfig, Listen, router};
+use super::writing::TimedWrites;
+use super::{ConfigFaults, HttpConfig, Listen};
 use crate::outbox::Outbox;
 use crate::store::SharedStore;
 
@@ -33,13 +35,19 @@ const REST: Duration = Duration::from_millis(100);
 /// The most bytes of the headers of one request: some CloudEvents carry much in them.
 const MAX_HEADERS: usize = 64 << 10;
 
+/// How much of an answer the operating system keeps for a client that has not read it. Left to itself it keeps megabytes, and a client
+/// that follows the stream and never reads would be found out after hours.
+const SEND_BUFFER: u32 = 64 << 10;
+/// How many connections the operating system holds that were not accepted yet.
+const BACKLOG: u32 = 1_024;
+
 /// Why the HTTP API is not served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// Values that make no sense or are unsafe, all of them.
-    #[error("the HTTP configuration has {} faults: {}", .0.len(), .0.join("; "))]
-    Config(Vec<String>),
+    #[error(transparent)]
+    Config(#[from] ConfigFaults),
     /// The address is taken, or not one of this machine.
     #[error("the HTTP API cannot listen on {address}: {why}")]
     Bind {
@@ -105,10 +113,7 @@ impl Server {
     /// # Errors
     /// When the configuration is not valid, such as an address that others can reach without a token; or when the address is taken.
     pub async fn bind(config: HttpConfig) -> Result<Option<Self>, ServeError> {
-        let faults = config.faults("http");
-        if !faults.is_empty() {
-            return Err(ServeError::Config(faults));
-        }
+        config.check()?;
         let Listen::At(wanted) = config.listen else { return Ok(None) };
         let refused = |source: std::io::Error| {
             let why = match source.kind() {
@@ -119,7 +124,7 @@ impl Server {
             };
             ServeError::Bind { address: wanted, why, source }
         };
-        let listener = TcpListener::bind(wanted).await.map_err(refused)?;
+        let listener = listen(wanted).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let (stop, stopped) = watch::channel(false);
         let router = Arc::new(OnceLock::new());
@@ -128,6 +133,7 @@ impl Server {
             router: router.clone(),
             places: Arc::new(Semaphore::new(config.max_connections)),
             header_timeout: config.header_timeout,
+            write_timeout: config.write_timeout,
             stopping: Stopping(stopped),
         };
         Ok(Some(Self { address, config, router, stop, accepting: Some(tokio::spawn(accepting.run())) }))
@@ -141,7 +147,8 @@ impl Server {
 
     /// Serves this outbox from now on. A second call changes nothing.
     pub fn serve<S: SharedStore>(&self, outbox: &Outbox<S>) {
-        let _ = self.router.set(router(outbox, self.config.clone()));
+        // The configuration was checked when the socket was bound.
+        let _ = self.router.set(super::of(Host::new(outbox, self.config.clone())));
     }
 
     /// Accepts no more connections, and waits for at most 5 s until the requests on those that are open are answered.
@@ -168,6 +175,7 @@ struct Accepting {
     router: Arc<OnceLock<Router>>,
     places: Arc<Semaphore>,
     header_timeout: Duration,
+    write_timeout: Duration,
     stopping: Stopping,
 }
 
@@ -234,7 +242,7 @@ impl Accepting {
             .timer(TokioTimer::new())
             .header_read_timeout(self.header_timeout)
             .max_buf_size(MAX_HEADERS)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(TimedWrites::new(stream, self.write_timeout)), service);
         async move {
             let mut connection = pin!(connection);
             let ended = tokio::select! {
@@ -250,6 +258,17 @@ impl Accepting {
             }
         }
     }
+}
+
+/// As [`TcpListener::bind`], with a send buffer that the connections inherit.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Elsewhere than on Unix it would let two programs listen on one port.
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// What is said before there is an outbox to serve.

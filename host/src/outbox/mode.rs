@@ -7,6 +7,7 @@ use crate::purge::PurgeConfig;
 /// What an outbox does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub enum Mode {
     /// Hot path and poller; this process has the database for itself.
     #[default]

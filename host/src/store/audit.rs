@@ -29,6 +29,7 @@ impl Audit {
 /// Something that was done by hand. Field names are column names.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct AuditRecord {
     /// When, by the database's clock.
     pub at: Timestamp,

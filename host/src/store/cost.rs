@@ -8,6 +8,7 @@ use crate::event::Cost;
 /// What an attempt cost, which attempt it was, and what it came to. Kept as one line of JSON in the column `last_cost`, whose
 /// fields it names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct AttemptCost {
     /// Which attempt, from 1. Deferred attempts are not counted: the next has the same number.
     pub attempt: u32,
@@ -21,6 +22,7 @@ pub struct AttemptCost {
 /// What an attempt came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub enum AttemptEnd {
     /// The event is finished.
     Done,

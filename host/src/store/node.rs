@@ -25,6 +25,7 @@ pub struct Node {
 
 /// A host, as the others see it. Field names are column names.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct NodeRecord {
     /// What stands in `locked_by`.
     pub owner: String,

@@ -11,6 +11,7 @@ use crate::time::Timestamp;
 
 /// One row, whole. Field names are column names.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct Record {
     /// The order of insertion.
     pub seq: u64,
@@ -178,6 +179,7 @@ pub struct DeadFilter {
 
 /// How many events stand where. Counted from the rows at the time of asking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct Stats {
     /// Written, not yet tried to an end, parked ones left out.
     pub new: u64,
@@ -219,6 +221,8 @@ pub struct Purgeable {
 
 /// What one batch of a purge deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "http", schema(as = Purged))]
 pub struct PurgeBatch {
     /// How many rows.
     pub count: u64,

@@ -7,6 +7,7 @@ use crate::time::Timestamp;
 
 /// A route, as the table knows it. Counts are 0 where they were not asked for.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct RouteRecord {
     /// The route.
     #[serde(flatten)]

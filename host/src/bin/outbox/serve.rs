@@ -47,7 +47,7 @@ pub(crate) fn url(server: &Server) -> String {
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         match error {
-            ServeError::Config(faults) => Self::new(Exit::Config, "the HTTP API cannot be served").details(faults),
+            ServeError::Config(faults) => Self::new(Exit::Config, "the HTTP API cannot be served").details(faults.0),
             error => {
                 let fix = "with --listen ADDR, or http.listen in the configuration; --listen off serves none".to_owned();
                 Self::new(Exit::Failed, error.to_string()).because(error).details(vec![fix])

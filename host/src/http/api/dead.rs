@@ -4,15 +4,19 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
 
-use super::super::auth::{Operator, Viewer};
+use super::super::auth::{Operator, Role, Viewer};
 use super::super::body::Asked;
 use super::super::host::Host;
+use super::super::openapi::{Endpoint, text};
 use super::super::params::{Id, Params, When};
 use super::super::problem::{Kind, Problem};
-use super::events::{Page, fields, found, page, shown};
+use super::events::{Page, Shown, fields, filtered, found, id_schema, listed, page, shown};
 use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
@@ -21,49 +25,125 @@ use crate::time::Timestamp;
 /// The longest that one request works; a client would not wait longer. What is left is told, and a repeat goes on.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);
 
-#[derive(Serialize)]
+/// How many match.
+#[derive(Serialize, ToSchema)]
 pub(super) struct Counted {
+    /// How many.
     count: u64,
 }
 
 /// What became of the events.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Done {
+    /// How many it was done to; of a dry run, how many it would have been.
     count: u64,
     /// How many match and are dead still, because a limit was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<u64>,
+    /// Whether nothing was done.
     dry_run: bool,
 }
 
 /// Why something is done, for the audit.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schema(as = Reason)]
 pub(super) struct Why {
+    /// Kept by the audit, at most 1,000 characters of it.
     pub(super) reason: Option<String>,
 }
 
 /// Which dead events to replay, and how.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schema(as = DeadReplay)]
 pub(super) struct Replay {
+    /// Of this event type; also `type`.
     #[serde(alias = "type")]
     event_type: Option<String>,
+    /// Of this aggregate type.
     aggregate_type: Option<String>,
+    /// Of this aggregate.
     aggregate_id: Option<String>,
+    /// Of this tenant; also `tenant`.
     #[serde(alias = "tenant")]
     tenant_id: Option<String>,
+    /// Whose last error holds this text.
     error: Option<String>,
+    /// That failed no more often than this.
     max_attempts: Option<u32>,
+    /// Dead no earlier than this time, or than so long ago: `2h`.
     since: Option<String>,
+    /// Dead no later than this time, or than so long ago.
     until: Option<String>,
     /// How many the caller believes that it is.
     expected_count: Option<u64>,
     /// At most so many, oldest first.
     limit: Option<u64>,
+    /// At most so many a second, so that a receiver that has just recovered is not run over; at least 1.
+    #[schema(minimum = 1)]
     per_second: Option<u32>,
+    /// Counts, and changes nothing.
     dry_run: bool,
+    /// Kept by the audit.
     reason: Option<String>,
+}
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let dated = |endpoint: Endpoint| {
+        endpoint
+            .query(
+                "max_attempts",
+                json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
+                "That failed no more often than this.",
+            )
+            .query("since", text(), "Dead no earlier than this time, or than so long ago: `2h`.")
+            .query("until", text(), "Dead no later than this time, or than so long ago.")
+    };
+    let list = dated(listed(Endpoint::get("/v1/dead", "list_dead", "List dead events", list)));
+    let count = dated(filtered(Endpoint::get("/v1/dead/count", "count_dead", "Count dead events", count)));
+    let example = json!({ "aggregate_type": "Order", "expected_count": 12, "reason": "the mail server answers again" });
+    let all = Endpoint::post("/v1/dead/replay", "replay_dead", "Bring back the dead events that match", replay_all)
+        .detail(
+            "They are new again. `expected_count` must be what `dry_run` or the count says. One request works for at most 25 s; \
+             `left` tells what is left, and a repeat goes on.",
+        )
+        .role(Role::Operator)
+        .asks_the_database()
+        .asked::<Replay>(example)
+        .refuses(&[Kind::CountChanged])
+        .answers::<Done>(StatusCode::OK, "How many are new again.");
+    vec![
+        list,
+        count.answers::<Counted>(StatusCode::OK, "How many match."),
+        all,
+        Endpoint::get("/v1/dead/{id}", "show_dead", "Show a dead event", show)
+            .role(Role::Viewer)
+            .part("id", id_schema(), "The event's id.")
+            .asks_the_database()
+            .checks_its_query()
+            .refuses(&[Kind::NotFound, Kind::WrongState])
+            .answers::<Shown>(StatusCode::OK, "The event, with its payload for operators and admins."),
+        of_one(Endpoint::post("/v1/dead/{id}/replay", "replay_one", "Bring back a dead event", replay)),
+        of_one(Endpoint::post(
+            "/v1/dead/{id}/skip",
+            "skip_one",
+            "Let later events of its aggregate go on; it stays dead",
+            skip,
+        )),
+        of_one(Endpoint::post("/v1/dead/{id}/discard", "discard_one", "Delete a dead event for good", discard)),
+    ]
+}
+
+/// What every change of one event takes, and what it answers.
+fn of_one(endpoint: Endpoint) -> Endpoint {
+    endpoint
+        .role(Role::Operator)
+        .part("id", id_schema(), "The event's id.")
+        .asks_the_database()
+        .asked::<Why>(json!({ "reason": "the address was mended" }))
+        .refuses(&[Kind::NotFound, Kind::WrongState])
+        .answers::<Done>(StatusCode::OK, "It is done.")
 }
 
 /// `GET /v1/dead`: oldest first.

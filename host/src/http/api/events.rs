@@ -2,22 +2,37 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use super::super::auth::Viewer;
+use super::super::auth::{Role, Viewer};
 use super::super::host::Host;
-use super::super::params::{Id, Params};
+use super::super::openapi::{Endpoint, ID_PATTERN, Payload, text};
+use super::super::params::{Id, MAX_PAGE, Params};
 use super::super::problem::{Kind, Problem};
 use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, SetAside};
 
 /// One page of rows, without payloads.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Page {
     pub(super) events: Vec<Record>,
     /// What to send as `after` for the next page; `null` when this is the last.
     pub(super) next: Option<u64>,
+}
+
+/// A row with its payload.
+#[derive(ToSchema)]
+#[schema(as = Event)]
+#[expect(dead_code, reason = "it stands for what is written by two other types, in the document alone")]
+pub(super) struct Shown {
+    #[serde(flatten)]
+    record: Record,
+    #[serde(flatten)]
+    payload: Payload,
 }
 
 /// A row without its payload, for those who may not see it.
@@ -26,6 +41,52 @@ struct Hidden<'r> {
     #[serde(flatten)]
     record: &'r Record,
     payload_hidden: bool,
+}
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let statuses = json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked"] });
+    let list = Endpoint::get("/v1/events", "list_events", "List events", list).query(
+        "status",
+        statuses,
+        "In this state. `parked` and `blocked` are events that are set aside.",
+    );
+    vec![
+        listed(list),
+        Endpoint::get("/v1/events/{id}", "show_event", "Show an event", show)
+            .role(Role::Viewer)
+            .part("id", id_schema(), "The event's id.")
+            .asks_the_database()
+            .checks_its_query()
+            .refuses(&[Kind::NotFound])
+            .answers::<Shown>(StatusCode::OK, "The event, with its payload for operators and admins."),
+    ]
+}
+
+pub(super) fn id_schema() -> Value {
+    json!({ "type": "string", "pattern": ID_PATTERN })
+}
+
+/// What every list of events takes, and what it answers.
+pub(super) fn listed(endpoint: Endpoint) -> Endpoint {
+    filtered(endpoint)
+        .detail("Without payloads. Events with a header `k` of the value `v`: `header.k=v`, once.")
+        .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most rows.")
+        .query("after", json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }), "The `next` of the page before.")
+        .query("newest_first", json!({ "type": "boolean", "default": false }), "Newest first instead of oldest first.")
+        .answers::<Page>(StatusCode::OK, "One page.")
+}
+
+/// What every filter of events takes.
+pub(super) fn filtered(endpoint: Endpoint) -> Endpoint {
+    endpoint
+        .role(Role::Viewer)
+        .asks_the_database()
+        .checks_its_query()
+        .query("type", text(), "Of this event type; also `event_type`.")
+        .query("aggregate_type", text(), "Of this aggregate type.")
+        .query("aggregate_id", text(), "Of this aggregate.")
+        .query("tenant", text(), "Of this tenant; also `tenant_id`.")
+        .query("error", text(), "Whose last error holds this text.")
 }
 
 /// `GET /v1/events`: oldest first, or newest first with `newest_first=true`.

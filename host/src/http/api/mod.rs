@@ -15,33 +15,48 @@ mod stats;
 mod write;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 
+use super::auth::{Role, Viewer};
 use super::host::Host;
+use super::openapi::{Endpoint, document};
+use super::params::Params;
+use super::problem::Problem;
 
 /// Every route of the API.
 pub(super) fn routes() -> Router<Host> {
-    Router::new()
-        .route(super::LIVEZ, get(async || "ok\n"))
-        .route(super::READYZ, get(monitor::ready))
-        .route(super::METRICS, get(monitor::metrics))
-        .route("/v1/events", get(events::list).post(write::write))
-        .route("/v1/events/{id}", get(events::show))
-        .route("/v1/dead", get(dead::list))
-        .route("/v1/dead/count", get(dead::count))
-        .route("/v1/dead/replay", post(dead::replay_all))
-        .route("/v1/dead/{id}", get(dead::show))
-        .route("/v1/dead/{id}/replay", post(dead::replay))
-        .route("/v1/dead/{id}/skip", post(dead::skip))
-        .route("/v1/dead/{id}/discard", post(dead::discard))
-        .route("/v1/replay", post(replay::replay))
-        .route("/v1/purge", post(purge::purge))
-        .route("/v1/plugins", get(plugins::list))
-        .route("/v1/routes", get(routes::list))
-        .route("/v1/routes/{aggregate_type}/{event_type}/pause", post(routes::pause))
-        .route("/v1/routes/{aggregate_type}/{event_type}/resume", post(routes::resume))
-        .route("/v1/stats", get(stats::show))
-        .route("/v1/stream", get(stats::follow))
-        .route("/v1/nodes", get(nodes::list))
-        .route("/v1/audit", get(audit::list))
+    endpoints().into_iter().fold(Router::new(), |router, endpoint| router.route(endpoint.path, endpoint.handler))
+}
+
+/// The table that the router and the document are both made from.
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let live = Endpoint::get(super::LIVEZ, "live", "Whether the process answers", async || "ok\n");
+    let describe = Endpoint::get(super::OPENAPI, "describe", "This document", openapi)
+        .role(Role::Viewer)
+        .checks_its_query()
+        .answers_any(StatusCode::OK, "The OpenAPI document of this host.");
+    let tables = [
+        vec![live.answers_text(StatusCode::OK, "It does.", "text/plain; charset=utf-8", "ok\n"), describe],
+        monitor::endpoints(),
+        write::endpoints(),
+        events::endpoints(),
+        dead::endpoints(),
+        replay::endpoints(),
+        purge::endpoints(),
+        plugins::endpoints(),
+        routes::endpoints(),
+        stats::endpoints(),
+        nodes::endpoints(),
+        audit::endpoints(),
+    ];
+    tables.into_iter().flatten().collect()
+}
+
+/// `GET /openapi.json`.
+async fn openapi(State(host): State<Host>, _: Viewer, params: Params) -> Result<impl IntoResponse, Problem> {
+    params.finish()?;
+    let document = host.document.get_or_init(|| document(endpoints(), &host.config)).clone();
+    Ok(([(header::CONTENT_TYPE, "application/json")], document))
 }

@@ -4,28 +4,48 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
 use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::super::auth::Viewer;
+use super::super::auth::{Role, Viewer};
 use super::super::host::Host;
+use super::super::openapi::Endpoint;
 use super::super::params::Params;
-use super::super::problem::Problem;
+use super::super::problem::{Kind, Problem};
 use crate::metrics::CONTENT_TYPE;
 use crate::readiness::UnreadyCode;
 
 /// Whether the host can do its work, as a probe is told.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Ready {
     ready: bool,
     reasons: Vec<Reason>,
 }
 
 /// Why it cannot.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = UnreadyReason)]
 struct Reason {
     code: UnreadyCode,
     /// Only for whoever may look: it may name plugins and tell what the database said.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+}
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let text = "# TYPE outbox_events_written_total counter\noutbox_events_written_total 1\n";
+    vec![
+        Endpoint::get(super::super::READYZ, "ready", "Whether the host can do its work", ready)
+            .detail("Whoever brings a token is told the reasons in words as well.")
+            .checks_its_query()
+            .refuses(&[Kind::Starting])
+            .answers::<Ready>(StatusCode::OK, "It can.")
+            .answers::<Ready>(StatusCode::SERVICE_UNAVAILABLE, "It cannot, and why."),
+        Endpoint::get(super::super::METRICS, "metrics", "What the host has counted", metrics)
+            .role(Role::Viewer)
+            .checks_its_query()
+            .refuses(&[Kind::Starting])
+            .answers_text(StatusCode::OK, "In the text format of Prometheus.", CONTENT_TYPE, text),
+    ]
 }
 
 /// `GET /readyz`: 200 or 503, to everybody, since probes carry no token.

@@ -2,12 +2,25 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde_json::Value;
 
-use super::super::auth::Viewer;
+use super::super::auth::{Role, Viewer};
 use super::super::host::Host;
+use super::super::openapi::{Endpoint, Plugin};
 use super::super::params::Params;
 use super::super::problem::Problem;
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::get("/v1/plugins", "list_plugins", "List the plugins of the hosts that run", list)
+            .role(Role::Viewer)
+            .asks_the_database()
+            .checks_its_query()
+            .knows::<crate::event::Route>()
+            .answers_list::<Plugin>(StatusCode::OK, "The plugins, each once for every host that has it."),
+    ]
+}
 
 /// `GET /v1/plugins`: those of this host as they are now, and those that the other live hosts have told of. Each with its `host`.
 pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Vec<Value>>, Problem> {

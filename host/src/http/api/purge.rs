@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use utoipa::ToSchema;
 
-use super::super::auth::Admin;
+use super::super::auth::{Admin, Role};
 use super::super::body::Asked;
 use super::super::host::Host;
+use super::super::openapi::Endpoint;
 use super::super::problem::{Kind, Problem};
 use super::dead::LONGEST;
 use crate::event::Status;
@@ -17,20 +20,25 @@ use crate::purge::{Purge, PurgeError, PurgeLimits};
 use crate::store::{PurgeRequest, Purged};
 
 /// What to delete.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schema(as = Purge)]
 pub(super) struct Asking {
     /// Finished at least so long ago: `"7d"`. Default: what the host's own purge keeps.
     older_than: Option<String>,
     /// Dead events instead of delivered ones.
     dead: bool,
+    /// At most so many.
     limit: Option<u64>,
+    /// Counts, and deletes nothing.
     dry_run: bool,
+    /// Kept by the audit.
     reason: Option<String>,
 }
 
 /// What was deleted.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = PurgeReport)]
 pub(super) struct Report {
     #[serde(flatten)]
     purged: Purged,
@@ -38,7 +46,19 @@ pub(super) struct Report {
     left: u64,
     /// How many are old enough and are kept, because later events of their aggregates wait behind them.
     blocking: u64,
+    /// Whether nothing was deleted.
     dry_run: bool,
+}
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
+            .detail("One request works for at most 25 s; `left` tells what is left, and a repeat goes on.")
+            .role(Role::Admin)
+            .asks_the_database()
+            .asked::<Asking>(json!({ "older_than": "30d", "dry_run": true }))
+            .answers::<Report>(StatusCode::OK, "How many are deleted."),
+    ]
 }
 
 /// `POST /v1/purge`.

@@ -4,35 +4,58 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
 
-use super::super::auth::Operator;
+use super::super::auth::{Operator, Role};
 use super::super::body::Asked;
 use super::super::host::Host;
+use super::super::openapi::Endpoint;
 use super::super::problem::Problem;
 use super::dead::LONGEST;
 use crate::dead::ReplayLimits;
 use crate::store::DeadFilter;
 
 /// What to let go again.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Replay {
     /// Leave alone what failed more often than this.
     retry_count_threshold: Option<u32>,
     /// At most so many, those that wait first.
     event_limit: Option<u64>,
+    /// Counts, and changes nothing.
     dry_run: bool,
+    /// Kept by the audit; needed unless it is a dry run.
     reason: Option<String>,
 }
 
 /// What became of the events that failed.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ReplayReport)]
 pub(super) struct Report {
+    /// How many of those that waited for another attempt are due now.
     retried_now: u64,
+    /// How many dead events are new again.
     replayed: u64,
+    /// How many are dead still.
     left_dead: u64,
+    /// Whether nothing was done.
     dry_run: bool,
+}
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let example = json!({ "retry_count_threshold": 20, "event_limit": 1_000, "reason": "the mail server answers again" });
+    vec![
+        Endpoint::post("/v1/replay", "replay", "Let everything that failed go again", replay)
+            .detail("What waits for another attempt is due now, and what is dead is new again.")
+            .role(Role::Operator)
+            .asks_the_database()
+            .asked::<Replay>(example)
+            .answers::<Report>(StatusCode::OK, "How many go again."),
+    ]
 }
 
 /// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.

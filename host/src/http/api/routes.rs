@@ -2,11 +2,15 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
 
-use super::super::auth::{Operator, Viewer};
+use super::super::auth::{Operator, Role, Viewer};
 use super::super::body::Asked;
 use super::super::host::Host;
+use super::super::openapi::{Endpoint, text};
 use super::super::params::{Named, Params};
 use super::super::problem::{Kind, Problem};
 use super::dead::Why;
@@ -15,7 +19,8 @@ use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::RouteRecord;
 
 /// A route of the list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedRoute)]
 pub(super) struct Listed {
     #[serde(flatten)]
     known: RouteRecord,
@@ -24,7 +29,8 @@ pub(super) struct Listed {
 }
 
 /// What a pause or a resumption came to.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChangedRoute)]
 pub(super) struct Changed {
     #[serde(flatten)]
     route: Route,
@@ -39,6 +45,32 @@ pub(super) struct Changed {
     /// Within how long they do.
     known_within_seconds: u64,
 }
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let changed = |endpoint: Endpoint| {
+        endpoint
+            .detail("`*` stands for any name. Every host knows within `known_within_seconds`.")
+            .role(Role::Operator)
+            .part("aggregate_type", text(), "The aggregate type, at most 64 characters, or `*`.")
+            .part("event_type", text(), "The event type, at most 128 characters, or `*`.")
+            .asks_the_database()
+            .asked::<Why>(json!({ "reason": "the mail server is down" }))
+            .refuses(&[Kind::NotFound])
+            .answers::<Changed>(StatusCode::OK, "How it stands now.")
+    };
+    vec![
+        Endpoint::get("/v1/routes", "list_routes", "List the routes", list)
+            .role(Role::Viewer)
+            .asks_the_database()
+            .checks_its_query()
+            .answers_list::<Listed>(StatusCode::OK, "Each with its counts, and with what holds it."),
+        changed(Endpoint::post(PAUSE, "pause_route", "Pause a route: its events wait", pause)),
+        changed(Endpoint::post(RESUME, "resume_route", "Let a route go on", resume)),
+    ]
+}
+
+const PAUSE: &str = "/v1/routes/{aggregate_type}/{event_type}/pause";
+const RESUME: &str = "/v1/routes/{aggregate_type}/{event_type}/resume";
 
 /// `GET /v1/routes`.
 pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Vec<Listed>>, Problem> {

@@ -6,13 +6,16 @@ use std::time::Duration;
 use axum::Extension;
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::super::auth::Viewer;
+use super::super::auth::{Role, Viewer};
 use super::super::host::{Host, StreamPlace};
+use super::super::openapi::Endpoint;
 use super::super::params::Params;
 use super::super::problem::{Kind, Problem};
 use super::super::server::Stopping;
@@ -24,13 +27,16 @@ use crate::store::Stats;
 const EVERY: Duration = Duration::from_secs(2);
 
 /// What followers are told.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Followed)]
 struct Told {
     #[serde(flatten)]
     stats: Stats,
     /// What this host does.
     mode: Mode,
+    /// Events in the hot queue of this host.
     queue_hot: usize,
+    /// Events in its cold queue.
     queue_cold: usize,
     /// How many events are in the hands of this host.
     in_flight_here: usize,
@@ -68,6 +74,27 @@ impl Follower {
             () = stopped => Rest::Stopped,
         }
     }
+}
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let example = "event: stats\ndata: {\"new\":0,\"done\":12,\"in_flight_here\":0}\n\n";
+    vec![
+        Endpoint::get("/v1/stats", "stats", "Count the events", show)
+            .role(Role::Viewer)
+            .asks_the_database()
+            .checks_its_query()
+            .answers::<Stats>(StatusCode::OK, "How many events stand where."),
+        Endpoint::get("/v1/stream", "follow", "Follow the counts", follow)
+            .detail(
+                "Server-sent events, one every two seconds: `stats`, whose data is a `Followed`, or `problem`, whose data has a `code` and \
+                 a `detail`, while the database does not answer.",
+            )
+            .role(Role::Viewer)
+            .checks_its_query()
+            .refuses(&[Kind::Starting, Kind::Busy])
+            .knows::<Told>()
+            .answers_text(StatusCode::OK, "The stream; it ends with the host.", "text/event-stream", example),
+    ]
 }
 
 /// `GET /v1/stats`.

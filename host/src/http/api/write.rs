@@ -6,16 +6,19 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
 
-use super::super::auth::Operator;
+use super::super::auth::{Operator, Role};
 use super::super::body;
 use super::super::host::Host;
+use super::super::openapi::{CloudEvent, Endpoint, Envelope};
 use super::super::problem::Problem;
 use super::envelopes::Form;
 use crate::event::EventId;
 
 /// What became of the events.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct Written {
     /// The ids of all events of the request, in their order.
     ids: Vec<EventId>,
@@ -26,6 +29,39 @@ pub(super) struct Written {
     duplicate: bool,
     /// Those whose id was written before, or stands twice in the request; they were skipped.
     duplicates: Vec<EventId>,
+}
+
+pub(super) fn endpoints() -> Vec<Endpoint> {
+    let order =
+        json!({ "event_type": "OrderPlaced", "aggregate_type": "Order", "aggregate_id": "42", "payload": { "total": 1 } });
+    let cloud_event =
+        json!({ "specversion": "1.0", "id": "e-1", "source": "/shop", "type": "OrderPlaced", "data": { "total": 1 } });
+    let either = |name: &str| {
+        let one = json!({ "$ref": format!("#/components/schemas/{name}") });
+        json!({ "oneOf": [one, { "type": "array", "items": one }] })
+    };
+    let about = "One event or an array of events; CloudEvents alone, as a batch, or in the binary mode: then the attributes are \
+                 headers `ce-…`, and the body is the data of any type.";
+    let forms = vec![
+        ("application/json", either("Envelope"), order),
+        ("application/cloudevents+json", json!({ "$ref": "#/components/schemas/CloudEvent" }), cloud_event.clone()),
+        (
+            "application/cloudevents-batch+json",
+            json!({ "type": "array", "items": { "$ref": "#/components/schemas/CloudEvent" } }),
+            json!([cloud_event]),
+        ),
+    ];
+    vec![
+        Endpoint::post("/v1/events", "write_events", "Write events", write)
+            .detail("All are written, or none. An id that was written before is skipped, so that a request can be repeated.")
+            .role(Role::Operator)
+            .asks_the_database()
+            .forms(about.to_owned(), forms)
+            .knows::<Envelope>()
+            .knows::<CloudEvent>()
+            .answers::<Written>(StatusCode::CREATED, "At least one was written.")
+            .answers::<Written>(StatusCode::OK, "Nothing was written: every id was written before, or there was no event."),
+    ]
 }
 
 /// `POST /v1/events`: all are written, or none. 201; 200 when there was nothing new.

@@ -46,7 +46,7 @@ impl House {
             .start()
             .await
             .expect("starts");
-        let router = router(&outbox, config);
+        let router = router(&outbox, config).expect("the configuration is valid");
         Self { outbox, router, _directory: directory }
     }
 

@@ -4,6 +4,7 @@ mod dead;
 mod events;
 mod limits;
 mod monitor;
+mod openapi;
 mod reading;
 mod security;
 

@@ -1,0 +1,193 @@
+//! The schemas of values that write themselves as JSON, where nothing can be derived from their fields.
+
+use serde_json::{Value, json};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::endpoint::written;
+use crate::event::{AggregateType, Cost, EventId, EventType, Headers};
+use crate::time::Timestamp;
+
+macro_rules! schemas {
+    ($($type:ty, $name:literal, $schema:expr;)+) => {$(
+        impl PartialSchema for $type {
+            fn schema() -> RefOr<Schema> {
+                written($schema)
+            }
+        }
+
+        impl ToSchema for $type {
+            fn name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+        }
+    )+};
+}
+
+schemas! {
+    Timestamp, "Timestamp", json!({
+        "type": "string", "format": "date-time", "examples": ["2026-11-21T08:30:00.000000Z"],
+        "description": "A point in time, UTC, with six digits after the point.",
+    });
+    EventId, "EventId", json!({
+        "type": "string", "minLength": 1, "maxLength": 36, "pattern": ID_PATTERN, "examples": ["01J9ZC4M1T2V3W4X5Y6Z7A8B9C"],
+        "description": "The key of one event: 1 to 36 visible ASCII characters. Ids that a host makes are ULIDs.",
+    });
+    EventType, "EventType", name(128, "OrderPlaced", "What happened.");
+    AggregateType, "AggregateType", name(64, "Order", "To what kind of thing it happened; `__GLOBAL__` when its writer said nothing.");
+    Headers, "Headers", json!({
+        "type": "object", "additionalProperties": { "type": "string" }, "examples": [{ "source": "shop-a" }],
+        "description": "What travels beside the payload: at most 256 KiB, no empty key, no control character.",
+    });
+    Cost, "Cost", json!({
+        "type": "object", "required": ["took_us"], "description": "What one call of a listener cost, this event's share of it.",
+        "properties": {
+            "took_us": count("Time on the wall, in microseconds."),
+            "events": count("For how many events the call was; left out for one."),
+            "digest": { "type": "string", "description": "The first 12 hex digits of the component's SHA-256. Guests only, as are all below." },
+            "fuel": count("Fuel that the call took."),
+            "memory_bytes": count("The sum of memories and tables when the call ended."),
+            "host_calls": count("Calls of the host."),
+            "host_bytes": count("Bytes that those calls carried, either way."),
+        },
+    });
+    Envelope, "Envelope", envelope();
+    CloudEvent, "CloudEvent", cloud_event();
+    Payload, "Payload", json!({
+        "type": "object", "description": "The payload: as JSON, as text, or as base64 where it is neither. None of it for viewers.",
+        "properties": {
+            "payload": any("Any JSON value, or a string for other text."),
+            "payload_base64": { "type": "string", "contentEncoding": "base64" },
+            "payload_hidden": { "type": "boolean", "description": "True when the caller's role does not see payloads." },
+        },
+    });
+    Plugin, "Plugin", json!({
+        "type": "object", "required": ["host", "name", "state", "routes"],
+        "description": "A plugin of one host. A host of another version may tell more, or less.",
+        "properties": {
+            "host": { "type": "string", "description": "Which host tells of it." },
+            "name": { "type": "string", "description": "The file's name without `.wasm`." },
+            "version": { "type": ["string", "null"] },
+            "digest": { "type": ["string", "null"], "description": "SHA-256 of the component, in hex." },
+            "state": { "type": "string", "examples": ["serving", "serving_older", "failed", "loading", "paused"] },
+            "routes": { "type": "array", "items": { "$ref": "#/components/schemas/Route" } },
+            "more_routes": count("How many routes it answers beside those."),
+            "error": { "type": ["string", "null"], "description": "Why the file as it is now does not serve." },
+            "file": { "type": "string" },
+        },
+    });
+}
+
+/// Visible ASCII.
+pub(in crate::http) const ID_PATTERN: &str = "^[!-~]{1,36}$";
+
+/// One event as its writer sends it.
+pub(in crate::http) struct Envelope;
+
+/// One CloudEvent in the structured mode.
+pub(in crate::http) struct CloudEvent;
+
+/// What a row that is shown alone has beside the fields of a list.
+pub(in crate::http) struct Payload;
+
+/// A plugin of a host, which is known as JSON alone.
+pub(in crate::http) struct Plugin;
+
+fn name(most: u32, example: &str, description: &str) -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": most, "examples": [example], "description": description })
+}
+
+fn count(description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": description })
+}
+
+fn any(description: &str) -> Value {
+    json!({ "type": ["object", "array", "string", "number", "boolean", "null"], "description": description })
+}
+
+fn time(description: &str) -> Value {
+    json!({ "type": ["string", "null"], "format": "date-time", "description": description })
+}
+
+fn envelope() -> Value {
+    let text = |description: &str| json!({ "type": ["string", "null"], "description": description });
+    json!({
+        "type": "object",
+        "required": ["event_type"],
+        "additionalProperties": false,
+        "description": "An event as its writer sends it. It has exactly one of `payload` and `payload_base64`.",
+        "properties": {
+            "event_id": { "oneOf": [{ "$ref": "#/components/schemas/EventId" }, { "type": "null" }] },
+            "event_type": { "$ref": "#/components/schemas/EventType" },
+            "aggregate_type": { "oneOf": [{ "$ref": "#/components/schemas/AggregateType" }, { "type": "null" }] },
+            "aggregate_id": text("To which of them it happened. Events of one aggregate may be delivered in order."),
+            "tenant_id": text("The tenant that it belongs to."),
+            "occurred_at": time("When it happened. Default now."),
+            "available_at": time("No delivery before this time. Not together with `deliver_after`."),
+            "deliver_after": text("No delivery before this span is over, such as `30s` or `1h 30m`."),
+            "expires_at": time("It is given up when it was not delivered by then."),
+            "headers": { "$ref": "#/components/schemas/Headers" },
+            "payload": any("Any JSON value, at most 1 MiB; its bytes are kept as they were sent."),
+            "payload_base64": text("A payload that is no JSON, as base64; say its `content_type`."),
+            "content_type": text("What the payload's bytes are. Default `application/json`."),
+        },
+    })
+}
+
+fn cloud_event() -> Value {
+    let text = |description: &str| json!({ "type": "string", "minLength": 1, "description": description });
+    let extension = |description: &str| json!({ "type": ["string", "null"], "description": description });
+    json!({
+        "type": "object",
+        "required": ["specversion", "id", "source", "type"],
+        "description": "A CloudEvent 1.0. Attributes that are not named here are kept as headers, `source` as `ce-source`.",
+        "properties": {
+            "specversion": { "type": "string", "enum": ["1.0"] },
+            "id": { "$ref": "#/components/schemas/EventId" },
+            "source": text("Where it comes from."),
+            "type": { "$ref": "#/components/schemas/EventType" },
+            "subject": extension("Becomes the aggregate's id."),
+            "time": time("When it happened."),
+            "datacontenttype": extension("What `data` is. Default `application/json`."),
+            "data": any("The payload."),
+            "data_base64": { "type": "string", "contentEncoding": "base64" },
+            "aggregatetype": extension("Becomes the aggregate type."),
+            "tenantid": extension("Becomes the tenant."),
+            "traceparent": extension("The W3C trace context; becomes the header `traceparent`."),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_envelope_takes_every_field_that_is_told_and_no_other() {
+        let told = envelope();
+        let fields = told["properties"].as_object().expect("an object");
+        assert_eq!(fields.len(), 13);
+        for name in fields.keys() {
+            let value = match name.as_str() {
+                "occurred_at" | "available_at" | "expires_at" => json!("2126-11-21T08:30:00Z"),
+                "deliver_after" => json!("30s"),
+                "headers" => json!({ "source": "shop-a" }),
+                "payload_base64" => json!("AAEC"),
+                "payload" => json!({ "total": 1 }),
+                _ => json!("Order"),
+            };
+            let mut whole = json!({ "event_type": "OrderPlaced" });
+            if name == "occurred_at" {
+                whole["available_at"] = value.clone();
+            }
+            if name != "payload_base64" {
+                whole["payload"] = json!(1);
+            }
+            whole[name] = value;
+            let read = crate::event::Envelope::from_json(whole.to_string().as_bytes());
+            assert!(read.is_ok(), "{name}: {read:?}");
+        }
+        let more = json!({ "event_type": "OrderPlaced", "payload": 1, "more": 1 });
+        assert!(crate::event::Envelope::from_json(more.to_string().as_bytes()).is_err());
+    }
+}
