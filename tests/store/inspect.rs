@@ -90,6 +90,7 @@ pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
     write(db, &[other]).await;
 
     let died = row(db, wanted.id()).await.done_at.expect("dead");
+    let written = row(db, wanted.id()).await.created_at;
     let second = Duration::from_secs(1);
     let some = |text: &str| Some(text.to_owned());
     let filters = [
@@ -103,6 +104,8 @@ pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
         Filter { finished_after: Some(died), ..Filter::default() },
         Filter { finished_before: Some(died), ..Filter::default() },
         Filter { before: Some(fence.sequence + 1), ..Filter::default() },
+        Filter { created_after: Some(written), tenant_id: some("acme"), ..Filter::default() },
+        Filter { created_before: Some(written), tenant_id: some("acme"), ..Filter::default() },
     ];
     for filter in filters {
         let listed = db.store().list(&filter, 10).await.expect("lists");
@@ -113,6 +116,8 @@ pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
         Filter { error: some("100_ full"), ..Filter::default() },
         Filter { finished_after: Some(died.plus(second)), ..Filter::default() },
         Filter { finished_before: Some(died.minus(second)), ..Filter::default() },
+        Filter { created_after: Some(written.plus(second)), tenant_id: some("acme"), ..Filter::default() },
+        Filter { created_before: Some(written.minus(second)), ..Filter::default() },
         Filter { max_attempts: Some(0), status: Some(Status::Dead), ..Filter::default() },
         Filter { header: some("channel").zip(some("WEB")), ..Filter::default() },
         Filter { status: Some(Status::Dead), tenant_id: some("other"), ..Filter::default() },

@@ -136,6 +136,10 @@ pub struct Filter {
     pub error: Option<String>,
     /// That failed no more often than this.
     pub max_attempts: Option<u32>,
+    /// Inserted no earlier than this.
+    pub created_after: Option<Timestamp>,
+    /// Inserted no later than this.
+    pub created_before: Option<Timestamp>,
     /// Finished, DONE or DEAD, no earlier than this.
     pub finished_after: Option<Timestamp>,
     /// Finished, DONE or DEAD, no later than this.

@@ -39,7 +39,7 @@ FROM (SELECT status, lease_end, available_at, due_at FROM outbox_event FORCE IND
       ORDER BY due_at, seq LIMIT ?) AS pending";
 
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header
-/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end; why it
+/// key twice, header value once; text of the last error; most failures, earliest and latest time of the end and of the insert; why it
 /// cannot be claimed five times; after, before and limit once.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
@@ -59,6 +59,8 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
   AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND (? IS NULL OR created_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND (? IS NULL OR created_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL
        OR ? = 'delayed' AND due_at IS NOT NULL AND GREATEST(due_at, available_at) > UTC_TIMESTAMP(6)
           AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
@@ -84,6 +86,8 @@ WHERE (? IS NULL OR status = ?) AND (? IS NULL OR event_type = ?) AND (? IS NULL
   AND (? IS NULL OR INSTR(last_error, ?) > 0) AND (? IS NULL OR attempts <= ?)
   AND (? IS NULL OR done_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND (? IS NULL OR created_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
+  AND (? IS NULL OR created_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR ? = 'parked' AND parked IS NOT NULL OR ? = 'blocked' AND behind IS NOT NULL
        OR ? = 'delayed' AND due_at IS NOT NULL AND GREATEST(due_at, available_at) > UTC_TIMESTAMP(6)
           AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
@@ -146,7 +150,8 @@ pub(super) async fn list(store: &MySqlStore, filter: &Filter, limit: u32) -> Res
         query = query.bind(text).bind(text);
     }
     query = query.bind(key).bind(key).bind(value).bind(&filter.error).bind(&filter.error);
-    for number in [filter.max_attempts.map(i64::from), filter.finished_after.map(bound), filter.finished_before.map(bound)] {
+    let times = [filter.finished_after, filter.finished_before, filter.created_after, filter.created_before];
+    for number in std::iter::once(filter.max_attempts.map(i64::from)).chain(times.map(|time| time.map(bound))) {
         query = query.bind(number).bind(number);
     }
     for _ in 0..5 {

@@ -48,7 +48,7 @@ const HEADERS: &str = concat!(
 
 /// Nothing bound means any. $1 status, $2 event type, $3 aggregate type, $4 aggregate id, $5 tenant, $6 header key, $7 header
 /// value, $8 text of the last error, $9 after, $10 before, $11 limit, $12 what headers look like, $13 most failures,
-/// $14 earliest and $15 latest time of the end, $16 why it cannot be claimed.
+/// $14 earliest and $15 latest time of the end, $16 why it cannot be claimed, $17 earliest and $18 latest time of the insert.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
@@ -61,6 +61,8 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
   AND ($6::text IS NULL OR CASE WHEN headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
   AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($13::integer IS NULL OR attempts <= $13::integer)
   AND ($14::timestamptz IS NULL OR done_at >= $14::timestamptz) AND ($15::timestamptz IS NULL OR done_at <= $15::timestamptz)
+  AND ($17::timestamptz IS NULL OR created_at >= $17::timestamptz)
+  AND ($18::timestamptz IS NULL OR created_at <= $18::timestamptz)
   AND ($16::text IS NULL OR $16::text = 'parked' AND parked IS NOT NULL OR $16::text = 'blocked' AND behind IS NOT NULL
        OR $16::text = 'delayed' AND due_at IS NOT NULL AND greatest(due_at, available_at) > now()
           AND (lease_end IS NULL OR lease_end <= now())
@@ -81,6 +83,8 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
   AND ($6::text IS NULL OR CASE WHEN headers ~ $12::text THEN headers::json ->> $6::text = $7::text ELSE false END)
   AND ($8::text IS NULL OR strpos(last_error, $8::text) > 0) AND ($13::integer IS NULL OR attempts <= $13::integer)
   AND ($14::timestamptz IS NULL OR done_at >= $14::timestamptz) AND ($15::timestamptz IS NULL OR done_at <= $15::timestamptz)
+  AND ($17::timestamptz IS NULL OR created_at >= $17::timestamptz)
+  AND ($18::timestamptz IS NULL OR created_at <= $18::timestamptz)
   AND ($16::text IS NULL OR $16::text = 'parked' AND parked IS NOT NULL OR $16::text = 'blocked' AND behind IS NOT NULL
        OR $16::text = 'delayed' AND due_at IS NOT NULL AND greatest(due_at, available_at) > now()
           AND (lease_end IS NULL OR lease_end <= now())
@@ -142,7 +146,9 @@ pub(super) async fn list(store: &PostgresStore, filter: &Filter, limit: u32) -> 
         .bind(filter.max_attempts.map(most))
         .bind(filter.finished_after.map(Moment))
         .bind(filter.finished_before.map(Moment))
-        .bind(filter.set_aside.map(SetAside::as_str));
+        .bind(filter.set_aside.map(SetAside::as_str))
+        .bind(filter.created_after.map(Moment))
+        .bind(filter.created_before.map(Moment));
     store.all("list events", statement).await?.iter().map(record).collect()
 }
 

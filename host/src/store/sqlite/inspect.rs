@@ -37,7 +37,7 @@ FROM (SELECT status, lease_end, due_at, available_at FROM outbox_event WHERE due
 
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of
-/// the end, ?15 why it cannot be claimed, ?16 now.
+/// the end, ?15 why it cannot be claimed, ?16 now, ?17 earliest and ?18 latest time of the insert.
 const LIST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL AS payload,
        length(CAST(payload AS BLOB)) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
@@ -50,6 +50,7 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
   AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
+  AND (?17 IS NULL OR created_at >= ?17) AND (?18 IS NULL OR created_at <= ?18)
   AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL
        OR ?15 = 'delayed' AND max(due_at, available_at) > ?16 AND (lease_end IS NULL OR lease_end <= ?16)
        OR ?15 = 'in_flight' AND due_at IS NOT NULL AND lease_end > ?16)
@@ -68,6 +69,7 @@ WHERE (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR event_type = ?2) AND (?3 IS
                              WHERE header.key = ?6 AND header.value = ?7))
   AND (?8 IS NULL OR instr(last_error, ?8) > 0) AND (?12 IS NULL OR attempts <= ?12)
   AND (?13 IS NULL OR done_at >= ?13) AND (?14 IS NULL OR done_at <= ?14)
+  AND (?17 IS NULL OR created_at >= ?17) AND (?18 IS NULL OR created_at <= ?18)
   AND (?15 IS NULL OR ?15 = 'parked' AND parked IS NOT NULL OR ?15 = 'blocked' AND behind IS NOT NULL
        OR ?15 = 'delayed' AND max(due_at, available_at) > ?16 AND (lease_end IS NULL OR lease_end <= ?16)
        OR ?15 = 'in_flight' AND due_at IS NOT NULL AND lease_end > ?16)
@@ -132,6 +134,8 @@ pub(super) async fn list(store: &SqliteStore, filter: &Filter, limit: u32) -> Re
         .bind(filter.finished_before.map(Timestamp::as_micros))
         .bind(filter.set_aside.map(SetAside::as_str))
         .bind(store.now_micros())
+        .bind(filter.created_after.map(Timestamp::as_micros))
+        .bind(filter.created_before.map(Timestamp::as_micros))
         .fetch_all(&store.readers)
         .await
         .map_err(|error| failed("list events", error))?;
