@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::HttpConfig;
 use super::auth::Access;
 use super::problem::{Kind, Problem};
+use super::refused::Refused;
 use crate::dead::DeadEvents;
 use crate::event::{Envelope, EventId, OwnerId};
 use crate::listener::Listeners;
@@ -43,6 +44,7 @@ pub(super) struct Parts {
     pub(super) inside: Inside,
     pub(super) access: Access,
     pub(super) config: HttpConfig,
+    pub(super) refused: Refused,
     /// The description of the API, made when somebody asks for it first.
     pub(super) document: OnceLock<Bytes>,
     writer: Arc<dyn Emit>,
@@ -70,11 +72,16 @@ impl Host {
             inside: outbox.inside(),
             access: Access::new(config.tokens.clone(), config.open),
             config,
+            refused: Refused::default(),
             document: OnceLock::new(),
             writer: Arc::new(outbox.writer().clone()),
             streams: AtomicUsize::new(0),
             looks: Arc::new(Semaphore::new(LOOKS)),
         }))
+    }
+
+    pub(super) fn parts(&self) -> &Arc<Parts> {
+        &self.0
     }
 
     /// Takes a place among those who follow; `None` when there is none.
