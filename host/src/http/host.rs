@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::HttpConfig;
 use super::auth::Access;
+use super::cached::Cached;
 use super::problem::{Kind, Problem};
 use super::refused::Refused;
 use crate::dead::DeadEvents;
@@ -18,7 +19,7 @@ use crate::event::{Envelope, EventId, OwnerId};
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::outbox::{Inside, Monitor, Outbox};
-use crate::store::{SharedStore, Store};
+use crate::store::{RouteRecord, SharedStore, Stats, Store};
 use crate::writer::{WriteError, Writer};
 
 /// How many requests may look into the database at once. They share its connections with the claims, outcomes and leases of the host,
@@ -45,6 +46,10 @@ pub(super) struct Parts {
     pub(super) access: Access,
     pub(super) config: HttpConfig,
     pub(super) refused: Refused,
+    /// How many events stand where.
+    pub(super) stats: Cached<Stats>,
+    /// Every route with its counts.
+    pub(super) routes: Cached<Arc<[RouteRecord]>>,
     /// The description of the API, made when somebody asks for it first.
     pub(super) document: OnceLock<Bytes>,
     writer: Arc<dyn Emit>,
@@ -73,6 +78,8 @@ impl Host {
             access: Access::new(config.tokens.clone(), config.open),
             config,
             refused: Refused::default(),
+            stats: Cached::default(),
+            routes: Cached::default(),
             document: OnceLock::new(),
             writer: Arc::new(outbox.writer().clone()),
             streams: AtomicUsize::new(0),
@@ -126,6 +133,9 @@ impl Parts {
     /// Tells this host's poller and the other hosts that there is something to do. A hint: their polls find it all the same.
     pub(super) async fn tell_hosts(&self) {
         self.inside.wake.now();
+        // Whoever changed something sees it.
+        self.stats.forget().await;
+        self.routes.forget().await;
         if let Err(error) = self.store.notify().await {
             tracing::warn!(error = %crate::chain(&error), "the hosts could not be told; they see it at their next poll");
         }

@@ -10,6 +10,7 @@
 mod api;
 mod auth;
 mod body;
+mod cached;
 mod config;
 mod guard;
 mod history;
