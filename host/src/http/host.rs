@@ -15,12 +15,12 @@ use super::cached::Cached;
 use super::problem::{Kind, Problem};
 use super::refused::Refused;
 use crate::dead::DeadEvents;
-use crate::event::{Envelope, EventId, OwnerId};
+use crate::event::{Envelope, OwnerId};
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::outbox::{Inside, Monitor, Outbox};
 use crate::store::{RouteRecord, SharedStore, Stats, Store};
-use crate::writer::{WriteError, Writer};
+use crate::writer::{Emitted, WriteError, Writer};
 
 /// How many requests may look into the database at once. They share its connections with the claims, outcomes and leases of the host,
 /// which must never wait for whoever looks.
@@ -111,11 +111,11 @@ impl Parts {
         }
     }
 
-    /// Writes events in a transaction of their own and hands them on. The ids of those that were not there before, in order.
+    /// Writes events in a transaction of their own and hands them on.
     ///
     /// # Errors
     /// As [`Writer::emit`].
-    pub(super) async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
+    pub(super) async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
         self.writer.emit(envelopes).await
     }
 
@@ -153,11 +153,11 @@ impl Drop for StreamPlace {
 
 /// What writes events, whatever the type of its store.
 trait Emit: Send + Sync {
-    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>>;
+    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>>;
 }
 
 impl<S: SharedStore> Emit for Writer<S> {
-    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>> {
-        Box::pin(Writer::emit(self, envelopes))
+    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>> {
+        Box::pin(self.emit_told(envelopes))
     }
 }
