@@ -11,7 +11,7 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
                       response_schema_conformance,negative_data_rejection,unsupported_method";
 
 /// How many requests are made up for each operation, beside those that try every limit of the document once.
-const EXAMPLES: &str = "30";
+const EXAMPLES: &str = "100";
 
 #[test]
 fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
@@ -33,7 +33,7 @@ fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
     fuzzer.args([&format!("http://{address}/openapi.json"), "--url", &format!("http://{address}"), "--header", &bearer]);
     // A stream does not end; it has tests of its own.
     fuzzer.args(["--exclude-path", "/v1/stream", "--checks", CHECKS, "--phases", "examples,coverage,fuzzing"]);
-    fuzzer.args(["--max-examples", EXAMPLES, "--generation-deterministic", "--generation-database", "none"]);
+    fuzzer.args(["--max-examples", EXAMPLES, "--generation-deterministic"]);
     fuzzer.args(["--continue-on-failure", "--request-timeout", "30", "--warnings", "off"]);
     fuzzer.current_dir(place.path()).env("PYTHONDONTWRITEBYTECODE", "1");
     let ended = Ended::within(std::time::Duration::from_secs(300), fuzzer);
