@@ -20,7 +20,7 @@ fn address(host: &mut Host) -> String {
 }
 
 /// Sends a request; the whole answer.
-fn ask(address: &str, request: &str, headers: &str, body: &str) -> String {
+pub(crate) fn ask(address: &str, request: &str, headers: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("can be set");
     let length = body.len();
@@ -33,7 +33,7 @@ fn ask(address: &str, request: &str, headers: &str, body: &str) -> String {
 }
 
 /// A host that listens on a free port, with these arguments.
-fn listening(place: &Place, arguments: &[&str]) -> (Host, String) {
+pub(crate) fn listening(place: &Place, arguments: &[&str]) -> (Host, String) {
     place.plugin("order-mailer");
     let all = [&["run", "--plugins", "plugins", "--listen", "127.0.0.1:0"], arguments].concat();
     let mut host = Host::of(place.command(&all));

@@ -2,6 +2,7 @@
 //! writes in transactions of its own stands in `support`.
 
 mod alone;
+mod cloud_events;
 mod commands;
 mod conformance;
 mod cost;
@@ -19,6 +20,7 @@ mod loading;
 mod log;
 mod network;
 mod node;
+mod openapi;
 mod outage;
 mod packaging;
 mod plugins;

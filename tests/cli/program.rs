@@ -180,12 +180,17 @@ impl Place {
 
 impl Ended {
     /// Runs a command to its end, which must come in time.
-    pub(crate) fn of(mut command: Command) -> Self {
+    pub(crate) fn of(command: Command) -> Self {
+        Self::within(PATIENCE, command)
+    }
+
+    /// As [`of`](Self::of), for a command that takes long.
+    pub(crate) fn within(patience: Duration, mut command: Command) -> Self {
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.expect("the program can be started");
         let stdout = whole(child.stdout.take().expect("it is piped"));
         let stderr = whole(child.stderr.take().expect("it is piped"));
-        let code = end(&mut child, &format!("{command:?} ends")).code();
+        let code = end_within(patience, &mut child, &format!("{command:?} ends")).code();
         let text = |reader: JoinHandle<String>| reader.join().expect("the program writes UTF-8");
         Self { code, stdout: text(stdout), stderr: text(stderr) }
     }
@@ -291,7 +296,11 @@ impl Drop for Host {
 
 /// Waits for the end of a program, which must come in time; kills it when it does not.
 pub(crate) fn end(child: &mut Child, fact: &str) -> ExitStatus {
-    let until = Instant::now() + PATIENCE;
+    end_within(PATIENCE, child, fact)
+}
+
+fn end_within(patience: Duration, child: &mut Child, fact: &str) -> ExitStatus {
+    let until = Instant::now() + patience;
     loop {
         if let Some(status) = child.try_wait().expect("it can be waited for") {
             return status;
@@ -299,7 +308,7 @@ pub(crate) fn end(child: &mut Child, fact: &str) -> ExitStatus {
         if Instant::now() > until {
             child.kill().expect("it runs still");
             child.wait().expect("it ends");
-            panic!("expected within {PATIENCE:?}: {fact}");
+            panic!("expected within {patience:?}: {fact}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }

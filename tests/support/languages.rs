@@ -39,7 +39,7 @@ pub fn first_documented_insert() -> &'static str {
 pub fn python() -> Command {
     let python = std::env::var_os("OUTBOX_TEST_PYTHON").filter(|path| !path.is_empty()).unwrap_or_else(|| {
         panic!(
-            "OUTBOX_TEST_PYTHON must name a Python with psycopg and PyMySQL; `cargo xtask test` makes one, and \
+            "OUTBOX_TEST_PYTHON must name a Python with psycopg, PyMySQL, cloudevents and schemathesis; `cargo xtask test` makes one, and \
              `cargo xtask servers` prints where it is"
         )
     });

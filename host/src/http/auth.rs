@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
@@ -14,8 +14,9 @@ use subtle::ConstantTimeEq as _;
 
 use super::Host;
 use super::problem::{Kind, Problem};
+use super::refused::{self, Door};
 use super::server::Peer;
-use super::session::cookie;
+use super::session::{self, Sessions};
 use crate::store::Audit;
 use crate::time::{Timestamp, system_clock};
 
@@ -23,8 +24,6 @@ use crate::time::{Timestamp, system_clock};
 const PREFIX: &str = "obx_";
 /// What proxies add. A caller behind one is not on this machine, whatever the connection says.
 const PASSED_ON: [&str; 5] = ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
-/// The cookie that carries the token of a browser's session.
-pub(super) const COOKIE: &str = "outbox_session";
 
 /// What a caller may do. Each role may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
@@ -83,11 +82,11 @@ impl Token {
 }
 
 /// The SHA-256 of a token. Of 32 random bytes it tells nothing, so that it may stand in a file.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    fn of(token: &str) -> Self {
+    pub(super) fn of(token: &str) -> Self {
         Self(Sha256::digest(token.as_bytes()).into())
     }
 }
@@ -135,6 +134,7 @@ impl<'de> Deserialize<'de> for TokenHash {
 pub(super) struct Access {
     tokens: Vec<Token>,
     open: bool,
+    sessions: Sessions,
 }
 
 /// Whoever sent a request. As an extractor it lets in everybody who may look; without a valid token it answers 401.
@@ -179,7 +179,7 @@ impl Viewer {
 
 impl Access {
     pub(super) fn new(tokens: Vec<Token>, open: bool) -> Self {
-        Self { tokens, open }
+        Self { tokens, open, sessions: Sessions::default() }
     }
 
     /// Whether callers must bring a token. False on a loopback address without any.
@@ -207,10 +207,35 @@ impl Access {
             let detail = "this router has no tokens; give it some, or say that the service around it has checked its callers";
             return Err(Problem::new(Kind::Unauthorized, detail));
         }
-        match bearer(headers).or_else(|| cookie(headers, COOKIE)) {
-            Some(token) => self.of_token(token, system_clock().now()),
-            None => Err(Problem::new(Kind::Unauthorized, "send a token: `Authorization: Bearer obx_…`")),
+        let now = system_clock().now();
+        if let Some(token) = bearer(headers) {
+            return self.of_token(token, now);
         }
+        let Some(id) = session::id(headers) else {
+            return Err(Problem::new(Kind::Unauthorized, "send a token: `Authorization: Bearer obx_…`"));
+        };
+        match self.sessions.token(id, now) {
+            Some(token) => self.of_hash(token, now),
+            None => Err(Problem::new(Kind::Unauthorized, "the session has ended; log in again")),
+        }
+    }
+
+    /// Begins a session of a browser: its viewer, and the cookie to set.
+    ///
+    /// # Errors
+    /// As [`of_token`](Self::of_token).
+    pub(super) fn log_in(&self, token: &str, headers: &HeaderMap) -> Result<(Viewer, Option<HeaderValue>), Problem> {
+        let now = system_clock().now();
+        let viewer = self.of_token(token, now)?;
+        Ok((viewer, session::begun(&self.sessions.begin(TokenHash::of(token), now), headers)))
+    }
+
+    /// Ends the session that a request belongs to, if there is one; returns the cookie to set.
+    pub(super) fn log_out(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        if let Some(id) = session::id(headers) {
+            self.sessions.end(id);
+        }
+        session::ended(headers)
     }
 
     /// The bearer of a token at this time.
@@ -218,7 +243,10 @@ impl Access {
     /// # Errors
     /// 401: the token is unknown or has expired.
     pub(super) fn of_token(&self, token: &str, now: Timestamp) -> Result<Viewer, Problem> {
-        let hash = TokenHash::of(token);
+        self.of_hash(TokenHash::of(token), now)
+    }
+
+    fn of_hash(&self, hash: TokenHash, now: Timestamp) -> Result<Viewer, Problem> {
         // All are compared, each in constant time: how long it takes tells nothing.
         let found = self.tokens.iter().fold(
             None,
@@ -243,11 +271,42 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
 }
 
+impl Host {
+    /// As [`Access::viewer`]; a token that was refused is noted.
+    ///
+    /// # Errors
+    /// 401.
+    pub(super) fn viewer(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Viewer, Problem> {
+        let viewer = self.access.viewer(headers, peer);
+        if viewer.is_err() && self.access.wants_tokens() && bearer(headers).is_some() {
+            refused::note(self, Door::Api, peer.map(Peer::address));
+        }
+        viewer
+    }
+
+    /// As [`Access::log_in`]; a token that was refused is noted.
+    ///
+    /// # Errors
+    /// 401.
+    pub(super) fn log_in(
+        &self,
+        token: &str,
+        headers: &HeaderMap,
+        peer: Option<&Peer>,
+    ) -> Result<(Viewer, Option<HeaderValue>), Problem> {
+        let entered = self.access.log_in(token, headers);
+        if entered.is_err() {
+            refused::note(self, Door::Form, peer.map(Peer::address));
+        }
+        entered
+    }
+}
+
 impl FromRequestParts<Host> for Viewer {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
-        host.access.viewer(&parts.headers, parts.extensions.get())
+        host.viewer(&parts.headers, parts.extensions.get())
     }
 }
 
@@ -256,7 +315,7 @@ impl OptionalFromRequestParts<Host> for Viewer {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Option<Self>, Problem> {
-        Ok(host.access.viewer(&parts.headers, parts.extensions.get()).ok())
+        Ok(host.viewer(&parts.headers, parts.extensions.get()).ok())
     }
 }
 
@@ -264,7 +323,7 @@ impl FromRequestParts<Host> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
-        host.access.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Operator).map(Self)
+        host.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Operator).map(Self)
     }
 }
 
@@ -272,7 +331,7 @@ impl FromRequestParts<Host> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
-        host.access.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Admin).map(Self)
+        host.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Admin).map(Self)
     }
 }
 
@@ -314,15 +373,38 @@ mod tests {
         let headers = |pairs: &[(header::HeaderName, &'static str)]| {
             pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect::<HeaderMap>()
         };
-        let both = headers(&[(header::AUTHORIZATION, "bearer  obx_a "), (header::COOKIE, "x=1; outbox_session=obx_b")]);
-        assert_eq!((bearer(&both), cookie(&both, COOKIE)), (Some("obx_a"), Some("obx_b")));
+        let both = headers(&[(header::AUTHORIZATION, "bearer  obx_a "), (header::COOKIE, "x=1; outbox_session=b")]);
+        assert_eq!((bearer(&both), session::id(&both)), (Some("obx_a"), Some("b")));
         assert_eq!(bearer(&headers(&[(header::AUTHORIZATION, "Basic YTpi")])), None);
-        assert_eq!(cookie(&headers(&[(header::COOKIE, "outbox_session2=obx_b")]), COOKIE), None);
+        assert_eq!(session::id(&headers(&[(header::COOKIE, "outbox_session2=b")])), None);
+    }
+
+    #[test]
+    fn a_session_is_no_longer_valid_than_its_token_and_the_token_is_no_session() {
+        let peer = Peer::made_up("127.0.0.1:1");
+        let now = system_clock().now();
+        let (text, token) = Token::generate("deploy", Role::Operator, Some(now.plus(std::time::Duration::from_secs(3_600))));
+        let access = Access::new(vec![token.clone()], false);
+        let (viewer, cookie) = access.log_in(&text, &HeaderMap::new()).expect("let in");
+        assert_eq!(&*viewer.name, "deploy");
+        let cookie = cookie.expect("plain text");
+        assert!(!cookie.to_str().unwrap().contains(&text), "the token stays with its bearer");
+        let pair = |text: &str| HeaderMap::from_iter([(header::COOKIE, HeaderValue::try_from(text).unwrap())]);
+        let with = pair(cookie.to_str().unwrap().split(';').next().unwrap());
+
+        assert_eq!(access.viewer(&with, Some(&peer)).expect("its session").role, Role::Operator);
+        assert!(access.viewer(&pair(&format!("outbox_session={text}")), Some(&peer)).is_err());
+        let rotated = Access { tokens: vec![Token::generate("deploy", Role::Operator, None).1], ..access };
+        assert_eq!(rotated.viewer(&with, Some(&peer)).expect_err("its token is gone").code(), "unauthorized");
+        let expired = Access { tokens: vec![Token { expires_at: Some(now), ..token }], ..rotated };
+        assert_eq!(expired.viewer(&with, Some(&peer)).expect_err("its token has expired").code(), "token_expired");
+        expired.log_out(&with);
+        assert_eq!(expired.viewer(&with, Some(&peer)).expect_err("it is over").code(), "unauthorized");
     }
 
     #[test]
     fn without_tokens_only_a_loopback_address_is_open() {
-        let peer = |local: &str| Peer { local: local.parse().unwrap() };
+        let peer = Peer::made_up;
         let viewer = |open, peer: Option<Peer>| Access::new(Vec::new(), open).viewer(&HeaderMap::new(), peer.as_ref());
         assert_eq!(viewer(false, Some(peer("127.0.0.1:1"))).expect("let in").role, Role::Admin);
         assert!(viewer(false, Some(peer("192.168.1.5:1"))).is_err());

@@ -11,7 +11,7 @@ use super::auth::bearer;
 use super::config::names_loopback;
 use super::problem::{Kind, Problem};
 use super::server::Peer;
-use super::{Host, LIVEZ, METRICS, READYZ};
+use super::{Host, LIVEZ, METRICS, OPENAPI, READYZ};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -48,7 +48,7 @@ pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next
 /// slowly must not hold a place.
 fn looks(request: &Request) -> bool {
     let path = request.uri().path();
-    let needs_none = matches!(path, LIVEZ | READYZ | METRICS) || path.starts_with("/assets/") || path == "/v1/stream";
+    let needs_none = matches!(path, LIVEZ | READYZ | METRICS | OPENAPI) || path.starts_with("/assets/") || path == "/v1/stream";
     matches!(*request.method(), Method::GET | Method::HEAD) && !needs_none
 }
 

@@ -11,14 +11,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::HttpConfig;
 use super::auth::Access;
+use super::cached::Cached;
 use super::problem::{Kind, Problem};
+use super::refused::Refused;
 use crate::dead::DeadEvents;
-use crate::event::{Envelope, EventId, OwnerId};
+use crate::event::{Envelope, OwnerId};
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::outbox::{Inside, Monitor, Outbox};
-use crate::store::{SharedStore, Store};
-use crate::writer::{WriteError, Writer};
+use crate::store::{RouteRecord, SharedStore, Stats, Store};
+use crate::writer::{Emitted, WriteError, Writer};
 
 /// How many requests may look into the database at once. They share its connections with the claims and outcomes of the host,
 /// which must never wait for whoever looks.
@@ -43,6 +45,11 @@ pub(super) struct Parts {
     pub(super) inside: Inside,
     pub(super) access: Access,
     pub(super) config: HttpConfig,
+    pub(super) refused: Refused,
+    /// How many events stand where.
+    pub(super) stats: Cached<Stats>,
+    /// Every route with its counts.
+    pub(super) routes: Cached<Arc<[RouteRecord]>>,
     /// The description of the API, made when somebody asks for it first.
     pub(super) document: OnceLock<Bytes>,
     writer: Arc<dyn Emit>,
@@ -70,11 +77,18 @@ impl Host {
             inside: outbox.inside(),
             access: Access::new(config.tokens.clone(), config.open),
             config,
+            refused: Refused::default(),
+            stats: Cached::default(),
+            routes: Cached::default(),
             document: OnceLock::new(),
             writer: Arc::new(outbox.writer().clone()),
             streams: AtomicUsize::new(0),
             looks: Arc::new(Semaphore::new(LOOKS)),
         }))
+    }
+
+    pub(super) fn parts(&self) -> &Arc<Parts> {
+        &self.0
     }
 
     /// Takes a place among those who follow; `None` when there is none.
@@ -97,11 +111,11 @@ impl Parts {
         }
     }
 
-    /// Writes events in a transaction of their own and hands them on. The ids of those that were not there before, in order.
+    /// Writes events in a transaction of their own and hands them on.
     ///
     /// # Errors
     /// As [`Writer::emit`].
-    pub(super) async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
+    pub(super) async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
         self.writer.emit(envelopes).await
     }
 
@@ -119,6 +133,9 @@ impl Parts {
     /// Tells this host's poller and the other hosts that there is something to do. A hint: their polls find it all the same.
     pub(super) async fn tell_hosts(&self) {
         self.inside.wake.now();
+        // Whoever changed something sees it.
+        self.stats.forget().await;
+        self.routes.forget().await;
         if let Err(error) = self.store.notify().await {
             tracing::warn!(error = %crate::chain(&error), "the hosts could not be told; they see it at their next poll");
         }
@@ -136,11 +153,11 @@ impl Drop for StreamPlace {
 
 /// What writes events, whatever the type of its store.
 trait Emit: Send + Sync {
-    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>>;
+    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>>;
 }
 
 impl<S: SharedStore> Emit for Writer<S> {
-    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>> {
-        Box::pin(Writer::emit(self, envelopes))
+    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>> {
+        Box::pin(self.emit_told(envelopes))
     }
 }

@@ -3,10 +3,14 @@
 //! [`Server`] listens on a socket of its own; [`router`] is the same API for a service that has an axum router already. Handlers use
 //! what an embedder would use: the [`Writer`](crate::Writer), the [`Store`](crate::Store), [`DeadEvents`](crate::dead::DeadEvents).
 //! Nothing outside this room knows of HTTP requests.
+//!
+//! `GET /openapi.json` describes every route of the API; router and document are made from one table. Programs send a token with each
+//! request; browsers log in with it once, and have a session.
 
 mod api;
 mod auth;
 mod body;
+mod cached;
 mod config;
 mod guard;
 mod history;
@@ -15,6 +19,7 @@ mod openapi;
 mod pages;
 mod params;
 mod problem;
+mod refused;
 mod server;
 mod session;
 #[cfg(all(test, feature = "sqlite"))]

@@ -35,8 +35,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
         if let Some((name, _)) = pairs.iter().find(|(_, value)| value.contains('\0')) {
             return Err(Problem::field(name, "it holds a NUL, which no text of an event does"));
         }
-        // An empty field of a form means that nothing was said.
-        Ok(Self { pairs: pairs.into_iter().filter(|(_, value)| !value.is_empty()).collect(), errors: Vec::new() })
+        // A filter from a variable that is not set must not mean everything.
+        if let Some((name, _)) = pairs.iter().find(|(_, value)| value.is_empty()) {
+            return Err(Problem::field(name, "it is empty; give it a value, or leave it out"));
+        }
+        Ok(Self { pairs, errors: Vec::new() })
     }
 }
 
@@ -169,7 +172,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_unknown_twice_or_wrong_is_told_all_at_once() {
-        let mut params = params("type=A&event_type=B&limit=201&after=x&typ=C&empty=").await;
+        let mut params = params("type=A&event_type=B&limit=201&after=x&typ=C").await;
         assert_eq!(params.text(&["type", "event_type"]).as_deref(), Some("A"));
         params.limit();
         assert_eq!(params.value::<u64>("after", "write the seq of a row"), None);
@@ -178,6 +181,13 @@ mod tests {
         for part in ["type: it is there twice", "and 3 more"] {
             assert!(problem.detail().contains(part), "{}", problem.detail());
         }
+    }
+
+    #[tokio::test]
+    async fn an_empty_value_is_no_value() {
+        let (mut parts, ()) = Request::builder().uri("/x?limit=1&type=").body(()).unwrap().into_parts();
+        let problem = Params::from_request_parts(&mut parts, &()).await.expect_err("refused");
+        assert_eq!((problem.code(), problem.detail()), ("invalid", "type: it is empty; give it a value, or leave it out"));
     }
 
     #[tokio::test]

@@ -72,10 +72,23 @@ impl ServeError {
 /// The addresses of the connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    pub(super) local: SocketAddr,
+    local: SocketAddr,
+    remote: SocketAddr,
 }
 
 impl Peer {
+    /// Where the client is, or a proxy that it comes by.
+    pub(super) fn address(&self) -> std::net::IpAddr {
+        self.remote.ip().to_canonical()
+    }
+
+    /// A connection to this address.
+    #[cfg(test)]
+    pub(super) fn made_up(local: &str) -> Self {
+        let local = local.parse().expect("an address");
+        Self { local, remote: local }
+    }
+
     /// Whether the client is on this machine.
     pub(super) fn is_on_loopback(&self) -> bool {
         self.local.ip().to_canonical().is_loopback()
@@ -190,8 +203,8 @@ impl Accepting {
                 () = stopping.wait() => break,
             };
             match accepted {
-                Some((stream, local, place)) => {
-                    let served = self.connection(stream, Peer { local });
+                Some((stream, peer, place)) => {
+                    let served = self.connection(stream, peer);
                     connections.spawn(async move {
                         served.await;
                         drop(place);
@@ -208,14 +221,18 @@ impl Accepting {
     }
 
     /// The next connection, and its place among those that there may be.
-    async fn accept(&self) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
+    async fn accept(&self) -> Option<(TcpStream, Peer, tokio::sync::OwnedSemaphorePermit)> {
         let place = self.places.clone().acquire_owned().await.ok()?;
-        let accepted = self.listener.accept().await.and_then(|(stream, _)| Ok((stream.local_addr()?, stream)));
+        let accepted = self
+            .listener
+            .accept()
+            .await
+            .and_then(|(stream, remote)| Ok((Peer { local: stream.local_addr()?, remote }, stream)));
         match accepted {
-            Ok((local, stream)) => {
+            Ok((peer, stream)) => {
                 // Answers are small and whole.
                 let _ = stream.set_nodelay(true);
-                Some((stream, local, place))
+                Some((stream, peer, place))
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");

@@ -35,7 +35,7 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// Who.
     pub actor: String,
-    /// What: `replay`, `retry_now`, `discard`, `skip`, `pause`, `resume`, `forget_route`,
+    /// What: `replay`, `retry_now`, `discard`, `skip`, `pause`, `resume`, `forget_route`, `refused_login`,
     /// `purge`, `delete_state`.
     pub action: String,
     /// To what: an event's id, a route, a filter, or a plugin with or without a key of its state.

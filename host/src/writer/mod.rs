@@ -61,6 +61,16 @@ pub enum WriteError {
     Store(#[from] StoreError),
 }
 
+/// What became of events that were written in a transaction of their own.
+#[derive(Debug)]
+pub(crate) struct Emitted {
+    /// The ids that were not there before, in order.
+    pub(crate) written: Vec<EventId>,
+    /// The ids that the hooks left, in order; the others were suppressed.
+    #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the API alone tells it"))]
+    pub(crate) let_through: Vec<EventId>,
+}
+
 /// What becomes of an event whose id was written before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnDuplicate {
@@ -289,13 +299,23 @@ impl<S: crate::store::SharedStore> Writer<S> {
     /// # Errors
     /// See [`WriteError`]. Nothing was written, unless the commit's result is unknown; a repeat skips what came in.
     pub async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
+        self.emit_told(envelopes).await.map(|emitted| emitted.written)
+    }
+
+    /// As [`emit`](Self::emit), and tells which events the hooks let through.
+    ///
+    /// # Errors
+    /// As [`emit`](Self::emit).
+    pub(crate) async fn emit_told(&self, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
         let writer = self.clone();
         // In a task of its own: whoever drops this future, what follows from the write happens.
         joined(tokio::spawn(async move { writer.emit_now(envelopes).await })).await
     }
 
-    async fn emit_now(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
-        let mut written = self.begin_insert(self.before_write(envelopes)?)?;
+    async fn emit_now(&self, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
+        let envelopes = self.before_write(envelopes)?;
+        let let_through = envelopes.iter().map(Envelope::id).collect();
+        let mut written = self.begin_insert(envelopes)?;
         let rows = written.rows();
         let store = self.store.shared();
         let sequences = if rows.is_empty() { Vec::new() } else { store.write(&rows, &self.ownership).await? };
@@ -304,7 +324,7 @@ impl<S: crate::store::SharedStore> Writer<S> {
         written.after_write();
         let ids = written.ids();
         written.committed();
-        Ok(ids)
+        Ok(Emitted { written: ids, let_through })
     }
 }
 

@@ -46,7 +46,7 @@ cargo xtask COMMAND [ARGUMENTS]
                        profile `fast`, which is optimised too and is built again sooner after a change
 
 What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the servers by apt-get, if you
-are root; Python's drivers for them by pip, into target/python; what builds plugins in other languages, into
+are root; what the tests need of Python by pip, into target/python; what builds plugins in other languages, into
 target/languages.
 ";
 

@@ -1,4 +1,4 @@
-//! A Python of our own, with drivers for the databases: the tests write events from another language by it.
+//! A Python of our own: the tests write events from another language by it, and have requests made up for the API.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,11 @@ use crate::workspace::{Workspace, environment, run};
 /// Where the tests look for it.
 pub(crate) const VARIABLE: &str = "OUTBOX_TEST_PYTHON";
 
-/// As pip names them. SQLite's driver is a part of Python.
-const DRIVERS: [&str; 2] = ["psycopg[binary]==3.3.9", "PyMySQL==1.2.4"];
+/// As pip names them: drivers for the databases (SQLite's is a part of Python), the SDK of CloudEvents, and what makes up requests from
+/// an OpenAPI document.
+const PACKAGES: [&str; 4] = ["psycopg[binary]==3.3.9", "PyMySQL==1.2.4", "cloudevents==2.2.0", "schemathesis==4.32.5"];
 
-/// The interpreter of the environment, made now when it is not there with these drivers; the one that the environment variable
+/// The interpreter of the environment, made now when it is not there with these packages; the one that the environment variable
 /// names already is left as it is.
 pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf, Fault> {
     if let Some(given) = environment(VARIABLE) {
@@ -22,17 +23,17 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf, Fault> {
     let folder = workspace.target.join("python");
     let python = interpreter(&folder);
     // Written last, so what it says is there in full.
-    let stamp = folder.join("drivers.txt");
-    if python.is_file() && fs::read_to_string(&stamp).is_ok_and(|text| text == DRIVERS.join("\n")) {
+    let stamp = folder.join("packages.txt");
+    if python.is_file() && fs::read_to_string(&stamp).is_ok_and(|text| text == PACKAGES.join("\n")) {
         return Ok(python);
     }
     has_venv()?;
-    eprintln!("xtask: making a Python with {}", DRIVERS.join(" and "));
+    eprintln!("xtask: making a Python with {}", PACKAGES.join(", "));
     run(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(&folder))?;
     let mut install = Command::new(&python);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
-    run(install.args(DRIVERS))?;
-    fs::write(&stamp, DRIVERS.join("\n")).map_err(|error| Fault::file("write", &stamp, &error))?;
+    run(install.args(PACKAGES))?;
+    fs::write(&stamp, PACKAGES.join("\n")).map_err(|error| Fault::file("write", &stamp, &error))?;
     Ok(python)
 }
 

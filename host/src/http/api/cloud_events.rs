@@ -72,6 +72,8 @@ pub(super) fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Envelope, Fault
 }
 
 const JSON: &str = "application/json";
+/// The attributes of the specification, which are texts; those of extensions may be numbers and truth values as well.
+const TEXTS: [&str; 8] = ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
 
 fn payload(builder: EnvelopeBuilder, kind: &str, bytes: Vec<u8>) -> Result<Envelope, crate::event::EnvelopeError> {
     if kind == JSON { builder.json_text(bytes) } else { builder.bytes(kind, bytes) }
@@ -90,9 +92,10 @@ fn attribute(name: &str, value: &RawValue) -> Result<Option<String>, Fault> {
     }
     match serde_json::from_str(value.get()) {
         Ok(Value::String(text)) => Ok(Some(text)),
+        Ok(Value::Null) => Ok(None),
+        _ if TEXTS.contains(&name) => Err(Fault::new(name, "it is no text")),
         Ok(Value::Bool(value)) => Ok(Some(value.to_string())),
         Ok(Value::Number(number)) if number.is_i64() => Ok(Some(number.to_string())),
-        Ok(Value::Null) => Ok(None),
         _ => Err(Fault::new(name, "an attribute is a text, a whole number or a truth value")),
     }
 }

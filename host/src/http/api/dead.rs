@@ -71,17 +71,20 @@ pub(super) struct Replay {
     /// Whose last error holds this text.
     error: Option<String>,
     /// That failed no more often than this.
+    #[schema(format = "uint32", maximum = 4_294_967_295_u64)]
     max_attempts: Option<u32>,
     /// Dead no earlier than this time, or than so long ago: `2h`.
     since: Option<String>,
     /// Dead no later than this time, or than so long ago.
     until: Option<String>,
     /// How many the caller believes that it is.
+    #[schema(format = "uint64")]
     expected_count: Option<u64>,
     /// At most so many, oldest first.
+    #[schema(format = "uint64")]
     limit: Option<u64>,
     /// At most so many a second, so that a receiver that has just recovered is not run over; at least 1.
-    #[schema(minimum = 1)]
+    #[schema(format = "uint32", minimum = 1, maximum = 4_294_967_295_u64)]
     per_second: Option<u32>,
     /// Counts, and changes nothing.
     dry_run: bool,

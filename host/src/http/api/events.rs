@@ -16,11 +16,17 @@ use super::super::problem::{Kind, Problem};
 use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, SetAside};
 
+/// A page ends early when the headers, errors and names of its rows have more bytes than this: a row may have 256 KiB of headers, and
+/// a page 200 rows.
+const MAX_PAGE_BYTES: usize = 1 << 20;
+/// The most rows that are read from the database at once.
+const AT_ONCE: u32 = 64;
+
 /// One page of rows, without payloads.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Page {
     pub(super) events: Vec<Record>,
-    /// What to send as `after` for the next page; `null` when this is the last.
+    /// What to send as `after` for the next page; `null` when this is the last. A page of large rows is shorter than was asked for.
     pub(super) next: Option<u64>,
 }
 
@@ -126,15 +132,34 @@ pub(super) async fn page(host: &Host, filter: Filter, mut params: Params) -> Res
     let from: Option<u64> = params.value("after", "write the `next` of the page before");
     params.finish()?;
     let (after, before) = if newest_first { (None, from) } else { (from, None) };
-    // One more than the page tells whether there is another.
-    let filter = Filter { after, before, newest_first, ..filter };
-    let mut events = host.store.list(&filter, limit + 1).await?;
-    let more = events.len() > usize::try_from(limit).unwrap_or(usize::MAX);
-    if more {
-        events.pop();
+    let mut filter = Filter { after, before, newest_first, ..filter };
+    let (mut events, mut bytes) = (Vec::new(), 0);
+    loop {
+        // One more than the page tells whether there is another.
+        let left = usize::try_from(limit).unwrap_or(usize::MAX) + 1 - events.len();
+        let part = u32::try_from(left).unwrap_or(AT_ONCE).min(AT_ONCE);
+        let rows = host.store.list(&filter, part).await?;
+        let is_last = rows.len() < usize::try_from(part).unwrap_or(usize::MAX);
+        for row in rows {
+            if bytes > MAX_PAGE_BYTES || events.len() == usize::try_from(limit).unwrap_or(usize::MAX) {
+                return Ok(Json(Page { next: events.last().map(|last: &Record| last.seq), events }));
+            }
+            bytes += size(&row);
+            events.push(row);
+        }
+        if is_last {
+            return Ok(Json(Page { events, next: None }));
+        }
+        let last = events.last().map(|last| last.seq);
+        (filter.after, filter.before) = if newest_first { (None, last) } else { (last, None) };
     }
-    let next = events.last().filter(|_| more).map(|last| last.seq);
-    Ok(Json(Page { events, next }))
+}
+
+/// The bytes of a row that may be many.
+fn size(row: &Record) -> usize {
+    let headers: usize = row.headers.iter().map(|(key, value)| key.len() + value.len()).sum();
+    let texts = [&row.aggregate_id, &row.tenant_id, &row.last_error, &row.parked];
+    headers + texts.into_iter().flatten().map(String::len).sum::<usize>()
 }
 
 /// `GET /v1/events/{id}`: whole; the payload only for those who may see it.

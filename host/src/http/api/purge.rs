@@ -29,6 +29,7 @@ pub(super) struct Asking {
     /// Dead events instead of delivered ones.
     dead: bool,
     /// At most so many.
+    #[schema(format = "uint64")]
     limit: Option<u64>,
     /// Counts, and deletes nothing.
     dry_run: bool,

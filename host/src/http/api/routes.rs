@@ -1,14 +1,18 @@
 //! Which events go where, and which of them are held up.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
 use super::super::auth::{Operator, Role, Viewer};
 use super::super::body::Asked;
+use super::super::cached::Aged;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
 use super::super::params::{Named, Params};
@@ -63,7 +67,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .answers_list::<Listed>(StatusCode::OK, "Each with its counts, and with what holds it."),
+            .answers_list::<Listed>(StatusCode::OK, "Each with its counts, and with what holds it.")
+            .with_age(),
         changed(Endpoint::post(PAUSE, "pause_route", "Pause a route: its events wait", pause)),
         changed(Endpoint::post(RESUME, "resume_route", "Let a route go on", resume)),
     ]
@@ -73,11 +78,12 @@ const PAUSE: &str = "/v1/routes/{aggregate_type}/{event_type}/pause";
 const RESUME: &str = "/v1/routes/{aggregate_type}/{event_type}/resume";
 
 /// `GET /v1/routes`.
-pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Vec<Listed>>, Problem> {
+pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<impl IntoResponse, Problem> {
     params.finish()?;
-    let routes = host.store.count_routes().await?;
-    let held_by: Vec<Vec<String>> = routes.iter().map(|known| holding(&known.route, &routes)).collect();
-    Ok(Json(routes.into_iter().zip(held_by).map(|(known, held_by)| Listed { known, held_by }).collect()))
+    let counted = host.routes.get(|| async { host.store.count_routes().await.map(Arc::from) });
+    let Aged { value: routes, age } = counted.await?;
+    let listed = routes.iter().map(|known| Listed { known: known.clone(), held_by: holding(&known.route, &routes) });
+    Ok(([(header::AGE, age.as_secs())], Json(listed.collect::<Vec<Listed>>())))
 }
 
 /// `POST /v1/routes/{aggregate_type}/{event_type}/pause`; `*` stands for any name.

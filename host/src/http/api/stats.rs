@@ -6,7 +6,8 @@ use std::time::Duration;
 use axum::Extension;
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use futures_util::stream::unfold;
@@ -14,17 +15,29 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::super::auth::{Role, Viewer};
+use super::super::cached::Aged;
 use super::super::host::{Host, StreamPlace};
 use super::super::openapi::Endpoint;
 use super::super::params::Params;
 use super::super::problem::{Kind, Problem};
-use super::super::server::Stopping;
+use super::super::server::{Peer, Stopping};
 use crate::metrics::Counts;
 use crate::outbox::Mode;
-use crate::store::Stats;
+use crate::store::{Stats, StoreError};
 
 /// The rest between two looks.
 const EVERY: Duration = Duration::from_secs(2);
+
+/// How many events stand where.
+#[derive(Serialize, ToSchema)]
+#[schema(as = CountedStats)]
+struct Counted {
+    #[serde(flatten)]
+    stats: Stats,
+    /// How long ago they were counted: so that many who ask cannot load the database, one answer serves all for a second, and longer
+    /// where counting takes long.
+    age_seconds: f64,
+}
 
 /// What followers are told.
 #[derive(Serialize, ToSchema)]
@@ -52,6 +65,9 @@ struct Follower {
     _place: StreamPlace,
     /// `None` in a service that has a server of its own.
     stopping: Option<Stopping>,
+    /// By what the follower was let in; looked at anew each time, since a token expires and a session ends.
+    headers: HeaderMap,
+    peer: Option<Peer>,
     later: bool,
 }
 
@@ -83,7 +99,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .answers::<Stats>(StatusCode::OK, "How many events stand where."),
+            .answers::<Counted>(StatusCode::OK, "How many events stand where.")
+            .with_age(),
         Endpoint::get("/v1/stream", "follow", "Follow the counts", follow)
             .detail(
                 "Server-sent events, one every two seconds: `stats`, whose data is a `Followed`, or `problem`, whose data has a `code` and \
@@ -93,14 +110,20 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .checks_its_query()
             .refuses(&[Kind::Starting, Kind::Busy])
             .knows::<Told>()
-            .answers_text(StatusCode::OK, "The stream; it ends with the host.", "text/event-stream", example),
+            .answers_text(StatusCode::OK, "The stream; it ends with the host, and when the token or the session does.", "text/event-stream", example),
     ]
 }
 
 /// `GET /v1/stats`.
-pub(super) async fn show(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Stats>, Problem> {
+pub(super) async fn show(State(host): State<Host>, _: Viewer, params: Params) -> Result<impl IntoResponse, Problem> {
     params.finish()?;
-    Ok(Json(host.store.stats().await?))
+    let Aged { value, age } = counted(&host).await?;
+    Ok(([(header::AGE, age.as_secs())], Json(Counted { stats: value, age_seconds: age.as_secs_f64() })))
+}
+
+/// The counts of the table, a second old or, where counting takes long, older.
+async fn counted(host: &Host) -> Result<Aged<Stats>, StoreError> {
+    host.stats.get(|| host.store.stats()).await
 }
 
 /// `GET /v1/stream`: server-sent events `stats`, or `problem` while the database does not answer.
@@ -108,6 +131,8 @@ pub(super) async fn follow(
     State(host): State<Host>,
     _: Viewer,
     stopping: Option<Extension<Stopping>>,
+    peer: Option<Extension<Peer>>,
+    headers: HeaderMap,
     params: Params,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     params.finish()?;
@@ -115,9 +140,14 @@ pub(super) async fn follow(
     let Some(place) = host.stream_place() else {
         return Err(Problem::new(Kind::Busy, format!("{most} clients follow already; ask for /v1/stats instead")));
     };
-    let follower = Follower { host, _place: place, stopping: stopping.map(|Extension(stopping)| stopping), later: false };
+    let stopping = stopping.map(|Extension(stopping)| stopping);
+    let peer = peer.map(|Extension(peer)| peer);
+    let follower = Follower { host, _place: place, stopping, headers, peer, later: false };
     let events = unfold(follower, |mut follower| async move {
         if follower.later && follower.rests().await == Rest::Stopped {
+            return None;
+        }
+        if follower.host.access.viewer(&follower.headers, follower.peer.as_ref()).is_err() {
             return None;
         }
         follower.later = true;
@@ -132,7 +162,7 @@ async fn look(host: Host) -> Event {
     let place = host.look_place().await;
     let told = tokio::spawn(async move {
         let _place = place?;
-        let stats = host.store.stats().await.map_err(Problem::from)?;
+        let stats = counted(&host).await?.value;
         let (queue_hot, queue_cold) = host.inside.queue_depth();
         Ok::<_, Problem>(Told {
             stats,

@@ -16,6 +16,7 @@ use super::super::openapi::{CloudEvent, Endpoint, Envelope};
 use super::super::problem::Problem;
 use super::envelopes::Form;
 use crate::event::EventId;
+use crate::writer::Emitted;
 
 /// What became of the events.
 #[derive(Serialize, ToSchema)]
@@ -29,6 +30,14 @@ pub(super) struct Written {
     duplicate: bool,
     /// Those whose id was written before, or stands twice in the request; they were skipped.
     duplicates: Vec<EventId>,
+    /// Whether a writer hook of this host left events out: they are not written, and a repeat changes nothing. No field when it left none out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    suppressed: bool,
+    /// Those that it left out; no field when it left none out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    suppressed_ids: Vec<EventId>,
 }
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -60,7 +69,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .knows::<Envelope>()
             .knows::<CloudEvent>()
             .answers::<Written>(StatusCode::CREATED, "At least one was written.")
-            .answers::<Written>(StatusCode::OK, "Nothing was written: every id was written before, or there was no event."),
+            .answers::<Written>(
+                StatusCode::OK,
+                "Nothing was written: every id was written before, a writer hook left the events out, or there were none.",
+            ),
     ]
 }
 
@@ -75,11 +87,18 @@ pub(super) async fn write(
     let body = body::whole(&parts.headers, body, host.config.max_body.as_usize(), host.config.body_timeout).await?;
     let envelopes = form.envelopes(&parts.headers, &body, host.config.max_events)?;
     let ids: Vec<EventId> = envelopes.iter().map(crate::event::Envelope::id).collect();
-    let written = if envelopes.is_empty() { Vec::new() } else { host.emit(envelopes).await? };
+    let Emitted { written, let_through } = if envelopes.is_empty() {
+        Emitted { written: Vec::new(), let_through: Vec::new() }
+    } else {
+        host.emit(envelopes).await?
+    };
     let status = if written.is_empty() { StatusCode::OK } else { StatusCode::CREATED };
-    let mut new: HashSet<EventId> = written.iter().copied().collect();
-    let duplicates: Vec<EventId> = ids.iter().copied().filter(|id| !new.remove(id)).collect();
+    let mut new: HashSet<EventId> = written.into_iter().collect();
+    let known: HashSet<EventId> = let_through.into_iter().collect();
+    let (rest, suppressed_ids): (Vec<EventId>, Vec<EventId>) = ids.iter().copied().partition(|id| known.contains(id));
+    let duplicates: Vec<EventId> = rest.into_iter().filter(|id| !new.remove(id)).collect();
     let event_id = form.is_single(&body).then(|| ids.first().copied()).flatten();
-    let duplicate = written.is_empty() && !duplicates.is_empty();
-    Ok((status, Json(Written { ids, event_id, duplicate, duplicates })))
+    let duplicate = status == StatusCode::OK && !duplicates.is_empty() && suppressed_ids.is_empty();
+    let suppressed = !suppressed_ids.is_empty();
+    Ok((status, Json(Written { ids, event_id, duplicate, duplicates, suppressed, suppressed_ids })))
 }

@@ -185,11 +185,13 @@ impl Endpoint {
         self.answer(status, description, JSON, Content::new(Some(written(serde_json::json!({ "type": "object" })))))
     }
 
-    /// A header of the answer that was added last.
-    pub(in crate::http) fn with_header(mut self, name: &str, schema: Value, description: &str) -> Self {
-        let header = HeaderBuilder::new().schema(Some(written(schema))).description(Some(description)).build();
+    /// The answer that was added last may be of a moment ago.
+    pub(in crate::http) fn with_age(mut self) -> Self {
+        let schema = written(serde_json::json!({ "type": "integer", "minimum": 0 }));
+        let about = "How many seconds ago it was counted; one answer serves all who ask for a second, and longer where counting takes long.";
+        let header = HeaderBuilder::new().schema(Some(schema)).description(Some(about)).build();
         if let Some((_, answer)) = self.answers.last_mut() {
-            answer.headers.insert(name.to_owned(), header.into());
+            answer.headers.insert("Age".to_owned(), header.into());
         }
         self
     }

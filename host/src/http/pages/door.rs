@@ -10,13 +10,14 @@ use super::Pages;
 use super::fields::{Fields, Form};
 use super::layout::{Theme, shell};
 use super::visit::{THEME, theme as theme_of};
+use crate::http::server::Peer;
 use crate::http::session;
-use crate::time::system_clock;
 
 /// A request by anybody.
 pub(super) struct Anybody {
     theme: Theme,
     headers: HeaderMap,
+    peer: Option<Peer>,
     asked: Fields,
 }
 
@@ -24,7 +25,12 @@ impl FromRequestParts<Pages> for Anybody {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &Pages) -> Result<Self, Self::Rejection> {
-        Ok(Self { theme: theme_of(parts), headers: parts.headers.clone(), asked: Fields::of_address(&parts.uri) })
+        Ok(Self {
+            theme: theme_of(parts),
+            headers: parts.headers.clone(),
+            peer: parts.extensions.get().cloned(),
+            asked: Fields::of_address(&parts.uri),
+        })
     }
 }
 
@@ -32,16 +38,15 @@ pub(super) async fn login(visitor: Anybody) -> Response {
     form(&visitor, visitor.asked.text("back"), None)
 }
 
-/// Takes the token; a right one is the session's cookie from then on.
+/// Takes the token; a right one begins a session.
 pub(super) async fn enter(State(pages): State<Pages>, visitor: Anybody, Form(said): Form) -> Response {
     let (token, back) = (said.text("token"), said.text("back"));
-    match pages.host.access.of_token(token, system_clock().now()) {
-        Ok(viewer) => {
+    match pages.host.log_in(token, &visitor.headers, visitor.peer.as_ref()) {
+        Ok((viewer, cookie)) => {
             tracing::info!(viewer = &*viewer.name, "somebody logged in to the pages");
-            to(back, session::begin(token, &visitor.headers))
+            to(back, cookie)
         }
         Err(problem) => {
-            tracing::warn!(why = problem.detail(), "somebody tried to log in to the pages and was refused");
             let mut response = form(&visitor, back, Some(problem.detail()));
             *response.status_mut() = StatusCode::FORBIDDEN;
             response
@@ -49,8 +54,8 @@ pub(super) async fn enter(State(pages): State<Pages>, visitor: Anybody, Form(sai
     }
 }
 
-pub(super) async fn leave(visitor: Anybody) -> Response {
-    to("login", session::end(&visitor.headers))
+pub(super) async fn leave(State(pages): State<Pages>, visitor: Anybody) -> Response {
+    to("login", pages.host.access.log_out(&visitor.headers))
 }
 
 pub(super) async fn theme(visitor: Anybody, Form(said): Form) -> Response {

@@ -7,16 +7,12 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::event::Status;
+use crate::http::cached::{OLDEST, YOUNGEST, rest};
 use crate::store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError};
 use crate::time::{Timestamp, system_clock};
 
 /// How long a page waits for the database before it shows what it knew.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// A look is at least so old before the next, and at most so old when somebody looks.
-const YOUNGEST: Duration = Duration::from_secs(1);
-const OLDEST: Duration = Duration::from_secs(60);
-/// Looks take no more than one part in so many of the time, however large the table is.
-const SHARE: u32 = 20;
 /// A look that takes longer is taken for visitors only.
 const DEAR: Duration = Duration::from_secs(1);
 /// How many dead events are grouped by what went wrong: the newest ones.
@@ -110,7 +106,7 @@ impl Looks {
             Ok(Ok(Ok(look))) => {
                 kept.seen = Seen { look: Some(Arc::new(look)), gone: None };
                 kept.took = started.elapsed();
-                kept.next = Some(Instant::now() + (kept.took * SHARE).clamp(YOUNGEST, OLDEST));
+                kept.next = Some(Instant::now() + rest(kept.took));
                 return kept.seen.clone();
             }
             Ok(Ok(Err(error))) => crate::chain(&error).to_string(),

@@ -36,7 +36,7 @@ impl FromRequestParts<Pages> for Visit {
         let (root, theme) = (root(path), theme(parts));
         let here =
             parts.uri.path_and_query().map_or(path, axum::http::uri::PathAndQuery::as_str).trim_start_matches('/').to_owned();
-        let viewer = match host.access.viewer(&parts.headers, parts.extensions.get()) {
+        let viewer = match host.viewer(&parts.headers, parts.extensions.get()) {
             Ok(viewer) => viewer,
             Err(_) if host.access.wants_tokens() && parts.method == axum::http::Method::GET => {
                 let to = format!("{root}login?{}", query(&[("back", &here)]));

@@ -76,7 +76,7 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
         assert_eq!(served.post("/v1/replay", nothing).await.status, 422, "{nothing}");
     }
     let dry = served.post("/v1/replay", r#"{"dry_run":true}"#).await;
-    assert_eq!(dry.json(), json!({"retried_now": 0, "replayed": 1, "left_dead": 0, "dry_run": true}));
+    assert_eq!(dry.json(), json!({"retried_now": 0, "replayed": 1, "left_dead": 0, "left_waiting": 0, "dry_run": true}));
     assert_eq!(served.post("/v1/replay", r#"{"reason":"r"}"#).await.json()["replayed"], 1);
     served.wait_for("d1", "DEAD").await;
 
@@ -113,5 +113,49 @@ async fn a_route_is_paused_and_resumed_and_the_audit_knows_by_whom() {
     let audit = served.get("/v1/audit").await.json();
     let done: Vec<&str> = audit.as_array().unwrap().iter().map(|record| record["action"].as_str().unwrap()).collect();
     assert_eq!((done, &audit[0]["actor"]), (vec!["resume", "resume", "pause", "pause"], &json!("local")));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_replay_pushes_no_event_through_more_than_one_attempt() {
+    const EVENTS: usize = 250;
+    let later = Duration::from_secs(3_600);
+    let failing = move |_: Arc<Event>| async move { Err::<DispatchResult, _>(Failure::retryable_after(later, "not yet")) };
+    let served = Served::of(HttpConfig::default(), |builder| builder.listener(("Order", "Failing"), failing)).await;
+    let event = |number: usize| json!({"event_id": format!("f{number}"), "event_type": "Failing", "aggregate_type": "Order", "payload": 1});
+    let batch = Value::Array((0..EVENTS).map(event).collect());
+    assert_eq!(served.post("/v1/events", &batch.to_string()).await.status, 201);
+    let attempts_are = async |wanted: u64| {
+        let looking = async {
+            let mut after = String::new();
+            loop {
+                let page = served.get(&format!("/v1/events?status=retry&limit=200{after}")).await.json();
+                let rows = page["events"].as_array().expect("rows");
+                assert!(rows.iter().all(|row| row["attempts"].as_u64() <= Some(wanted)), "nothing goes twice: {page}");
+                let are_all = rows.iter().all(|row| row["attempts"] == wanted && row["locked_by"].is_null());
+                match page["next"].as_u64() {
+                    Some(next) if are_all && !rows.is_empty() => after = format!("&after={next}"),
+                    None if are_all && !rows.is_empty() && !after.is_empty() => return,
+                    _ => {
+                        after.clear();
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("each has {wanted} attempts in the end"));
+    };
+    attempts_are(1).await;
+    let dry = served.post("/v1/replay", r#"{"dry_run":true,"event_limit":100}"#).await.json();
+    assert_eq!((&dry["retried_now"], &dry["left_waiting"]), (&json!(100), &json!(EVENTS - 100)), "{dry}");
+
+    let told = served.post("/v1/replay", r#"{"reason":"mended"}"#).await.json();
+
+    assert_eq!(
+        (&told["retried_now"], &told["left_waiting"], &told["replayed"]),
+        (&json!(EVENTS), &json!(0), &json!(0)),
+        "{told}"
+    );
+    attempts_are(2).await;
     served.stop().await;
 }

@@ -145,3 +145,39 @@ async fn a_body_that_is_no_json_or_of_another_kind_is_refused() {
     assert_eq!(served.get("/v1/stats").await.json()["new"], 0);
     served.stop().await;
 }
+
+/// Leaves events of one type out.
+struct Censor;
+
+impl crate::writer::WriterHook for Censor {
+    fn before_write(&self, events: Vec<crate::Envelope>) -> Result<Vec<crate::Envelope>, crate::writer::HookError> {
+        Ok(events.into_iter().filter(|event| event.event_type().as_str() != "Secret").collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_a_hook_leaves_out_is_told_apart_from_one_that_was_written_before() {
+    let served = Served::of(HttpConfig::default(), |builder| builder.hook(Censor)).await;
+    let secret = r#"{"event_id":"s","event_type":"Secret","payload":1}"#;
+    let open = r#"{"event_id":"o","event_type":"OrderPlaced","aggregate_type":"Order","payload":1}"#;
+
+    let one = served.post("/v1/events", secret).await;
+    let told = one.json();
+    assert_eq!((one.status, &told["suppressed"], &told["duplicate"]), (200, &Value::from(true), &Value::from(false)), "{told}");
+    assert_eq!(served.get("/v1/events/s").await.status, 404);
+
+    let both = served.post("/v1/events", &format!("[{secret},{open}]")).await;
+    let told = both.json();
+    assert_eq!(
+        (both.status, &told["suppressed_ids"], &told["duplicates"]),
+        (201, &serde_json::json!(["s"]), &serde_json::json!([]))
+    );
+
+    let again = served.post("/v1/events", &format!("[{open},{secret}]")).await;
+    let told = again.json();
+    assert_eq!((again.status, &told["duplicate"], &told["duplicates"]), (200, &Value::from(false), &serde_json::json!(["o"])));
+    assert_eq!((&told["suppressed"], &told["suppressed_ids"]), (&Value::from(true), &serde_json::json!(["s"])), "{told}");
+    let again = served.post("/v1/events", open).await.json();
+    assert_eq!((&again["duplicate"], &again["suppressed"]), (&Value::from(true), &Value::Null), "{again}");
+    served.stop().await;
+}

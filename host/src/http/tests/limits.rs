@@ -70,27 +70,129 @@ async fn connections_beyond_the_limit_wait_until_one_closes() {
     served.stop().await;
 }
 
+/// A client that follows the stream.
+struct Follower {
+    stream: TcpStream,
+    told: String,
+}
+
+impl Follower {
+    async fn of(served: &Served, headers: &str) -> Self {
+        let mut stream = served.connect().await;
+        let request = format!("GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        Self { stream, told: String::new() }
+    }
+
+    /// Reads until all that was told fulfils a condition; false when the stream ended before.
+    async fn reads_until(&mut self, wanted: impl Fn(&str) -> bool) -> bool {
+        let reading = async {
+            while !wanted(&self.told) {
+                let mut bytes = [0; 4_096];
+                let length = self.stream.read(&mut bytes).await.unwrap_or(0);
+                if length == 0 {
+                    return false;
+                }
+                self.told.push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+            true
+        };
+        tokio::time::timeout(PATIENCE, reading).await.expect("it goes on, or ends")
+    }
+
+    /// Whether the server ended the stream in order: a connection that is broken off has no last chunk.
+    fn was_ended(&self) -> bool {
+        self.told.ends_with("\r\n0\r\n\r\n")
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_stream_tells_the_counts_has_a_limit_and_ends_with_the_server() {
     let served = Served::with(HttpConfig { max_streams: 1, ..HttpConfig::default() }).await;
-    let mut follower = served.connect().await;
-    follower.write_all(b"GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    let mut told = String::new();
-    while !told.contains("\n\n") {
-        let mut bytes = [0; 4_096];
-        let length = tokio::time::timeout(PATIENCE, follower.read(&mut bytes)).await.expect("an event comes").unwrap();
-        assert!(length > 0, "the stream goes on: {told}");
-        told.push_str(&String::from_utf8_lossy(&bytes[..length]));
+    let mut follower = Follower::of(&served, "").await;
+    let one_is_whole = |told: &str| told.split_once("event: stats").is_some_and(|(_, rest)| rest.contains("\n\n"));
+    assert!(follower.reads_until(one_is_whole).await, "{}", follower.told);
+    assert!(follower.told.contains("text/event-stream"), "{}", follower.told);
+    for part in ["\"in_flight_here\":0", "\"mode\":\"single_node\"", "\"done\":0"] {
+        assert!(follower.told.contains(part), "{part}: {}", follower.told);
     }
-    assert!(told.contains("text/event-stream") && told.contains("event: stats"), "{told}");
-    assert!(told.contains("\"in_flight_here\":0") && told.contains("\"mode\":\"single_node\""), "{told}");
 
     let second = served.get("/v1/stream").await;
     assert_eq!((second.status, second.problem().as_str(), second.header("retry-after")), (503, "busy", "1"));
-    served.server.shutdown().await;
+    let Served { server, outbox, .. } = served;
+    let stopping = tokio::spawn(server.shutdown());
+    assert!(!follower.reads_until(|_| false).await);
+    assert!(follower.was_ended(), "{}", follower.told);
+    stopping.await.expect("it stops");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_stream_ends_when_the_session_does_that_it_was_asked_for_by() {
+    let (served, [viewer, ..]) = Served::with_tokens().await;
+    let cookie = served.log_in(&viewer).await.expect("let in");
+    let mut follower = Follower::of(&served, &cookie).await;
+    assert!(follower.reads_until(|told| told.contains("event: stats")).await, "{}", follower.told);
+
+    assert_eq!(served.send("POST /logout", &cookie, b"").await.status, 303);
+
+    assert!(!follower.reads_until(|_| false).await);
+    assert!(follower.was_ended(), "{}", follower.told);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_reads_no_answer_loses_the_place() {
+    let config = HttpConfig { max_connections: 1, write_timeout: Duration::from_millis(200), ..HttpConfig::default() };
+    let served = Served::with(config).await;
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    let mut deaf = socket.connect(served.server.address()).await.expect("it listens");
+    // Many small requests at once: what is answered is larger than all that the operating system keeps for them.
+    let many = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+    let _ = deaf.write_all(many.as_bytes()).await;
+
+    assert_eq!(served.get("/livez").await.status, 200, "the place is free again");
+
     let mut rest = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, follower.read_to_end(&mut rest)).await.expect("the stream ends");
-    served.outbox.shutdown().await;
+    let _ = tokio::time::timeout(PATIENCE, deaf.read_to_end(&mut rest)).await.expect("the connection is closed");
+    let answered = String::from_utf8_lossy(&rest).matches("HTTP/1.1 200 OK").count();
+    assert!(answered < 200, "the server did not go on writing");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_large_rows_is_shorter_and_nothing_is_left_out() {
+    let served = Served::start().await;
+    let large = "h".repeat(200_000);
+    for number in 0..20 {
+        let body = format!(
+            r#"{{"event_id":"e{number:02}","event_type":"OrderPlaced","aggregate_type":"Order","payload":1,"headers":{{"h":"{large}"}}}}"#
+        );
+        assert_eq!(served.post("/v1/events", &body).await.status, 201);
+    }
+    for order in ["", "&newest_first=true"] {
+        let (mut ids, mut after, mut largest) = (Vec::new(), String::new(), 0);
+        loop {
+            let page = served.get(&format!("/v1/events?limit=200{order}{after}")).await;
+            largest = largest.max(page.text.len());
+            let page = page.json();
+            let rows = page["events"].as_array().expect("rows").clone();
+            assert!(rows.iter().all(|row| row["headers"]["h"] == *large), "nothing is cut");
+            ids.extend(rows.iter().map(|row| row["event_id"].as_str().expect("an id").to_owned()));
+            match page["next"].as_u64() {
+                Some(next) => after = format!("&after={next}"),
+                None => break,
+            }
+        }
+        assert!(largest < 2 << 20, "{largest} bytes in one page");
+        let mut wanted: Vec<String> = (0..20).map(|number| format!("e{number:02}")).collect();
+        if !order.is_empty() {
+            wanted.reverse();
+        }
+        assert_eq!(ids, wanted, "{order}");
+    }
+    served.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,7 +207,7 @@ async fn whoever_looks_into_the_database_beside_others_waits_and_probes_do_not()
 
     assert_eq!(status("/v1/events").await, 503, "statements of clients that went away count as well");
     assert_eq!(status("/events").await, 503);
-    for path in ["/livez", "/readyz", "/metrics"] {
+    for path in ["/livez", "/readyz", "/metrics", "/openapi.json"] {
         assert_eq!(status(path).await, 200, "{path}");
     }
 

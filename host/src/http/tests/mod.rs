@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use super::{HttpConfig, Listen, Role, Server, Token};
 use crate::event::Event;
 use crate::listener::{DispatchResult, Failure};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, OutboxBuilder};
 use crate::store::SqliteStore;
 use crate::store::sqlite::SqliteOptions;
 
@@ -47,13 +47,18 @@ impl Served {
     }
 
     async fn with(config: HttpConfig) -> Self {
+        Self::of(config, |builder| builder).await
+    }
+
+    /// With something beside its listeners.
+    async fn of(config: HttpConfig, add: impl FnOnce(OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore>) -> Self {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let options = SqliteOptions::new(directory.path().join("outbox.db")).create(true);
         let store = SqliteStore::open_with(options).await.expect("opens");
         let done = |_: Arc<Event>| async { Ok(DispatchResult::Done) };
         let broken = |_: Arc<Event>| async { Err::<DispatchResult, _>(Failure::unrecoverable("it is broken")) };
         let builder = Outbox::single_node(store).migrate(true).listener(("Order", "OrderPlaced"), done);
-        let outbox = builder.listener(("Order", "Broken"), broken).start().await.expect("starts");
+        let outbox = add(builder.listener(("Order", "Broken"), broken)).start().await.expect("starts");
         let config = HttpConfig { listen: Listen::At(([127, 0, 0, 1], 0).into()), ..config };
         let server = Server::bind(config).await.expect("binds").expect("is on");
         server.serve(&outbox);
@@ -66,6 +71,15 @@ impl Served {
         let tokens = made.iter().map(|(_, token)| token.clone()).collect();
         let served = Self::with(HttpConfig { tokens, ..HttpConfig::default() }).await;
         (served, made.map(|(text, _)| text))
+    }
+
+    /// Logs in by the form of the pages; the cookie of the session, as a header line.
+    async fn log_in(&self, token: &str) -> Option<String> {
+        let form = format!("token={token}&back=");
+        let headers = "Content-Type: application/x-www-form-urlencoded\r\n";
+        let answer = self.send("POST /login", headers, form.as_bytes()).await;
+        let cookie = answer.header("set-cookie").split(';').next().filter(|cookie| !cookie.is_empty())?;
+        Some(format!("Cookie: {cookie}\r\n"))
     }
 
     async fn stop(self) {

@@ -87,3 +87,24 @@ async fn hosts_routes_plugins_and_counts_are_told() {
     assert_eq!(stats["oldest_pending_seconds"], Value::Null);
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_tell_their_age_and_whoever_changes_a_route_sees_it_at_once() {
+    let served = Served::start().await;
+    let stats = served.get("/v1/stats").await;
+    assert!(stats.json()["age_seconds"].as_f64().is_some_and(|age| age >= 0.0), "{}", stats.text);
+    assert_eq!(stats.header("age").parse::<u64>().ok().map(|age| age < 60), Some(true));
+    let held = async || {
+        let routes = served.get("/v1/routes").await;
+        assert!(routes.header("age").parse::<u64>().is_ok());
+        let routes = routes.json();
+        routes.as_array().expect("a list").iter().filter(|route| route["held_by"] != json!([])).count()
+    };
+    for _ in 0..3 {
+        assert_eq!(held().await, 0);
+        assert_eq!(served.post("/v1/routes/Order/OrderPlaced/pause", "").await.status, 200);
+        assert_eq!(held().await, 1);
+        assert_eq!(served.post("/v1/routes/Order/OrderPlaced/resume", "").await.status, 200);
+    }
+    served.stop().await;
+}

@@ -63,12 +63,14 @@ async fn without_a_valid_token_nothing_is_told_but_that_the_process_lives() {
         async move { served.send("GET /v1/stats", &headers, b"").await }
     };
     assert_eq!(stats(bearer(&good)).await.status, 200);
-    assert_eq!(stats(format!("Cookie: a=b; outbox_session={good}\r\n")).await.status, 200, "the session of a browser");
+    let session = served.log_in(&good).await.expect("let in");
+    assert_eq!(stats(session).await.status, 200, "the session of a browser");
     for (headers, code) in [
         (String::new(), "unauthorized"),
         (bearer(&good[..good.len() - 1]), "unauthorized"),
         (bearer(&known.sha256.to_string()), "unauthorized"),
         (format!("Authorization: Basic {good}\r\n"), "unauthorized"),
+        (format!("Cookie: outbox_session={good}\r\n"), "unauthorized"),
         (bearer(&old), "token_expired"),
     ] {
         let answer = stats(headers.clone()).await;
@@ -197,4 +199,66 @@ async fn a_host_that_has_not_started_says_so() {
         }
     }
     server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_ends_when_its_browser_logs_out_and_the_token_never_comes_back() {
+    let (served, [viewer, operator, _]) = Served::with_tokens().await;
+    let stats = async |headers: &str| served.send("GET /v1/stats", headers, b"").await.status;
+    let (first, second) = (served.log_in(&viewer).await.expect("in"), served.log_in(&viewer).await.expect("in"));
+    assert_ne!(first, second);
+    assert!(!first.contains(&viewer), "{first}");
+    assert_eq!((stats(&first).await, stats(&second).await), (200, 200));
+
+    let out = served.send("POST /logout", &first, b"").await;
+    assert!(out.header("set-cookie").contains("outbox_session=; ") && out.header("set-cookie").contains("Max-Age=0"));
+
+    assert_eq!((stats(&first).await, stats(&second).await), (401, 200), "the other browser stays");
+    assert_eq!(served.log_in("obx_wrong").await, None);
+    let session = served.log_in(&operator).await.expect("in");
+    let forged = format!("{session}Sec-Fetch-Site: cross-site\r\nContent-Type: application/json\r\n");
+    assert_eq!(served.send("POST /v1/replay", &forged, b"{}").await.problem(), "cross_site");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_tokens_are_refused_the_audit_has_a_line_of_them() {
+    let (served, [viewer, ..]) = Served::with_tokens().await;
+    for number in 0..50 {
+        let wrong = bearer(&format!("obx_{number}"));
+        assert_eq!(served.send("GET /v1/stats", &wrong, b"").await.status, 401);
+    }
+    assert_eq!(served.log_in("obx_wrong").await, None);
+    // Without a token nothing was refused.
+    assert_eq!(served.get("/v1/stats").await.status, 401);
+
+    let audit = async {
+        loop {
+            let audit = served.send("GET /v1/audit", &bearer(&viewer), b"").await.json();
+            if audit[0].is_object() {
+                return audit;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let audit = tokio::time::timeout(PATIENCE, audit).await.expect("it is noted");
+    assert_eq!(audit.as_array().expect("a list").len(), 1, "{audit}");
+    let note = &audit[0];
+    assert_eq!((&note["action"], &note["actor"]), (&"refused_login".into(), &"unknown".into()));
+    assert_eq!(note["selector"]["last_from"], "127.0.0.1", "{note}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_router_tells_all_that_is_wrong_with_its_configuration() {
+    let served = Served::start().await;
+    let (_, token) = Token::generate("", Role::Viewer, None);
+    let config = HttpConfig { max_events: 0, body_timeout: Duration::ZERO, tokens: vec![token], ..HttpConfig::default() };
+    let faults = super::super::router(&served.outbox, config).expect_err("refused").0;
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    for (fault, name) in faults.iter().zip(["http.max_events", "http.body_timeout", "http.tokens"]) {
+        assert!(fault.starts_with(name), "{faults:?}");
+    }
+    assert!(super::super::router(&served.outbox, HttpConfig { open: true, ..HttpConfig::default() }).is_ok());
+    served.stop().await;
 }
