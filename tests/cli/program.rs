@@ -179,6 +179,13 @@ impl Place {
 }
 
 impl Ended {
+    /// Runs a command to its end, however long it takes: one that has deadlines of its own for everything it does.
+    pub(crate) fn without_a_deadline(mut command: Command) -> Self {
+        let output = command.stdin(Stdio::null()).output().expect("the program can be started");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
     /// Runs a command to its end, which must come in time.
     pub(crate) fn of(mut command: Command) -> Self {
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -337,6 +344,6 @@ pub(crate) fn mails<'a>(lines: impl IntoIterator<Item = &'a String>) -> BTreeMap
 }
 
 /// The program that cargo built for these tests.
-fn binary() -> &'static Path {
+pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_outbox"))
 }
