@@ -154,6 +154,17 @@ test('a page that is open sends only what has changed, and little of it', async 
   await visit.close();
 });
 
+test('what is said to be some seconds ago grows older in a page that stays open', async () => {
+  const { page, close } = await visitor();
+  await page.clock.install();
+  await page.goto(host.at('events?status=dead'));
+  const times = () => page.locator('table.rows time').allInnerTexts();
+  assert.ok((await times()).every((time) => /^\d+ (s|min) ago$/.test(time)), `${await times()}`);
+  await page.clock.fastForward('02:00:30');
+  await eventually('they are two hours old', async () => (await times()).every((time) => time === '2 h ago'));
+  await close();
+});
+
 test('a search leads to what it names', async () => {
   const { page, close } = await visitor();
   await page.goto(host.at('events?status=dead'));

@@ -80,12 +80,15 @@ test('a viewer sees neither payload nor headers, finds no button, and may do not
 });
 
 test('an operator sees the payload and commands to copy, with the token left to the shell', async () => {
-  const visit = await visitor();
+  const visit = await visitor({ permissions: ['clipboard-read', 'clipboard-write'] });
   const { page } = visit;
   await logIn(page, tokens.operator, `events/${id}?payload=show`);
   await page.getByText('Copy as curl').click();
   const command = await page.locator('pre[data-copy]').first().innerText();
   assert.match(command, /Bearer \$OUTBOX_TOKEN/);
+  await page.getByRole('button', { name: 'Copy', exact: true }).first().click();
+  await page.getByRole('button', { name: 'Copied' }).waitFor();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), command);
   assert.ok(!(await page.content()).includes(tokens.operator));
   nothingWrong(visit, 'an operator');
   await visit.close();

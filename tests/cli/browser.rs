@@ -3,11 +3,15 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use support::{python, sample_plugins};
 
 use crate::home::Home;
 use crate::program::{Ended, Place, binary};
+
+/// How long one file may take: every step in it has a deadline of its own, and says which it was.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What `cargo xtask test` tells of the browser.
 #[expect(clippy::disallowed_methods, reason = "tests are configured by cargo xtask test, through the environment")]
@@ -29,7 +33,7 @@ fn run(file: &str, settings: &[(&str, &str)]) {
     node.env("OUTBOX_TEST_PLUGINS", sample_plugins()).env("OUTBOX_TEST_PYTHON", python().get_program());
     node.envs(settings.iter().copied()).env("NO_COLOR", "1");
 
-    let ended = Ended::without_a_deadline(node);
+    let ended = Ended::within(PATIENCE, node);
 
     assert_eq!(ended.code, Some(0), "{}\n{}", ended.stdout, ended.stderr);
 }

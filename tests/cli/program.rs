@@ -179,20 +179,18 @@ impl Place {
 }
 
 impl Ended {
-    /// Runs a command to its end, however long it takes: one that has deadlines of its own for everything it does.
-    pub(crate) fn without_a_deadline(mut command: Command) -> Self {
-        let output = command.stdin(Stdio::null()).output().expect("the program can be started");
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    /// Runs a command to its end, which must come in time.
+    pub(crate) fn of(command: Command) -> Self {
+        Self::within(PATIENCE, command)
     }
 
-    /// Runs a command to its end, which must come in time.
-    pub(crate) fn of(mut command: Command) -> Self {
+    /// Runs a command to its end, which must come within this time.
+    pub(crate) fn within(patience: Duration, mut command: Command) -> Self {
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.expect("the program can be started");
         let stdout = whole(child.stdout.take().expect("it is piped"));
         let stderr = whole(child.stderr.take().expect("it is piped"));
-        let code = end(&mut child, &format!("{command:?} ends")).code();
+        let code = end_within(patience, &mut child, &format!("{command:?} ends")).code();
         let text = |reader: JoinHandle<String>| reader.join().expect("the program writes UTF-8");
         Self { code, stdout: text(stdout), stderr: text(stderr) }
     }
@@ -298,7 +296,11 @@ impl Drop for Host {
 
 /// Waits for the end of a program, which must come in time; kills it when it does not.
 pub(crate) fn end(child: &mut Child, fact: &str) -> ExitStatus {
-    let until = Instant::now() + PATIENCE;
+    end_within(PATIENCE, child, fact)
+}
+
+fn end_within(patience: Duration, child: &mut Child, fact: &str) -> ExitStatus {
+    let until = Instant::now() + patience;
     loop {
         if let Some(status) = child.try_wait().expect("it can be waited for") {
             return status;
@@ -306,7 +308,7 @@ pub(crate) fn end(child: &mut Child, fact: &str) -> ExitStatus {
         if Instant::now() > until {
             child.kill().expect("it runs still");
             child.wait().expect("it ends");
-            panic!("expected within {PATIENCE:?}: {fact}");
+            panic!("expected within {patience:?}: {fact}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -12,7 +12,7 @@ const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 150.0;
 /// The field that lines are drawn in: room for the labels around it.
 const LEFT: f64 = 56.0;
-const RIGHT: f64 = 332.0;
+const RIGHT: f64 = 326.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 126.0;
 

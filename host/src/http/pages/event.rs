@@ -209,7 +209,7 @@ fn attempt(kept: &AttemptCost, look: Option<&Look>) -> Markup {
         AttemptEnd::Dead => "failed for the last time",
     };
     html! {
-        "The last that was counted: attempt " (number((*attempt).into())) " " (came_to) " in " (span(cost.took))
+        "Attempt " (number((*attempt).into())) " " (came_to) " in " (span(cost.took))
         @if let Some(guest) = &cost.guest {
             ": " (number(guest.fuel)) " fuel, " @if let Some(limit) = fuel_limit(&guest.digest.to_string(), look) { (plugins::part("Fuel", guest.fuel, limit)) " of its limit, " }
             (size(guest.memory_bytes)) " of memory, " (count(guest.host_calls.into(), "call")) " of the host, by "

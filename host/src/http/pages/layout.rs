@@ -156,7 +156,7 @@ impl Frame {
                     nav aria-label="Pages" { (self.navigation()) }
                 }
                 (self.status_line(&findings))
-                main #main tabindex="-1" {
+                main #main tabindex="-1" data-now=(self.seen.now()) {
                     @if let Some(notice) = self.notice { p.notice role="status" { (notice) } }
                     (body)
                 }

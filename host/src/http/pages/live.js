@@ -52,6 +52,24 @@
   const plan = () => setTimeout(() => (document.hidden ? plan() : refresh()), REST * Math.min(1 + missed, 15));
   if (parts().length > 0) plan();
 
+  // "12 s ago" grows in a page that stays open, by the clock that wrote it.
+  const main = document.getElementById("main");
+  const apart = Date.parse(main?.dataset.now) - Date.now();
+  const span = (s) => {
+    if (s < 60) return `${s} s`;
+    if (s < 3600) return `${Math.floor(s / 60)} min`;
+    return s < 172800 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
+  };
+  const age = () => {
+    for (const time of main.querySelectorAll("time[datetime]")) {
+      const seconds = Math.trunc((Date.now() + apart - Date.parse(time.dateTime)) / 1000);
+      if (Number.isNaN(seconds)) continue;
+      const said = seconds > 0 ? `${span(seconds)} ago` : seconds < 0 ? `in ${span(-seconds)}` : "just now";
+      if (time.textContent !== said) time.textContent = said;
+    }
+  };
+  if (!Number.isNaN(apart)) setInterval(age, 5000);
+
   const rows = () => [...document.querySelectorAll("table.rows tbody a.row")];
   const step = (by) => {
     const all = rows();
