@@ -8,6 +8,8 @@ mod config;
 mod db_errors;
 mod exposition;
 mod histogram;
+#[cfg(feature = "http")]
+mod lags;
 mod prometheus;
 mod routes;
 mod sampler;
@@ -22,6 +24,8 @@ pub use config::MetricsConfig;
 pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
 pub use histogram::Histogram;
+#[cfg(feature = "http")]
+pub(crate) use lags::Lags;
 pub use prometheus::CONTENT_TYPE;
 pub use routes::{RouteTotals, Routes};
 pub(crate) use sampler::{Sampled, Sampler};

@@ -2,6 +2,7 @@
 //! writes in transactions of its own stands in `support`.
 
 mod alone;
+mod browser;
 mod cloud_events;
 mod commands;
 mod conformance;

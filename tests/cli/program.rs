@@ -346,6 +346,6 @@ pub(crate) fn mails<'a>(lines: impl IntoIterator<Item = &'a String>) -> BTreeMap
 }
 
 /// The program that cargo built for these tests.
-fn binary() -> &'static Path {
+pub(crate) fn binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_outbox"))
 }

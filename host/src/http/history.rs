@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::metrics::Counts;
+use crate::metrics::{Counts, Lags};
 use crate::time::Timestamp;
 
 /// How many minutes are kept.
@@ -22,7 +22,7 @@ pub(super) struct History(Mutex<Kept>);
 struct Kept {
     /// Oldest first.
     minutes: VecDeque<Minute>,
-    last: Option<(Timestamp, Counts)>,
+    last: Option<(Timestamp, Counts, Lags)>,
 }
 
 /// One minute of it.
@@ -34,6 +34,7 @@ pub(super) struct Minute {
     seen: Duration,
     done: u64,
     failed: u64,
+    lags: Lags,
     /// How many events waited when the table was last counted in this minute; `None` when it was not.
     pub(super) waiting: Option<u64>,
     /// How long the oldest of them had waited by then; `None` also when none waited.
@@ -60,6 +61,12 @@ impl Minute {
         self.per_second(self.failed)
     }
 
+    /// The time within which this part of the events that this host delivered was done, from when they were due; `None` when it
+    /// delivered none.
+    pub(super) fn lag(&self, part: f64) -> Option<Duration> {
+        self.lags.quantile(part)
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "a rate for a chart")]
     fn per_second(&self, count: u64) -> Option<f64> {
         (!self.seen.is_zero()).then(|| count as f64 / self.seen.as_secs_f64())
@@ -69,10 +76,10 @@ impl Minute {
 impl History {
     /// Adds what was counted since the last sample to the minute of `now`. `counted` is `None` when the table was not counted, or
     /// could not be.
-    pub(super) fn sample(&self, now: Timestamp, counts: Counts, counted: Option<Counted>) {
+    pub(super) fn sample(&self, now: Timestamp, counts: Counts, lags: Lags, counted: Option<Counted>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = now.as_micros().div_euclid(MINUTE_MICROS);
-        let (since, before) = kept.last.replace((now, counts)).unwrap_or((now, counts));
+        let (since, before, lags_before) = kept.last.replace((now, counts, lags)).unwrap_or((now, counts, lags));
         // A clock that was set back adds to the minute that is there.
         if kept.minutes.back().is_none_or(|minute| minute.number < number) {
             kept.minutes.push_back(Minute { number, ..Minute::default() });
@@ -85,6 +92,7 @@ impl History {
             minute.seen += now.since(since);
             minute.done += counts.dispatch_success.saturating_sub(before.dispatch_success);
             minute.failed += failures(&counts).saturating_sub(failures(&before));
+            minute.lags = minute.lags.plus(&lags.since(&lags_before));
             if let Some(counted) = counted {
                 minute.waiting = Some(counted.waiting);
                 minute.oldest = Some(counted.oldest);
@@ -127,20 +135,36 @@ mod tests {
         Counts { dispatch_success: done, dispatch_failure: failed, dispatch_dead: dead, ..Counts::default() }
     }
 
+    /// So many events that took so many milliseconds each.
+    fn lags(of: &[(u32, u64)]) -> Lags {
+        let routes = crate::metrics::Routes::default();
+        for (count, millis) in of {
+            (0..*count).for_each(|_| routes.other().lag.observe(Duration::from_millis(*millis)));
+        }
+        routes.lags()
+    }
+
     #[test]
     fn a_rate_is_what_was_counted_between_two_samples_over_the_time_between_them() {
         let history = History::default();
         assert_eq!((history.rate(), history.hour(at(0)).iter().flatten().count()), (None, 0));
-        history.sample(at(0), counts(1_000, 5, 1), None);
+        history.sample(at(0), counts(1_000, 5, 1), Lags::default(), None);
         assert_eq!(history.rate(), None, "what was counted before the first sample belongs to no minute");
 
-        history.sample(at(5), counts(1_050, 6, 2), Some(Counted { waiting: 7, oldest: Duration::from_secs(3) }));
+        history.sample(
+            at(5),
+            counts(1_050, 6, 2),
+            lags(&[(9, 2), (1, 700)]),
+            Some(Counted { waiting: 7, oldest: Duration::from_secs(3) }),
+        );
 
         let hour = history.hour(at(6));
         assert_eq!(hour.len(), MINUTES);
         let minute = hour[MINUTES - 1].expect("the present minute");
         assert_eq!((minute.done_per_second(), minute.failed_per_second()), (Some(10.0), Some(0.4)));
         assert_eq!((minute.waiting, minute.oldest), (Some(7), Some(Duration::from_secs(3))));
+        let [half, most] = [0.5, 0.99].map(|part| minute.lag(part).expect("ten were delivered"));
+        assert!(half <= Duration::from_millis(5) && most >= Duration::from_millis(500), "{half:?} {most:?}");
         assert_eq!(history.rate(), Some(10.0));
     }
 
@@ -148,7 +172,7 @@ mod tests {
     fn a_minute_that_nobody_saw_is_a_gap_and_an_hour_is_all_that_is_kept() {
         let history = History::default();
         for minute in (0..100).filter(|minute| *minute != 90) {
-            history.sample(at(minute * 60), counts(u64::try_from(minute).unwrap() * 60, 0, 0), None);
+            history.sample(at(minute * 60), counts(u64::try_from(minute).unwrap() * 60, 0, 0), Lags::default(), None);
         }
         let hour = history.hour(at(99 * 60 + 30));
         assert_eq!(hour.iter().position(Option::is_none), Some(50), "minute 90 of 40 to 99");
@@ -160,8 +184,8 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_and_counters_that_begin_anew_count_nothing() {
         let history = History::default();
-        history.sample(at(120), counts(100, 0, 0), None);
-        history.sample(at(60), counts(40, 0, 0), None);
+        history.sample(at(120), counts(100, 0, 0), Lags::default(), None);
+        history.sample(at(60), counts(40, 0, 0), Lags::default(), None);
         let hour = history.hour(at(120));
         assert_eq!(hour[MINUTES - 1].and_then(|minute| minute.done_per_second()), None);
         assert_eq!(hour.iter().flatten().count(), 1);

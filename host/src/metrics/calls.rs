@@ -25,6 +25,9 @@ pub struct CallTotals {
     host_calls: Counter,
     host_bytes: Counter,
     memory_peak: AtomicU64,
+    longest_nanos: AtomicU64,
+    fuel_peak: AtomicU64,
+    host_calls_peak: AtomicU64,
     traps: [Counter; TRAPS.len()],
     swaps: [Counter; SWAPS.len()],
 }
@@ -51,7 +54,8 @@ pub(crate) enum Swap {
 const SWAPS: [Swap; 5] = [Swap::Loaded, Swap::Swapped, Swap::Failed, Swap::LastGood, Swap::Unloaded];
 
 impl Swap {
-    const fn code(self) -> &'static str {
+    /// Its name in the metrics.
+    pub(crate) const fn code(self) -> &'static str {
         match self {
             Self::Loaded => "loaded",
             Self::Swapped => "swapped",
@@ -79,6 +83,13 @@ pub struct CallCounts {
     pub host_bytes: u64,
     /// The most memory that one of them had, in bytes.
     pub memory_peak_bytes: u64,
+    /// The longest of them; of a call for several events about the whole of it, as for what follows.
+    #[serde(rename = "longest_call_seconds", serialize_with = "seconds")]
+    pub longest: Duration,
+    /// The most fuel that one of them used.
+    pub fuel_peak: u64,
+    /// The most calls of the host in one of them.
+    pub host_calls_peak: u64,
 }
 
 impl Calls {
@@ -112,11 +123,16 @@ impl CallTotals {
     pub(crate) fn add(&self, cost: &Cost) {
         self.calls.increment();
         self.nanos.add(nanos(cost.took));
+        // Limits are those of a whole call, and a cost is one event's share of it.
+        let whole = |share: u64| share.saturating_mul(cost.events.into());
+        self.longest_nanos.fetch_max(whole(nanos(cost.took)), Ordering::Relaxed);
         if let Some(guest) = &cost.guest {
             self.fuel.add(guest.fuel);
             self.host_calls.add(guest.host_calls.into());
             self.host_bytes.add(guest.host_bytes);
             self.memory_peak.fetch_max(guest.memory_bytes, Ordering::Relaxed);
+            self.fuel_peak.fetch_max(whole(guest.fuel), Ordering::Relaxed);
+            self.host_calls_peak.fetch_max(whole(guest.host_calls.into()), Ordering::Relaxed);
         }
     }
 
@@ -155,6 +171,9 @@ impl CallTotals {
             host_calls: self.host_calls.get(),
             host_bytes: self.host_bytes.get(),
             memory_peak_bytes: self.memory_peak.load(Ordering::Relaxed),
+            longest: Duration::from_nanos(self.longest_nanos.load(Ordering::Relaxed)),
+            fuel_peak: self.fuel_peak.load(Ordering::Relaxed),
+            host_calls_peak: self.host_calls_peak.load(Ordering::Relaxed),
         }
     }
 }
@@ -192,10 +211,27 @@ mod tests {
             host_calls: 6,
             host_bytes: 9,
             memory_peak_bytes: 100,
+            longest: Duration::from_millis(250),
+            fuel_peak: 30,
+            host_calls_peak: 2,
         };
         assert_eq!(counts["mailer"], expected);
-        let native = CallCounts { calls: 1, took: Duration::from_secs(1), ..CallCounts::default() };
+        let second = Duration::from_secs(1);
+        let native = CallCounts { calls: 1, took: second, longest: second, ..CallCounts::default() };
         assert_eq!(counts["native code"], native);
+    }
+
+    #[test]
+    fn a_call_for_several_events_counts_whole_among_the_most() {
+        let totals = CallTotals::default();
+        let guest = GuestCost { fuel: 100, host_calls: 4, ..GuestCost::default() };
+        let whole = Cost { guest: Some(guest), ..Cost::of_time(Duration::from_millis(8)) };
+
+        (0..4).for_each(|number| totals.add(&whole.share(number, 4)));
+
+        let counts = totals.counts();
+        assert_eq!((counts.fuel_used, counts.fuel_peak, counts.host_calls_peak), (100, 100, 4));
+        assert_eq!((counts.took, counts.longest), (Duration::from_millis(8), Duration::from_millis(8)));
     }
 
     #[test]

@@ -25,7 +25,7 @@ const OF_ATTEMPTS: &[Duration] = &[
 ];
 
 /// Upper bounds for how long events wait until they are delivered.
-const OF_LAGS: &[Duration] = &[
+pub(super) const OF_LAGS: &[Duration] = &[
     Duration::from_millis(1),
     Duration::from_millis(5),
     Duration::from_millis(10),
@@ -50,7 +50,7 @@ const OF_LAGS: &[Duration] = &[
 pub struct Histogram {
     bounds: &'static [Duration],
     /// One for each bound, and one for what is longer than all of them.
-    buckets: Box<[AtomicU64]>,
+    pub(super) buckets: Box<[AtomicU64]>,
     nanos: AtomicU64,
 }
 

@@ -85,6 +85,15 @@ impl Routes {
         &self.other
     }
 
+    /// How long events took, all routes together.
+    #[cfg(feature = "http")]
+    pub(crate) fn lags(&self) -> super::Lags {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lags = super::Lags::default();
+        known.values().chain([&self.other]).for_each(|totals| lags.add(&totals.lag));
+        lags
+    }
+
     /// The totals by route, sorted; those of [`other`](Self::other) left out. A relay's route is the pattern that it answers.
     #[must_use]
     pub fn totals(&self) -> Vec<(Route, Arc<RouteTotals>)> {

@@ -37,8 +37,8 @@ pub use self::manifest::{
 };
 pub(crate) use self::reload::RequiredPlugins;
 pub use self::reload::{
-    LockChange, Locked, PluginReport, PluginState, PluginStatus, Plugins, PluginsConfig, ReadyWhen, WherePinned,
-    check_manifests, inspect, lock, manifest_of, retry, rollback, strays,
+    LockChange, Locked, PluginCapability, PluginDetails, PluginLimits, PluginReport, PluginState, PluginStatus, PluginSwap,
+    Plugins, PluginsConfig, ReadyWhen, WherePinned, check_manifests, inspect, lock, manifest_of, retry, rollback, strays,
 };
 pub use self::single::{
     Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, check_at, load_listener,

@@ -5,12 +5,14 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool: it prints")]
 
 mod bench;
+mod browser;
 mod child;
 mod dev;
 mod fault;
 mod host;
 mod install;
 mod languages;
+mod npm;
 mod plugins;
 mod promtool;
 mod python;
@@ -35,7 +37,8 @@ cargo xtask COMMAND [ARGUMENTS]
                        its own, then runs every test: `cargo test --workspace ARGUMENTS`; where
                        OUTBOX_TEST_POSTGRES_URL, OUTBOX_TEST_MYSQL_URL, OUTBOX_TEST_NATS_URL, OUTBOX_TEST_REDIS_URL
                        or OUTBOX_TEST_AMQP_URL names a server, or OUTBOX_TEST_PYTHON a Python with drivers for
-                       both databases, that one is used
+                       both databases, or OUTBOX_TEST_CHROMIUM a Chromium, that one is used; pictures of the
+                       dashboard are left in target/browser/screenshots
   servers              starts the five servers, prints for a shell what tells the tests of them, and runs until Ctrl-C
   plugins              builds the sample plugins into target/plugins/NAME.wasm
   languages            tests the SDKs of other languages than Rust, and builds their sample plugins into
@@ -47,7 +50,7 @@ cargo xtask COMMAND [ARGUMENTS]
 
 What is missing is installed first: the Rust target wasm32-wasip2 by rustup; the servers by apt-get, if you
 are root; what the tests need of Python by pip, into target/python; what builds plugins in other languages, into
-target/languages.
+target/languages; Chromium by apt-get, and what drives it by npm, into target/browser.
 ";
 
 fn main() -> ExitCode {

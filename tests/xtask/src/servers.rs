@@ -5,6 +5,7 @@ use std::thread;
 
 use servers::{Broker, BrokerServer, Database, Durability, Server};
 
+use crate::browser::Browser;
 use crate::fault::Fault;
 use crate::install;
 use crate::python;
@@ -83,12 +84,16 @@ impl Servers {
 /// `cargo xtask servers`: one of each, until somebody has had enough.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, Fault> {
     let python = python::ensure(workspace)?;
+    let browser = Browser::ensure(workspace)?;
     // Whoever measures on them wants to know what users will see.
     let servers = Servers::start(|_| true, Durability::Durable)?;
     for (variable, server) in &servers.0 {
         println!("export {variable}='{}'", server.url());
     }
     println!("export {}='{}'", python::VARIABLE, python.display());
+    for (variable, path) in browser.variables() {
+        println!("export {variable}='{}'", path.display());
+    }
     eprintln!("xtask: in a shell with these lines, `cargo test` finds the servers. Ctrl-C stops them.");
     crate::child::wait_for_a_signal();
     Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use crate::browser::Browser;
 use crate::child;
 use crate::fault::Fault;
 use crate::languages;
@@ -19,11 +20,13 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     languages::build_all(workspace)?;
     let python = python::ensure(workspace)?;
     let promtool = promtool::ensure()?;
+    let browser = Browser::ensure(workspace)?;
     let servers = Servers::start_missing()?; // they run until the tests have ended, well or not
 
     let mut cargo = workspace.cargo();
     cargo.env("OUTBOX_TEST_PLUGINS", plugins::folder(workspace)).env(python::VARIABLE, python);
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
+    cargo.envs(browser.variables());
     servers.tell(&mut cargo);
     cargo.arg("test");
     if !names_packages(arguments) {

@@ -164,6 +164,7 @@ mod tests {
             routes: routes.iter().map(|route| Route::new("Order", route).unwrap()).collect(),
             error: error.map(str::to_owned),
             file: format!("{name}.wasm").into(),
+            details: Default::default(),
         }
     }
 

@@ -402,6 +402,7 @@ mod tests {
             more_routes,
             error: None,
             file: PathBuf::from("plugins/mailer.wasm"),
+            details: Default::default(),
         };
         assert_eq!(answered(&status(0, 0)), "-");
         assert_eq!(answered(&status(2, 0)), "Order/Event00, Order/Event01");

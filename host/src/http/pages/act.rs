@@ -11,6 +11,7 @@ use super::fields::{Fields, Form};
 use super::jobs::{Order, listed};
 use super::link::encoded;
 use super::look::SAMPLE;
+use super::routes::Waiting;
 use super::visit::Visit;
 use super::words::{count, number, visible};
 use crate::event::{EventId, Route};
@@ -191,8 +192,8 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
     if let Err(refused) = visit.may_act() {
         return *refused;
     }
-    let known = visit.frame.seen.look.as_ref().and_then(|look| look.routes.iter().find(|known| known.route == route));
-    let (waiting, parked) = known.map_or((0, 0), |known| (known.waiting, known.parked));
+    let Waiting { waiting, parked, .. } =
+        visit.frame.seen.look.as_ref().map(|look| Waiting::of(look, &route)).unwrap_or_default();
     let name = visible(&route.to_string());
     let (title, meaning) = if action == "pause" {
         (

@@ -1,22 +1,27 @@
-//! The style sheet and the script, from our own origin, under a path that changes with their content.
+//! The style sheet, which stands in every page, and the script, from our own origin, under a path that changes with its content.
 
 use std::sync::OnceLock;
 
-use axum::http::header;
+use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse;
-use data_encoding::HEXLOWER;
+use data_encoding::{BASE64, HEXLOWER};
 use sha2::{Digest as _, Sha256};
 
-const STYLE: &str = include_str!("style.css");
+/// The style sheet.
+pub(super) const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("live.js");
 const ICON: &str = r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0b5cad"/><path d="M4 8h7M8 4.5l3.5 3.5L8 11.5" fill="none" stroke="#fff" stroke-width="2"/></svg>"##;
 /// A year: the path changes when the content does.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// Where the style sheet is, from the root of the pages.
-pub(super) fn style_path() -> &'static str {
-    static PATH: OnceLock<String> = OnceLock::new();
-    PATH.get_or_init(|| path(STYLE, "css"))
+/// What a page may load and run: our script, our icon, and the one style sheet that stands in it.
+pub(super) fn policy() -> HeaderValue {
+    static POLICY: OnceLock<HeaderValue> = OnceLock::new();
+    let made = || {
+        let style = BASE64.encode(&Sha256::digest(STYLE.as_bytes()));
+        HeaderValue::try_from(format!("{}; style-src 'sha256-{style}'", crate::http::guard::POLICY)).expect("it is ASCII")
+    };
+    POLICY.get_or_init(made).clone()
 }
 
 /// Where the script is.
@@ -36,14 +41,21 @@ fn path(content: &str, ending: &str) -> String {
     format!("assets/{}.{ending}", &digest[..16])
 }
 
-pub(super) async fn style() -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/css; charset=utf-8"), (header::CACHE_CONTROL, FOR_EVER)], STYLE)
-}
-
 pub(super) async fn script() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8"), (header::CACHE_CONTROL, FOR_EVER)], SCRIPT)
 }
 
 pub(super) async fn icon() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "image/svg+xml"), (header::CACHE_CONTROL, FOR_EVER)], ICON)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_in_the_style_sheet_ends_it_early_or_is_loaded_from_elsewhere() {
+        assert!(!STYLE.contains("</") && !STYLE.contains("url(") && !STYLE.contains("@import"));
+        assert!(policy().to_str().unwrap().starts_with("default-src 'self'; "));
+    }
 }

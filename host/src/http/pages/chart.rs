@@ -12,9 +12,12 @@ const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 150.0;
 /// The field that lines are drawn in: room for the labels around it.
 const LEFT: f64 = 56.0;
-const RIGHT: f64 = 332.0;
+const RIGHT: f64 = 326.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 126.0;
+
+/// The last so many points are the present: the newest may not be known yet.
+const PRESENT: usize = 2;
 
 /// Numbers over time.
 #[derive(Debug)]
@@ -54,7 +57,7 @@ impl Chart {
                 figcaption {
                     strong { (self.title) } " " span.quiet { (self.unit) }
                     @for series in &self.series {
-                        span.key.(series.class) { (series.name) " " span.figure { (self.last(series)) } }
+                        span.key.(self.present_class(series)) { (series.name) " " span.figure { (self.last(series)) } }
                     }
                 }
                 @if self.is_empty() {
@@ -67,9 +70,15 @@ impl Chart {
         }
     }
 
-    /// The value at the end of a line.
+    /// The value at the end of a line; a dash where the line ended some time ago, or it would pass for the present one.
     fn last(&self, series: &Series) -> String {
-        series.points.iter().rev().copied().flatten().next().map_or_else(|| "–".to_owned(), self.say)
+        series.points.iter().rev().take(PRESENT).copied().flatten().next().map_or_else(|| "–".to_owned(), self.say)
+    }
+
+    /// The colour of that value: none for nothing, so that red is there only where something failed.
+    fn present_class(&self, series: &Series) -> &'static str {
+        let last = series.points.iter().rev().take(PRESENT).copied().flatten().next();
+        if last.is_some_and(|last| last != 0.0) { series.class } else { "zero" }
     }
 
     fn is_empty(&self) -> bool {
@@ -133,7 +142,10 @@ impl Chart {
             .series
             .iter()
             .zip(tops)
-            .filter_map(|(series, tops)| Some((self.last(series), series.class, y(last_point(tops)?.1 / most))))
+            .filter_map(|(series, tops)| {
+                let (at, top) = last_point(tops)?;
+                (at + PRESENT >= tops.len()).then(|| (self.last(series), self.present_class(series), y(top / most)))
+            })
             .collect();
         ends.sort_by(|one, other| one.2.total_cmp(&other.2));
         // From the bottom up, so that nothing is pushed onto the axis.
@@ -302,6 +314,12 @@ mod tests {
         assert_eq!(path.matches('M').count(), 2, "{path}");
         assert_eq!(path.matches('L').count(), 57, "{path}");
         assert_eq!(area(&tops, 1.0).matches('Z').count(), 2);
+    }
+
+    #[test]
+    fn a_line_that_ended_long_ago_has_no_present_value() {
+        let text = chart(vec![hour(|index| (index == 20).then_some(42.0))], false).show().into_string();
+        assert!(text.contains("done <span class=\"figure\">–</span>") && !text.contains("class=\"end"), "{text}");
     }
 
     #[test]

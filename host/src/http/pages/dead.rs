@@ -68,7 +68,7 @@ fn by_error(frame: &Frame, groups: &[Group]) -> Markup {
                     @let pairs = query(&[("aggregate_type", &group.aggregate_type), ("event_type", &group.event_type), ("error", group.common.as_deref().unwrap_or_default())]);
                     tr {
                         td.number { span.dead { (number(group.count)) " ×" } }
-                        td.mono { (visible(&short(&format!("{}/{}", group.aggregate_type, group.event_type), 80))) }
+                        td.mono.route { (visible(&short(&format!("{}/{}", group.aggregate_type, group.event_type), 80))) }
                         td.first { a.row.says href=(frame.to(&format!("dead?{pairs}"))) { (visible(&group.error)) } }
                         td.tight data-name="first" { (when_or_dash(group.first, now)) }
                         td.tight data-name="last" { (when_or_dash(group.last, now)) }
@@ -178,9 +178,7 @@ fn by_route(records: &[Record]) -> Vec<(String, u64)> {
 pub(super) fn progress(frame: &Frame, id: u64, job: &Job) -> Markup {
     let (done, total) = (job.done(), job.total.max(job.done()));
     let of = if job.of.is_empty() { String::new() } else { format!(" {}", job.of) };
-    html! {
-        h1 { (job.action.word()) " " (count(job.total, "dead event")) (of) }
-        section #progress data-live {
+    let moving = html! {
             p.lead role="status" {
                 @match job.ended() {
                     None => { (number(done)) " of " (number(total)) " so far." },
@@ -196,7 +194,10 @@ pub(super) fn progress(frame: &Frame, id: u64, job: &Job) -> Markup {
             } @else {
                 p { a href=(frame.to("dead")) { "Dead events" } " · " a href=(frame.to("audit")) { "Audit" } }
             }
-        }
+    };
+    html! {
+        h1 { (job.action.word()) " " (count(job.total, "dead event")) (of) }
+        (frame.live("progress", &moving))
     }
 }
 

@@ -3,13 +3,13 @@
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
 use super::Pages;
 use super::fields::{Fields, Form};
 use super::layout::{Theme, shell};
-use super::visit::{THEME, theme as theme_of};
+use super::visit::{THEME, document, theme as theme_of};
 use crate::http::server::Peer;
 use crate::http::session;
 
@@ -86,8 +86,7 @@ fn form(visitor: &Anybody, back: &str, fault: Option<&str>) -> Response {
             }
         }
     };
-    let referrer = [(header::REFERRER_POLICY, "same-origin")];
-    (referrer, Html(shell("./", visitor.theme, "Log in · outbox", body).into_string())).into_response()
+    document(shell("./", visitor.theme, "Log in · outbox", body))
 }
 
 #[cfg(test)]

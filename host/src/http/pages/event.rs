@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
+use super::copy;
 use super::groups::head;
 use super::layout::Frame;
 use super::look::Look;
 use super::payload;
-use super::words::{Stand, ago, count, number, span, visible, when};
+use super::plugins;
+use super::routes;
+use super::told::{self, Told};
+use super::words::{Stand, ago, count, is_word, number, span, visible, when};
 use crate::event::{Route, Status};
 use crate::store::{AttemptCost, AttemptEnd, AuditRecord, NodeRecord, Record};
 use crate::time::Timestamp;
@@ -24,6 +28,8 @@ pub(super) struct OneEvent<'a> {
     pub(super) by_hand: &'a [AuditRecord],
     /// Whether the payload is shown: it was asked for, and the visitor may see it.
     pub(super) payload: Payload,
+    /// The kind of the database.
+    pub(super) kind: &'static str,
 }
 
 /// Whether a visitor sees the payload.
@@ -35,21 +41,31 @@ pub(super) enum Payload {
 }
 
 pub(super) fn page(event: &OneEvent<'_>) -> Markup {
-    let (frame, record) = (event.frame, event.record);
+    let frame = event.frame;
     let now = frame.seen.now();
-    let route = format!("{}/{}", record.aggregate_type, record.event_type);
     html! {
-        h1 { (Stand::of(record, now).show()) " " span.mono { (visible(&route)) } @if let Some(id) = &record.aggregate_id { " " span.quiet.mono { (visible(id)) } } }
-        p.mono.all { (record.event_id) }
-        p.lead #why data-live { (sentence(event, now)) }
-        @if let Some(error) = &record.last_error {
-            p.quiet { "Last error" }
-            pre.says { (visible(error)) }
-        }
+        (moving(event))
         (timeline(event, now))
         @if frame.may_act { (actions(event)) }
         (envelope(event, now))
     }
+}
+
+/// Where it stands and why: what moves of the page.
+pub(super) fn moving(event: &OneEvent<'_>) -> Markup {
+    let (frame, record) = (event.frame, event.record);
+    let now = frame.seen.now();
+    let route = format!("{}/{}", record.aggregate_type, record.event_type);
+    let stand = html! {
+        h1 { (Stand::of(record, now).show()) " " span.mono { (visible(&route)) } @if let Some(id) = &record.aggregate_id { " " span.quiet.mono { (visible(id)) } } }
+        p.mono.all { (record.event_id) }
+        p.lead { (sentence(event, now)) }
+        @if let Some(error) = &record.last_error {
+            p.quiet { "Last error" }
+            pre.says { (visible(error)) }
+        }
+    };
+    frame.live("why", &stand)
 }
 
 /// Why it is where it is, and what happens next.
@@ -89,11 +105,11 @@ fn sentence(event: &OneEvent<'_>, now: Timestamp) -> String {
             "Its time to be done is over; the next host that takes it gives it up.".to_owned()
         }
         Stand::Retry => format!("It failed {}; the next attempt is due {}. {}", times(record.attempts), at(due), takes(look)),
-        Stand::Waiting if record.deferrals > 0 && due.is_some_and(|due| due > now) => {
+        Stand::Delayed if record.deferrals > 0 && due.is_some_and(|due| due > now) => {
             format!("Its listener asked for later; it is due {}. {}", at(due), takes(look))
         }
-        Stand::Waiting if record.available_at > now => {
-            format!("Its writer wants it no sooner than {}. {}", at(Some(record.available_at)), takes(look))
+        Stand::Delayed => {
+            format!("Its writer wants it no sooner than {}. {}", at(due), takes(look))
         }
         Stand::Waiting => format!("It waits for its first delivery. {}", takes(look)),
     }
@@ -122,9 +138,7 @@ fn holder(record: &Record, look: Option<&Look>) -> String {
 /// Why it waits without a time.
 fn parked(record: &Record, look: Option<&Look>, now: Timestamp) -> String {
     let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str()).ok();
-    let held = look
-        .zip(route)
-        .and_then(|(look, route)| look.routes.iter().find(|known| known.paused_at.is_some() && known.route.covers(&route)));
+    let held = look.zip(route).and_then(|(look, route)| routes::pause(look, &route));
     match held {
         Some(known) => {
             let by = known.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
@@ -153,7 +167,6 @@ fn timeline(event: &OneEvent<'_>, now: Timestamp) -> Markup {
         record.locked_at,
         html! {
             "claimed by " span.mono { (holder(record, look).trim_start_matches("The host ")) } ", its claim number " (number(record.claim_seq))
-            @if let Some(cost) = &record.last_cost { (attempt(cost, look)) }
         },
     );
     add(
@@ -173,6 +186,7 @@ fn timeline(event: &OneEvent<'_>, now: Timestamp) -> Markup {
         ol.timeline {
             @for (at, is_next, what) in &steps { li.next[*is_next] { (when(*at, now)) " " (what) } }
         }
+        @if let Some(cost) = &record.last_cost { p { (attempt(cost, look)) } }
         p.quiet {
             (count(record.attempts.into(), "failed attempt")) ", " (count(record.deferrals.into(), "deferral")) ", " (count(record.claim_seq, "claim")) ", " (count(record.replays.into(), "replay"))
             ". The row keeps its last claim and attempt; earlier ones are counted only."
@@ -195,9 +209,10 @@ fn attempt(kept: &AttemptCost, look: Option<&Look>) -> Markup {
         AttemptEnd::Dead => "failed for the last time",
     };
     html! {
-        br; "attempt " (number((*attempt).into())) " " (came_to) " in " (span(cost.took))
+        "Attempt " (number((*attempt).into())) " " (came_to) " in " (span(cost.took))
         @if let Some(guest) = &cost.guest {
-            ": " (number(guest.fuel)) " fuel, " (size(guest.memory_bytes)) " of memory, " (count(guest.host_calls.into(), "call")) " of the host, by "
+            ": " (number(guest.fuel)) " fuel, " @if let Some(limit) = fuel_limit(&guest.digest.to_string(), look) { (plugins::part("Fuel", guest.fuel, limit)) " of its limit, " }
+            (size(guest.memory_bytes)) " of memory, " (count(guest.host_calls.into(), "call")) " of the host, by "
             span.mono { (component(&guest.digest.to_string(), look)) }
         }
         @if cost.events > 1 { "; its share of one call for " (number(cost.events.into())) " events" }
@@ -205,13 +220,20 @@ fn attempt(kept: &AttemptCost, look: Option<&Look>) -> Markup {
 }
 
 /// The plugin with this digest, where a live host tells of it.
+fn told_of(digest: &str, look: Option<&Look>) -> Option<Told> {
+    let plugins = look.map(|look| told::of_all(&look.nodes)).unwrap_or_default();
+    let is_of = |told: &Told| told.digest.as_deref().is_some_and(|whole| whole.starts_with(digest));
+    plugins.into_iter().map(|plugin| plugin.told).find(is_of)
+}
+
+/// The fuel that one call of this component may use; `None` where no live host tells of it.
+fn fuel_limit(digest: &str, look: Option<&Look>) -> Option<u64> {
+    told_of(digest, look)?.limits.map(|limits| limits.fuel)
+}
+
+/// How a component is called.
 fn component(digest: &str, look: Option<&Look>) -> String {
-    let plugins = look.map(|look| super::told::of_all(&look.nodes)).unwrap_or_default();
-    let told = plugins
-        .iter()
-        .map(|plugin| &plugin.told)
-        .find(|told| told.digest.as_deref().is_some_and(|whole| whole.starts_with(digest)));
-    told.map_or_else(
+    told_of(digest, look).map_or_else(
         || digest.to_owned(),
         |told| visible(&format!("{} {} ({digest})", told.name, told.version.as_deref().unwrap_or_default())),
     )
@@ -272,6 +294,7 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
             }
             (Payload::Asked, None) => p { "There is none." },
         }
+        @if event.payload == Payload::Asked { (copy::commands(record, event.kind, event.frame.visitor.is_some())) }
         p.quiet { (command("The same on a terminal: ", "why", record.event_id.as_str())) }
     }
 }
@@ -279,9 +302,8 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
 /// A command about an event, to be copied. Nothing for an id that a shell might take for more than a word: whoever writes events chooses
 /// their ids.
 fn command(before: &str, verb: &str, id: &str) -> Markup {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
     html! {
-        @if !id.starts_with('-') && id.chars().all(is_plain) { (before) code.all { "outbox event " (verb) " " (id) } }
+        @if is_word(id) { (before) code.all { "outbox event " (verb) " " (id) } }
     }
 }
 
@@ -291,7 +313,7 @@ mod tests {
     use crate::http::pages::fake::{frame, record};
 
     fn one(record: &Record, payload: Payload) -> String {
-        page(&OneEvent { frame: &frame(), record, behind: None, by_hand: &[], payload }).into_string()
+        page(&OneEvent { frame: &frame(), record, behind: None, by_hand: &[], payload, kind: "sqlite" }).into_string()
     }
 
     #[test]
@@ -303,8 +325,10 @@ mod tests {
 
         let asked = one(&record, Payload::Asked);
         assert!(asked.contains("&lt;/pre&gt;&lt;script&gt;alert(2)") && !asked.contains("<script>"), "{asked}");
-        assert!(!one(&record, Payload::Hidden).contains("alert(2)"));
+        assert!(!one(&record, Payload::Hidden).contains("alert(2)") && !one(&record, Payload::Hidden).contains("INSERT INTO"));
+        assert!(asked.contains("data-copy") && asked.contains("INSERT INTO"), "{asked}");
         let forbidden = one(&record, Payload::Forbidden);
+        assert!(!forbidden.contains("INSERT INTO"), "{forbidden}");
         assert!(!forbidden.contains("alert(2)") && forbidden.matches("alert(1)").count() == 2, "no header either: {forbidden}");
     }
 
@@ -340,9 +364,15 @@ mod tests {
         assert!(one(&Record { blocks: true, ..record() }, Payload::Hidden).contains("/skip\""));
         assert!(!one(&Record { status: Status::Done, ..record() }, Payload::Hidden).contains("<form class=\"action\""));
         let frame = Frame { may_act: false, ..frame() };
-        let text =
-            page(&OneEvent { frame: &frame, record: &record(), behind: None, by_hand: &[], payload: Payload::Forbidden })
-                .into_string();
+        let text = page(&OneEvent {
+            frame: &frame,
+            record: &record(),
+            behind: None,
+            by_hand: &[],
+            payload: Payload::Forbidden,
+            kind: "sqlite",
+        })
+        .into_string();
         assert!(!text.contains("<form"), "a viewer can do nothing: {text}");
     }
 

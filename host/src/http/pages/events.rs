@@ -7,6 +7,7 @@ use super::layout::Frame;
 use super::link::query;
 use super::words::{Stand, number, short, visible, when};
 use crate::event::{EventId, Status};
+use crate::http::params::When;
 use crate::store::{DeadFilter, Filter, Record, SetAside};
 use crate::time::Timestamp;
 
@@ -16,7 +17,7 @@ pub(super) const ROWS: u32 = 50;
 /// What the address asks for, as it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Wanted {
-    /// `new`, `retry`, `parked`, `blocked`, `dead`, `done`; anything else for all.
+    /// `new`, `retry`, `delayed`, `in_flight`, `parked`, `blocked`, `dead`, `done`; anything else for all.
     pub(super) status: String,
     pub(super) event_type: String,
     pub(super) aggregate_type: String,
@@ -26,6 +27,10 @@ pub(super) struct Wanted {
     pub(super) header: String,
     /// A text of the last error.
     pub(super) error: String,
+    /// Written no earlier than this: a time, or how long ago.
+    pub(super) since: String,
+    /// Written no later than this.
+    pub(super) until: String,
     /// Inserted before this row.
     pub(super) before: Option<u64>,
     /// Inserted after this row.
@@ -34,7 +39,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// The parameters without those of pages.
-    pub(super) fn pairs(&self) -> [(&'static str, &str); 7] {
+    pub(super) fn pairs(&self) -> [(&'static str, &str); 9] {
         [
             ("status", &self.status),
             ("aggregate_type", &self.aggregate_type),
@@ -43,6 +48,8 @@ impl Wanted {
             ("tenant_id", &self.tenant_id),
             ("header", &self.header),
             ("error", &self.error),
+            ("since", &self.since),
+            ("until", &self.until),
         ]
     }
 
@@ -51,9 +58,31 @@ impl Wanted {
         self.pairs().iter().skip(1).any(|(_, value)| !value.is_empty())
     }
 
-    /// The rows to list: one more than a page has, so that it is known whether there are more.
-    pub(super) fn filter(&self) -> Filter {
+    /// What cannot be read of it, a sentence each: a filter that is written wrong must not mean everything.
+    pub(super) fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if !self.header.is_empty() && self.header_pair().is_none() {
+            faults.push(format!("The header is “{}”; write key=value.", visible(&self.header)));
+        }
+        for (name, text) in [("Written after", &self.since), ("Written before", &self.until)] {
+            if !text.is_empty() && text.parse::<When>().is_err() {
+                faults.push(format!("{name} is “{}”; {}.", visible(text), When::HINT));
+            }
+        }
+        if self.pairs().iter().any(|(_, value)| value.contains('\0')) {
+            faults.push("A filter holds a NUL, which no text of an event does.".to_owned());
+        }
+        faults
+    }
+
+    fn header_pair(&self) -> Option<(String, String)> {
+        self.header.split_once('=').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+    }
+
+    /// The rows to list; spans count back from `now`.
+    pub(super) fn filter(&self, now: Timestamp) -> Filter {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let time = |text: &str| text.parse::<When>().ok().map(|when| when.from(now));
         let status = match self.status.as_str() {
             "new" => Some(Status::New),
             "retry" => Some(Status::Retry),
@@ -64,6 +93,8 @@ impl Wanted {
         let set_aside = match self.status.as_str() {
             "parked" => Some(SetAside::Parked),
             "blocked" => Some(SetAside::Blocked),
+            "delayed" => Some(SetAside::Delayed),
+            "in_flight" => Some(SetAside::InFlight),
             _ => None,
         };
         Filter {
@@ -73,8 +104,10 @@ impl Wanted {
             aggregate_type: some(&self.aggregate_type),
             aggregate_id: some(&self.aggregate_id),
             tenant_id: some(&self.tenant_id),
-            header: self.header.split_once('=').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())),
+            header: self.header_pair(),
             error: some(&self.error),
+            created_after: time(&self.since),
+            created_before: time(&self.until),
             before: self.before,
             after: self.after,
             newest_first: self.after.is_none(),
@@ -84,7 +117,7 @@ impl Wanted {
 
     /// The dead events to count or replay, dead by `dead_before`.
     pub(super) fn dead_filter(&self, dead_before: Timestamp) -> DeadFilter {
-        let Filter { event_type, aggregate_type, aggregate_id, tenant_id, error, .. } = self.filter();
+        let Filter { event_type, aggregate_type, aggregate_id, tenant_id, error, .. } = self.filter(dead_before);
         DeadFilter {
             event_type,
             aggregate_type,
@@ -165,19 +198,22 @@ pub(super) fn page(events: &Events<'_>) -> Markup {
     }
 }
 
-fn states(frame: &Frame, wanted: &Wanted) -> Markup {
+/// How many events stand where, as links: what moves of the page.
+pub(super) fn states(frame: &Frame, wanted: &Wanted) -> Markup {
     let stats = frame.seen.look.as_ref().map(|look| look.stats).unwrap_or_default();
     let states = [
         ("", None, None),
         ("new", Some(Stand::Waiting), Some(stats.new)),
         ("retry", Some(Stand::Retry), Some(stats.retry)),
+        ("delayed", Some(Stand::Delayed), None),
+        ("in_flight", Some(Stand::InFlight), Some(stats.in_flight)),
         ("parked", Some(Stand::Parked), Some(stats.parked)),
         ("blocked", Some(Stand::Blocked), Some(stats.blocked)),
         ("dead", Some(Stand::Dead), Some(stats.dead)),
         ("done", Some(Stand::Done), Some(stats.done)),
     ];
-    html! {
-        ul.chips #states data-live {
+    let chips = html! {
+        ul.chips {
             @for (status, stand, count) in states {
                 @let mut pairs = wanted.pairs();
                 @let query = { pairs[0].1 = status; query(&pairs) };
@@ -187,12 +223,25 @@ fn states(frame: &Frame, wanted: &Wanted) -> Markup {
                 } }
             }
         }
+    };
+    frame.live("states", &chips)
+}
+
+/// Filters that cannot be read, to be mended.
+pub(super) fn unreadable(frame: &Frame, wanted: &Wanted, faults: &[String]) -> Markup {
+    html! {
+        h1 { "Events" }
+        @for fault in faults { p.status.warning role="alert" { (fault) } }
+        (form(frame, wanted, "events", true))
     }
 }
 
 /// The filters.
 pub(super) fn form(frame: &Frame, wanted: &Wanted, path: &str, with_header: bool) -> Markup {
-    let field = |name: &'static str, label: &'static str, value: &str| html! { label { (label) input name=(name) value=(value) autocomplete="off" spellcheck="false"; } };
+    let hinted = |name: &'static str, label: &'static str, value: &str, hint: &'static str| {
+        html! { label { (label) input name=(name) value=(value) placeholder=(hint) autocomplete="off" spellcheck="false"; } }
+    };
+    let field = |name, label, value: &str| hinted(name, label, value, "");
     html! {
         form.filters action=(frame.to(path)) {
             @if with_header && !wanted.status.is_empty() { input type="hidden" name="status" value=(wanted.status); }
@@ -200,8 +249,12 @@ pub(super) fn form(frame: &Frame, wanted: &Wanted, path: &str, with_header: bool
             (field("event_type", "Event type", &wanted.event_type))
             (field("aggregate_id", "Aggregate id", &wanted.aggregate_id))
             (field("tenant_id", "Tenant", &wanted.tenant_id))
-            @if with_header { (field("header", "Header, key=value", &wanted.header)) }
+            @if with_header { (hinted("header", "Header", &wanted.header, "key=value")) }
             (field("error", "Text of the last error", &wanted.error))
+            @if with_header {
+                (hinted("since", "Written after", &wanted.since, "1h or a time"))
+                (hinted("until", "Written before", &wanted.until, "10min or a time"))
+            }
             button { "Filter" }
             @if wanted.is_narrow() { a href=(frame.to(path)) { "Clear" } }
         }
@@ -223,7 +276,7 @@ pub(super) fn rows(frame: &Frame, records: &[Record]) -> Markup {
                         td.mono data-name=[record.aggregate_id.as_ref().map(|_| "aggregate")] { (record.aggregate_id.as_deref().map(|id| visible(&short(id, 40))).unwrap_or_default()) }
                         td.tight { (when(record.created_at, now)) }
                         td.number data-name="failed" { span.zero[record.attempts == 0] { (number(record.attempts.into())) } }
-                        td.error { (record.last_error.as_deref().map(|error| visible(&short(head(error), 120))).unwrap_or_default()) }
+                        td.error { @if let Some(error) = &record.last_error { span.clamp { (visible(&short(head(error), 160))) } } }
                     }
                 }
             }

@@ -84,5 +84,6 @@ pub(super) fn frame() -> super::layout::Frame {
         seen: super::look::Seen { look: Some(std::sync::Arc::new(look)), gone: None },
         rate: None,
         notice: None,
+        has: None,
     }
 }

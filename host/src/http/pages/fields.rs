@@ -60,6 +60,8 @@ impl Fields {
             tenant_id: text("tenant_id"),
             header: text("header"),
             error: text("error"),
+            since: text("since"),
+            until: text("until"),
             before: self.number("before"),
             after: self.number("after"),
         }

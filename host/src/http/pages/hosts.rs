@@ -52,12 +52,20 @@ pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
             }
         }
         h2 { "This host" }
-        dl.facts #own data-live {
+        (this_host(frame, own))
+    }
+}
+
+/// What moves of the page.
+pub(super) fn this_host(frame: &Frame, own: &Own) -> Markup {
+    let facts = html! {
+        dl.facts {
             dt { "Owner" } dd.mono.all { (visible(&own.owner)) }
             dt { "Delivers" } dd { (frame.rate.map_or_else(|| "–".to_owned(), figure)) " events a second" }
             dt { "In its hands" } dd { (number(own.in_flight as u64)) " events" }
             dt { "Queued" } dd { (number(own.queued.0 as u64)) " hot, " (number(own.queued.1 as u64)) " cold" }
             dt { "Since it started" } dd { (number(own.leases_lost)) " leases lost, " (number(own.fenced)) " outcomes that came too late, " (number(own.db_errors)) " statements that the database did not do" }
         }
-    }
+    };
+    frame.live("own", &facts)
 }

@@ -1,6 +1,8 @@
 //! The document around every page: head, navigation with counts, status line, search. Pure: a frame in, markup out.
 
-use maud::{DOCTYPE, Markup, html};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::assets;
 use super::link::encoded;
@@ -66,6 +68,8 @@ pub(super) struct Frame {
     pub(super) rate: Option<f64>,
     /// What has just been done, above the page.
     pub(super) notice: Option<&'static str>,
+    /// The moving parts that the visitor's script has, by the marks of their content; `None` where the whole page is asked for.
+    pub(super) has: Option<Vec<(String, String)>>,
 }
 
 const ENTRIES: [(&str, &str); 7] = [
@@ -89,6 +93,19 @@ impl Frame {
         self.to(&format!("events/{}", encoded(&id.to_string())))
     }
 
+    /// A part of a page that moves. The script asks for the parts every two seconds and tells which it has: one that has not changed since
+    /// is left out of the answer.
+    pub(super) fn live(&self, id: &'static str, body: &Markup) -> Markup {
+        let mut hasher = DefaultHasher::new();
+        body.0.hash(&mut hasher);
+        let mark = format!("{:016x}", hasher.finish());
+        if self.has.as_ref().is_some_and(|has| has.iter().any(|(known, content)| known == id && *content == mark)) {
+            return html! {};
+        }
+        // What is said anew is read out, and only that.
+        html! { div id=(id) data-live=(mark) aria-live=[(id == "status").then_some("polite")] { (body) } }
+    }
+
     fn badge(&self, entry: &str) -> Option<Markup> {
         let look = self.seen.look.as_ref()?;
         let dead = look.stats.dead;
@@ -110,14 +127,18 @@ impl Frame {
         }
     }
 
-    /// The page whole.
+    /// The page whole; or of a page that the script asks for, the parts that move.
     pub(super) fn document(&self, title: &str, body: Markup) -> Markup {
         let findings = findings(&self.seen);
         let mark = if findings.iter().any(|finding| finding.severity == Severity::Fault) { "✕ " } else { "" };
+        let title = format!("{mark}{title} · outbox");
+        if self.has.is_some() {
+            return html! { title { (title) } (self.navigation()) (self.status_line(&findings)) (body) };
+        }
         shell(
             &self.root,
             self.theme,
-            &format!("{mark}{title} · outbox"),
+            &title,
             html! {
                 a.skip href="#main" { "Skip to the content" }
                 header {
@@ -132,14 +153,10 @@ impl Frame {
                             form method="post" action=(self.to("logout")) { button.plain title=(format!("{visitor}: log out")) { "Log out" } }
                         }
                     }
-                    nav #nav aria-label="Pages" data-live {
-                        @for (name, path) in ENTRIES {
-                            a href=(self.to(path)) aria-current=[(name == self.entry).then_some("page")] { (name) @if let Some(badge) = self.badge(name) { " " (badge) } }
-                        }
-                    }
+                    nav aria-label="Pages" { (self.navigation()) }
                 }
                 (self.status_line(&findings))
-                main #main tabindex="-1" {
+                main #main tabindex="-1" data-now=(self.seen.now()) {
                     @if let Some(notice) = self.notice { p.notice role="status" { (notice) } }
                     (body)
                 }
@@ -157,6 +174,15 @@ impl Frame {
         )
     }
 
+    fn navigation(&self) -> Markup {
+        let links = html! {
+            @for (name, path) in ENTRIES {
+                a href=(self.to(path)) aria-current=[(name == self.entry).then_some("page")] { (name) @if let Some(badge) = self.badge(name) { " " (badge) } }
+            }
+        };
+        self.live("nav", &links)
+    }
+
     fn switch(&self) -> Markup {
         let next = self.theme.next();
         html! {
@@ -170,21 +196,22 @@ impl Frame {
 
     /// The worst thing first, in one sentence; how many more there are.
     fn status_line(&self, findings: &[Finding]) -> Markup {
-        html! {
-            div #status data-live aria-live="polite" {
-                @match (findings.split_first(), &self.seen.look) {
-                    (Some((first, more)), _) => {
-                        (self.finding(first))
-                        @if !more.is_empty() && self.entry != "Overview" {
-                            p.quiet { a href=(self.to("")) { "and " (super::words::count(more.len() as u64, "other thing")) } }
-                        }
-                        @if self.entry == "Overview" { @for finding in more { (self.finding(finding)) } }
+        let line = html! {
+            @match (findings.split_first(), &self.seen.look) {
+                (Some((first, more)), _) => {
+                    (self.finding(first))
+                    @if !more.is_empty() && self.entry != "Overview" {
+                        p.quiet { a href=(self.to("")) { "and " (super::words::count(more.len() as u64, "other thing")) } }
                     }
-                    (None, Some(look)) => p.status.well { span aria-hidden="true" { "●" } " " (all_well(look, self.rate)) },
-                    (None, None) => p.status { "Nothing is known yet." },
+                    @if self.entry == "Overview" { @for finding in more { (self.finding(finding)) } }
                 }
+                (None, Some(look)) => p.status.well { span aria-hidden="true" { "●" } " " (all_well(look, self.rate)) },
+                (None, None) => p.status { "Nothing is known yet." },
             }
-        }
+            // The style sheet shows by it that the page is old.
+            @if self.seen.gone.is_some() { span.gone {} }
+        };
+        self.live("status", &line)
     }
 
     fn finding(&self, finding: &Finding) -> Markup {
@@ -213,7 +240,8 @@ pub(super) fn shell(root: &str, theme: Theme, title: &str, body: Markup) -> Mark
                 meta name="color-scheme" content="light dark";
                 title { (title) }
                 link rel="icon" href=(format!("{root}{}", assets::icon_path()));
-                link rel="stylesheet" href=(format!("{root}{}", assets::style_path()));
+                // In the page itself, so that it can be read after one round trip.
+                style { (PreEscaped(assets::STYLE)) }
                 script src=(format!("{root}{}", assets::script_path())) defer {}
             }
             body { (body) }

@@ -7,6 +7,7 @@ mod act;
 mod assets;
 mod audit;
 mod chart;
+mod copy;
 mod dead;
 mod door;
 mod event;
@@ -94,7 +95,6 @@ pub(super) fn routes<S>(host: Host) -> Router<S> {
         .route("/login", get(door::login).post(door::enter))
         .route("/logout", post(door::leave))
         .route("/theme", post(door::theme))
-        .route(&asset(assets::style_path()), get(assets::style))
         .route(&asset(assets::script_path()), get(assets::script))
         .route(&asset(assets::icon_path()), get(assets::icon))
         .with_state(pages)
@@ -128,6 +128,6 @@ impl Pages {
                 .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
                 .unwrap_or_default(),
         });
-        self.history.sample(system_clock().now(), self.host.metrics.counts(), counted);
+        self.history.sample(system_clock().now(), self.host.metrics.counts(), self.host.metrics.routes.lags(), counted);
     }
 }

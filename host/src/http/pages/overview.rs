@@ -29,18 +29,20 @@ pub(super) fn page(overview: &Overview<'_>) -> Markup {
     let now = frame.seen.now();
     html! {
         h1.unseen { "Overview" }
-        div #charts.charts data-live { @for chart in charts(&overview.hour, now) { (chart.show()) } }
-        @if let Some(look) = &frame.seen.look {
-            section #waits data-live { (waits(frame, look)) }
-        }
-        section #changes data-live {
-            h2 { "What changed" }
-            @if overview.changes.is_empty() {
-                p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
-            } @else {
-                (audit::rows(frame, &overview.changes))
-                p { a href=(frame.to("audit")) { "All of the audit" } }
-            }
+        (frame.live("charts", &html! { div.charts { @for chart in charts(&overview.hour, now) { (chart.show()) } } }))
+        @if let Some(look) = &frame.seen.look { (frame.live("waits", &waits(frame, look))) }
+        (frame.live("changes", &changes(frame, &overview.changes)))
+    }
+}
+
+fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
+    html! {
+        h2 { "What changed" }
+        @if changes.is_empty() {
+            p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
+        } @else {
+            (audit::rows(frame, changes))
+            p { a href=(frame.to("audit")) { "All of the audit" } }
         }
     }
 }
@@ -69,15 +71,23 @@ fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
             ],
         ),
         chart(
-            "Oldest waiting",
-            "of what is due",
+            "Lag",
+            "until done, on this host",
             seconds,
             false,
-            vec![Series {
-                name: "age",
-                class: "in-flight",
-                points: points(|minute| minute.oldest.map(|oldest| oldest.as_secs_f64())),
-            }],
+            vec![
+                Series { name: "p99", class: "retry", points: points(|minute| minute.lag(0.99).map(|lag| lag.as_secs_f64())) },
+                Series {
+                    name: "p50",
+                    class: "in-flight",
+                    points: points(|minute| minute.lag(0.5).map(|lag| lag.as_secs_f64())),
+                },
+                Series {
+                    name: "oldest",
+                    class: "waiting",
+                    points: points(|minute| minute.oldest.map(|oldest| oldest.as_secs_f64())),
+                },
+            ],
         ),
         chart(
             "Unfinished",
@@ -150,7 +160,7 @@ fn routes(frame: &Frame, routes: &[&RouteRecord]) -> Markup {
                 @for route in routes {
                     tr {
                         @let query = super::link::query(&[("aggregate_type", route.route.aggregate_type.as_str()), ("event_type", route.route.event_type.as_str())]);
-                        td.first.mono { a.row href=(frame.to(&format!("events?{query}"))) { (visible(&route.route.to_string())) } }
+                        td.first.mono.route { a.row href=(frame.to(&format!("events?{query}"))) { (visible(&route.route.to_string())) } }
                         (cell("waiting", "", route.waiting)) (cell("parked", "parked", route.parked))
                         (cell("blocked", "blocked", route.blocked)) (cell("dead", "dead", route.dead))
                     }

@@ -1,34 +1,37 @@
 //! The plugins of all live hosts.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use maud::{Markup, html};
 
 use super::layout::Frame;
-use super::told::{self, Plugin};
-use super::words::{number, span, visible};
+use super::told::{Capability, Limits, Plugin, Swap};
+use super::words::{is_word, number, span, visible, when};
 use crate::metrics::CallCounts;
+use crate::time::Timestamp;
 use crate::units::size;
 
+/// Part of a limit from which its use is worth a warning.
+const CLOSE: f64 = 0.8;
+
 /// `calls` is what the calls of each plugin cost on this host since it started.
-pub(super) fn page(frame: &Frame, calls: &BTreeMap<String, CallCounts>) -> Markup {
-    let plugins = frame.seen.look.as_ref().map(|look| told::of_all(&look.nodes)).unwrap_or_default();
+pub(super) fn page(frame: &Frame, plugins: &[Plugin], calls: &BTreeMap<String, CallCounts>) -> Markup {
     let failed = plugins.iter().filter(|plugin| plugin.told.error.is_some());
     let serving = plugins.iter().filter(|plugin| plugin.told.error.is_none());
+    let now = frame.seen.now();
     html! {
         h1 { "Plugins" }
         @if plugins.is_empty() {
             p { "No live host tells of plugins. Copy a component into the plugins directory as " code { "NAME.wasm" } ", or make one: " code.all { "outbox plugin new NAME --lang rust" } }
         }
-        @for plugin in failed.chain(serving) { (one(plugin, calls.get(&plugin.told.name))) }
-        @if !plugins.is_empty() {
-            p.quiet { "What a plugin asks for and is granted: " code { "outbox plugin check FILE" } ". The version before: " code { "outbox plugin rollback NAME" } }
-        }
+        @for plugin in failed.chain(serving) { (one(plugin, calls.get(&plugin.told.name), now)) }
     }
 }
 
-fn one(plugin: &Plugin, calls: Option<&CallCounts>) -> Markup {
+fn one(plugin: &Plugin, calls: Option<&CallCounts>, now: Timestamp) -> Markup {
     let told = &plugin.told;
+    let calls = calls.filter(|calls| calls.calls > 0);
     let (class, shape) = told.state.look();
     html! {
         section.plugin {
@@ -36,7 +39,7 @@ fn one(plugin: &Plugin, calls: Option<&CallCounts>) -> Markup {
                 span.mono { (visible(&told.name)) " " (visible(told.version.as_deref().unwrap_or_default())) } " "
                 span.state.(class) { span aria-hidden="true" { (shape) } " " (told.state.word()) }
             }
-            @if let Some(error) = &told.error { pre.error { (visible(error)) } }
+            @if let Some(error) = &told.error { pre.error tabindex="0" { (visible(error)) } }
             dl.facts {
                 dt { "Digest" } dd.mono { span.all title=[told.digest.as_deref()] { (told.short_digest()) } }
                 dt { "Routes" } dd.mono {
@@ -46,14 +49,107 @@ fn one(plugin: &Plugin, calls: Option<&CallCounts>) -> Markup {
                     @if told.routes.is_empty() && more == 0 { "–" }
                 }
                 dt { "On" } dd { (visible(&plugin.hosts.join(", "))) }
-                @if let Some(calls) = calls.filter(|calls| calls.calls > 0) {
+                @if let Some(calls) = calls {
                     dt { "Calls" } dd {
                         (number(calls.calls)) " on this host since it started; on average "
-                        (span(calls.took / u32::try_from(calls.calls).unwrap_or(u32::MAX))) " and " (number(calls.fuel_used / calls.calls)) " fuel; at most "
-                        (size(calls.memory_peak_bytes)) " of memory"
+                        (span(calls.took / u32::try_from(calls.calls).unwrap_or(u32::MAX))) " and " (number(calls.fuel_used / calls.calls)) " fuel"
+                    }
+                }
+            }
+            @if !told.capabilities.is_empty() { (capabilities(&told.capabilities)) }
+            @if let Some(limits) = &told.limits { (uses(limits, calls)) }
+            @if !told.swaps.is_empty() { (swaps(&told.name, &told.swaps, now)) }
+        }
+    }
+}
+
+/// What it asks for beside what it is granted, and the line to add.
+fn capabilities(all: &[Capability]) -> Markup {
+    html! {
+        h3 { "Capabilities" }
+        table.rows {
+            thead { tr { th scope="col" { "Capability" } th scope="col" { "Asked for" } th scope="col" { "Granted" } th scope="col" { "To grant it" } } }
+            tbody {
+                @for capability in all {
+                    tr {
+                        td.mono.first { (visible(&capability.name)) }
+                        td.tight data-name="asked for" { (if capability.asked { "yes" } else { "no" }) }
+                        td data-name="granted" {
+                            @match &capability.granted {
+                                Some(granted) => span.mono { (visible(granted)) },
+                                None if capability.to_add.is_some() => span.state.retry { span aria-hidden="true" { "!" } " no" },
+                                None => span.quiet { "none set" },
+                            }
+                        }
+                        td.quiet { (visible(capability.to_add.as_deref().unwrap_or_default())) }
                     }
                 }
             }
         }
+    }
+}
+
+/// What one call may use, and the most that one did.
+fn uses(limits: &Limits, calls: Option<&CallCounts>) -> Markup {
+    let deadline = Duration::from_millis(limits.deadline_ms);
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let most = |of: fn(&CallCounts) -> u64| calls.map(of);
+    let rows = [
+        ("Fuel", limits.fuel, most(|calls| calls.fuel_peak), number as fn(u64) -> String),
+        ("Time", nanos(deadline), calls.map(|calls| nanos(calls.longest)), |nanos| span(Duration::from_nanos(nanos))),
+        ("Memory", limits.memory_bytes, most(|calls| calls.memory_peak_bytes), size),
+        ("Calls of the host", limits.host_calls, most(|calls| calls.host_calls_peak), number),
+    ];
+    html! {
+        h3 { "Limits of one call" }
+        table.rows.few {
+            thead { tr { th scope="col" { "Limit" } th.number scope="col" { "Allowed" } th.number scope="col" { "Most used" } th scope="col" { "Part of it" } } }
+            tbody {
+                @for (name, allowed, used, say) in rows {
+                    tr {
+                        td.first { (name) }
+                        td.number data-name="allowed" { (say(allowed)) }
+                        td.number data-name="most used" { (used.map_or_else(|| "–".to_owned(), say)) }
+                        td.part { @if let Some(used) = used { (part(name, used, allowed)) } }
+                    }
+                }
+            }
+        }
+        p.quiet {
+            "The most that one call used on this host since it started. "
+            @match limits.concurrency {
+                Some(calls) => { "At most " (number(calls)) " calls at once." },
+                None => "At most half of the workers call it at once.",
+            }
+        }
+    }
+}
+
+/// A bar with its figure.
+#[expect(clippy::cast_precision_loss, reason = "a bar")]
+pub(super) fn part(name: &str, used: u64, allowed: u64) -> Markup {
+    let part = used as f64 / allowed.max(1) as f64;
+    let percent = (part * 100.0).round();
+    let is_close = part >= CLOSE;
+    html! {
+        meter.close[is_close] min="0" max="1" value=(format!("{:.3}", part.min(1.0))) aria-label=(format!("{name}: {percent} % of the limit")) {}
+        " " span.figure.retry[is_close] { (percent) " %" }
+    }
+}
+
+/// What became of its file.
+fn swaps(name: &str, swaps: &[Swap], now: Timestamp) -> Markup {
+    html! {
+        h3 { "What happened to its file" }
+        ol.timeline {
+            @for swap in swaps {
+                li {
+                    (when(swap.at, now)) " "
+                    span.mono { (visible(swap.version.as_deref().unwrap_or_default())) " " (visible(swap.digest.as_deref().unwrap_or_default())) }
+                    " " (visible(swap.words()))
+                }
+            }
+        }
+        p.quiet { "Since the host started." @if is_word(name) && swaps.len() > 1 { " To put the version before back: " code.all { "outbox plugin rollback " (name) } } }
     }
 }

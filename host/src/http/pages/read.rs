@@ -2,7 +2,7 @@
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 
 use super::event::{OneEvent, Payload};
 use super::events::{Events, ROWS, as_id};
@@ -11,9 +11,9 @@ use super::link::{encoded, query};
 use super::overview::Overview;
 use super::visit::Visit;
 use super::{audit as audit_page, dead as dead_page, event as event_page, events as events_page, hosts as hosts_page};
-use super::{overview as overview_page, plugins as plugins_page, routes as routes_page};
+use super::{overview as overview_page, plugins as plugins_page, routes as routes_page, told};
 use crate::event::{EventId, Status};
-use crate::store::{DeadFilter, Filter, Record};
+use crate::store::{AuditRecord, DeadFilter, Filter, Record};
 
 /// How many changes the overview lists.
 const CHANGES: u32 = 8;
@@ -30,7 +30,15 @@ pub(super) async fn overview(visit: Visit) -> Response {
 
 pub(super) async fn events(visit: Visit) -> Response {
     let wanted = visit.asked.wanted();
-    match visit.pages.host.store.list(&wanted.filter(), ROWS + 1).await {
+    let faults = wanted.faults();
+    if !faults.is_empty() {
+        let body = events_page::unreadable(&visit.frame, &wanted, &faults);
+        return (StatusCode::UNPROCESSABLE_ENTITY, visit.page("Events", body)).into_response();
+    }
+    if visit.wants_parts() {
+        return visit.page("Events", events_page::states(&visit.frame, &wanted));
+    }
+    match visit.pages.host.store.list(&wanted.filter(visit.frame.seen.now()), ROWS + 1).await {
         Ok(rows) => visit.page("Events", events_page::page(&Events::of(&visit.frame, &wanted, rows))),
         Err(error) => visit.failed(error),
     }
@@ -41,12 +49,12 @@ pub(super) async fn events(visit: Visit) -> Response {
 pub(super) async fn search(visit: Visit) -> Response {
     let text = visit.asked.text("q").to_owned();
     if text.is_empty() {
-        return visit.on_to("events").await;
+        return visit.over_to("events");
     }
     if let Some(id) = as_id(&text)
         && let Ok(Some(_)) = visit.pages.host.store.get(id).await
     {
-        return visit.on_to(&format!("events/{}", encoded(&text))).await;
+        return visit.over_to(&format!("events/{}", encoded(&text)));
     }
     let known = visit.frame.seen.look.as_ref().map_or(&[][..], |look| &look.routes);
     let is = |of: fn(&crate::event::Route) -> String| known.iter().any(|known| of(&known.route) == text);
@@ -59,7 +67,7 @@ pub(super) async fn search(visit: Visit) -> Response {
     } else {
         query(&[("aggregate_id", &text)])
     };
-    visit.on_to(&format!("events?{pairs}")).await
+    visit.over_to(&format!("events?{pairs}"))
 }
 
 pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
@@ -81,26 +89,30 @@ pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
         Some(seq) => by_seq(&visit, seq).await,
         None => None,
     };
-    let by_hand: Vec<_> = store
-        .audit(1_000)
-        .await
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|entry| entry.selector.get("event_id").and_then(serde_json::Value::as_str) == Some(id.as_str()))
-        .collect();
+    let by_hand = if visit.wants_parts() { Vec::new() } else { by_hand(&visit, id).await };
     let payload = match (visit.viewer.sees_payloads(), visit.asked.text("payload")) {
         (false, _) => Payload::Forbidden,
         (true, "show") => Payload::Asked,
         (true, _) => Payload::Hidden,
     };
-    let body = event_page::page(&OneEvent {
+    let event = OneEvent {
         frame: &visit.frame,
         record: &record,
         behind: behind.as_ref(),
         by_hand: &by_hand,
         payload,
-    });
+        kind: store.kind(),
+    };
+    let body = if visit.wants_parts() { event_page::moving(&event) } else { event_page::page(&event) };
     visit.page(&format!("{}/{}", record.aggregate_type, record.event_type), body)
+}
+
+/// What was done by hand to this very event.
+async fn by_hand(visit: &Visit, id: EventId) -> Vec<AuditRecord> {
+    let all = visit.pages.host.store.audit(1_000).await.unwrap_or_default();
+    let is_of_it =
+        |entry: &AuditRecord| entry.selector.get("event_id").and_then(serde_json::Value::as_str) == Some(id.as_str());
+    all.into_iter().filter(is_of_it).collect()
 }
 
 async fn by_seq(visit: &Visit, seq: u64) -> Option<Record> {
@@ -110,10 +122,16 @@ async fn by_seq(visit: &Visit, seq: u64) -> Option<Record> {
 
 pub(super) async fn dead(visit: Visit) -> Response {
     let mut wanted = visit.asked.wanted();
-    wanted.status = String::new();
-    wanted.header = String::new();
+    (wanted.status, wanted.header, wanted.since, wanted.until) = Default::default();
+    let faults = wanted.faults();
+    if !faults.is_empty() {
+        return visit.refused(StatusCode::UNPROCESSABLE_ENTITY, "Dead events", &faults.join(" "));
+    }
+    if visit.wants_parts() {
+        return visit.page("Dead", maud::html! {});
+    }
     let store = &visit.pages.host.store;
-    let rows = store.list(&Filter { status: Some(Status::Dead), ..wanted.filter() }, ROWS + 1).await;
+    let rows = store.list(&Filter { status: Some(Status::Dead), ..wanted.filter(visit.frame.seen.now()) }, ROWS + 1).await;
     let matching = match (&visit.frame.seen.look, wanted.is_narrow()) {
         (Some(look), false) => Ok(look.stats.dead),
         _ => {
@@ -128,11 +146,20 @@ pub(super) async fn dead(visit: Visit) -> Response {
 }
 
 pub(super) async fn routes(visit: Visit) -> Response {
+    if visit.wants_parts() {
+        return visit.page("Routes", maud::html! {});
+    }
     visit.page("Routes", routes_page::page(&visit.frame, &visit.pages.host.listeners.routes()))
 }
 
 pub(super) async fn plugins(visit: Visit) -> Response {
-    visit.page("Plugins", plugins_page::page(&visit.frame, &visit.pages.host.metrics.calls.counts()))
+    if visit.wants_parts() {
+        return visit.page("Plugins", maud::html! {});
+    }
+    let host = &visit.pages.host;
+    let nodes = visit.frame.seen.look.as_ref().map_or(&[][..], |look| &look.nodes);
+    let plugins = told::with_own(nodes, host.owner.as_str(), &host.plugins_json());
+    visit.page("Plugins", plugins_page::page(&visit.frame, &plugins, &host.metrics.calls.counts()))
 }
 
 pub(super) async fn hosts(visit: Visit) -> Response {
@@ -146,10 +173,14 @@ pub(super) async fn hosts(visit: Visit) -> Response {
         leases_lost: counts.leases_lost,
         db_errors: counts.db_errors,
     };
-    visit.page("Hosts", hosts_page::page(&visit.frame, &own))
+    let page = if visit.wants_parts() { hosts_page::this_host } else { hosts_page::page };
+    visit.page("Hosts", page(&visit.frame, &own))
 }
 
 pub(super) async fn audit(visit: Visit) -> Response {
+    if visit.wants_parts() {
+        return visit.page("Audit", maud::html! {});
+    }
     match visit.pages.host.store.audit(audit_page::MOST).await {
         Ok(records) => visit.page("Audit", audit_page::page(&visit.frame, &records)),
         Err(error) => visit.failed(error),

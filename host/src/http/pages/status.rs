@@ -3,6 +3,7 @@
 use super::groups::{Group, groups};
 use super::link::{Link, query};
 use super::look::{Look, SAMPLE, Seen};
+use super::routes::Waiting;
 use super::told::{self, State};
 use super::words::{ago, clock, count, number, short, span, verb, visible};
 use crate::store::NodeRecord;
@@ -186,11 +187,9 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
         let since = ago(route.paused_at?, now);
         let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
         let name = visible(&route.route.to_string());
-        let wait = if route.parked == 0 {
-            String::new()
-        } else {
-            format!("; {} {}", count(route.parked, "event"), verb(route.parked, "waits", "wait"))
-        };
+        let parked = Waiting::of(look, &route.route).parked;
+        let wait =
+            if parked == 0 { String::new() } else { format!("; {} {}", count(parked, "event"), verb(parked, "waits", "wait")) };
         let finding =
             Finding::new(Severity::Warning, format!("Route {name} was paused {since}{by}{wait}."), "routes", "Routes");
         Some(match &route.pause_reason {

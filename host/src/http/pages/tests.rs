@@ -141,6 +141,55 @@ async fn every_page_is_whole_small_and_runs_no_script_of_a_writer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_script_is_sent_the_parts_that_changed_and_nothing_else() {
+    let house = House::open().await;
+    let ids = house.write("Paid", 60, Status::Dead).await;
+    house.shows("60 events are dead").await;
+    let ask = async |path: &str, has: &str| {
+        let request = Request::get(path).header("outbox-has", has).body(Body::empty()).expect("a request");
+        house.send(request).await
+    };
+    for path in PAGES {
+        let parts = ask(path, "").await;
+        assert_eq!(parts.status, StatusCode::OK, "{path}");
+        assert!(parts.text.starts_with("<title>") && parts.text.contains("60 events are dead"), "{path}: {}", parts.text);
+        assert!(!parts.text.contains("<html") && !parts.text.contains("<style"), "{path}: {}", parts.text);
+    }
+    let list = ask("/events", "").await.text;
+    assert!(list.contains("id=\"states\"") && !list.contains("table"), "no list: {list}");
+    assert!(list.len() < 5_000, "{}", list.len());
+    let event = ask(&format!("/events/{}?payload=show", ids[0]), "").await.text;
+    assert!(event.contains("It was given up") && !event.contains("<form") && !event.contains("Envelope"), "{event}");
+
+    let mark = |id: &str| {
+        let (_, rest) = list.split_once(&format!("id=\"{id}\" data-live=\"")).expect("it is there");
+        format!("{id}={}", rest.split('"').next().expect("it ends"))
+    };
+    let known = ask("/events", &format!("{} {} states=old junk", mark("nav"), mark("status"))).await.text;
+    assert!(!known.contains("id=\"nav\"") && !known.contains("id=\"status\"") && known.contains("id=\"states\""), "{known}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_filter_that_cannot_be_read_is_told_and_means_not_everything() {
+    let house = House::open().await;
+    house.write("Placed", 3, Status::Done).await;
+    let list = house.get("/events?since=1h&until=0s&status=done").await;
+    assert_eq!((list.status, list.text.matches("class=\"row\"").count()), (StatusCode::OK, 3), "{}", list.text);
+    assert_eq!(house.get("/events?until=1h").await.text.matches("class=\"row\"").count(), 0);
+    assert_eq!(house.get("/events?status=in_flight").await.text.matches("class=\"row\"").count(), 0);
+    for (query, said) in [
+        ("since=yesterday", "Written after is “yesterday”; write a span like 2h"),
+        ("header=channel", "The header is “channel”; write key=value."),
+        ("aggregate_id=a%00", "holds a NUL"),
+    ] {
+        let answer = house.get(&format!("/events?{query}")).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{query}");
+        assert!(answer.text.contains(said) && !answer.text.contains("class=\"row\""), "{query}: {}", answer.text);
+    }
+    assert_eq!(house.get("/dead?aggregate_id=a%00").await.status, StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_table_is_no_error_and_says_how_to_begin() {
     let house = House::open().await;
     assert!(house.get("/").await.text.contains("All well"));
@@ -155,7 +204,7 @@ async fn an_empty_table_is_no_error_and_says_how_to_begin() {
 async fn assets_are_found_where_the_pages_look_for_them_and_may_be_kept() {
     let house = House::open().await;
     let page = house.get("/").await.text;
-    for ending in [".css", ".js", ".svg"] {
+    for ending in [".js", ".svg"] {
         let path = page.split('"').find(|part| part.starts_with("./assets/") && part.ends_with(ending)).expect("it is linked");
         let asset = house.get(&path[1..]).await;
         assert_eq!(asset.status, StatusCode::OK, "{path}");

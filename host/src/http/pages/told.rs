@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use crate::event::Route;
 use crate::store::NodeRecord;
+use crate::time::Timestamp;
 
 /// One plugin, as a host tells of it.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -29,6 +30,61 @@ pub(super) struct Told {
     /// Why the file as it is now does not serve.
     #[serde(default)]
     pub(super) error: Option<String>,
+    /// What the serving component asks for, and what it is granted.
+    #[serde(default)]
+    pub(super) capabilities: Vec<Capability>,
+    /// What one call may use.
+    #[serde(default)]
+    pub(super) limits: Option<Limits>,
+    /// What became of its file, newest first.
+    #[serde(default)]
+    pub(super) swaps: Vec<Swap>,
+}
+
+/// Something outside of the sandbox.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Capability {
+    pub(super) name: String,
+    pub(super) asked: bool,
+    pub(super) granted: Option<String>,
+    /// What to add to the manifest.
+    pub(super) to_add: Option<String>,
+}
+
+/// What one call may use.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Limits {
+    pub(super) fuel: u64,
+    pub(super) deadline_ms: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) host_calls: u64,
+    pub(super) concurrency: Option<u64>,
+}
+
+/// A change of what serves.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Swap {
+    pub(super) at: Timestamp,
+    pub(super) result: String,
+    #[serde(default)]
+    pub(super) version: Option<String>,
+    #[serde(default)]
+    pub(super) digest: Option<String>,
+}
+
+impl Swap {
+    /// What happened, in words.
+    pub(super) fn words(&self) -> &str {
+        match self.result.as_str() {
+            "loaded" => "loaded",
+            "swapped" => "took the place of the version before",
+            "failed" => "did not load",
+            "last_good" => "serves again, since the file does not load",
+            other => other,
+        }
+    }
 }
 
 /// Whether a plugin answers.
@@ -95,9 +151,19 @@ pub(super) struct Plugin {
 
 /// The plugins of all live hosts by name; one that differs between hosts is there once for each difference.
 pub(super) fn of_all(nodes: &[NodeRecord]) -> Vec<Plugin> {
+    of_hosts(nodes, of_node)
+}
+
+/// As [`of_all`], with the plugins of the host that answers as they are now and whole: what it tells others is cut to a bound.
+pub(super) fn with_own(nodes: &[NodeRecord], owner: &str, own: &[serde_json::Value]) -> Vec<Plugin> {
+    let read = |value: &serde_json::Value| Told::deserialize(value).ok();
+    of_hosts(nodes, |node| if node.owner == owner { own.iter().filter_map(read).collect() } else { of_node(node) })
+}
+
+fn of_hosts(nodes: &[NodeRecord], plugins: impl Fn(&NodeRecord) -> Vec<Told>) -> Vec<Plugin> {
     let mut all: BTreeMap<(String, String, &'static str), Plugin> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.alive) {
-        for told in of_node(node) {
+        for told in plugins(node) {
             let key = (told.name.clone(), told.digest.clone().unwrap_or_default(), told.state.word());
             all.entry(key).or_insert_with(|| Plugin { told, hosts: Vec::new() }).hosts.push(node.label.clone());
         }

@@ -2,22 +2,24 @@
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use maud::Markup;
 
-use super::Pages;
 use super::fields::Fields;
 use super::layout::{self, Frame, Theme};
 use super::link::{query, root};
+use super::{Pages, assets};
 use crate::http::auth::{Role, Viewer};
 use crate::http::session;
 use crate::store::{Audit, StoreError};
 
 /// The cookie of the colours.
 pub(super) const THEME: &str = "outbox_theme";
-/// Browsers leave the origin out of forms under the policy of the API, and then the check of their origin fails.
-const REFERRER: (HeaderName, &str) = (header::REFERRER_POLICY, "same-origin");
+/// By this header the script asks for the moving parts of a page, and tells which it has: `nav=MARK status=MARK`.
+const HAS: HeaderName = HeaderName::from_static("outbox-has");
+/// The most parts that are believed; no page has as many.
+const MOST_PARTS: usize = 16;
 
 /// A request for a page, by somebody who may look.
 pub(super) struct Visit {
@@ -67,6 +69,7 @@ impl FromRequestParts<Pages> for Visit {
             seen: pages.looks.seen().await,
             rate: pages.history.rate(),
             notice: notice(asked.text("did")),
+            has: has(&parts.headers),
         };
         Ok(Self { pages: pages.clone(), viewer, frame, asked })
     }
@@ -84,6 +87,13 @@ fn notice(did: &str) -> Option<&'static str> {
     })
 }
 
+/// The parts that the script has; `None` where a browser asks for the page.
+fn has(headers: &HeaderMap) -> Option<Vec<(String, String)>> {
+    let text = headers.get(HAS)?.to_str().unwrap_or_default();
+    let pairs = text.split(' ').filter_map(|pair| pair.split_once('=')).take(MOST_PARTS);
+    Some(pairs.map(|(id, mark)| (id.to_owned(), mark.to_owned())).collect())
+}
+
 /// The colours that the cookie asks for.
 pub(super) fn theme(parts: &Parts) -> Theme {
     session::cookie(&parts.headers, THEME).map_or(Theme::System, Theme::of)
@@ -91,13 +101,28 @@ pub(super) fn theme(parts: &Parts) -> Theme {
 
 /// A page without navigation.
 pub(super) fn plain(root: &str, theme: Theme, status: StatusCode, title: &str, sentence: &str) -> Response {
-    (status, [REFERRER], Html(layout::plain(root, theme, title, sentence).into_string())).into_response()
+    (status, document(layout::plain(root, theme, title, sentence))).into_response()
+}
+
+/// A document, under the policy of documents.
+pub(super) fn document(markup: Markup) -> Response {
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, assets::policy()),
+        // Under the policy of the API browsers leave the origin out of forms, and then the check of their origin fails.
+        (header::REFERRER_POLICY, HeaderValue::from_static("same-origin")),
+    ];
+    (headers, Html(markup.into_string())).into_response()
 }
 
 impl Visit {
     /// A page.
     pub(super) fn page(&self, title: &str, body: Markup) -> Response {
-        ([REFERRER], Html(self.frame.document(title, body).into_string())).into_response()
+        document(self.frame.document(title, body))
+    }
+
+    /// Whether the script asks for the parts that move, and not for the page.
+    pub(super) fn wants_parts(&self) -> bool {
+        self.frame.has.is_some()
     }
 
     /// A page that says no.
@@ -114,6 +139,10 @@ impl Visit {
             "The host could not read or change what this page needs; its log says why."
         };
         tracing::warn!(error = %crate::chain(&error), "a page could not be shown");
+        if self.wants_parts() {
+            // The status line says it; what the visitor sees stays, and is marked as old.
+            return self.page("Not now", maud::html! {});
+        }
         self.refused(StatusCode::SERVICE_UNAVAILABLE, "Not now", sentence)
     }
 
@@ -148,6 +177,11 @@ impl Visit {
     /// On to another page, after something was done.
     pub(super) async fn on_to(&self, path: &str) -> Response {
         self.pages.looks.forget().await;
+        self.over_to(path)
+    }
+
+    /// Over to another page, where nothing was changed.
+    pub(super) fn over_to(&self, path: &str) -> Response {
         (StatusCode::SEE_OTHER, [(header::LOCATION, self.frame.to(path))]).into_response()
     }
 }

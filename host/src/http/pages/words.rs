@@ -134,11 +134,19 @@ pub(super) fn visible(text: &str) -> String {
     })
 }
 
+/// Whether every shell takes this text for one word, and no program for an option.
+pub(super) fn is_word(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+    !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain)
+}
+
 /// Where an event stands, as people say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
     /// Written, and not tried to an end yet.
     Waiting,
+    /// Its time has not come: its writer or its listener asked for later.
+    Delayed,
     /// With a host.
     InFlight,
     /// Its listener was done with it.
@@ -163,6 +171,7 @@ impl Stand {
             _ if record.behind.is_some() => Self::Blocked,
             _ if record.parked.is_some() => Self::Parked,
             Status::Retry => Self::Retry,
+            Status::New if record.due_at.is_some_and(|due| due.max(record.available_at) > now) => Self::Delayed,
             Status::New => Self::Waiting,
         }
     }
@@ -171,6 +180,7 @@ impl Stand {
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
+            Self::Delayed => "delayed",
             Self::InFlight => "in flight",
             Self::Done => "done",
             Self::Retry => "retry",
@@ -184,6 +194,7 @@ impl Stand {
     pub(super) const fn class(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
+            Self::Delayed => "delayed",
             Self::InFlight => "in-flight",
             Self::Done => "done",
             Self::Retry => "retry",
@@ -197,6 +208,7 @@ impl Stand {
     pub(super) const fn shape(self) -> &'static str {
         match self {
             Self::Waiting => "○",
+            Self::Delayed => "◷",
             Self::InFlight => "◐",
             Self::Done => "●",
             Self::Retry => "↻",
@@ -251,7 +263,16 @@ mod tests {
 
     #[test]
     fn every_state_has_a_word_a_shape_and_a_colour_of_its_own() {
-        let all = [Stand::Waiting, Stand::InFlight, Stand::Done, Stand::Retry, Stand::Dead, Stand::Parked, Stand::Blocked];
+        let all = [
+            Stand::Waiting,
+            Stand::Delayed,
+            Stand::InFlight,
+            Stand::Done,
+            Stand::Retry,
+            Stand::Dead,
+            Stand::Parked,
+            Stand::Blocked,
+        ];
         for (number, one) in all.iter().enumerate() {
             for other in &all[number + 1..] {
                 assert!(

@@ -5,9 +5,13 @@
 
 use crate::wasm::manifest::Manifest;
 use crate::wasm::manifest::advice::{at_the_end, at_the_top};
+use crate::wasm::reload::status::PluginCapability;
 
-/// What the manifest grants, for people.
-pub(in crate::wasm) fn granted(manifest: &Manifest) -> Vec<String> {
+/// Everything that the component asks for or the manifest grants.
+pub(in crate::wasm) fn capabilities(name: &str, imports: &[String], manifest: &Manifest) -> Vec<PluginCapability> {
+    let asks = |interfaces: &[&str]| {
+        imports.iter().any(|import| import.split('@').next().is_some_and(|import| interfaces.contains(&import)))
+    };
     let keys =
         |what: &str, count: usize| (count > 0).then(|| format!("{what} ({count} {})", if count == 1 { "key" } else { "keys" }));
     let state = |state: crate::wasm::State| format!("state ({} keys, {})", state.max_keys, state.max_bytes);
@@ -21,31 +25,38 @@ pub(in crate::wasm) fn granted(manifest: &Manifest) -> Vec<String> {
         [] => "http (no origin)".to_owned(),
         allow => format!("http ({})", allow.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     });
-    let (config, secrets) = (keys("config", manifest.config.len()), keys("secrets", manifest.secrets.len()));
     let publish = manifest.publish.as_ref().map(|publish| {
         let names: Vec<&str> = publish.sinks.iter().map(String::as_str).collect();
         format!("publish ({})", names.join(", "))
     });
-    [config, secrets, emit, manifest.state.map(state), publish, http].into_iter().flatten().collect()
+    let settings = asks(&["outbox:listener/settings"]);
+    let requests = asks(&["outbox:listener/http", "wasi:http/outgoing-handler"]);
+    let all = [
+        ("config", settings, keys("config", manifest.config.len()), None),
+        ("secrets", settings, keys("secrets", manifest.secrets.len()), None),
+        ("emit", asks(&["outbox:listener/emit"]), emit, Some(at_the_top("emit = true", name))),
+        ("state", asks(&["outbox:listener/state"]), manifest.state.map(state), Some(at_the_top("state = true", name))),
+        ("publish", asks(&["outbox:listener/publish"]), publish, Some(at_the_end("publish", "sinks = [\"NAME\"]", name))),
+        ("http", requests, http, Some(at_the_end("http", "allow = [\"https://…\"]", name))),
+    ];
+    let capability = |(name, asked, granted, line): (&str, bool, Option<String>, Option<String>)| PluginCapability {
+        name: name.to_owned(),
+        asked,
+        to_add: line.filter(|_| asked && granted.is_none()),
+        granted,
+    };
+    all.into_iter().map(capability).filter(|capability| capability.asked || capability.granted.is_some()).collect()
 }
 
-/// What the component imports and the manifest does not grant, each with the line to add.
-pub(in crate::wasm) fn not_granted(name: &str, imports: &[String], manifest: &Manifest) -> Vec<String> {
-    let asks = |interface: &str| imports.iter().any(|import| import.split('@').next() == Some(interface));
-    let mut missing = Vec::new();
-    if asks("outbox:listener/emit") && manifest.emit.is_none() {
-        missing.push(format!("emit: {}", at_the_top("emit = true", name)));
-    }
-    if asks("outbox:listener/state") && manifest.state.is_none() {
-        missing.push(format!("state: {}", at_the_top("state = true", name)));
-    }
-    if asks("outbox:listener/publish") && manifest.publish.is_none() {
-        missing.push(format!("publish: {}", at_the_end("publish", "sinks = [\"NAME\"]", name)));
-    }
-    if (asks("outbox:listener/http") || asks("wasi:http/outgoing-handler")) && manifest.http.is_none() {
-        missing.push(format!("http: {}", at_the_end("http", "allow = [\"https://…\"]", name)));
-    }
-    missing
+/// What is granted, for people.
+pub(in crate::wasm) fn granted(capabilities: &[PluginCapability]) -> Vec<String> {
+    capabilities.iter().filter_map(|capability| capability.granted.clone()).collect()
+}
+
+/// What the component asks for and the manifest does not grant, each with the line to add.
+pub(in crate::wasm) fn not_granted(capabilities: &[PluginCapability]) -> Vec<String> {
+    let missing = |capability: &PluginCapability| Some(format!("{}: {}", capability.name, capability.to_add.as_ref()?));
+    capabilities.iter().filter_map(missing).collect()
 }
 
 #[cfg(test)]
@@ -57,11 +68,13 @@ mod tests {
         let imports =
             ["outbox:listener/emit@0.1.0", "outbox:listener/state@0.1.2", "outbox:listener/log@0.1.0"].map(str::to_owned);
         let manifest: Manifest = toml::from_str("state = true\nconfig.a = \"1\"").unwrap();
+        let both = capabilities("mailer", &imports, &manifest);
+        assert_eq!(not_granted(&both), ["emit: add `emit = true` at the top of mailer.toml, above the first [table]"]);
+        assert_eq!(granted(&both), ["config (1 key)", "state (1000 keys, 1MiB)"]);
         assert_eq!(
-            not_granted("mailer", &imports, &manifest),
-            ["emit: add `emit = true` at the top of mailer.toml, above the first [table]"]
+            both.iter().map(|one| (one.name.as_str(), one.asked)).collect::<Vec<_>>(),
+            [("config", false), ("emit", true), ("state", true)]
         );
-        assert_eq!(granted(&manifest), ["config (1 key)", "state (1000 keys, 1MiB)"]);
-        assert_eq!(not_granted("mailer", &imports[2..], &Manifest::default()), [] as [&str; 0]);
+        assert_eq!(capabilities("mailer", &imports[2..], &Manifest::default()), []);
     }
 }

@@ -51,7 +51,6 @@ const DESCRIBE_MEMORY_PAGES: u64 = 65_536;
 /// A plugin just loaded, and what it cost.
 pub(super) struct Loaded {
     pub(super) plugin: Arc<Plugin>,
-    pub(super) imports: Vec<String>,
     /// How long it took to compile the component, or to read what was compiled before.
     pub(super) compile: Duration,
     pub(super) was_compiled: bool,
@@ -150,8 +149,9 @@ impl Loader {
         let linked = Linked { identity: identity(grants), share: self.engine.memory.share(name), ..bare };
         let Description { name: described_name, version, .. } = description;
         let on_events = batch::export(&component);
-        let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes, on_events });
-        Ok(Loaded { plugin, imports: contract::imports(&component), compile, was_compiled })
+        let imports = contract::imports(&component);
+        let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes, imports, on_events });
+        Ok(Loaded { plugin, compile, was_compiled })
     }
 
     /// Whether the component need not be compiled now: it has been before, or must not be.

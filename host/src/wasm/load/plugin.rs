@@ -17,8 +17,10 @@ use crate::wasm::capability::{HostState, Identity};
 use crate::wasm::engine::Engine;
 use crate::wasm::error::LoadError;
 use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
+use crate::wasm::load::grants;
 use crate::wasm::manifest::{Isolation, Limits, Manifest};
 use crate::wasm::private::cache::copied;
+use crate::wasm::reload::status::PluginCapability;
 use crate::wasm::shares::PluginShare;
 
 /// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
@@ -134,6 +136,8 @@ pub(in crate::wasm) struct Plugin {
     pub(in crate::wasm) version: String,
     pub(in crate::wasm) described_name: String,
     pub(in crate::wasm) routes: Vec<Route>,
+    /// The interfaces that the component asks for, sorted.
+    pub(in crate::wasm) imports: Vec<String>,
     /// Where the component takes events many at a time; `None` when it does not.
     pub(in crate::wasm) on_events: Option<ComponentExportIndex>,
 }
@@ -141,6 +145,11 @@ pub(in crate::wasm) struct Plugin {
 impl Plugin {
     pub(in crate::wasm) fn isolation(&self) -> Isolation {
         self.manifest.isolation
+    }
+
+    /// What it asks for, and what it is granted.
+    pub(in crate::wasm) fn capabilities(&self) -> Vec<PluginCapability> {
+        grants::capabilities(&self.linked.identity.name, &self.imports, &self.manifest)
     }
 
     /// Why a call broke off.
@@ -158,7 +167,7 @@ impl Plugin {
         let pre = engine.linker.instantiate_pre(&component).and_then(ListenerPre::new)?;
         let (identity, share) = (identity.clone(), share.clone());
         let linked = Linked { engine, pre, identity, share, limits, weight, has_small_tables };
-        let Self { manifest, version, described_name, routes, .. } = self;
+        let Self { manifest, version, described_name, routes, imports, .. } = self;
         let on_events = batch::export(&component);
         Ok(Arc::new(Self {
             linked,
@@ -166,6 +175,7 @@ impl Plugin {
             version: version.clone(),
             described_name: described_name.clone(),
             routes: routes.clone(),
+            imports: imports.clone(),
             on_events,
         }))
     }

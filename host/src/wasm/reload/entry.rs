@@ -1,5 +1,6 @@
 //! What is known of one plugin of the directory.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,9 +8,10 @@ use std::time::{Duration, Instant};
 use wasmtime::component::Component;
 
 use super::job::LoadedFrom;
-use super::status::{PluginState, PluginStatus};
+use super::status::{PluginDetails, PluginState, PluginStatus, PluginSwap};
 use crate::event::Route;
 use crate::metrics::{CallTotals, Swap};
+use crate::time::system_clock;
 use crate::wasm::call::PluginListener;
 use crate::wasm::directory::{ManifestFile, Pair};
 use crate::wasm::load::Loader;
@@ -20,6 +22,8 @@ use crate::wasm::text::escape;
 /// The target of the log lines that tell why a plugin was not loaded: whoever is told by other means can leave them out.
 pub(in crate::wasm) const LOADS: &str = "outbox::plugin_loads";
 
+/// How many swaps of a plugin are kept.
+const MOST_SWAPS: usize = 10;
 /// The longest that a load rests that may pass, unless scans are rarer.
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
@@ -51,6 +55,8 @@ pub(in crate::wasm) struct Entry {
     revoked: Option<String>,
     /// Where its swaps are counted.
     pub(in crate::wasm) totals: Arc<CallTotals>,
+    /// Its last swaps, newest first.
+    swaps: VecDeque<PluginSwap>,
 }
 
 /// A pair of files as they were read.
@@ -139,6 +145,7 @@ impl Entry {
             last_good_error: None,
             revoked: None,
             totals,
+            swaps: VecDeque::new(),
         }
     }
 
@@ -227,10 +234,18 @@ impl Entry {
                 None => without_older.to_owned(),
             };
             tracing::error!(target: LOADS, plugin = name, "plugin {} {fate}: {}", escape(name), fault.error);
-            self.totals.swapped(Swap::Failed);
+            let digest = fault.key.as_ref().map(|key| key.short().to_owned());
+            self.note_swap(Swap::Failed, None, digest);
         }
         self.fault = Some(fault);
         (self.loading, self.quarantined) = (false, false);
+    }
+
+    /// Counts a change of what serves, and keeps it for whoever looks.
+    pub(in crate::wasm) fn note_swap(&mut self, swap: Swap, version: Option<String>, digest: Option<String>) {
+        self.totals.swapped(swap);
+        self.swaps.truncate(MOST_SWAPS - 1);
+        self.swaps.push_front(PluginSwap { at: system_clock().now(), result: swap.code().to_owned(), version, digest });
     }
 
     /// Remembers why the last good version does not load either; logged once for each reason.
@@ -285,6 +300,11 @@ impl Entry {
             more_routes: 0,
             error: self.fault.as_ref().map(|fault| fault.error.clone()),
             file: self.file.clone(),
+            details: PluginDetails {
+                capabilities: plugin.map(|plugin| plugin.capabilities()).unwrap_or_default(),
+                limits: plugin.map(|plugin| plugin.manifest.limits.into()),
+                swaps: self.swaps.iter().cloned().collect(),
+            },
         }
     }
 }

@@ -13,7 +13,7 @@ mod watch;
 
 pub use self::by_hand::{LockChange, Locked, WherePinned, lock, retry, rollback};
 pub(crate) use self::required::RequiredPlugins;
-pub use self::status::{PluginReport, PluginState, PluginStatus};
+pub use self::status::{PluginCapability, PluginDetails, PluginLimits, PluginReport, PluginState, PluginStatus, PluginSwap};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

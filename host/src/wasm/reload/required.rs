@@ -63,6 +63,7 @@ mod tests {
             more_routes: 0,
             error: Some("no component".to_owned()),
             file: PathBuf::from("plugins/mailer.wasm"),
+            details: Default::default(),
         };
         for state in [PluginState::Serving, PluginState::ServingOlder, PluginState::Paused] {
             assert_eq!(missing("mailer", &[status(state)]), None, "{state:?}");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::event::Route;
+use crate::time::Timestamp;
 use crate::wasm::manifest::{Isolation, Limits};
 use crate::wasm::text::cut;
 
@@ -13,6 +14,8 @@ use crate::wasm::text::cut;
 const TOLD_ROUTES: usize = 100;
 /// The most bytes of the reason why a plugin does not serve that a host tells of.
 const TOLD_ERROR_BYTES: usize = 4 << 10;
+/// The most bytes of one grant, such as a long list of origins, that a host tells of.
+const TOLD_GRANT_BYTES: usize = 512;
 
 /// A plugin as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +37,64 @@ pub struct PluginStatus {
     pub error: Option<String>,
     /// The component file.
     pub file: PathBuf,
+    /// What it may do and use, and what served before.
+    #[serde(flatten)]
+    pub details: PluginDetails,
+}
+
+/// What a plugin may do and use, and what served as it before. Empty where a host of an earlier version tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PluginDetails {
+    /// What the serving component asks for, and what its manifest grants.
+    pub capabilities: Vec<PluginCapability>,
+    /// What one call may use; `None` when none serves.
+    pub limits: Option<PluginLimits>,
+    /// What became of its file since the host started, newest first; at most 10.
+    pub swaps: Vec<PluginSwap>,
+}
+
+/// Something outside of the sandbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PluginCapability {
+    /// `config`, `secrets`, `emit`, `state`, `publish`, `http`.
+    pub name: String,
+    /// Whether the component asks for it.
+    pub asked: bool,
+    /// What the manifest grants of it, such as `state (1000 keys, 1MiB)`; `None` for nothing.
+    pub granted: Option<String>,
+    /// What to add to the manifest, where it is asked for and not granted and may be needed.
+    pub to_add: Option<String>,
+}
+
+/// What one call may use, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PluginLimits {
+    /// Instructions, roughly.
+    pub fuel: u64,
+    /// Time on the wall.
+    pub deadline_ms: u64,
+    /// The sum of all memories and tables.
+    pub memory_bytes: u64,
+    /// Calls of the host.
+    pub host_calls: u32,
+    /// Calls at once; `None` for half of the workers.
+    pub concurrency: Option<usize>,
+}
+
+/// A change of what serves as a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluginSwap {
+    /// When.
+    pub at: Timestamp,
+    /// `loaded`, `swapped`, `failed`, `last_good`, as in the metrics.
+    pub result: String,
+    /// What the component that served from then on says of its version; `None` where the file failed.
+    pub version: Option<String>,
+    /// The first 12 digits of the digest of the file; `None` where it could not be read.
+    pub digest: Option<String>,
 }
 
 /// Whether a plugin answers.
@@ -65,6 +126,12 @@ impl PluginStatus {
             let told = cut(&error, TOLD_ERROR_BYTES);
             if told.len() < error.len() { format!("{told}…") } else { error }
         });
+        for granted in self.details.capabilities.iter_mut().filter_map(|capability| capability.granted.as_mut()) {
+            let told = cut(granted, TOLD_GRANT_BYTES);
+            if told.len() < granted.len() {
+                *granted = format!("{told}…");
+            }
+        }
         self
     }
 }
@@ -112,17 +179,14 @@ fn whole_milliseconds(span: Duration) -> u64 {
 
 /// A manifest has texts such as "5s" and "64MiB", which a program that reads a report would have to take apart.
 fn in_numbers<S: Serializer>(limits: &Limits, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Numbers {
-        fuel: u64,
-        deadline_ms: u64,
-        memory_bytes: u64,
-        host_calls: u32,
-        concurrency: Option<usize>,
+    PluginLimits::from(*limits).serialize(serializer)
+}
+
+impl From<Limits> for PluginLimits {
+    fn from(limits: Limits) -> Self {
+        let Limits { fuel, deadline, memory, host_calls, concurrency } = limits;
+        Self { fuel, deadline_ms: whole_milliseconds(deadline), memory_bytes: memory.0, host_calls, concurrency }
     }
-    let Limits { fuel, deadline, memory, host_calls, concurrency } = *limits;
-    let deadline_ms = whole_milliseconds(deadline);
-    Numbers { fuel, deadline_ms, memory_bytes: memory.0, host_calls, concurrency }.serialize(serializer)
 }
 
 #[cfg(test)]
@@ -141,6 +205,10 @@ mod tests {
             more_routes: 0,
             error: Some("é".repeat(100_000)),
             file: PathBuf::from("plugins/mailer.wasm"),
+            details: PluginDetails {
+                capabilities: vec![PluginCapability { granted: Some("http".repeat(10_000)), ..PluginCapability::default() }],
+                ..PluginDetails::default()
+            },
         };
 
         let told = status.clone().told();
@@ -148,10 +216,13 @@ mod tests {
         assert_eq!((told.routes.len(), told.more_routes), (100, 900));
         assert_eq!(told.routes[..], status.routes[..100]);
         assert!(told.error.as_ref().is_some_and(|error| error.len() < 4_200 && error.ends_with("é…")));
+        assert!(told.details.capabilities[0].granted.as_ref().is_some_and(|granted| granted.len() < 600));
         assert_eq!(told.clone().told(), told, "told again, it is the same");
-        let small = PluginStatus { routes: vec![route(1)], error: Some("why".to_owned()), ..status };
+        let details = PluginDetails::default();
+        let small = PluginStatus { routes: vec![route(1)], error: Some("why".to_owned()), details, ..status };
         assert_eq!(small.clone().told(), small);
         let older = r#"{"name":"a","version":null,"digest":null,"state":"serving","routes":[],"error":null,"file":"a.wasm"}"#;
-        assert_eq!(serde_json::from_str::<PluginStatus>(older).unwrap().more_routes, 0, "an older host tells of all");
+        let older = serde_json::from_str::<PluginStatus>(older).unwrap();
+        assert_eq!((older.more_routes, older.details), (0, PluginDetails::default()), "an older host tells of all its routes");
     }
 }

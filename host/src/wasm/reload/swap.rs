@@ -106,11 +106,12 @@ impl Reloader {
         let Some(candidate) = entry.candidate.take() else { return };
         let before = entry.serving.as_ref().map(|serving| serving.key.short().to_owned());
         log_serving(name, &candidate, before.as_deref());
-        entry.totals.swapped(match (candidate.from, &before) {
+        let swap = match (candidate.from, &before) {
             (LoadedFrom::LastGood, _) => Swap::LastGood,
             (LoadedFrom::File, None) => Swap::Loaded,
             (LoadedFrom::File, Some(_)) => Swap::Swapped,
-        });
+        };
+        entry.note_swap(swap, Some(candidate.plugin.version.clone()), Some(candidate.key.short().to_owned()));
         let Candidate { key, plugin, from, .. } = candidate;
         let version = Version { digest: key.digest.clone(), manifest: key.beside(), since: system_clock().now() };
         entry.serving = Some(Serving { key, plugin, listeners });

@@ -54,7 +54,8 @@ pub async fn check_at(file: &Path, at: &Path, config: PluginsConfig, workers: us
 
 /// What is told of a component that was loaded.
 pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
-    let Loaded { plugin, imports, compile, was_compiled } = loaded;
+    let Loaded { plugin, compile, was_compiled } = loaded;
+    let capabilities = plugin.capabilities();
     let name = &plugin.linked.identity.name;
     PluginReport {
         name: name.clone(),
@@ -62,9 +63,9 @@ pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
         version: plugin.version.clone(),
         digest: bytes.digest.clone(),
         routes: plugin.routes.clone(),
-        granted: grants::granted(&plugin.manifest),
-        not_granted: grants::not_granted(name, imports, &plugin.manifest),
-        imports: imports.clone(),
+        granted: grants::granted(&capabilities),
+        not_granted: grants::not_granted(&capabilities),
+        imports: plugin.imports.clone(),
         size_bytes: bytes.bytes.len() as u64,
         compile: *compile,
         was_compiled: *was_compiled,

@@ -167,7 +167,7 @@ impl PluginHost {
         });
         // Named one by one: a capability without a stand-in behind the gate would really do what it is asked.
         let grants = Grants { config, secrets, emit, state: keeps, publish, http };
-        let Plugin { linked, manifest, version, described_name, routes, on_events } = plugin;
+        let Plugin { linked, manifest, version, described_name, routes, imports, on_events } = plugin;
         let Linked { engine, pre, identity, share, limits, weight, has_small_tables } = linked;
         let identity = Identity::new(identity.name.clone(), identity.digest.clone(), grants).reporting();
         let (engine, pre) = (engine.clone(), pre.clone());
@@ -185,6 +185,7 @@ impl PluginHost {
             version: version.clone(),
             described_name: described_name.clone(),
             routes: routes.clone(),
+            imports: imports.clone(),
             on_events: *on_events,
         });
         let listener = PluginListener::new(plugin.clone());

@@ -136,6 +136,7 @@ fn every_plugin_is_told_of_and_a_section_without_one_too() {
         more_routes: 0,
         error: error.map(str::to_owned),
         file: format!("plugins/{name}.wasm").into(),
+        details: Default::default(),
     };
     let found = [plugin("good", PluginState::Serving, None), plugin("bad", PluginState::Failed, Some("it is no component"))];
     let findings = of_plugins("plugins", &found, &BTreeSet::from(["good", "absent"]));
