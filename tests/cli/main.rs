@@ -32,4 +32,5 @@ mod swap;
 mod tls;
 mod top;
 mod total_order;
+mod url;
 mod why;

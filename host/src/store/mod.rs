@@ -32,7 +32,7 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use address::hide_password;
-pub use audit::{Audit, AuditRecord};
+pub use audit::{Audit, AuditFilter, AuditRecord};
 pub(crate) use claim::EXPIRED;
 pub use claim::{Blocker, ClaimOrder, ClaimRequest, Claimed, Due, Renewed, Unblocked, WaitsFor};
 pub use cost::{AttemptCost, AttemptEnd};
@@ -379,7 +379,15 @@ pub trait Store: StateStore {
     ///
     /// # Errors
     /// The database's own.
-    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError>;
+    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        self.list_audit(&AuditFilter::default(), limit).await
+    }
+
+    /// What operators did and matches, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError>;
 
     /// Deletes finished rows, oldest first, at most `limit`; never one that later events of its aggregate wait behind.
     ///

@@ -12,7 +12,7 @@ use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::params::{Id, Params, When};
 use super::super::problem::{Kind, Problem};
-use super::events::{Page, fields, found, page, shown};
+use super::events::{Page, fields, found, page, payload_form, shown};
 use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
@@ -62,8 +62,20 @@ pub(super) struct Replay {
     /// At most so many, oldest first.
     limit: Option<u64>,
     per_second: Option<u32>,
+    /// Most events brought back by one statement. Default 100.
+    batch_size: Option<u32>,
+    /// Stop after this long, such as `"10s"`; 25 s at most.
+    time_limit: Option<String>,
     dry_run: bool,
     reason: Option<String>,
+}
+
+/// The longest that a request may work: what it asks for, or [`LONGEST`].
+pub(super) fn longest(time_limit: Option<&str>) -> Result<Duration, Problem> {
+    let Some(text) = time_limit else { return Ok(LONGEST) };
+    let span = humantime::parse_duration(text);
+    span.map(|span| span.min(LONGEST))
+        .map_err(|_| Problem::field("time_limit", format!("it is `{text}`; write a span like 10s")))
 }
 
 /// `GET /v1/dead`: oldest first.
@@ -98,10 +110,11 @@ fn death(params: &mut Params) -> (Option<u32>, Option<When>, Option<When>) {
 }
 
 /// `GET /v1/dead/{id}`.
-pub(super) async fn show(State(host): State<Host>, viewer: Viewer, id: Id, params: Params) -> Result<Response, Problem> {
+pub(super) async fn show(State(host): State<Host>, viewer: Viewer, id: Id, mut params: Params) -> Result<Response, Problem> {
+    let form = payload_form(&mut params);
     params.finish()?;
     let row = found(&host, id.0).await?;
-    if row.status == Status::Dead { Ok(shown(&row, &viewer)) } else { Err(not_so(id.0, row.status, "dead")) }
+    if row.status == Status::Dead { Ok(shown(&row, &viewer, form)) } else { Err(not_so(id.0, row.status, "dead")) }
 }
 
 /// `POST /v1/dead/{id}/replay`: it is new again.
@@ -160,6 +173,10 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
     if asked.per_second == Some(0) {
         return Err(Problem::field("per_second", "it is 0; write at least 1, or leave it out"));
     }
+    if asked.batch_size == Some(0) {
+        return Err(Problem::field("batch_size", "it is 0; write at least 1, or leave it out"));
+    }
+    let time = longest(asked.time_limit.as_deref())?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
     let wanted = matching.min(asked.limit.unwrap_or(u64::MAX));
@@ -178,8 +195,12 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
         Some(_) => {}
     }
     // No more than were expected, should others die meanwhile.
-    let limits =
-        ReplayLimits { per_second: asked.per_second, time: Some(LONGEST), events: Some(wanted), ..ReplayLimits::default() };
+    let limits = ReplayLimits {
+        batch_size: asked.batch_size.unwrap_or(ReplayLimits::default().batch_size),
+        per_second: asked.per_second,
+        time: Some(time),
+        events: Some(wanted),
+    };
     let count = host.dead.replay_all(&filter, &limits, &by.0.audit(asked.reason), |_| {}).await?;
     host.tell_hosts().await;
     Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dry_run: false }))

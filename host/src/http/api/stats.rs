@@ -19,6 +19,7 @@ use super::super::server::Stopping;
 use crate::metrics::Counts;
 use crate::outbox::Mode;
 use crate::store::Stats;
+use crate::time::Timestamp;
 
 /// The rest between two looks.
 const EVERY: Duration = Duration::from_secs(2);
@@ -74,6 +75,18 @@ impl Follower {
 pub(super) async fn show(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Stats>, Problem> {
     params.finish()?;
     Ok(Json(host.store.stats().await?))
+}
+
+/// The time.
+#[derive(Serialize)]
+pub(super) struct Now {
+    now: Timestamp,
+}
+
+/// `GET /v1/now`: the time by the database's clock, which decides what is due.
+pub(super) async fn now(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Now>, Problem> {
+    params.finish()?;
+    Ok(Json(Now { now: host.store.now().await? }))
 }
 
 /// `GET /v1/stream`: server-sent events `stats`, or `problem` while the database does not answer.

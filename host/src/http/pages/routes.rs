@@ -8,6 +8,7 @@ use super::told;
 use super::words::{number, visible, when};
 use crate::event::Route;
 use crate::store::RouteRecord;
+use crate::why::holding;
 
 /// `here` are the routes that this host has a listener for.
 pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
@@ -28,8 +29,14 @@ pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
                         tr {
                             td.first.mono { a.row href=(frame.to(&format!("events?{pair}"))) { (visible(&known.route.to_string())) } }
                             td {
-                                (state(known))
-                                @if let Some(at) = known.paused_at { " " small.quiet { (when(at, now)) @if let Some(by) = &known.paused_by { " by " (visible(by)) } @if let Some(why) = &known.pause_reason { ": " (visible(why)) } } }
+                                @let pause = holding(&known.route, &look.routes).into_iter().next();
+                                (state(known, pause))
+                                @if let Some((pause, at)) = pause.and_then(|pause| Some((pause, pause.paused_at?))) {
+                                    " " small.quiet {
+                                        @if pause.route != known.route { "by the pattern " span.mono { (visible(&pause.route.to_string())) } ", " }
+                                        (when(at, now)) @if let Some(by) = &pause.paused_by { " by " (visible(by)) } @if let Some(why) = &pause.pause_reason { ": " (visible(why)) }
+                                    }
+                                }
                             }
                             td.mono { @match answers(&known.route) {
                                 Some(plugin) => { (visible(&plugin.told.name)) " " (visible(plugin.told.version.as_deref().unwrap_or_default())) },
@@ -54,8 +61,9 @@ pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
     }
 }
 
-fn state(known: &RouteRecord) -> Markup {
-    let (class, shape, word) = if known.paused_at.is_some() {
+/// Whether a route is open; `pause` is what holds it, its own or that of a pattern.
+fn state(known: &RouteRecord, pause: Option<&RouteRecord>) -> Markup {
+    let (class, shape, word) = if pause.is_some() {
         ("parked", "‖", "paused")
     } else if known.first_seen_at.is_some() {
         ("done", "●", "known")
@@ -63,4 +71,26 @@ fn state(known: &RouteRecord) -> Markup {
         ("waiting", "○", "no listener")
     };
     html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::pages::fake::{frame, route};
+
+    #[test]
+    fn a_route_that_a_pattern_holds_is_paused_and_names_the_pattern() {
+        let mut frame = frame();
+        let mut look = crate::http::pages::look::Look::made_up(frame.seen.now());
+        let pattern = RouteRecord { paused_at: Some(look.at), paused_by: Some("ada".to_owned()), ..route("Order", "*") };
+        look.routes = vec![pattern, route("Order", "Paid"), route("User", "Seen")];
+        frame.seen.look = Some(std::sync::Arc::new(look));
+
+        let text = page(&frame, &[]).into_string();
+
+        let row = |name: &str| text.split("<tr>").find(|row| row.contains(name)).expect("a row").to_owned();
+        assert!(row("Order/Paid").contains("paused") && row("Order/Paid").contains("by the pattern"), "{text}");
+        assert!(row("Order/Paid").contains("routes/pause?"), "its own pause is another: {text}");
+        assert!(!row("User/Seen").contains("paused"), "{text}");
+    }
 }

@@ -7,6 +7,7 @@ use super::told::{self, State};
 use super::words::{ago, clock, count, number, short, span, verb, visible};
 use crate::store::NodeRecord;
 use crate::time::Timestamp;
+use crate::why::holding;
 use std::time::Duration;
 
 /// An event that could be delivered and waits longer than this says that the hosts fall behind.
@@ -186,11 +187,11 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
         let since = ago(route.paused_at?, now);
         let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
         let name = visible(&route.route.to_string());
-        let wait = if route.parked == 0 {
-            String::new()
-        } else {
-            format!("; {} {}", count(route.parked, "event"), verb(route.parked, "waits", "wait"))
-        };
+        // Events are of the routes that a pattern covers, not of the pattern.
+        let held = look.routes.iter().filter(|known| route.route.covers(&known.route));
+        let parked: u64 = held.map(|known| known.parked).sum();
+        let wait =
+            if parked == 0 { String::new() } else { format!("; {} {}", count(parked, "event"), verb(parked, "waits", "wait")) };
         let finding =
             Finding::new(Severity::Warning, format!("Route {name} was paused {since}{by}{wait}."), "routes", "Routes");
         Some(match &route.pause_reason {
@@ -203,9 +204,8 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
 
 /// Parked events whose route is not paused: no host has a listener for them.
 fn unanswered(look: &Look) -> Option<Finding> {
-    let held =
-        |route: &crate::event::Route| look.routes.iter().any(|known| known.paused_at.is_some() && known.route.covers(route));
-    let waiting: Vec<_> = look.routes.iter().filter(|known| known.parked > 0 && !held(&known.route)).collect();
+    let is_open = |known: &&crate::store::RouteRecord| holding(&known.route, &look.routes).is_empty();
+    let waiting: Vec<_> = look.routes.iter().filter(|known| known.parked > 0).filter(is_open).collect();
     let events: u64 = waiting.iter().map(|known| known.parked).sum();
     let of = match waiting.as_slice() {
         [] => return None,

@@ -6,6 +6,7 @@ mod limits;
 mod monitor;
 mod reading;
 mod security;
+mod why;
 
 use std::sync::Arc;
 use std::time::Duration;
