@@ -1,8 +1,56 @@
-//! Characters that make a text look like something else than it is.
+//! Characters that make a text look like something else than it is, and text of others made safe for a terminal and a shell.
+
+use std::borrow::Cow;
 
 /// Whether a character could forge a line, drive a terminal, or show text in another order than it has.
 #[must_use]
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Text of a guest or a payload, safe for a terminal: nothing in it can move the cursor, colour, or hide what follows.
+#[must_use]
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_deceptive) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().fold(String::with_capacity(text.len() + 8), |mut safe, c| {
+        if is_deceptive(c) {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+        safe
+    }))
+}
+
+/// A word of a command line as a shell takes it whole: in quotes where it has to be.
+#[must_use]
+pub fn argument(word: &str) -> String {
+    let word = shown(word);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.into_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_shown_can_steer_the_terminal() {
+        assert_eq!(shown("plain ünïcode"), "plain ünïcode");
+        assert_eq!(shown("a\u{1b}[31mred\r\n"), "a\\u{1b}[31mred\\r\\n");
+        assert_eq!(shown("\u{202e}txt.exe\u{9b}2J"), "\\u{202e}txt.exe\\u{9b}2J");
+    }
+
+    #[test]
+    fn a_word_that_a_shell_would_read_otherwise_is_quoted() {
+        assert_eq!(argument("Order/OrderPlaced"), "Order/OrderPlaced");
+        assert_eq!([argument("Order/*"), argument("it's"), argument("")], ["'Order/*'", r"'it'\''s'", "''"]);
+    }
 }

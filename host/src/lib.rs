@@ -107,6 +107,7 @@ pub mod units;
 mod wake;
 #[cfg(feature = "wasm")]
 pub mod wasm;
+pub mod why;
 pub mod writer;
 
 pub use chain::chain;

@@ -1,10 +1,12 @@
-//! Durations and sizes as people write them in a file: `"30s"`, `"1MiB"`.
+//! Durations and sizes as people write them in a file, `"30s"`, `"1MiB"`; numbers, spans and times as people read them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::time::Timestamp;
 
 /// The longest span that a configuration may name, a hundred years: it can be added to any time.
 pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -132,6 +134,32 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// `1 event`, `2 events`.
+#[must_use]
+pub fn count(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// A span in one unit, as people say it.
+#[must_use]
+pub fn span(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 if span.is_zero() => "0s".to_owned(),
+        0 => format!("{}ms", span.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// How far a time is from another, which is the present one: `in 3s`, `3s ago`.
+#[must_use]
+pub fn relative_to(time: Timestamp, now: Timestamp) -> String {
+    if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
+}
+
 /// `"30s"` ↔ [`Duration`]; for `#[serde(with = "crate::units::duration")]`.
 pub mod duration {
     use super::{Deserialize, Deserializer, Duration, LONGEST, Serializer};
@@ -215,5 +243,14 @@ mod tests {
         assert_eq!(read("36500days").unwrap(), LONGEST);
         let fault = read("18446744073709551615s").unwrap_err().to_string();
         assert!(fault.contains("`18446744073709551615s` is too long"), "{fault}");
+    }
+
+    #[test]
+    fn spans_are_said_in_one_unit() {
+        let said = [0, 59, 60, 7_200, 864_000].map(|seconds| span(Duration::from_secs(seconds)));
+        assert_eq!(said, ["0s", "59s", "1m", "2h", "10d"]);
+        let now = Timestamp::from_micros(10_000_000);
+        assert_eq!([now, now.plus(Duration::from_secs(3))].map(|time| relative_to(time, now)), ["0s ago", "in 3s"]);
+        assert_eq!([1, 2].map(|many| count(many, "event")), ["1 event", "2 events"]);
     }
 }

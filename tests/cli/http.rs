@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use crate::program::{Host, PATIENCE, Place};
 
 /// Where a host says that it listens: `127.0.0.1:40123`.
-fn address(host: &mut Host) -> String {
+pub(crate) fn address(host: &mut Host) -> String {
     let mut address = String::new();
     let found = std::cell::RefCell::new(&mut address);
     host.wait_until_it_said("it says where it listens", |line| match line.strip_prefix("listening on http://") {

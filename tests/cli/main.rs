@@ -37,4 +37,5 @@ mod systemd;
 mod tls;
 mod top;
 mod total_order;
+mod url;
 mod why;

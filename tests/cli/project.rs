@@ -199,7 +199,7 @@ fn what_is_there_is_never_written_over() {
     let refused = place.run(&["plugin", "new", "greeter", "--lang", "rust"]);
 
     assert_eq!(refused.code, Some(7), "{}", refused.stderr);
-    assert!(refused.stderr.contains("greeter is there already and not empty"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("greeter already exists and is not empty"), "{}", refused.stderr);
     let left: Vec<_> = fs::read_dir(place.path().join("greeter")).expect("it is there").collect();
     assert_eq!(
         (left.len(), fs::read_to_string(place.path().join("greeter/README.md")).expect("it is there")),
@@ -212,7 +212,7 @@ fn a_name_or_a_route_that_cannot_be_is_refused_before_anything_is_written() {
     let place = Place::empty();
     for (arguments, part) in [
         (&["Greeter", "--lang", "rust"][..], "must consist of lowercase letters"),
-        (&["fn", "--lang", "rust"], "has taken it"),
+        (&["fn", "--lang", "rust"], "is a keyword, or the name of a package"),
         (&["../up", "--lang", "rust"], "lowercase letters"),
         (&["greeter", "--lang", "cobol"], "possible values: rust, js, ts, python, go, c"),
         (&["greeter", "--lang", "go", "--route", "Order"], "write it like Order/OrderPlaced"),
@@ -264,7 +264,7 @@ fn a_component_that_is_built_elsewhere_is_judged_by_the_manifest_of_its_project(
 
     assert_eq!(built.code, Some(0), "{}{}", built.stdout, built.stderr);
     assert!(built.stdout.contains("state (1000 keys"), "{}", built.stdout);
-    let advice = "its manifest greeter.toml is not beside it: cp greeter.toml ../plugins/greeter.toml";
+    let advice = "a host also needs the manifest greeter.toml: cp greeter.toml ../plugins/greeter.toml";
     assert!(built.stderr.trim_end().ends_with(advice), "{}", built.stderr);
     assert!(!project.join("greeter.wasm").exists());
 
@@ -280,7 +280,10 @@ fn a_component_that_is_built_elsewhere_is_judged_by_the_manifest_of_its_project(
     fs::write(place.path().join("plugins/greeter.toml"), "emit = true\n").expect("can be written");
     let beside = outbox(&place, &["plugin", "build", "--out", "../plugins/greeter.wasm"]);
     assert_eq!(beside.code, Some(0), "{}", beside.stderr);
-    assert!(beside.stdout.contains("emit (*/*)") && !beside.stderr.contains("is not beside it"), "the one that counts there");
+    assert!(
+        beside.stdout.contains("emit (*/*)") && !beside.stderr.contains("also needs the manifest"),
+        "the one that counts there"
+    );
 }
 
 #[test]

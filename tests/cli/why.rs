@@ -24,7 +24,7 @@ fn place(columns: &str) -> Place {
 fn why(place: &Place, id: &str) -> (String, String) {
     let page = place.json(&["event", "why", id, "--output", "json"]);
     let text = |name: &str| page[name].as_str().unwrap_or_else(|| panic!("no {name}: {page}")).to_owned();
-    (text("state"), text("next"))
+    (text("state"), text("sentence"))
 }
 
 #[test]
@@ -95,7 +95,10 @@ fn a_line_is_followed_to_its_head_and_says_how_to_release_it() {
     );
     let page = place.json(&["event", "why", "three", "--output", "json"]);
     assert_eq!(page["head"]["event_id"], "one");
-    assert!(page["commands"].as_array().is_some_and(|commands| commands.contains(&"outbox dead skip one".into())), "{page}");
+    assert!(
+        page["actions"].as_array().is_some_and(|all| all.iter().any(|action| action["command"] == "outbox dead skip one")),
+        "{page}"
+    );
     let (state, next) = why(&place, "one");
     assert_eq!(state, "dead_blocking");
     assert!(next.contains("1 later event of Order/42 waits until it is replayed, skipped or discarded"), "{next}");

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Envelope, EnvelopeError, EventId};
+use super::envelope::JSON;
+use super::{Envelope, EnvelopeError, EventId, Headers};
 use crate::time::Timestamp;
 
 /// Why a JSON text is not an envelope.
@@ -108,6 +109,56 @@ impl Envelope {
     }
 }
 
+/// An envelope as it is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    event_id: EventId,
+    event_type: &'a str,
+    aggregate_type: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aggregate_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant_id: Option<&'a str>,
+    occurred_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    available_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Headers::is_empty")]
+    headers: &'a Headers,
+    content_type: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+}
+
+impl Envelope {
+    /// Writes the envelope as [`from_json`](Self::from_json) reads it: the same event comes out, with every byte of its payload.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let bytes = self.payload_bytes();
+        // White space around a JSON text would be lost.
+        let raw = serde_json::from_slice::<&RawValue>(bytes).ok().filter(|raw| raw.get().len() == bytes.len());
+        let payload = raw.filter(|_| self.content_type() == JSON);
+        let written = Written {
+            event_id: self.id(),
+            event_type: self.event_type().as_str(),
+            aggregate_type: self.aggregate_type().as_str(),
+            aggregate_id: self.aggregate_id(),
+            tenant_id: self.tenant_id(),
+            occurred_at: self.occurred_at(),
+            available_at: self.is_delayed().then(|| self.available_at()),
+            expires_at: self.expires_at(),
+            headers: self.headers(),
+            content_type: self.content_type(),
+            payload,
+            payload_base64: payload.is_none().then(|| data_encoding::BASE64.encode(bytes)),
+        };
+        serde_json::to_string(&written).expect("texts and numbers are JSON")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,6 +175,24 @@ mod tests {
         assert_eq!(envelope.available_at().to_string(), "2026-11-21T08:00:30.000000Z");
         assert_eq!(envelope.headers().get("k"), Some("v"));
         assert_eq!(&envelope.payload_bytes()[..], br#"{"b":1.0,  "a":[]}"#);
+    }
+
+    #[test]
+    fn what_is_written_reads_back_as_the_same_event_to_the_byte() {
+        let whole = Envelope::new("OrderPlaced").aggregate("Order", "42").tenant("t").header("k", "v");
+        let whole = whole.deliver_after(std::time::Duration::from_secs(5));
+        let payloads: [(&str, &[u8]); 5] = [
+            ("application/json", b"{\"b\": 1.0,\n \"a\":[]}"),
+            ("application/json", b" 1 "),
+            ("application/json", b"not JSON at all"),
+            ("text/plain", b"\xff\x00"),
+            ("application/json", b"null"),
+        ];
+        for (content_type, payload) in payloads {
+            let envelope = whole.clone().bytes(content_type, payload).expect("valid");
+            let read = Envelope::from_json(envelope.to_json().as_bytes()).expect("its own text");
+            assert_eq!(read, envelope);
+        }
     }
 
     #[test]

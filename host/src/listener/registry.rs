@@ -137,6 +137,12 @@ impl Listeners {
         (!relay.registration.route.is_pattern() || !had_its_own()).then(|| relay.clone())
     }
 
+    /// The routes and patterns of the relays, the most exact first.
+    #[cfg(feature = "http")]
+    pub(crate) fn relays(&self) -> Vec<Route> {
+        self.relays.load().iter().map(|relay| relay.registration.route.clone()).collect()
+    }
+
     /// Makes these all relays: their routes are patterns, and a listener that is registered for a route goes before them.
     ///
     /// # Errors
@@ -309,7 +315,8 @@ impl Listeners {
         if paused.is_empty() {
             return None;
         }
-        let by_pattern = || paused.iter().find(|(known, _)| known.is_pattern() && known.covers(route)).map(|(_, why)| why);
+        let patterns = paused.iter().filter(|(known, _)| known.is_pattern() && known.covers(route));
+        let by_pattern = || patterns.max_by_key(|(known, _)| known.exactness()).map(|(_, why)| why);
         paused.get(route).or_else(by_pattern).cloned()
     }
 

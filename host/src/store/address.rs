@@ -31,7 +31,7 @@ pub fn hide_password(address: &str) -> String {
         },
     };
     let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| match pair.split_once('=') {
-        Some((name, _)) if name.contains("password") => format!("{name}={HIDDEN}"),
+        Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}={HIDDEN}"),
         _ => pair.to_owned(),
     });
     let query = pairs.collect::<Vec<_>>().join("&");

@@ -1,7 +1,8 @@
 //! Who did what by hand.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::event::EventId;
 use crate::time::Timestamp;
 
 /// Who does something by hand, and why.
@@ -26,11 +27,42 @@ impl Audit {
     }
 }
 
+/// Which notices to list; `None` means any.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// By this actor.
+    pub actor: Option<String>,
+    /// Of this action.
+    pub action: Option<String>,
+    /// Of this very event: what was done by a filter that met it is left out.
+    pub event_id: Option<EventId>,
+    /// No earlier than this.
+    pub since: Option<Timestamp>,
+    /// No later than this.
+    pub until: Option<Timestamp>,
+    /// Noted before the notice of this `id`: the next page.
+    pub before: Option<u64>,
+}
+
+impl AuditFilter {
+    /// The selector of an action on the event, as it stands in the column.
+    pub(super) fn selector(&self) -> Option<String> {
+        self.event_id.map(|id| serde_json::json!({ "event_id": id }).to_string())
+    }
+
+    /// The largest number that the column can hold, where no page is continued.
+    pub(super) fn before(&self) -> i64 {
+        self.before.and_then(|id| i64::try_from(id).ok()).unwrap_or(i64::MAX)
+    }
+}
+
 /// Something that was done by hand. Field names are column names.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[non_exhaustive]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct AuditRecord {
+    /// Its number, larger than that of every notice before it.
+    pub id: u64,
     /// When, by the database's clock.
     pub at: Timestamp,
     /// Who.

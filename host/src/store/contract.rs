@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter, Finding,
+    Audit, AuditFilter, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter, Finding,
     Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
     Settled, SettledWithEffects, StateStore, Stats, StoreError, Unblocked, WaitsFor,
 };
@@ -329,7 +329,15 @@ pub trait Store: StateStore {
     ///
     /// # Errors
     /// The database's own.
-    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError>;
+    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        self.list_audit(&AuditFilter::default(), limit).await
+    }
+
+    /// What operators did and matches, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError>;
 
     /// Deletes finished rows, oldest first, at most `limit`; never one that later events of its aggregate wait behind.
     ///

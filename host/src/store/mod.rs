@@ -34,7 +34,7 @@ pub mod postgres;
 pub mod sqlite;
 
 pub use address::hide_password;
-pub use audit::{Audit, AuditRecord};
+pub use audit::{Audit, AuditFilter, AuditRecord};
 pub(crate) use claim::EXPIRED;
 pub use claim::{Blocker, ClaimOrder, ClaimRequest, Claimed, Due, Renewed, Unblocked, WaitsFor};
 pub use contract::{Store, WakeUps};

@@ -1,6 +1,6 @@
 //! Who else works on the table.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::OwnerId;
 use crate::time::Timestamp;
@@ -24,7 +24,7 @@ pub struct Node {
 }
 
 /// A host, as the others see it. Field names are column names.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct NodeRecord {
     /// What stands in `locked_by`.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::AttemptCost;
 use crate::event::{EventId, Headers, Status};
 use crate::time::Timestamp;
 
 /// One row, whole. Field names are column names.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct Record {
     /// The order of insertion.
@@ -182,7 +182,7 @@ pub struct DeadFilter {
 }
 
 /// How many events stand where. Counted from the rows at the time of asking.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct Stats {
     /// Written, not yet tried to an end, parked ones left out.
@@ -224,7 +224,7 @@ pub struct Purgeable {
 }
 
 /// What one batch of a purge deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "http", schema(as = Purged))]
 pub struct PurgeBatch {

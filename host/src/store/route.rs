@@ -1,12 +1,12 @@
 //! What the table knows of routes and of blocked aggregates.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::event::{EventId, Route, Status};
 use crate::time::Timestamp;
 
 /// A route, as the table knows it. Counts are 0 where they were not asked for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct RouteRecord {
     /// The route.

@@ -1,13 +1,15 @@
 //! `outbox audit`: what was done by hand, by whom, and why.
 
 use clap::{Args, Subcommand};
-use outbox::store::{Audit, AuditRecord};
-use serde_json::Value;
+use outbox::EventId;
+use outbox::store::{Audit, AuditFilter, AuditRecord};
+use outbox::why::selector;
 
 use crate::config::{Config, user_name};
-use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output, or_dash, relative, short};
+use crate::place;
+use crate::when::When;
 
 /// `--reason`, for every command that changes something.
 #[derive(Args, Clone, Debug, Default)]
@@ -27,23 +29,59 @@ impl Reason {
 #[derive(Subcommand, Debug)]
 pub(crate) enum AuditCommand {
     /// List manual operations, newest first: replays, skips, discards, pauses, forgotten routes, purges, deleted state
-    #[command(after_help = "Example:\n  outbox audit list --limit 20 --output json")]
-    List {
-        /// Show at most this many
-        #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-        limit: u32,
-        #[command(flatten)]
-        output: Output,
-    },
+    #[command(after_help = "Examples:\n  outbox audit list --limit 20 --output json\n  \
+                            outbox audit list --action discard --since 24h\n  \
+                            outbox audit list --event 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
+    List(Box<List>),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// Only what this user or token did, like anna@shop
+    #[arg(long, value_name = "NAME")]
+    actor: Option<String>,
+    /// Only this action: replay, retry_now, discard, skip, pause, resume, forget_route, purge, delete_state
+    #[arg(long, value_name = "ACTION")]
+    action: Option<String>,
+    /// Only what was done to this very event, by its ID
+    #[arg(long, value_name = "ID")]
+    event: Option<EventId>,
+    /// Only what was done after this: a span like 2h (two hours ago), or a time like 2026-11-21T08:30:00Z
+    #[arg(long, value_name = "WHEN")]
+    since: Option<When>,
+    /// Only what was done before this
+    #[arg(long, value_name = "WHEN")]
+    until: Option<When>,
+    /// Show at most this many
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// Only entries before the one with this number
+    #[arg(long, value_name = "NUMBER")]
+    before: Option<u64>,
+    #[command(flatten)]
+    output: Output,
 }
 
 impl AuditCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let Self::List { limit, output } = self;
-        let records = database::ready(config).await?.audit(limit).await?;
+        let Self::List(list) = self;
+        let List { actor, action, event, since, until, limit, before, output } = *list;
+        let place = place::open(config).await?;
+        let now = place.now().await?;
+        let at = |when: Option<When>| when.map(|when| when.from(now));
+        let filter = AuditFilter { actor, action, event_id: event, since: at(since), until: at(until), before };
+        let mut records = place.audit(&filter, limit.saturating_add(1)).await?;
+        let more = records.len() > usize::try_from(limit).unwrap_or(usize::MAX);
+        if more {
+            records.pop();
+        }
         output::many(&records, output.output, |records| if records.is_empty() { String::new() } else { table(records) })?;
         if records.is_empty() && output.output == Format::Table {
-            eprintln!("no manual operation has been recorded yet");
+            let is_all = filter == AuditFilter::default();
+            eprintln!("{}", if is_all { "no manual operation has been recorded yet" } else { "no manual operation matches" });
+        }
+        if let (true, Some(last)) = (more, records.last()) {
+            eprintln!("more manual operations match; continue with --before {}, or raise --limit", last.id);
         }
         Ok(())
     }
@@ -61,29 +99,4 @@ fn table(records: &[AuditRecord]) -> String {
         ]
     });
     output::table(&["when", "who", "what", ">count", "which", "~why"], rows)
-}
-
-/// What something was done to, as one line: `event_type=OrderPlaced error=timeout`.
-pub(crate) fn selector(selector: &Value) -> String {
-    let Some(fields) = selector.as_object() else { return selector.to_string() };
-    let fields: Vec<String> = fields
-        .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
-        .collect();
-    if fields.is_empty() { "all".to_owned() } else { fields.join(" ") }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_selector_is_said_on_one_line() {
-        let filter = json!({ "event_type": "OrderPlaced", "max_attempts": 3, "tenant_id": null });
-        assert_eq!(selector(&filter), "event_type=OrderPlaced max_attempts=3");
-        assert_eq!(selector(&json!({})), "all");
-    }
 }

@@ -118,7 +118,7 @@ pub(crate) fn table(changes: &[Change]) -> String {
             Kind::Refused => "refused",
         };
         let then = match &change.goes_on {
-            Some(older) if change.from.is_some() => format!("{} goes on", digest(Some(older))),
+            Some(older) if change.from.is_some() => format!("{} keeps serving", digest(Some(older))),
             Some(older) => format!("{} (older)", digest(Some(older))),
             None => digest(change.to.as_ref()),
         };
@@ -130,17 +130,20 @@ pub(crate) fn table(changes: &[Change]) -> String {
         for gain in &change.gains {
             let route = shown(&gain.route.to_string()).into_owned();
             text.push_str(&match &gain.from {
-                Some(from) => format!("\n{name} takes {route} over from {}\n", shown(from)),
-                None => format!("\n{name} answers {route}, which nobody answers now\n"),
+                Some(from) => format!("\n{name} takes over {route} from {}\n", shown(from)),
+                None => format!("\n{name} answers {route}, which no plugin answers now\n"),
             });
         }
         if !change.loses.is_empty() {
-            text.push_str(&format!("\nnobody answers {} any more: their events wait\n", routes(&change.loses)));
+            text.push_str(&format!(
+                "\nno plugin answers {} any more; new events of these routes will wait\n",
+                routes(&change.loses)
+            ));
         }
         if change.not_compared > 0 {
             let many = output::count(change.not_compared as u64, "more route");
             text.push_str(&format!(
-                "\n{name} answers {many} now, of which its host has not told: compare them with --against DIR\n"
+                "\n{name} answers {many} now that its host does not list; to compare all of them, use --against DIR\n"
             ));
         }
         if let Some(error) = &change.error {
@@ -194,7 +197,7 @@ mod tests {
         let gains: Vec<_> = changes[4].gains.iter().map(|gain| (gain.route.to_string(), gain.from.as_deref())).collect();
         assert_eq!(gains, [("Order/Y".to_owned(), Some("a")), ("Order/U".to_owned(), None)]);
         let text = table(&changes);
-        for part in ["e takes Order/Y over from a", "nobody answers Order/Z any more", "c: it is text", "3 goes on"] {
+        for part in ["e takes over Order/Y from a", "no plugin answers Order/Z any more", "c: it is text", "3 keeps serving"] {
             assert!(text.contains(part), "{text}");
         }
     }
@@ -212,7 +215,7 @@ mod tests {
 
             assert_eq!((found[0].kind, found[1].kind), (Kind::Refused, Kind::Unchanged));
             assert_eq!((found[0].to.as_deref(), found[0].goes_on.as_deref()), (None, Some("1")));
-            assert!(table(&found).contains("1 goes on"), "{}", table(&found));
+            assert!(table(&found).contains("1 keeps serving"), "{}", table(&found));
         }
         let other = changes(&[plugin("a", "3", &["X", "Z"], None)], &[older("1", &["W"])]);
         assert_eq!((&other[0].gains[..], &other[0].loses[..]), (&[][..], &[][..]), "what serves now goes on, nothing else");

@@ -3,6 +3,7 @@
 //! Each room owns its section; this composes them, finds every fault at once and says where each stands.
 
 mod database;
+mod flags;
 pub(crate) mod layers;
 pub(crate) mod schema;
 
@@ -24,9 +25,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
 use crate::output::argument;
+use crate::place::Remote;
 use crate::plugins::{self, PluginsConfig, ReadyWhen};
 use crate::sinks::{self, SinkConfigs};
 pub(crate) use database::{DatabaseConfig, is_secret};
+pub(crate) use flags::Flags;
 use layers::{Layers, Origin};
 pub(crate) use outbox::store::hide_password;
 
@@ -54,32 +57,9 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     #[serde(skip)]
     pub(crate) flags: Flags,
-}
-
-/// What a command that this call tells of has to be given to see the same file and the same database.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Flags(String);
-
-impl Flags {
-    /// The keys that say which tables are meant.
-    const KEYS: [&str; 7] = [
-        "database.url",
-        "database.user",
-        "database.host",
-        "database.port",
-        "database.name",
-        "database.table",
-        "database.schema",
-    ];
-
-    /// The command as it can be typed after this one.
-    pub(crate) fn command(&self, words: &str) -> String {
-        format!("{words}{}", self.0)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+    /// The host of `--url`; `None` for commands that go to the database.
+    #[serde(skip)]
+    pub(crate) remote: Option<Remote>,
 }
 
 impl Config {
@@ -114,6 +94,7 @@ impl Default for Config {
             routes: BTreeMap::new(),
             log: LogConfig::default(),
             flags: Flags::default(),
+            remote: None,
         }
     }
 }
@@ -205,10 +186,36 @@ impl Settings {
     /// # Errors
     /// All faults together, each with its place.
     pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Self, Failure> {
+        let file = file.map(Path::to_owned);
         let is_file_a_flag = file.is_some();
         #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
-        let named = file.map(Path::to_owned).or_else(|| std::env::var_os("OUTBOX_CONFIG").map(PathBuf::from));
-        let file = named.clone().or_else(|| Path::new(FILE).exists().then(|| PathBuf::from(FILE)));
+        let named = file.or_else(|| std::env::var_os("OUTBOX_CONFIG").map(PathBuf::from));
+        let file = named.or_else(|| Path::new(FILE).exists().then(|| PathBuf::from(FILE)));
+        Self::read(file, is_file_a_flag, overrides)
+    }
+
+    /// Those of a command that goes to a host: no file of this machine belongs to it, unless a flag names one.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(crate) fn of_host(
+        file: Option<&Path>,
+        overrides: &[Override],
+        remote: Remote,
+        token: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let mut settings = Self::read(file.map(Path::to_owned), file.is_some(), overrides)?;
+        let mut text = format!("{} --url {}", settings.flags(&[]), argument(remote.base()));
+        // A token that was typed is repeated nowhere; a reference tells nothing.
+        if let Some(reference) = token.filter(|token| token.starts_with("${") && token.find('}') == Some(token.len() - 1)) {
+            text.push_str(&format!(" --token {}", argument(reference)));
+        }
+        settings.config.flags = Flags { text, are_of_host: true };
+        settings.config.remote = Some(remote);
+        Ok(settings)
+    }
+
+    fn read(file: Option<PathBuf>, is_file_a_flag: bool, overrides: &[Override]) -> Result<Self, Failure> {
         let text = match &file {
             None => None,
             Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
@@ -227,7 +234,7 @@ impl Settings {
             Failure::new(Exit::Config, format!("the configuration is not valid ({what})")).details(faults)
         })?;
         let mut settings = Self { config, layers, file, is_file_a_flag };
-        settings.config.flags = Flags(settings.flags(&Flags::KEYS));
+        settings.config.flags = Flags { text: settings.flags(&Flags::KEYS), are_of_host: false };
         Ok(settings)
     }
 
@@ -237,7 +244,9 @@ impl Settings {
         let mut flags = file.map_or_else(String::new, |file| format!(" --config {}", argument(&file.to_string_lossy())));
         for key in keys {
             if let Some((Origin::Flag(flag), value)) = self.layers.written(key) {
-                let value = if flag == "--set" { format!("{key}={value}") } else { value.to_owned() };
+                // A command that is printed is read by more people than the one who typed the password.
+                let value = hide_password(value);
+                let value = if flag == "--set" { format!("{key}={value}") } else { value };
                 flags.push_str(&format!(" {flag} {}", argument(&value)));
             }
         }
@@ -252,6 +261,23 @@ pub(crate) fn cache_dir() -> Option<PathBuf> {
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;
     Some(base.join("outbox"))
+}
+
+/// The token for a host: that of the flag, or else of `OUTBOX_TOKEN`; references replaced. `None` when there is neither.
+///
+/// # Errors
+/// When a reference leads nowhere. No message repeats a token.
+pub(crate) fn token(flag: Option<&str>) -> Result<Option<String>, Failure> {
+    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+    let variable = || std::env::var_os("OUTBOX_TOKEN").filter(|token| !token.is_empty());
+    let (name, written) = match flag {
+        Some(flag) => ("--token", flag.to_owned()),
+        None => match variable() {
+            Some(token) => ("OUTBOX_TOKEN", token.to_string_lossy().into_owned()),
+            None => return Ok(None),
+        },
+    };
+    layers::expand(&written, &reference).map(Some).map_err(|why| Failure::new(Exit::Config, format!("{name}: {why}")))
 }
 
 /// What `RUST_LOG` asks to be logged; `None` when it is not set, or empty.

@@ -2,12 +2,10 @@
 
 mod filter;
 
-use std::sync::Arc;
-
 use clap::{Args, Subcommand};
-use outbox::dead::DeadEvents;
+use indicatif::ProgressBar;
+use outbox::EventId;
 use outbox::event::Status;
-use outbox::{EventId, Store};
 use serde::Serialize;
 
 use crate::audit::Reason;
@@ -18,6 +16,7 @@ use crate::event::{self, Fields, Paging, stands};
 use crate::failure::{Exit, Failure};
 use crate::names::Names;
 use crate::output::{self, Output, count};
+use crate::place::{self, Change, Place};
 use filter::{DeadArgs, Death, Limits};
 
 #[derive(Subcommand, Debug)]
@@ -155,13 +154,13 @@ impl DeadCommand {
         match self {
             Self::List { fields, death, paging, output } => {
                 let filter = fields.filter(Some(Status::Dead))?;
-                let store = database::ready(config).await?;
-                event::list(&*store, death.narrow(filter, store.now().await?), &paging, output.output).await
+                let place = place::open(config).await?;
+                event::list(&*place, death.narrow(filter, place.now().await?), &paging, output.output).await
             }
             Self::Show { id, output } => event::show(id, Some(Status::Dead), output.output, config).await,
             Self::Count { names, filter, death, output } => {
-                let store = database::ready(config).await?;
-                let counted = Counted { count: store.count_dead(&filter.filter(&names, death, store.now().await?)).await? };
+                let place = place::open(config).await?;
+                let counted = Counted { count: place.count_dead(&filter.filter(&names, death, place.now().await?)).await? };
                 output::one(&counted, output.output, |counted| format!("{}\n", counted.count))
             }
             Self::Test(test) => {
@@ -179,64 +178,52 @@ impl DeadCommand {
             }
             Self::Replay(replay) => {
                 let Replay { ids, dry_run, reason, output, .. } = *replay;
-                let store = database::ready(config).await?;
-                let audit = reason.audit();
-                let dead = DeadEvents::new(store.clone());
-                let step = async |id| if dry_run { is_dead(&store, id).await } else { Ok(dead.replay(id, &audit).await?) };
-                let done = each(&*store, "replayed", "not found, or not dead", ids, dry_run, output, step).await;
-                // Those that went go, whatever became of the others.
-                database::tell_hosts(&*store).await;
-                done
+                let verbs = Verbs { doing: "replaying", done: "replayed", fault: "not found, or not dead" };
+                each(Change::Replay, &verbs, ids, dry_run, &reason, output, config).await
             }
             Self::Skip { ids, reason, output } => {
-                let store = database::ready(config).await?;
-                let audit = reason.audit();
-                let dead = DeadEvents::new(store.clone());
-                let fault = "not found, or not blocking any event";
-                let done =
-                    each(&*store, "skipped", fault, ids, false, output, async |id| Ok(dead.skip(id, &audit).await?)).await;
-                database::tell_hosts(&*store).await;
-                done
+                let verbs = Verbs { doing: "skipping", done: "skipped", fault: "not found, or not blocking any event" };
+                each(Change::Skip, &verbs, ids, false, &reason, output, config).await
             }
             Self::Discard { ids, yes, reason, output } => {
-                let store = database::ready(config).await?;
                 let many = u64::try_from(ids.len()).unwrap_or(u64::MAX);
                 output::confirm(&format!("permanently delete {}", count(many, "dead event")), yes)?;
-                let audit = reason.audit();
-                let dead = DeadEvents::new(store.clone());
-                let step = async |id| Ok(dead.discard(id, &audit).await?);
-                let done = each(&*store, "discarded", "not found, or not dead", ids, false, output, step).await;
-                // What waited behind them goes on.
-                database::tell_hosts(&*store).await;
-                done
+                let verbs = Verbs { doing: "discarding", done: "discarded", fault: "not found, or not dead" };
+                each(Change::Discard, &verbs, ids, false, &reason, output, config).await
             }
         }
     }
 }
 
-async fn is_dead(store: &Arc<dyn Store>, id: EventId) -> Result<bool, Failure> {
-    Ok(store.get(id).await?.is_some_and(|row| row.status == Status::Dead))
+/// How a change is called.
+struct Verbs {
+    doing: &'static str,
+    done: &'static str,
+    /// Why an event was left out.
+    fault: &'static str,
 }
 
-/// Does something to each event, and tells which were not in a state for it.
+/// Changes each event, and tells which were not in a state for it.
 async fn each(
-    store: &dyn Store,
-    verb: &str,
-    fault: &str,
+    change: Change,
+    verbs: &Verbs,
     ids: Vec<EventId>,
     dry_run: bool,
+    reason: &Reason,
     output: Output,
-    step: impl AsyncFn(EventId) -> Result<bool, Failure>,
+    config: &Config,
 ) -> Result<(), Failure> {
+    let place = place::open(config).await?;
+    let bar = output::progress(verbs.doing, u64::try_from(ids.len()).ok().filter(|many| *many > 1));
     let mut done = Done { count: 0, missing: Vec::new(), dry_run };
-    for id in ids {
-        if step(id).await? {
-            done.count += 1;
-        } else {
-            done.missing.push(id);
-        }
+    let ended = change_all(&*place, change, ids, &mut done, reason, &bar).await;
+    bar.finish_and_clear();
+    // Events that were changed go on, whatever became of the others.
+    if done.count > 0 && !dry_run {
+        place.tell_hosts().await;
     }
-    output::one(&done, output.output, |done| told(verb, done.count, dry_run))?;
+    ended?;
+    output::one(&done, output.output, |done| told(verbs.done, done.count, dry_run))?;
     if done.missing.is_empty() {
         return Ok(());
     }
@@ -244,12 +231,37 @@ async fn each(
     let exit = if done.count == 0 { Exit::NotFound } else { Exit::Partly };
     let mut details = Vec::with_capacity(ids.len());
     for id in done.missing {
-        details.push(match store.get(id).await? {
+        details.push(match place.get(id).await? {
             None => format!("{id} was not found; it may be discarded or purged already"),
-            Some(row) => format!("{id} is {}; see `outbox event why {id}`", stands(&row)),
+            Some(found) => format!("{id} is {}; see `outbox event why {id}`", stands(&found.record)),
         });
     }
-    Err(Failure::new(exit, format!("{fault}: {}", ids.join(", "))).details(details))
+    Err(Failure::new(exit, format!("{}: {}", verbs.fault, ids.join(", "))).details(details))
+}
+
+async fn change_all(
+    place: &dyn Place,
+    change: Change,
+    ids: Vec<EventId>,
+    done: &mut Done,
+    reason: &Reason,
+    bar: &ProgressBar,
+) -> Result<(), Failure> {
+    let audit = reason.audit();
+    for id in ids {
+        let is_changed = if done.dry_run {
+            place.get(id).await?.is_some_and(|found| found.record.status == Status::Dead)
+        } else {
+            place.change(change, id, &audit).await?
+        };
+        if is_changed {
+            done.count += 1;
+        } else {
+            done.missing.push(id);
+        }
+        bar.inc(1);
+    }
+    Ok(())
 }
 
 fn told(verb: &str, events: u64, dry_run: bool) -> String {
@@ -259,10 +271,9 @@ fn told(verb: &str, events: u64, dry_run: bool) -> String {
 
 async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
     let Replay { names, filter, death, limits, dry_run, yes, reason, output, .. } = replay;
-    let store = database::ready(config).await?;
-    let filter = filter.filter(&names, death, store.now().await?);
-    let dead = DeadEvents::new(store.clone());
-    let wanted = limits.of(dead.count(&filter).await?);
+    let place = place::open(config).await?;
+    let filter = filter.filter(&names, death, place.now().await?);
+    let wanted = limits.of(place.count_dead(&filter).await?);
     let show = |events: u64| {
         let done = Done { count: events, missing: Vec::new(), dry_run };
         output::one(&done, output.output, |done| told("replayed", done.count, dry_run))
@@ -272,10 +283,10 @@ async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
     }
     output::confirm(&format!("set {} back to new and deliver them again", count(wanted, "dead event")), yes)?;
     let bar = output::progress("replaying", Some(wanted));
-    let replayed = dead.replay_all(&filter, &limits.replay(), &reason.audit(), |so_far| bar.set_position(so_far)).await;
+    let mut so_far = |events| bar.set_position(events);
+    let replayed = place.replay_all(&filter, &limits.replay(), &reason.audit(), &mut so_far).await;
     bar.finish_and_clear();
     let replayed = replayed?;
-    database::tell_hosts(&*store).await;
     show(replayed)?;
     if replayed < wanted {
         eprintln!("{} still dead; run it again for the rest", count(wanted - replayed, "matching event"));

@@ -26,12 +26,12 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How often, once it has been waiting for so long that nobody holds their breath.
 const LOOK_LATER: Duration = Duration::from_millis(250);
 
-/// Try everything out on this machine: a database file, the plugins, a sample event
+/// Try outbox on this machine: starts a host with a database file, loads the plugins and delivers a sample event
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox dev --plugins target/plugins\n\n\
-                        Makes outbox-dev.db (or the database of --database-url), loads the plugins, writes a sample event\n\
-                        Order/OrderPlaced and shows it delivered. Whenever a plugin is rebuilt it is reloaded, and the next sample\n\
-                        event shows the change. Ctrl-C ends it.")]
+                        Creates outbox-dev.db, or uses the database of --database-url; loads the plugins, writes a sample event of\n\
+                        Order/OrderPlaced, and shows its delivery. When you rebuild a plugin, it is reloaded, and another sample event\n\
+                        goes to the new version. Ctrl-C stops it.")]
 pub(crate) struct DevCommand {}
 
 /// What is different while trying things out. Only flags override it: the database of an `outbox.toml` is likely a real one,
@@ -51,7 +51,7 @@ impl DevCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let dir = &config.plugins.dir;
         std::fs::create_dir_all(dir).map_err(|error| {
-            Failure::new(Exit::Config, format!("the plugins directory {} cannot be made", dir.display())).because(error)
+            Failure::new(Exit::Config, format!("the plugins directory {} cannot be created", dir.display())).because(error)
         })?;
         let mut stop = Stop::listen()?;
         let store = database::open(config, Missing::Create).await?;
@@ -192,7 +192,7 @@ impl Dev {
                 Status::Done => eprintln!("delivered  {}  {}  by {}, {}", sample.id, self.route, self.plugin(), took(&row)),
                 Status::Dead => {
                     eprintln!("dead       {}  {}", sample.id, or_dash(row.last_error.as_deref()));
-                    eprintln!("           Mend the plugin and rebuild it; then a new sample is emitted.");
+                    eprintln!("           Correct the plugin and rebuild it; then another sample event is written.");
                 }
                 Status::New | Status::Retry => {
                     if row.attempts > sample.attempts {
@@ -214,7 +214,7 @@ impl Dev {
 
     fn plugin(&self) -> String {
         answering(&self.plugins(), &self.route).map_or_else(
-            || "a plugin that is gone by now".to_owned(),
+            || "a plugin that has been removed since".to_owned(),
             |plugin| {
                 let digest: String = plugin.digest.as_deref().unwrap_or_default().chars().take(12).collect();
                 format!("{} {} ({digest})", shown(&plugin.name), or_dash(plugin.version.as_deref()))

@@ -1,11 +1,13 @@
 //! `outbox doctor`: what is wrong, and what to do about it.
 
 mod advice;
+mod http;
 mod look;
 
 use clap::Args;
 use outbox::event::{MAX_PAYLOAD_BYTES, Status};
 use outbox::store::{Expectations, Filter, Finding, Plan, Severity, hide_password};
+use outbox::time::{Clock, SystemClock};
 use outbox::{Store, StoreError};
 
 use crate::config::{Config, Settings};
@@ -43,6 +45,7 @@ impl DoctorCommand {
         }
         let mut findings = vec![look::settings(settings)];
         findings.extend(advice::advice(config, &|key| settings.layers.is_set(key)));
+        findings.extend(http::http(&config.http, SystemClock::default().now(), &|key| settings.layers.is_set(key)));
         let plugins = look::plugins(settings).await;
         findings.extend(plugins.findings);
         let looked = match database::open(config, Missing::Refuse).await {

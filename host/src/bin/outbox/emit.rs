@@ -2,19 +2,18 @@
 
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use outbox::event::EnvelopeJsonError;
 use outbox::time::Timestamp;
-use outbox::{Envelope, EnvelopeError, EventId, Outbox, Store};
+use outbox::{Envelope, EnvelopeError, EventId};
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use crate::place::{self, Writer};
 
 /// How many lines of a file go into one transaction.
 const CHUNK: usize = 1_000;
@@ -102,10 +101,17 @@ impl Emit {
             return Ok(());
         }
         let id = envelope.id();
-        let outbox = writer(config).await?;
-        let written = outbox.writer().emit(vec![envelope]).await;
-        outbox.shutdown().await;
-        if written?.is_empty() {
+        let writer = place::writer(config).await?;
+        let mut is_new = false;
+        let written = writer
+            .emit(vec![envelope], |ids| {
+                is_new |= !ids.is_empty();
+                Ok(())
+            })
+            .await;
+        writer.close().await;
+        written?;
+        if !is_new {
             let what = format!("an event with the ID {id} exists already; see `outbox event show {id}`");
             return Err(Failure::new(Exit::Conflict, what));
         }
@@ -171,11 +177,6 @@ fn unreadable(what: &str, error: std::io::Error) -> Failure {
     Failure::unreadable(format!("{what} cannot be read"), error, Exit::Failed)
 }
 
-async fn writer(config: &Config) -> Result<Outbox<Arc<dyn Store>>, Failure> {
-    let store = database::open(config, database::Missing::Refuse).await?;
-    Ok(Outbox::writer_only(store).label("outbox event emit").start().await?)
-}
-
 /// Why a line is no event.
 struct BadLine {
     number: u64,
@@ -192,7 +193,7 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
     } else {
         Box::new(std::fs::File::open(&file).map_err(|error| unreadable(&file.display().to_string(), error))?)
     };
-    let outbox = if dry_run { None } else { Some(writer(config).await?) };
+    let writer = if dry_run { None } else { Some(place::writer(config).await?) };
     let (sender, mut chunks) = mpsc::channel(2);
     // A thread of its own: a read from a terminal or pipe may wait for ever, and Ctrl-C must still be heard.
     std::thread::spawn(move || read(BufReader::with_capacity(1 << 16, input), &sender));
@@ -203,25 +204,22 @@ async fn lines(file: PathBuf, dry_run: bool, config: &Config) -> Result<(), Fail
         let step = match chunk {
             Ok(envelopes) => {
                 read += envelopes.len() as u64;
-                match &outbox {
-                    Some(outbox) => write(outbox, envelopes).await,
-                    None => Ok(0),
+                match &writer {
+                    Some(writer) => write(writer, envelopes, &mut written).await,
+                    None => Ok(()),
                 }
             }
             Err(BadLine { number, why }) => Err(why.named(format!("line {number} of {} is not an event", name(&file)))),
         };
-        match step {
-            Ok(count) => written += count,
-            Err(error) => {
-                ended = Err(error);
-                break;
-            }
+        if step.is_err() {
+            ended = step;
+            break;
         }
         bar.set_position(read);
     }
     bar.finish_and_clear();
-    if let Some(outbox) = outbox {
-        outbox.shutdown().await;
+    if let Some(writer) = writer {
+        writer.close().await;
     }
     match ended {
         Ok(()) if dry_run => eprintln!("{} checked, nothing was written", output::count(read, "event")),
@@ -245,16 +243,19 @@ fn name(file: &std::path::Path) -> String {
     if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-async fn write(outbox: &Outbox<Arc<dyn Store>>, envelopes: Vec<Envelope>) -> Result<u64, Failure> {
-    let ids = outbox.writer().emit(envelopes).await?;
-    let mut text = String::with_capacity(ids.len() * 27);
-    for id in &ids {
-        text.push_str(id.as_str());
-        text.push('\n');
-    }
-    // A reader that went away does not excuse an input that was not read to its end.
-    output::print(&text).map_err(|error| error.with_exit(Exit::Partly))?;
-    Ok(ids.len() as u64)
+/// Writes a chunk, prints the ids of the events that are new, and counts them.
+async fn write(writer: &Writer, envelopes: Vec<Envelope>, count: &mut u64) -> Result<(), Failure> {
+    let written = |ids: &[EventId]| {
+        *count += ids.len() as u64;
+        let mut text = String::with_capacity(ids.len() * 27);
+        for id in ids {
+            text.push_str(id.as_str());
+            text.push('\n');
+        }
+        // A reader that went away does not excuse an input that was not read to its end.
+        output::print(&text).map_err(|error| error.with_exit(Exit::Partly))
+    };
+    writer.emit(envelopes, written).await
 }
 
 fn read(mut input: impl BufRead, chunks: &mpsc::Sender<Result<Vec<Envelope>, BadLine>>) {

@@ -1,11 +1,12 @@
 //! `outbox event`: what is in the outbox.
 
-use std::time::Duration;
+mod tail;
 
 use clap::{Args, Subcommand, ValueEnum};
+use outbox::EventId;
 use outbox::event::Status;
-use outbox::store::{Filter, Record, SetAside};
-use outbox::{EventId, Store};
+use outbox::store::{Filter, Record, SetAside, Whole};
+use serde::Serialize;
 
 use crate::config::Config;
 use crate::cost::cost_text;
@@ -15,10 +16,8 @@ use crate::emit::Emit;
 use crate::failure::{Exit, Failure};
 use crate::names::Names;
 use crate::output::{self, Format, Output, or_dash, relative, short, shown};
+use crate::place::{self, Found, Place};
 use crate::why::why;
-
-/// How many rows one statement brings while following.
-const PAGE: u32 = 500;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum EventCommand {
@@ -65,18 +64,7 @@ pub(crate) enum EventCommand {
     },
     /// Follow new events as they are written, until Ctrl-C
     #[command(after_help = "Example:\n  outbox event tail --aggregate-type Order --output jsonl")]
-    Tail(TailArgs),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct TailArgs {
-    #[command(flatten)]
-    matching: Matching,
-    /// Start after this row instead of at the newest one
-    #[arg(long, value_name = "SEQ")]
-    after: Option<u64>,
-    #[command(flatten)]
-    output: Output,
+    Tail(tail::Tail),
 }
 
 /// Which rows.
@@ -203,23 +191,23 @@ impl EventCommand {
             Self::Emit(emit) => emit.run(config).await,
             Self::List { filter, output } => {
                 let (paging, filter) = (filter.paging, filter.matching.filter()?);
-                list(&*database::ready(config).await?, filter, &paging, output.output).await
+                list(&*place::open(config).await?, filter, &paging, output.output).await
             }
             Self::Show { id, output } => show(id, None, output.output, config).await,
             Self::Why { id, output } => why(id, output.output, config).await,
             Self::Test { candidate, ids, output } => {
                 dry_run::named(database::ready(config).await?, &ids, &candidate, output, config).await
             }
-            Self::Tail(args) => tail(args, config).await,
+            Self::Tail(tail) => tail.run(config).await,
         }
     }
 }
 
 /// Prints a page of rows, and says when there is another.
-pub(crate) async fn list(store: &dyn Store, filter: Filter, paging: &Paging, format: Format) -> Result<(), Failure> {
+pub(crate) async fn list(place: &dyn Place, filter: Filter, paging: &Paging, format: Format) -> Result<(), Failure> {
     let (after, before) = if paging.newest_first { (None, paging.after) } else { (paging.after, None) };
     let filter = Filter { after, before, newest_first: paging.newest_first, ..filter };
-    let mut rows = store.list(&filter, paging.limit.saturating_add(1)).await?;
+    let mut rows = place.list(&filter, paging.limit.saturating_add(1)).await?;
     let more = rows.len() > usize::try_from(paging.limit).unwrap_or(usize::MAX);
     if more {
         rows.pop();
@@ -277,10 +265,14 @@ fn aggregate_id(row: &Record) -> String {
 
 /// Its status, and what it waits for without a time.
 pub(crate) fn stands(row: &Record) -> String {
-    match (row.parked.is_some(), row.behind.is_some()) {
-        (true, _) => format!("{} (parked)", row.status),
-        (false, true) => format!("{} (blocked)", row.status),
-        (false, false) => row.status.to_string(),
+    stands_as(row.status, row.parked.is_some(), row.behind.is_some())
+}
+
+pub(crate) fn stands_as(status: Status, is_parked: bool, is_behind: bool) -> String {
+    match (is_parked, is_behind) {
+        (true, _) => format!("{status} (parked)"),
+        (false, true) => format!("{status} (blocked)"),
+        (false, false) => status.to_string(),
     }
 }
 
@@ -288,10 +280,18 @@ fn route(row: &Record) -> String {
     short(&format!("{}/{}", row.aggregate_type, row.event_type), 48)
 }
 
+/// A row with its payload, or with the word that it is hidden.
+#[derive(Serialize)]
+struct Shown<'r> {
+    #[serde(flatten)]
+    whole: Whole<'r>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    payload_hidden: bool,
+}
+
 /// Prints one row; only one in this state, if one is given.
 pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, config: &Config) -> Result<(), Failure> {
-    let store = database::ready(config).await?;
-    let Some(row) = store.get(id).await? else {
+    let Some(Found { record: row, payload_hidden }) = place::open(config).await?.get(id).await? else {
         return Err(Failure::new(Exit::NotFound, format!("no event has the id {id}; see `outbox event list`")));
     };
     if status.is_some_and(|status| status != row.status) {
@@ -299,7 +299,10 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             format!("the event {id} is {}, not {}; see `outbox event show {id}`", row.status, status.unwrap_or(row.status));
         return Err(Failure::new(Exit::NotFound, what));
     }
-    output::one(&row.whole(), format, |_| {
+    if payload_hidden {
+        eprintln!("note: the role of this token does not show payloads; an operator's token does");
+    }
+    output::one(&Shown { whole: row.whole(), payload_hidden }, format, |_| {
         let time = |time: Option<outbox::time::Timestamp>| {
             time.map_or_else(|| "-".to_owned(), |time| format!("{time} ({})", relative(time)))
         };
@@ -325,49 +328,13 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("locked_by", or_dash(row.locked_by.as_deref())),
             ("lease_end", time(row.lease_end)),
             ("last_error", or_dash(row.last_error.as_deref())),
-            ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| cost_text(cost, &[]))),
+            ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| cost_text(cost, None))),
         ];
         let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
         pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));
         pairs.push(("content_type", shown(&row.content_type).into_owned()));
-        pairs.push(("payload", output::count(row.payload_bytes, "byte")));
+        let hidden = if payload_hidden { ", hidden" } else { "" };
+        pairs.push(("payload", format!("{}{hidden}", output::count(row.payload_bytes, "byte"))));
         format!("{}\n{}", output::pairs(&pairs), output::bytes_text(row.payload.as_deref().unwrap_or_default()))
     })
-}
-
-/// Follows what is inserted. By `seq`: what another program commits late under an earlier number is not shown.
-async fn tail(args: TailArgs, config: &Config) -> Result<(), Failure> {
-    let store = database::ready(config).await?;
-    let filter = args.matching.filter()?;
-    let newest = Filter { newest_first: true, ..Filter::default() };
-    let mut after = match args.after {
-        Some(after) => after,
-        None => store.list(&newest, 1).await?.first().map_or(0, |row| row.seq),
-    };
-    if args.output.output == Format::Table {
-        eprintln!("following new events; press Ctrl-C to stop");
-    }
-    loop {
-        let rows = store.list(&Filter { after: Some(after), ..filter.clone() }, PAGE).await?;
-        match args.output.output {
-            Format::Table => {
-                for row in &rows {
-                    let (seq, id, status, route, aggregate_id) =
-                        (row.seq, row.event_id, stands(row), route(row), aggregate_id(row));
-                    output::print(&format!("{}  {seq:>6}  {id}  {status:5}  {route}  {aggregate_id}\n", row.created_at))?;
-                }
-            }
-            // An array without an end would be no document: `json` follows as `jsonl` does.
-            Format::Json | Format::Jsonl => output::many(&rows, Format::Jsonl, |_| String::new())?,
-        }
-        if let Some(last) = rows.last() {
-            after = last.seq;
-        }
-        if rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX) {
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                _ = tokio::signal::ctrl_c() => return Ok(()),
-            }
-        }
-    }
 }

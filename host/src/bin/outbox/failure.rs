@@ -17,9 +17,9 @@ pub(crate) enum Exit {
     Usage = 2,
     /// What was named does not exist: an event, a plugin, a file that an argument names.
     NotFound = 3,
-    /// The configuration is not valid.
+    /// The configuration is not valid, or a host refuses the token.
     Config = 4,
-    /// The database cannot be used.
+    /// The database or the host cannot be used.
     Unreachable = 5,
     /// Some of it was done.
     Partly = 6,
@@ -63,6 +63,11 @@ impl Failure {
     /// Only the code: all was said already.
     pub(crate) fn silent(exit: Exit) -> Self {
         Self::new(exit, "")
+    }
+
+    /// One that may be over later without anybody doing anything.
+    pub(crate) fn passing(self) -> Self {
+        Self { passing: true, ..self }
     }
 
     /// With the error behind it.

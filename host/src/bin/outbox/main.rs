@@ -17,6 +17,8 @@ mod dry_run;
 mod emit;
 mod event;
 mod failure;
+mod flags;
+mod help;
 mod host;
 mod init;
 mod logging;
@@ -25,7 +27,7 @@ mod migrate;
 mod names;
 mod node;
 mod output;
-mod pauses;
+mod place;
 mod plugin;
 mod plugins;
 mod project;
@@ -42,16 +44,18 @@ mod systemd;
 mod terminal;
 mod token;
 mod top;
+mod when;
 mod why;
 mod wit;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use config::{Override, Settings};
+use config::Settings;
 use failure::{Exit, Failure};
+use flags::{Global, HostArgs};
+use help::command_line;
 
 /// The transactional outbox whose listeners are sandboxed WebAssembly components
 ///
@@ -62,59 +66,16 @@ use failure::{Exit, Failure};
 #[command(
     after_help = "Settings come from outbox.toml, then the environment (OUTBOX_DATABASE_URL, OUTBOX_DISPATCHER__WORKERS=8, …), then \
                         flags; `outbox config show --origin` shows them all.\n\n\
+                        Commands that look at events or change them ask the database, or with --url a running host over HTTP.\n\n\
                         Exit codes: 0 ok, 1 failed, 2 usage, 3 not found (an event, a plugin, a file that an argument names), \
-                        4 configuration, 5 database unreachable, 6 partly done, 7 conflict, 8 findings, 130 interrupted"
+                        4 configuration or token, 5 database or host unreachable, \
+                        6 partly done, 7 conflict, 8 findings, 130 interrupted"
 )]
 struct Cli {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
     global: Global,
-}
-
-/// Flags of every command.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Settings")]
-struct Global {
-    /// The configuration file; default outbox.toml if it exists [env: OUTBOX_CONFIG]
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// The database: sqlite:outbox.db, postgres://user@host/database, mysql://user@host/database [env: OUTBOX_DATABASE_URL]
-    #[arg(long, global = true, value_name = "URL")]
-    database_url: Option<String>,
-    /// The plugins directory
-    #[arg(long, global = true, value_name = "DIR")]
-    plugins: Option<String>,
-    /// The log level: error, warn, info, debug, trace, or a list by module [env: OUTBOX_LOG, else RUST_LOG]
-    #[arg(long, global = true, value_name = "LEVEL")]
-    log: Option<String>,
-    /// Log more: -v for debug, -vv for trace
-    #[arg(long, short, global = true, action = ArgAction::Count, conflicts_with = "log")]
-    verbose: u8,
-    /// When to use colours; auto follows NO_COLOR, CLICOLOR_FORCE and TERM, and uses none when the output is not a terminal
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
-    color: clap::ColorChoice,
-    /// Set any configuration key, like --set poller.interval=1s; may be repeated
-    #[arg(long, global = true, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-}
-
-// Flags of the host. No doc comment: it would become the help of the commands that take them.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Host")]
-struct HostArgs {
-    /// How the host delivers events: single_node, multi_node, ordered, ordered_by_aggregate, writer_only
-    #[arg(long, value_name = "MODE")]
-    mode: Option<String>,
-    /// How many events are delivered at the same time
-    #[arg(long, value_name = "N")]
-    workers: Option<String>,
-    /// Load only plugins that `outbox plugin lock` has pinned
-    #[arg(long)]
-    strict: bool,
-    /// Serve the HTTP API on this address, such as 127.0.0.1:8080; `off` for none
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<String>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -185,23 +146,22 @@ enum Command {
     Compile(compile::CompileCommand),
 }
 
-/// How a command's help is laid out, but for its examples.
-const HELP: &str = "{before-help}{about-with-newline}\n{usage-heading} {usage}\n\n{all-args}";
-
-/// The command line, with the examples of each command as they were written: one that is wrapped cannot be copied.
-fn command_line() -> clap::Command {
-    with_whole_examples(Cli::command())
-}
-
-/// Puts the examples of a command, the first part of what stands below its help, where nothing is wrapped.
-fn with_whole_examples(command: clap::Command) -> clap::Command {
-    let command = command.mut_subcommands(with_whole_examples);
-    let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    if !below.starts_with("Example") {
-        return command;
+impl Command {
+    /// Whether it can look and act through a running host.
+    fn can_ask_host(&self) -> bool {
+        use dead::DeadCommand as Dead;
+        use event::EventCommand as Event;
+        use plugin::PluginCommand as Plugin;
+        use route::RouteCommand as Route;
+        match self {
+            Self::Event(command) => !matches!(command, Event::Test { .. }),
+            Self::Dead(command) => !matches!(command, Dead::Test(_)),
+            Self::Route(command) => matches!(command, Route::List { .. } | Route::Pause(_) | Route::Resume(_)),
+            Self::Plugin(command) => matches!(command, Plugin::List { .. }),
+            Self::Replay(_) | Self::Stats(_) | Self::Top(_) | Self::Purge(_) | Self::Node(_) | Self::Audit(_) => true,
+            _ => false,
+        }
     }
-    let (examples, prose) = below.split_once("\n\n").unwrap_or((&below, ""));
-    command.help_template(format!("{HELP}\n\n{examples}{{after-help}}")).after_help(prose.to_owned())
 }
 
 fn main() -> ExitCode {
@@ -248,10 +208,26 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
         (Command::Plugin(plugin::PluginCommand::New(command)), _) => return command.run(),
         other => other,
     };
-    let settings = Settings::load(global.config.as_deref(), &overrides(&global, &command)?)?;
+    let host = match &command {
+        Command::Dev { host, .. } | Command::Run { host, .. } => Some(host),
+        _ => None,
+    };
+    let defaults = if matches!(command, Command::Dev { .. }) { dev::defaults() } else { Vec::new() };
+    let overrides = flags::overrides(&global, host, defaults)?;
+    let settings = match &global.url {
+        Some(url) if command.can_ask_host() => global.settings_of_host(url, &overrides)?,
+        Some(_) => {
+            let what = "this command works on the database or on files of this machine, not over HTTP; leave out --url";
+            return Err(Failure::new(Exit::Usage, what));
+        }
+        None => Settings::load(global.config.as_deref(), &overrides)?,
+    };
     let hosts = matches!(command, Command::Run { .. } | Command::Dev { .. });
     logging::start(&settings, hosts);
     let config = &settings.config;
+    if config.remote.as_ref().is_some_and(place::Remote::shows_token) {
+        eprintln!("warning: --url is without TLS, so everybody on the way can read the token; use https, or a tunnel");
+    }
     match command {
         // These hear signals themselves.
         Command::Dev { command, .. } => command.run(config).await,
@@ -296,104 +272,5 @@ async fn once(command: Command, settings: &Settings) -> Result<(), Failure> {
         | Command::Completions { .. }
         | Command::Compile(_)
         | Command::Version => Ok(()),
-    }
-}
-
-/// What the flags set.
-fn overrides(global: &Global, command: &Command) -> Result<Vec<Override>, Failure> {
-    let mut overrides = if matches!(command, Command::Dev { .. }) { dev::defaults() } else { Vec::new() };
-    for set in &global.set {
-        let Some((key, value)) = set.split_once('=') else {
-            return Err(Failure::new(Exit::Usage, format!("--set is `{set}`; write it like --set poller.interval=1s")));
-        };
-        overrides.push(Override::new(key.trim(), value.trim(), "--set"));
-    }
-    let host = match command {
-        Command::Dev { host, .. } | Command::Run { host, .. } => Some(host),
-        _ => None,
-    };
-    let level = match global.verbose {
-        0 => global.log.clone(),
-        1 => Some("debug".to_owned()),
-        _ => Some("trace".to_owned()),
-    };
-    let flags = [
-        ("database.url", "--database-url", global.database_url.clone()),
-        ("plugins.dir", "--plugins", global.plugins.clone()),
-        ("log.level", if global.verbose > 0 { "-v" } else { "--log" }, level),
-        ("mode", "--mode", host.and_then(|host| host.mode.clone())),
-        ("plugins.strict", "--strict", host.and_then(|host| host.strict.then(|| "true".to_owned()))),
-        ("dispatcher.workers", "--workers", host.and_then(|host| host.workers.clone())),
-        ("http.listen", "--listen", host.and_then(|host| host.listen.clone())),
-    ];
-    overrides.extend(flags.into_iter().filter_map(|(key, flag, value)| Some(Override::new(key, value?, flag))));
-    Ok(overrides)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_line_holds_together() {
-        Cli::command().debug_assert();
-    }
-
-    /// Every command, with the words that lead to it.
-    fn every_command(command: &clap::Command, words: &str, visit: &mut impl FnMut(&str, &clap::Command)) {
-        visit(words, command);
-        for below in command.get_subcommands() {
-            every_command(below, &format!("{words} {}", below.get_name()), visit);
-        }
-    }
-
-    #[test]
-    fn every_help_fits_into_100_columns_and_no_example_of_it_is_wrapped() {
-        let (mut examples, mut faults) = (0, Vec::new());
-        every_command(&Cli::command(), "outbox", &mut |words, command| {
-            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            for width in [100, 60] {
-                let mut command = with_whole_examples(command.clone()).term_width(width);
-                for help in [command.render_help().to_string(), command.render_long_help().to_string()] {
-                    let long = help.lines().filter(|line| line.chars().count() > 100);
-                    faults.extend(long.map(|line| format!("{words} at {width} is wider than 100 columns: {line}")));
-                    for example in below.lines().filter(|line| line.starts_with("  ")) {
-                        examples += 1;
-                        if !help.lines().any(|line| line == example) {
-                            faults.push(format!("{words} at {width} has no line: {example}"));
-                        }
-                    }
-                }
-            }
-        });
-        assert!(faults.is_empty(), "{faults:#?}");
-        assert!(examples > 40 * 4, "only {examples} examples were looked at");
-    }
-
-    #[test]
-    fn every_command_that_does_something_has_an_example() {
-        every_command(&Cli::command(), "outbox", &mut |words, command| {
-            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            let leads_on = command.has_subcommands() || command.is_hide_set() || command.get_name() == "version";
-            let has_example = below.starts_with("Example:\n  outbox ") || below.starts_with("Examples:\n  outbox ");
-            assert!(leads_on || has_example, "{words} has no example: {below}");
-        });
-    }
-
-    #[test]
-    fn flags_of_the_host_become_settings() {
-        let cli = Cli::parse_from([
-            "outbox",
-            "run",
-            "--workers",
-            "8",
-            "--database-url",
-            "sqlite:x.db",
-            "--set",
-            "poller.interval=1s",
-        ]);
-        let overrides = overrides(&cli.global, &cli.command).unwrap();
-        let keys: Vec<&str> = overrides.iter().map(|one| one.key.as_str()).collect();
-        assert_eq!(keys, ["poller.interval", "database.url", "dispatcher.workers"]);
     }
 }

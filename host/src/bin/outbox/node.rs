@@ -4,9 +4,9 @@ use clap::Subcommand;
 use outbox::store::NodeRecord;
 
 use crate::config::Config;
-use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Format, Output, relative, short};
+use crate::place;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum NodeCommand {
@@ -21,7 +21,7 @@ pub(crate) enum NodeCommand {
 impl NodeCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let Self::List { output } = self;
-        let nodes = database::ready(config).await?.nodes().await?;
+        let nodes = place::open(config).await?.nodes().await?;
         output::many(&nodes, output.output, |nodes| if nodes.is_empty() { String::new() } else { table(nodes) })?;
         if nodes.is_empty() && output.output == Format::Table {
             eprintln!("no host is running on this table; start one with `outbox run`");

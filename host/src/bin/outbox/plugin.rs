@@ -1,25 +1,25 @@
 //! `outbox plugin`: the component files that answer events.
 
 mod described;
+mod list;
 mod test;
 
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use outbox::Route;
-use outbox::store::NodeRecord;
-use serde::Serialize;
 
 use crate::changes::{self, Change};
 use crate::componentize::componentize;
 use crate::config::Config;
-use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output, argument, or_dash, short, shown};
-use crate::plugins::{self, LoadError, LockChange, Locked, PluginState, PluginStatus, WherePinned};
+use crate::output::{self, Output, argument, short, shown};
+use crate::place::Listed;
+use crate::plugins::{self, LoadError, LockChange, Locked, PluginStatus, WherePinned};
 use crate::project::{build, dev, new};
 pub(crate) use described::described;
 use described::{Inspected, inspected};
+use list::{loaded, told};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum PluginCommand {
@@ -108,28 +108,7 @@ pub(crate) enum PluginCommand {
 impl PluginCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         match self {
-            Self::List { here, output } => {
-                let told = if here { Vec::new() } else { told(config).await };
-                let asked = !told.is_empty();
-                let plugins = if asked { told } else { loaded(config).await? };
-                output::many(
-                    &plugins,
-                    output.output,
-                    |plugins| if plugins.is_empty() { String::new() } else { table(plugins) },
-                )?;
-                let dir = config.plugins.dir.display();
-                match (asked, plugins.is_empty()) {
-                    (_, true) => eprintln!("{dir} holds no plugins; copy a component there as NAME.wasm"),
-                    (false, false) if !here => eprintln!("no host runs on this table: this is what {dir} holds"),
-                    _ => {}
-                }
-                if !asked {
-                    tell_of_strays(&config.plugins.dir);
-                }
-                // The list has told what is wrong.
-                let fault = plugins.iter().any(|plugin| plugin.status.error.is_some());
-                if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
-            }
+            Self::List { here, output } => list::list(here, output, config).await,
             Self::Inspect { file, bytes_only, output } => {
                 if !file.exists() {
                     return Err(absent(&file));
@@ -207,7 +186,8 @@ impl PluginCommand {
                 let core = std::fs::read(&module).map_err(|error| {
                     Failure::unreadable(format!("{} cannot be read", module.display()), error, Exit::Failed)
                 })?;
-                let component = componentize(core).map_err(|reason| file(&module, &format!("makes no component: {reason}")))?;
+                let component = componentize(core)
+                    .map_err(|reason| file(&module, &format!("cannot be turned into a component: {reason}")))?;
                 let draft = out.with_extension("wasm.part");
                 let written = std::fs::write(&draft, &component).and_then(|()| std::fs::rename(&draft, &out));
                 written.map_err(|error| file(&out, "cannot be written").because(error))?;
@@ -241,30 +221,10 @@ fn tell_of_strays(dir: &Path) {
     }
 }
 
-/// A plugin of a host that runs, or of the directory.
-#[derive(Debug, Serialize)]
-struct Listed {
-    /// The host's label; `None` for what only lies in the directory.
-    host: Option<String>,
-    #[serde(flatten)]
-    status: PluginStatus,
-}
-
-/// What the hosts that run tell of their plugins; nothing when there is none, or no database.
-async fn told(config: &Config) -> Vec<Listed> {
-    let Ok(store) = database::ready(config).await else { return Vec::new() };
-    let nodes = store.nodes().await.unwrap_or_default();
-    let listed = |node: NodeRecord| {
-        let plugins = plugins::of_node(&node);
-        plugins.into_iter().map(move |status| Listed { host: Some(node.label.clone()), status })
-    };
-    nodes.into_iter().filter(|node| node.alive).flat_map(listed).collect()
-}
-
 /// What the hosts that run serve, each plugin once; what lies in the plugins directory where none runs, and nothing where that is
 /// the candidate itself.
 async fn now(candidate: &Path, config: &Config) -> Result<Vec<PluginStatus>, Failure> {
-    let told = told(config).await;
+    let told = told(config).await?;
     let same = || Some(candidate.canonicalize().ok()? == config.plugins.dir.canonicalize().ok()?);
     let listed = if !told.is_empty() {
         eprintln!("compared with the hosts that run");
@@ -285,46 +245,6 @@ async fn now(candidate: &Path, config: &Config) -> Result<Vec<PluginStatus>, Fai
     Ok(once)
 }
 
-/// What lies in the directory. That it loads does not mean that a host serves it.
-async fn loaded(config: &Config) -> Result<Vec<Listed>, Failure> {
-    let plugins = plugins::inspect(config)
-        .await
-        .map_err(|error| Failure::new(Exit::Config, "the plugins cannot be listed").because(error))?;
-    let listed = |mut status: PluginStatus| {
-        status.state = match status.state {
-            PluginState::Serving => PluginState::Loads,
-            PluginState::ServingOlder => PluginState::OlderLoads,
-            other => other,
-        };
-        Listed { host: None, status }
-    };
-    Ok(plugins.into_iter().map(listed).collect())
-}
-
-fn table(plugins: &[Listed]) -> String {
-    let hosts = plugins.iter().any(|plugin| plugin.host.is_some());
-    let rows = plugins.iter().map(|Listed { host, status }| {
-        let columns = [
-            short(&status.name, 32),
-            or_dash(status.version.as_deref()),
-            status.digest.as_deref().map_or_else(|| "-".to_owned(), |digest| digest.chars().take(12).collect()),
-            state(status.state).to_owned(),
-            answered(status),
-        ];
-        hosts.then(|| short(host.as_deref().unwrap_or("-"), 40)).into_iter().chain(columns).collect::<Vec<_>>()
-    });
-    let header = [&["host"][usize::from(!hosts)..], &["name", "version", "digest", "state", "routes"]].concat();
-    let mut text = output::table(&header, rows);
-    // A reason is a sentence or two: below the table it can be read, in a column it would tear it apart.
-    for Listed { host, status } in plugins {
-        if let Some(error) = &status.error {
-            let on = host.as_deref().map(|host| format!(" on {}", shown(host))).unwrap_or_default();
-            text.push_str(&format!("\n{}{on}: {}\n", shown(&status.name), lines(error)));
-        }
-    }
-    text
-}
-
 fn pins(locked: &[Locked]) -> String {
     let rows = locked.iter().map(|pin| {
         let change = match pin.change {
@@ -343,71 +263,10 @@ pub(crate) fn lines(text: &str) -> String {
     text.lines().map(shown).collect::<Vec<_>>().join("\n  ")
 }
 
-fn state(state: PluginState) -> &'static str {
-    match state {
-        PluginState::Serving => "serving",
-        PluginState::ServingOlder => "serving an older version",
-        PluginState::Loads => "loads",
-        PluginState::OlderLoads => "would serve an older version",
-        PluginState::Failed => "failed",
-        PluginState::Loading => "loading",
-        PluginState::Paused => "paused",
-    }
-}
-
-/// What a plugin answers, on a line that fits: the first of its routes, and how many there are beside.
-fn answered(status: &PluginStatus) -> String {
-    const WIDTH: usize = 100;
-    let all = status.routes.len() + status.more_routes;
-    let (mut text, mut count) = (String::new(), 0);
-    for route in &status.routes {
-        let route = shown(&route.to_string()).into_owned();
-        if count > 0 && text.chars().count() + route.chars().count() + 2 > WIDTH {
-            break;
-        }
-        if count > 0 {
-            text.push_str(", ");
-        }
-        text.push_str(&short(&route, WIDTH));
-        count += 1;
-    }
-    match (count, all - count) {
-        (0, 0) => "-".to_owned(),
-        (_, 0) => text,
-        (0, more) => output::count(more as u64, "route"),
-        (_, more) => format!("{text} and {more} more"),
-    }
-}
-
 /// Routes on one line.
 pub(crate) fn routes(routes: &[Route]) -> String {
     if routes.is_empty() {
         return "-".to_owned();
     }
     routes.iter().map(|route| shown(&route.to_string()).into_owned()).collect::<Vec<_>>().join(", ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_the_list_tells_how_many_routes_it_leaves_out() {
-        let status = |routes: usize, more_routes| PluginStatus {
-            name: "mailer".to_owned(),
-            version: None,
-            digest: None,
-            state: PluginState::Serving,
-            routes: (0..routes).map(|number| Route::new("Order", format!("Event{number:02}")).unwrap()).collect(),
-            more_routes,
-            error: None,
-            file: PathBuf::from("plugins/mailer.wasm"),
-            details: Default::default(),
-        };
-        assert_eq!(answered(&status(0, 0)), "-");
-        assert_eq!(answered(&status(2, 0)), "Order/Event00, Order/Event01");
-        let long = answered(&status(20, 980));
-        assert!(long.starts_with("Order/Event00, ") && long.ends_with(" and 994 more"), "{long}");
-        assert_eq!(long.matches("Order/").count(), 6);
-    }
 }

@@ -1,21 +1,18 @@
 //! `outbox purge`: old finished events away, now.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use outbox::event::Status;
-use outbox::metrics::Metrics;
-use outbox::purge::{Purge, PurgeLimits};
-use outbox::store::{PurgeRequest, Purged};
+use outbox::purge::PurgeLimits;
+use outbox::store::Purged;
 use serde::Serialize;
-use serde_json::json;
 
 use crate::audit::Reason;
 use crate::config::Config;
-use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output, count, span};
+use crate::place::{self, Purging, WouldPurge};
 
 /// Delete delivered or dead events that are old enough
 #[derive(Args, Debug)]
@@ -54,17 +51,9 @@ struct Report {
 
 impl PurgeCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let (status, retention) = if self.dead {
-            (Status::Dead, self.older_than.or(config.purge.dead_retention))
-        } else {
-            (Status::Done, self.older_than.or(Some(config.purge.retention)))
-        };
-        let Some(older_than) = retention else {
-            let what = "dead events have no retention; give one like --older-than 90d, or set purge.dead_retention";
-            return Err(Failure::new(crate::failure::Exit::Usage, what));
-        };
-        let store = database::ready(config).await?;
-        let purgeable = store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
+        let (what, status) = if self.dead { (Purging::Dead, Status::Dead) } else { (Purging::Done, Status::Done) };
+        let place = place::open(config).await?;
+        let WouldPurge { older_than, purgeable } = place.purgeable(what, self.older_than).await?;
         let wanted = purgeable.count.min(self.limit.unwrap_or(u64::MAX));
         if purgeable.blocking > 0 {
             eprintln!(
@@ -81,22 +70,13 @@ impl PurgeCommand {
         if self.dry_run || wanted == 0 {
             return show(Purged { count: wanted, ..Purged::default() }, self.dry_run);
         }
-        let what = format!("{} that finished more than {} ago", count(wanted, &format!("{status} event")), span(older_than));
-        output::confirm(&format!("permanently delete {what}"), self.yes)?;
-        let purge = Purge::new(store.clone(), config.purge.clone(), Arc::new(Metrics::default()));
-        let mut purged = Purged::default();
+        let events = format!("{} that finished more than {} ago", count(wanted, &format!("{status} event")), span(older_than));
+        output::confirm(&format!("permanently delete {events}"), self.yes)?;
         let bar = output::progress("deleting", Some(wanted));
         let limits = PurgeLimits { time: self.time_limit, rows: Some(wanted) };
-        let progress = |so_far: Purged| {
-            purged = so_far;
-            bar.set_position(so_far.count);
-        };
-        let ended = purge.run(status, older_than, limits, progress).await;
+        let purged = place.purge(what, older_than, limits, &self.reason.audit(), &mut |so_far| bar.set_position(so_far)).await;
         bar.finish_and_clear();
-        // What was deleted is noted, also when the purge did not come to its end.
-        let selector = json!({ "status": status, "older_than_seconds": older_than.as_secs_f64() });
-        store.note(&self.reason.audit(), "purge", &selector, purged.count).await?;
-        ended?;
+        let purged = purged?;
         show(purged, false)?;
         if purged.count < wanted {
             eprintln!("the time limit was reached; run the command again for the rest");

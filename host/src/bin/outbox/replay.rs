@@ -1,17 +1,16 @@
 //! `outbox replay`: everything that failed goes again, now.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use outbox::dead::{DeadEvents, ReplayLimits};
-use outbox::store::DeadFilter;
+use outbox::dead::ReplayLimits;
 use serde::Serialize;
 
 use crate::audit::Reason;
 use crate::config::Config;
-use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output, count};
+use crate::place::{self, Failed, Replayed};
 
 /// Deliver everything that failed again now: events waiting for another attempt, events put off by their listener, and dead events
 #[derive(Args, Debug)]
@@ -54,39 +53,26 @@ struct Report {
 
 impl ReplayCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let store = database::ready(config).await?;
-        let dead = DeadEvents::new(store.clone());
-        let filter = DeadFilter { max_attempts: self.retry_count_threshold, ..DeadFilter::default() };
-        let waiting = store.count_waiting(self.retry_count_threshold).await?;
-        let all = dead.count(&DeadFilter::default()).await?;
-        let matching = dead.count(&filter).await?;
+        let place = place::open(config).await?;
+        let Failed { waiting, matching, dead } = place.count_failed(self.retry_count_threshold).await?;
         if self.dry_run {
             let most = self.event_limit.unwrap_or(u64::MAX);
             let retried_now = waiting.min(most);
             let replayed = matching.min(most - retried_now);
-            return self.show(&Report { retried_now, replayed, left_dead: all.saturating_sub(replayed), dry_run: true });
+            return self.show(&Report { retried_now, replayed, left_dead: dead.saturating_sub(replayed), dry_run: true });
         }
         let parts = [(waiting, "waiting event"), (matching, "dead event")];
         let parts: Vec<String> = parts.iter().filter(|(many, _)| *many > 0).map(|(many, noun)| count(*many, noun)).collect();
-        let what = format!("deliver {} again", parts.join(" and "));
         if waiting + matching > 0 {
-            output::confirm(&what, self.yes)?;
+            output::confirm(&format!("deliver {} again", parts.join(" and ")), self.yes)?;
         }
-        let started = Instant::now();
-        let limits = |gone: u64| ReplayLimits {
-            time: self.time_limit.map(|limit| limit.saturating_sub(started.elapsed())),
-            events: self.event_limit.map(|most| most.saturating_sub(gone)),
-            ..ReplayLimits::default()
-        };
-        let audit = self.reason.audit();
+        let limits = ReplayLimits { time: self.time_limit, events: self.event_limit, ..ReplayLimits::default() };
         let bar = output::progress("replaying", None);
-        let retried_now =
-            dead.retry_all_now(self.retry_count_threshold, &limits(0), &audit, |so_far| bar.set_position(so_far)).await?;
-        let replayed =
-            dead.replay_all(&filter, &limits(retried_now), &audit, |so_far| bar.set_position(retried_now + so_far)).await?;
+        let mut so_far = |events| bar.set_position(events);
+        let done = place.replay_failed(self.retry_count_threshold, &limits, &self.reason.audit(), &mut so_far).await;
         bar.finish_and_clear();
-        database::tell_hosts(&*store).await;
-        self.show(&Report { retried_now, replayed, left_dead: all.saturating_sub(replayed), dry_run: false })
+        let Replayed { retried_now, replayed } = done?;
+        self.show(&Report { retried_now, replayed, left_dead: dead.saturating_sub(replayed), dry_run: false })
     }
 
     fn show(&self, report: &Report) -> Result<(), Failure> {

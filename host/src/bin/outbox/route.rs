@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand};
 use outbox::store::{BlockedKey, RouteRecord};
-use outbox::{PAUSE_KNOWN_WITHIN, Route, Store};
+use outbox::why::{covered, held_by, holding, resume_command};
+use outbox::{PAUSE_KNOWN_WITHIN, Route};
 use serde::Serialize;
 
 use crate::audit::Reason;
@@ -10,7 +11,7 @@ use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, Output, argument, count, or_dash, relative, short, shown, span};
-use crate::pauses::{covered, holding, pause_for_lists, resume_command};
+use crate::place::{self, Place};
 use crate::plugins::{self, answering};
 
 #[derive(Subcommand, Debug)]
@@ -100,11 +101,9 @@ impl RouteCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         match self {
             Self::List { output } => {
-                let routes = database::ready(config).await?.count_routes().await?;
-                let held_by = |known: &RouteRecord| {
-                    holding(&known.route, &routes).into_iter().map(|pause| pause.route.to_string()).collect()
-                };
-                let listed: Vec<Listed> = routes.iter().map(|known| Listed { known, held_by: held_by(known) }).collect();
+                let routes = place::open(config).await?.routes().await?;
+                let listed = |known| Listed { known, held_by: held_by(&known.route, &routes) };
+                let listed: Vec<Listed> = routes.iter().map(listed).collect();
                 let people = |_: &[Listed]| if routes.is_empty() { String::new() } else { table(&routes) };
                 output::many(&listed, output.output, people)?;
                 if routes.is_empty() && output.output == Format::Table {
@@ -146,9 +145,16 @@ fn paused(known: &RouteRecord, routes: &[RouteRecord]) -> String {
     short(&format!("{by_pattern}{}", pause_for_lists(pause).unwrap_or_default()), 80)
 }
 
+/// `2h ago by anna@shop: the mail server moves`; `None` when it is not paused.
+fn pause_for_lists(known: &RouteRecord) -> Option<String> {
+    let by = shown(known.paused_by.as_deref().unwrap_or("an unknown user"));
+    let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));
+    Some(format!("{} by {by}{why}", relative(known.paused_at?)))
+}
+
 async fn pause(Change { route, reason, output }: Change, yes: bool, config: &Config) -> Result<(), Failure> {
-    let store = database::ready(config).await?;
-    let routes = store.count_routes().await?;
+    let place = place::open(config).await?;
+    let routes = place.routes().await?;
     let known = routes.iter().find(|known| known.route == route);
     let name = shown(&route.to_string()).into_owned();
     if known.is_none() && !route.is_pattern() {
@@ -161,11 +167,8 @@ async fn pause(Change { route, reason, output }: Change, yes: bool, config: &Con
             eprintln!("warning: {unknown}; if the name is misspelt, run {forget}");
         }
     }
-    let changed = store.pause(&route, &reason.audit()).await?;
-    if changed {
-        database::tell_hosts(&*store).await;
-    }
-    let hosts = hosts(&*store).await?;
+    let changed = place.pause(&route, &reason.audit()).await?;
+    let hosts = hosts(&*place).await?;
     match known {
         Some(known) if !changed => eprintln!("{name} was paused already, {}", pause_for_lists(known).unwrap_or_default()),
         _ if route.is_pattern() => eprintln!("{}", covers(&route, &routes)),
@@ -190,20 +193,18 @@ async fn pause(Change { route, reason, output }: Change, yes: bool, config: &Con
 }
 
 async fn resume(Change { route, reason, output }: Change, config: &Config) -> Result<(), Failure> {
-    let store = database::ready(config).await?;
-    let routes = store.count_routes().await?;
+    let place = place::open(config).await?;
+    let routes = place.routes().await?;
     let name = shown(&route.to_string()).into_owned();
     let others: Vec<&RouteRecord> = holding(&route, &routes).into_iter().filter(|pause| pause.route != route).collect();
     if others.is_empty() && !route.is_pattern() && !routes.iter().any(|known| known.route == route) {
         return Err(Failure::new(Exit::NotFound, format!("no route is called {name}{}", near(&route, &routes))));
     }
-    let changed = store.resume(&route, &reason.audit()).await?;
-    if changed {
-        database::tell_hosts(&*store).await;
-    } else if !others.is_empty() {
+    let changed = place.resume(&route, &reason.audit()).await?;
+    if !changed && !others.is_empty() {
         eprintln!("{name} was not paused itself");
     }
-    let hosts = hosts(&*store).await?;
+    let hosts = hosts(&*place).await?;
     let answer = Changed::new(&route, !others.is_empty(), changed, hosts);
     if others.is_empty() {
         for still in covered(&route, &routes).filter(|known| known.route != route && known.paused_at.is_some()) {
@@ -277,8 +278,8 @@ fn resumed(name: &str, changed: bool, parked: u64, hosts: usize) -> String {
 }
 
 /// How many hosts deliver now.
-async fn hosts(store: &dyn Store) -> Result<usize, Failure> {
-    Ok(store.nodes().await?.iter().filter(|node| node.alive).count())
+async fn hosts(place: &dyn Place) -> Result<usize, Failure> {
+    Ok(place.nodes().await?.iter().filter(|node| node.alive).count())
 }
 
 fn running(hosts: usize) -> String {

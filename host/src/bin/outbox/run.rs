@@ -23,14 +23,14 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 /// Run the host: deliver events to the plugins of a directory
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox run --database-url sqlite:shop.db --plugins plugins --migrate\n\n\
-                        Prints `ready` on stderr once it delivers, and before that `listening on http://…` when --listen or http.listen\n\
-                        in the configuration says where. A database server that is not there yet is waited for.\n\
-                        Plugins that are not in the cache are compiled after that, and their events wait for them: see\n\
-                        plugins.ready_when. `outbox plugin check` fills the cache.\n\
-                        SIGINT or SIGTERM stops it: what is queued is finished, claims are given back. A second signal ends it\n\
-                        at once (exit code 130).")]
+                        If the HTTP API is switched on by --listen or http.listen, the host prints `listening on http://…` on stderr.\n\
+                        It prints `ready` when it starts to deliver events. If the database server is not up yet, the host waits for it.\n\
+                        Plugins that are not in the compile cache are compiled in the background; their events wait until then (see the\n\
+                        setting plugins.ready_when). `outbox plugin check` compiles a plugin in advance.\n\
+                        SIGINT or SIGTERM stops the host: it finishes the events in its queue and gives its other claims back.\n\
+                        A second signal ends it at once, with exit code 130.")]
 pub(crate) struct RunCommand {
-    /// Bring the schema up to date first; makes the SQLite file when it is not there
+    /// Apply missing schema migrations first; creates the SQLite file if it does not exist
     #[arg(long)]
     migrate: bool,
 }
@@ -40,7 +40,7 @@ impl RunCommand {
         let dir = &config.plugins.dir;
         if host::wants_plugins(config) && config.mode != Mode::WriterOnly && !dir.is_dir() {
             let what = format!("the plugins directory {} does not exist", dir.display());
-            let fix = format!("make it: mkdir -p {}; or name another with --plugins DIR", argument(&dir.to_string_lossy()));
+            let fix = format!("create it: mkdir -p {}; or name another with --plugins DIR", argument(&dir.to_string_lossy()));
             return Err(Failure::new(Exit::Config, what).details(vec![fix]));
         }
         let mut stop = Stop::listen()?;
@@ -81,9 +81,10 @@ impl RunCommand {
         host::shutdown(outbox, server, stop, config.dispatcher.drain_timeout).await;
         match broken {
             None => Ok(()),
-            Some(part) => {
-                Err(Failure::new(Exit::Failed, format!("the {part} of the host broke; no event is lost, start it again")))
-            }
+            Some(part) => Err(Failure::new(
+                Exit::Failed,
+                format!("the {part} of the host failed; no event is lost: start the host again"),
+            )),
         }
     }
 
@@ -97,7 +98,7 @@ impl RunCommand {
                 Err(failure) if is_a_server && failure.is_passing() => {
                     if waiting.is_none() {
                         waiting = Some(Instant::now());
-                        tracing::warn!(reason = failure.message(), "the database cannot be used yet; waiting until it can");
+                        tracing::warn!(reason = failure.message(), "the database cannot be used yet; waiting for it");
                         systemd::waiting(failure.message()).await;
                     }
                 }

@@ -195,15 +195,6 @@ pub(crate) fn faults(config: &Config) -> Vec<String> {
     found.chain(faults).collect()
 }
 
-/// Why a route that had a listener is not relayed, though the pattern of a relay covers it; `None` where that is not so.
-pub(crate) fn passed_over(route: &Route, relays: &[Route]) -> Option<String> {
-    let covering = relays.iter().filter(|relay| relay.covers(route)).max_by_key(|relay| relay.exactness())?;
-    (covering != route).then(|| {
-        let (covering, exact) = (shown(&covering.to_string()).into_owned(), shown(&route.to_string()).into_owned());
-        format!("the relay {covering} does not take it, since it had a listener; write [routes.\"{exact}\"] to relay it")
-    })
-}
-
 /// Whether this key of a sink holds what nobody may see.
 pub(crate) fn is_secret(key: &[String]) -> bool {
     const SECRETS: [&str; 5] = ["password", "token", "credentials", "nkey", "secrets"];

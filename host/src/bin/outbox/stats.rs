@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::config::Config;
-use crate::database;
 use crate::failure::Failure;
 use crate::output::{self, Output};
+use crate::place;
 
 /// Show how many events are in each state
 #[derive(Args, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct StatsCommand {
 
 impl StatsCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
-        let stats = database::ready(config).await?.stats().await?;
+        let stats = place::open(config).await?.stats().await?;
         output::one(&stats, self.output.output, |stats| {
             let oldest = stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
             let rows = [

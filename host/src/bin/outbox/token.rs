@@ -12,20 +12,21 @@ use crate::output::{self, Format, Output};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum TokenCommand {
-    /// Make a token: prints it once, on stdout; what belongs into outbox.toml, on stderr
+    /// Create a token: prints the token on stdout, and a section for the host's outbox.toml on stderr
     #[command(after_help = "Examples:\n  outbox token new --name deploy --role operator\n  \
                       outbox token new --name grafana --role viewer --expires-in 90d --output json\n\n\
-                      The host keeps the SHA-256 of the token only. A client sends it as `Authorization: Bearer obx_…`.\n\
-                      viewer: look at everything but payloads. operator: also payloads; write, replay, skip and discard events; pause\n\
-                      and resume routes. admin: also purge.")]
+                      The token is shown only once: the host stores only its SHA-256. A client sends it as\n\
+                      `Authorization: Bearer obx_…`; commands with --url read it from OUTBOX_TOKEN.\n\
+                      A viewer sees everything but payloads. An operator also sees payloads, writes, replays, skips and discards\n\
+                      events, and pauses and resumes routes. An admin also purges.")]
     New {
-        /// Who uses it; `outbox audit list` shows this name
+        /// Who uses the token; `outbox audit list` shows this name
         #[arg(long)]
         name: String,
-        /// What its bearer may do
+        /// What the token allows
         #[arg(long, value_enum)]
         role: RoleArg,
-        /// After how long it stops being valid
+        /// How long the token is valid, like 90d; default forever
         #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
         expires_in: Option<Duration>,
         #[command(flatten)]
@@ -56,7 +57,7 @@ impl TokenCommand {
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err(Failure::new(
                 Exit::Usage,
-                "--name is empty or has control characters; the audit shows it, so write a name",
+                "--name is empty or contains control characters; give a name that `outbox audit list` can show",
             ));
         }
         let role = match role {
@@ -69,7 +70,9 @@ impl TokenCommand {
         let toml = lines(&kept);
         output::one(&New { token: &token, kept: &kept, toml: &toml }, output.output, |new| format!("{}\n", new.token))?;
         if output.output == Format::Table {
-            eprintln!("this token is shown once; the host keeps its SHA-256 alone. Add these lines to outbox.toml:\n\n{toml}");
+            eprintln!(
+                "this token is shown only once; the host stores only its SHA-256. Put this section at the end of outbox.toml:\n\n{toml}"
+            );
         }
         Ok(())
     }

@@ -7,16 +7,14 @@ mod screen;
 use std::time::Duration;
 
 use clap::Args;
-use outbox::Store;
-use outbox::store::hide_password;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::config::Config;
-use crate::database;
 use crate::failure::Failure;
 use crate::host::Stop;
 use crate::output::{self, Format, Output, span};
+use crate::place::{self, Place};
 use crate::terminal;
 use frame::frame;
 use sample::{Rates, Sample};
@@ -59,23 +57,23 @@ struct Line<'s> {
 impl TopCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let mut stop = Stop::listen()?;
-        let store = database::ready(config).await?;
+        let place = place::open(config).await?;
         let is_watched = terminal::size().is_some() && self.output.output == Format::Table;
         let mut screen = is_watched.then(Screen::open).transpose()?;
-        let place = hide_password(&config.database.url);
+        let name = place.name();
         let mut before: Option<Sample> = None;
         let mut looks = 0;
         loop {
             let started = Instant::now();
             let sample = tokio::select! {
-                sample = look(&*store) => sample?,
+                sample = look(&*place) => sample?,
                 () = stop.wait() => return Ok(()),
             };
             let rates = before.as_ref().map(|before| Rates::between(before, &sample)).unwrap_or_default();
             match &mut screen {
                 Some(screen) => {
                     let size = terminal::size().unwrap_or((80, 24));
-                    screen.show(&frame(&sample, &rates, &place, size))?;
+                    screen.show(&frame(&sample, &rates, &name, size))?;
                 }
                 None => self.print(&sample, rates, looks)?,
             }
@@ -122,13 +120,13 @@ impl TopCommand {
     }
 }
 
-async fn look(store: &dyn Store) -> Result<Sample, Failure> {
+async fn look(place: &dyn Place) -> Result<Sample, Failure> {
     let newest = outbox::store::Filter { newest_first: true, ..Default::default() };
     Ok(Sample {
-        at: store.now().await?,
-        seq: store.list(&newest, 1).await?.first().map(|row| row.seq),
-        stats: store.stats().await?,
-        routes: store.count_routes().await?,
-        nodes: store.nodes().await?,
+        at: place.now().await?,
+        seq: place.list(&newest, 1).await?.first().map(|row| row.seq),
+        stats: place.stats().await?,
+        routes: place.routes().await?,
+        nodes: place.nodes().await?,
     })
 }

@@ -32,7 +32,7 @@ impl WitCommand {
         for (name, text) in FILES {
             let file = folder.join(name);
             if file.exists() && fs::read_to_string(&file).is_ok_and(|there| there != text) {
-                let what = format!("{} is there already and differs; name an empty folder, or remove the file", file.display());
+                let what = format!("{} already exists and differs; name an empty folder, or remove the file", file.display());
                 return Err(Failure::new(Exit::Conflict, what));
             }
         }

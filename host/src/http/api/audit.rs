@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::super::auth::{Role, Viewer};
 use super::super::host::Host;
-use super::super::openapi::Endpoint;
-use super::super::params::{MAX_PAGE, Params};
+use super::super::openapi::{Endpoint, text};
+use super::super::params::{MAX_PAGE, Params, When};
 use super::super::problem::Problem;
-use crate::store::AuditRecord;
+use super::events::id_schema;
+use crate::store::{AuditFilter, AuditRecord};
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -19,13 +20,26 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .asks_the_database()
             .checks_its_query()
             .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most rows.")
+            .query("actor", text(), "Done by this user or token.")
+            .query("action", text(), "What was done, such as `replay`.")
+            .query("event_id", id_schema(), "Done to this very event.")
+            .query("since", text(), "Done no earlier than this time, or than so long ago: `2h`.")
+            .query("until", text(), "Done no later than this time, or than so long ago.")
+            .query("before", json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }), "The `id` of the last row of the page before.")
             .answers_list::<AuditRecord>(StatusCode::OK, "Newest first."),
     ]
 }
 
-/// `GET /v1/audit?limit=`: newest first.
+/// `GET /v1/audit`: newest first; `before` is the `id` of the last notice of the page before.
 pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Vec<AuditRecord>>, Problem> {
     let limit = params.limit();
+    let (actor, action) = (params.text(&["actor"]), params.text(&["action"]));
+    let event_id = params.value("event_id", "write the id of an event");
+    let (since, until) = (params.value("since", When::HINT), params.value("until", When::HINT));
+    let before = params.value("before", "write the `id` of the last notice of the page before");
     params.finish()?;
-    Ok(Json(host.store.audit(limit).await?))
+    let now = host.store.now().await?;
+    let at = |when: Option<When>| when.map(|when| when.from(now));
+    let filter = AuditFilter { actor, action, event_id, since: at(since), until: at(until), before };
+    Ok(Json(host.store.list_audit(&filter, limit).await?))
 }

@@ -16,7 +16,9 @@ use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
 use super::super::params::{Id, Params, When};
 use super::super::problem::{Kind, Problem};
-use super::events::{Page, Shown, fields, filtered, found, id_schema, listed, page, shown};
+use super::events::{
+    PAYLOAD, Page, Shown, fields, filtered, found, id_schema, listed, page, payload_form, payload_schema, shown,
+};
 use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
@@ -86,6 +88,11 @@ pub(super) struct Replay {
     /// At most so many a second, so that a receiver that has just recovered is not run over; at least 1.
     #[schema(format = "uint32", minimum = 1, maximum = 4_294_967_295_u64)]
     per_second: Option<u32>,
+    /// Most events brought back by one statement. Default 100.
+    #[schema(format = "uint32", minimum = 1, maximum = 4_294_967_295_u64)]
+    batch_size: Option<u32>,
+    /// Stop after this long, such as `"10s"`; 25 s at most.
+    time_limit: Option<String>,
     /// Counts, and changes nothing.
     dry_run: bool,
     /// Kept by the audit.
@@ -125,6 +132,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .part("id", id_schema(), "The event's id.")
             .asks_the_database()
             .checks_its_query()
+            .query("payload", payload_schema(), PAYLOAD)
             .refuses(&[Kind::NotFound, Kind::WrongState])
             .answers::<Shown>(StatusCode::OK, "The event, with its payload for operators and admins."),
         of_one(Endpoint::post("/v1/dead/{id}/replay", "replay_one", "Bring back a dead event", replay)),
@@ -147,6 +155,14 @@ fn of_one(endpoint: Endpoint) -> Endpoint {
         .asked::<Why>(json!({ "reason": "the address was mended" }))
         .refuses(&[Kind::NotFound, Kind::WrongState])
         .answers::<Done>(StatusCode::OK, "It is done.")
+}
+
+/// The longest that a request may work: what it asks for, or [`LONGEST`].
+pub(super) fn longest(time_limit: Option<&str>) -> Result<Duration, Problem> {
+    let Some(text) = time_limit else { return Ok(LONGEST) };
+    let span = humantime::parse_duration(text);
+    span.map(|span| span.min(LONGEST))
+        .map_err(|_| Problem::field("time_limit", format!("it is `{text}`; write a span like 10s")))
 }
 
 /// `GET /v1/dead`: oldest first.
@@ -181,10 +197,11 @@ fn death(params: &mut Params) -> (Option<u32>, Option<When>, Option<When>) {
 }
 
 /// `GET /v1/dead/{id}`.
-pub(super) async fn show(State(host): State<Host>, viewer: Viewer, id: Id, params: Params) -> Result<Response, Problem> {
+pub(super) async fn show(State(host): State<Host>, viewer: Viewer, id: Id, mut params: Params) -> Result<Response, Problem> {
+    let form = payload_form(&mut params);
     params.finish()?;
     let row = found(&host, id.0).await?;
-    if row.status == Status::Dead { Ok(shown(&row, &viewer)) } else { Err(not_so(id.0, row.status, "dead")) }
+    if row.status == Status::Dead { Ok(shown(&row, &viewer, form)) } else { Err(not_so(id.0, row.status, "dead")) }
 }
 
 /// `POST /v1/dead/{id}/replay`: it is new again.
@@ -243,6 +260,10 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
     if asked.per_second == Some(0) {
         return Err(Problem::field("per_second", "it is 0; write at least 1, or leave it out"));
     }
+    if asked.batch_size == Some(0) {
+        return Err(Problem::field("batch_size", "it is 0; write at least 1, or leave it out"));
+    }
+    let time = longest(asked.time_limit.as_deref())?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
     let wanted = matching.min(asked.limit.unwrap_or(u64::MAX));
@@ -261,8 +282,12 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
         Some(_) => {}
     }
     // No more than were expected, should others die meanwhile.
-    let limits =
-        ReplayLimits { per_second: asked.per_second, time: Some(LONGEST), events: Some(wanted), ..ReplayLimits::default() };
+    let limits = ReplayLimits {
+        batch_size: asked.batch_size.unwrap_or(ReplayLimits::default().batch_size),
+        per_second: asked.per_second,
+        time: Some(time),
+        events: Some(wanted),
+    };
     let count = host.dead.replay_all(&filter, &limits, &by.0.audit(asked.reason), |_| {}).await?;
     host.tell_hosts().await;
     Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dry_run: false }))

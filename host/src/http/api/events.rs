@@ -15,6 +15,7 @@ use super::super::params::{Id, MAX_PAGE, Params};
 use super::super::problem::{Kind, Problem};
 use crate::event::{EventId, Status};
 use crate::store::{Filter, Record, SetAside};
+use crate::why::{Explanation, explain};
 
 /// A page ends early when the headers, errors and names of its rows have more bytes than this: a row may have 256 KiB of headers, and
 /// a page 200 rows.
@@ -50,11 +51,11 @@ struct Hidden<'r> {
 }
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let statuses = json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked"] });
+    let statuses = json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked", "delayed", "in_flight"] });
     let list = Endpoint::get("/v1/events", "list_events", "List events", list).query(
         "status",
         statuses,
-        "In this state. `parked` and `blocked` are events that are set aside.",
+        "In this state. `parked` and `blocked` are events that are set aside, `delayed` those that are not due yet, `in_flight` those that a host has now.",
     );
     vec![
         listed(list),
@@ -63,9 +64,24 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .part("id", id_schema(), "The event's id.")
             .asks_the_database()
             .checks_its_query()
+            .query("payload", payload_schema(), PAYLOAD)
             .refuses(&[Kind::NotFound])
             .answers::<Shown>(StatusCode::OK, "The event, with its payload for operators and admins."),
+        Endpoint::get("/v1/events/{id}/why", "explain_event", "Explain where an event stands", why)
+            .role(Role::Viewer)
+            .part("id", id_schema(), "The event's id.")
+            .asks_the_database()
+            .checks_its_query()
+            .refuses(&[Kind::NotFound])
+            .answers::<Explanation>(StatusCode::OK, "Where it stands and why, what happens next, and what can be done."),
     ]
+}
+
+/// What `payload` does.
+pub(super) const PAYLOAD: &str = "`base64`: the payload's bytes as they are, whatever they are.";
+
+pub(super) fn payload_schema() -> Value {
+    json!({ "type": "string", "enum": ["base64"] })
 }
 
 pub(super) fn id_schema() -> Value {
@@ -106,7 +122,12 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
             "dead" => filter.status = Some(Status::Dead),
             "parked" => filter.set_aside = Some(SetAside::Parked),
             "blocked" => filter.set_aside = Some(SetAside::Blocked),
-            _ => params.fault("status", format!("it is `{status}`; write new, retry, done, dead, parked or blocked")),
+            "delayed" => filter.set_aside = Some(SetAside::Delayed),
+            "in_flight" => filter.set_aside = Some(SetAside::InFlight),
+            _ => {
+                let hint = "write new, retry, done, dead, parked, blocked, delayed or in_flight";
+                params.fault("status", format!("it is `{status}`; {hint}"));
+            }
         }
     }
     page(&host, filter, params).await
@@ -163,22 +184,54 @@ fn size(row: &Record) -> usize {
 }
 
 /// `GET /v1/events/{id}`: whole; the payload only for those who may see it.
-pub(super) async fn show(State(host): State<Host>, viewer: Viewer, id: Id, params: Params) -> Result<Response, Problem> {
+/// With `payload=base64` its bytes are told as they are, whatever they are.
+pub(super) async fn show(State(host): State<Host>, viewer: Viewer, id: Id, mut params: Params) -> Result<Response, Problem> {
+    let form = payload_form(&mut params);
     params.finish()?;
-    Ok(shown(&found(&host, id.0).await?, &viewer))
+    Ok(shown(&found(&host, id.0).await?, &viewer, form))
+}
+
+/// How a payload is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PayloadForm {
+    /// JSON as JSON, other text as text, anything else as base64.
+    Readable,
+    Base64,
+}
+
+pub(super) fn payload_form(params: &mut Params) -> PayloadForm {
+    match params.text(&["payload"]).as_deref() {
+        None => PayloadForm::Readable,
+        Some("base64") => PayloadForm::Base64,
+        Some(other) => {
+            params.fault("payload", format!("it is `{other}`; write base64, or leave it out"));
+            PayloadForm::Readable
+        }
+    }
+}
+
+/// `GET /v1/events/{id}/why`: where it stands and why, what happens next and what can be done.
+pub(super) async fn why(State(host): State<Host>, _: Viewer, id: Id, params: Params) -> Result<Json<Explanation>, Problem> {
+    params.finish()?;
+    let explained = explain(&*host.store, id.0, host.listeners.relays()).await?;
+    explained.map(Json).ok_or_else(|| absent(id.0))
 }
 
 /// The row of an event.
 pub(super) async fn found(host: &Host, id: EventId) -> Result<Record, Problem> {
     let row = host.store.get(id).await?;
-    row.ok_or_else(|| Problem::new(Kind::NotFound, format!("no event has the id {id}; it may be discarded or purged already")))
+    row.ok_or_else(|| absent(id))
+}
+
+fn absent(id: EventId) -> Problem {
+    Problem::new(Kind::NotFound, format!("no event has the id {id}; it may be discarded or purged already"))
 }
 
 /// A row as this viewer may see it.
-pub(super) fn shown(row: &Record, viewer: &Viewer) -> Response {
-    if viewer.sees_payloads() {
-        Json(row.whole()).into_response()
-    } else {
-        Json(Hidden { record: row, payload_hidden: true }).into_response()
+pub(super) fn shown(row: &Record, viewer: &Viewer, form: PayloadForm) -> Response {
+    match (viewer.sees_payloads(), form) {
+        (false, _) => Json(Hidden { record: row, payload_hidden: true }).into_response(),
+        (true, PayloadForm::Readable) => Json(row.whole()).into_response(),
+        (true, PayloadForm::Base64) => Json(row.whole_in_base64()).into_response(),
     }
 }

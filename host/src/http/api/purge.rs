@@ -14,10 +14,10 @@ use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
 use super::super::problem::{Kind, Problem};
-use super::dead::LONGEST;
+use super::dead::longest;
 use crate::event::Status;
 use crate::purge::{Purge, PurgeError, PurgeLimits};
-use crate::store::{PurgeRequest, Purged};
+use crate::store::{Audit, PurgeRequest, Purged};
 
 /// What to delete.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -31,6 +31,8 @@ pub(super) struct Asking {
     /// At most so many.
     #[schema(format = "uint64")]
     limit: Option<u64>,
+    /// Stop after this long, such as `"10s"`; 25 s at most.
+    time_limit: Option<String>,
     /// Counts, and deletes nothing.
     dry_run: bool,
     /// Kept by the audit.
@@ -47,6 +49,8 @@ pub(super) struct Report {
     left: u64,
     /// How many are old enough and are kept, because later events of their aggregates wait behind them.
     blocking: u64,
+    /// How long ago the events were finished at least.
+    older_than_seconds: f64,
     /// Whether nothing was deleted.
     dry_run: bool,
 }
@@ -64,7 +68,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// `POST /v1/purge`.
 pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) -> Result<Json<Report>, Problem> {
-    let Asking { older_than, dead, limit, dry_run, reason } = asked.0;
+    let Asking { older_than, dead, limit, time_limit, dry_run, reason } = asked.0;
+    let time = longest(time_limit.as_deref())?;
     let older_than = older_than.map(|text| {
         humantime::parse_duration(&text)
             .map_err(|_| Problem::field("older_than", format!("it is `{text}`; write a span like 7d")))
@@ -82,27 +87,26 @@ pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) ->
     let purged = if dry_run || wanted == 0 {
         Purged { count: wanted, ..Purged::default() }
     } else {
-        delete(&host, &by, status, older_than, wanted, reason).await?
+        delete(&host, &by.0.audit(reason), status, older_than, PurgeLimits { time: Some(time), rows: Some(wanted) }).await?
     };
     let left = purgeable.count.saturating_sub(purged.count);
-    Ok(Json(Report { purged, left, blocking: purgeable.blocking, dry_run }))
+    let older_than_seconds = older_than.as_secs_f64();
+    Ok(Json(Report { purged, left, blocking: purgeable.blocking, older_than_seconds, dry_run }))
 }
 
 async fn delete(
     host: &Host,
-    by: &Admin,
+    audit: &Audit,
     status: Status,
     older_than: Duration,
-    rows: u64,
-    reason: Option<String>,
+    limits: PurgeLimits,
 ) -> Result<Purged, Problem> {
     let purge = Purge::new(host.store.clone(), host.inside.purge.clone(), host.metrics.clone());
     let mut purged = Purged::default();
-    let limits = PurgeLimits { time: Some(LONGEST), rows: Some(rows) };
     let ended = purge.run(status, older_than, limits, |so_far| purged = so_far).await;
     // What was deleted is noted, also when the purge did not come to its end.
-    let selector = json!({ "status": status, "older_than": humantime::format_duration(older_than).to_string() });
-    host.store.note(&by.0.audit(reason), "purge", &selector, purged.count).await?;
+    let selector = json!({ "status": status, "older_than_seconds": older_than.as_secs_f64() });
+    host.store.note(audit, "purge", &selector, purged.count).await?;
     match ended {
         Ok(_) => Ok(purged),
         Err(PurgeError::Store(error)) => Err(error.into()),

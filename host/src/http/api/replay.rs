@@ -14,7 +14,7 @@ use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
 use super::super::problem::Problem;
-use super::dead::LONGEST;
+use super::dead::longest;
 use crate::dead::ReplayLimits;
 use crate::store::DeadFilter;
 
@@ -31,6 +31,8 @@ pub(super) struct Replay {
     /// At most so many, those that wait first.
     #[schema(format = "uint64")]
     event_limit: Option<u64>,
+    /// Stop after this long, such as `"10s"`; 25 s at most.
+    time_limit: Option<String>,
     /// Counts, and changes nothing.
     dry_run: bool,
     /// Kept by the audit; needed unless it is a dry run.
@@ -49,6 +51,8 @@ pub(super) struct Report {
     replayed: u64,
     /// How many are dead still.
     left_dead: u64,
+    /// Whether the time was over before all had gone; the same request goes on.
+    out_of_time: bool,
     /// Whether nothing was done.
     dry_run: bool,
 }
@@ -70,7 +74,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
 pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<Report>, Problem> {
-    let Replay { retry_count_threshold, event_limit, dry_run, reason } = asked.0;
+    let Replay { retry_count_threshold, event_limit, time_limit, dry_run, reason } = asked.0;
+    let time = longest(time_limit.as_deref())?;
     // It takes every dead event: never by a request that says nothing.
     if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
         return Err(Problem::field("reason", "say why everything that failed goes again; the audit keeps it"));
@@ -85,16 +90,17 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
     if dry_run {
         let replayed = host.dead.count(&filter).await?.min(most - wanted);
         let (left_waiting, left_dead) = (waiting - wanted, all.saturating_sub(replayed));
-        return Ok(Json(Report { retried_now: wanted, left_waiting, replayed, left_dead, dry_run }));
+        return Ok(Json(Report { retried_now: wanted, left_waiting, replayed, left_dead, out_of_time: false, dry_run }));
     }
     let started = Instant::now();
     let audit = by.0.audit(reason);
-    let at_once = ReplayLimits { batch_size: RETRIED_AT_ONCE, events: Some(wanted), ..ReplayLimits::default() };
+    let at_once = ReplayLimits { batch_size: RETRIED_AT_ONCE, time: Some(time), events: Some(wanted) };
     let retried_now = host.dead.retry_all_now(retry_count_threshold, &at_once, &audit, |_| {}).await?;
-    let time = Some(LONGEST.saturating_sub(started.elapsed()));
-    let limits = ReplayLimits { time, events: Some(most.saturating_sub(retried_now)), ..ReplayLimits::default() };
+    let time_left = Some(time.saturating_sub(started.elapsed()));
+    let limits = ReplayLimits { time: time_left, events: Some(most.saturating_sub(retried_now)), ..ReplayLimits::default() };
     let replayed = host.dead.replay_all(&filter, &limits, &audit, |_| {}).await?;
     host.tell_hosts().await;
     let (left_waiting, left_dead) = (waiting.saturating_sub(retried_now), all.saturating_sub(replayed));
-    Ok(Json(Report { retried_now, left_waiting, replayed, left_dead, dry_run }))
+    let out_of_time = started.elapsed() >= time;
+    Ok(Json(Report { retried_now, left_waiting, replayed, left_dead, out_of_time, dry_run }))
 }

@@ -21,6 +21,7 @@ use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::RouteRecord;
+use crate::why::{held_by, holding};
 
 /// A route of the list.
 #[derive(Serialize, ToSchema)]
@@ -82,7 +83,7 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) ->
     params.finish()?;
     let counted = host.routes.get(|| async { host.store.count_routes().await.map(Arc::from) });
     let Aged { value: routes, age } = counted.await?;
-    let listed = routes.iter().map(|known| Listed { known: known.clone(), held_by: holding(&known.route, &routes) });
+    let listed = routes.iter().map(|known| Listed { known: known.clone(), held_by: held_by(&known.route, &routes) });
     Ok(([(header::AGE, age.as_secs())], Json(listed.collect::<Vec<Listed>>())))
 }
 
@@ -118,22 +119,10 @@ async fn told(host: &Host, route: Route, changed: bool) -> Result<Json<Changed>,
     if changed {
         host.tell_hosts().await;
     }
-    let held_by = holding(&route, &host.store.routes().await?);
+    let held_by = held_by(&route, &host.store.routes().await?);
     let hosts = host.store.nodes().await?.iter().filter(|node| node.alive).count();
     let (paused, known_within_seconds) = (!held_by.is_empty(), PAUSE_KNOWN_WITHIN.as_secs());
     Ok(Json(Changed { route, paused, changed, held_by, hosts, known_within_seconds }))
-}
-
-/// The names of the routes and patterns whose pauses hold a route, the most exact first.
-fn holding(route: &Route, routes: &[RouteRecord]) -> Vec<String> {
-    let mut holding: Vec<&Route> = routes
-        .iter()
-        .filter(|known| known.paused_at.is_some())
-        .map(|known| &known.route)
-        .filter(|known| known.covers(route))
-        .collect();
-    holding.sort_by_key(|known| std::cmp::Reverse(known.exactness()));
-    holding.into_iter().map(Route::to_string).collect()
 }
 
 /// A route or a pattern of routes. A `*` within a name would be taken for a letter of it, and match nothing.

@@ -24,6 +24,7 @@ use super::super::server::{Peer, Stopping};
 use crate::metrics::Counts;
 use crate::outbox::Mode;
 use crate::store::{Stats, StoreError};
+use crate::time::Timestamp;
 
 /// The rest between two looks.
 const EVERY: Duration = Duration::from_secs(2);
@@ -101,6 +102,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .checks_its_query()
             .answers::<Counted>(StatusCode::OK, "How many events stand where.")
             .with_age(),
+        Endpoint::get("/v1/now", "now", "Tell the time", now)
+            .detail("By the clock of the database, which decides what is due.")
+            .role(Role::Viewer)
+            .asks_the_database()
+            .checks_its_query()
+            .answers::<Now>(StatusCode::OK, "The time."),
         Endpoint::get("/v1/stream", "follow", "Follow the counts", follow)
             .detail(
                 "Server-sent events, one every two seconds: `stats`, whose data is a `Followed`, or `problem`, whose data has a `code` and \
@@ -124,6 +131,18 @@ pub(super) async fn show(State(host): State<Host>, _: Viewer, params: Params) ->
 /// The counts of the table, a second old or, where counting takes long, older.
 async fn counted(host: &Host) -> Result<Aged<Stats>, StoreError> {
     host.stats.get(|| host.store.stats()).await
+}
+
+/// The time.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Now {
+    now: Timestamp,
+}
+
+/// `GET /v1/now`: the time by the database's clock, which decides what is due.
+pub(super) async fn now(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Now>, Problem> {
+    params.finish()?;
+    Ok(Json(Now { now: host.store.now().await? }))
 }
 
 /// `GET /v1/stream`: server-sent events `stats`, or `problem` while the database does not answer.

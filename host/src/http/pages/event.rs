@@ -10,20 +10,20 @@ use super::layout::Frame;
 use super::look::Look;
 use super::payload;
 use super::plugins;
-use super::routes;
 use super::told::{self, Told};
-use super::words::{Stand, ago, count, is_word, number, span, visible, when};
-use crate::event::{Route, Status};
+use super::words::{Stand, count, is_word, number, span, visible, when};
+use crate::event::Status;
 use crate::store::{AttemptCost, AttemptEnd, AuditRecord, NodeRecord, Record};
 use crate::time::Timestamp;
 use crate::units::size;
+use crate::why::Explanation;
 
 /// What the page of one event shows.
 pub(super) struct OneEvent<'a> {
     pub(super) frame: &'a Frame,
     pub(super) record: &'a Record,
-    /// The event that it waits behind, where it still is there.
-    pub(super) behind: Option<&'a Record>,
+    /// Why it stands where it stands.
+    pub(super) why: &'a Explanation,
     /// What was done by hand to this very event, newest first.
     pub(super) by_hand: &'a [AuditRecord],
     /// Whether the payload is shown: it was asked for, and the visitor may see it.
@@ -59,7 +59,7 @@ pub(super) fn moving(event: &OneEvent<'_>) -> Markup {
     let stand = html! {
         h1 { (Stand::of(record, now).show()) " " span.mono { (visible(&route)) } @if let Some(id) = &record.aggregate_id { " " span.quiet.mono { (visible(id)) } } }
         p.mono.all { (record.event_id) }
-        p.lead { (sentence(event, now)) }
+        p.lead { (event.why.sentence) }
         @if let Some(error) = &record.last_error {
             p.quiet { "Last error" }
             pre.says { (visible(error)) }
@@ -68,89 +68,10 @@ pub(super) fn moving(event: &OneEvent<'_>) -> Markup {
     frame.live("why", &stand)
 }
 
-/// Why it is where it is, and what happens next.
-fn sentence(event: &OneEvent<'_>, now: Timestamp) -> String {
-    let record = event.record;
-    let look = event.frame.seen.look.as_deref();
-    let failed = match record.attempts {
-        0 => String::new(),
-        1 => ", after it failed once".to_owned(),
-        times => format!(", after it failed {times} times"),
-    };
-    let at = |time: Option<Timestamp>| time.map_or_else(|| "at a time that was not kept".to_owned(), |time| ago(time, now));
-    let due = record.due_at.map(|due| due.max(record.available_at));
-    match Stand::of(record, now) {
-        Stand::Done => format!("Its listener was done with it {}{failed}.", at(record.done_at)),
-        Stand::Dead if record.blocks => format!(
-            "It was given up {}{failed}. Later events of its aggregate wait until it is replayed, skipped or discarded.",
-            at(record.done_at)
-        ),
-        Stand::Dead => format!(
-            "It was given up {}{failed}. Nothing happens to it until somebody replays or discards it.",
-            at(record.done_at)
-        ),
-        Stand::InFlight => {
-            format!("{} has it; if nothing is heard of it, any host takes it {}.", holder(record, look), at(record.lease_end))
-        }
-        Stand::Blocked => match event.behind {
-            Some(first) => format!(
-                "It waits behind an earlier event of its aggregate, {}, which is {}.",
-                first.event_id,
-                Stand::of(first, now).word()
-            ),
-            None => "It waited behind an event that is gone; a host lets it go on at its next look.".to_owned(),
-        },
-        Stand::Parked => parked(record, look, now),
-        _ if record.expires_at.is_some_and(|end| end <= now) => {
-            "Its time to be done is over; the next host that takes it gives it up.".to_owned()
-        }
-        Stand::Retry => format!("It failed {}; the next attempt is due {}. {}", times(record.attempts), at(due), takes(look)),
-        Stand::Delayed if record.deferrals > 0 && due.is_some_and(|due| due > now) => {
-            format!("Its listener asked for later; it is due {}. {}", at(due), takes(look))
-        }
-        Stand::Delayed => {
-            format!("Its writer wants it no sooner than {}. {}", at(due), takes(look))
-        }
-        Stand::Waiting => format!("It waits for its first delivery. {}", takes(look)),
-    }
-}
-
-fn times(count: u32) -> String {
-    if count == 1 { "once".to_owned() } else { format!("{count} times") }
-}
-
-/// Who takes what is due.
-fn takes(look: Option<&Look>) -> &'static str {
-    match look {
-        Some(look) if !look.nodes.iter().any(|node| node.alive && node.mode != "writer_only") => {
-            "No host is alive to take it: start one with “outbox run”."
-        }
-        _ => "Then a host takes it.",
-    }
-}
-
 fn holder(record: &Record, look: Option<&Look>) -> String {
     let owner = record.locked_by.as_deref().unwrap_or("nobody");
     let node: Option<&NodeRecord> = look.and_then(|look| look.nodes.iter().find(|node| node.owner == owner));
     format!("The host {}", visible(node.map_or(owner, |node| &node.label)))
-}
-
-/// Why it waits without a time.
-fn parked(record: &Record, look: Option<&Look>, now: Timestamp) -> String {
-    let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str()).ok();
-    let held = look.zip(route).and_then(|(look, route)| routes::pause(look, &route));
-    match held {
-        Some(known) => {
-            let by = known.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
-            let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
-            let since = known.paused_at.map_or_else(String::new, |at| ago(at, now));
-            visible(&format!("Its route was paused {since}{by}{why}. It goes on when the route {} is resumed.", known.route))
-        }
-        None => visible(&format!(
-            "It waits without a time: {}. It goes on by itself when a host has a listener for its route.",
-            record.parked.as_deref().unwrap_or("no reason was kept")
-        )),
-    }
 }
 
 fn timeline(event: &OneEvent<'_>, now: Timestamp) -> Markup {
@@ -186,7 +107,7 @@ fn timeline(event: &OneEvent<'_>, now: Timestamp) -> Markup {
         ol.timeline {
             @for (at, is_next, what) in &steps { li.next[*is_next] { (when(*at, now)) " " (what) } }
         }
-        @if let Some(cost) = &record.last_cost { p { (attempt(cost, look)) } }
+        @if let Some(cost) = &record.last_cost { p { (attempt(cost, event.why, look)) } }
         p.quiet {
             (count(record.attempts.into(), "failed attempt")) ", " (count(record.deferrals.into(), "deferral")) ", " (count(record.claim_seq, "claim")) ", " (count(record.replays.into(), "replay"))
             ". The row keeps its last claim and attempt; earlier ones are counted only."
@@ -200,7 +121,7 @@ fn lateness(record: &Record) -> Option<String> {
     (apart >= Duration::from_secs(1)).then(|| format!("it happened {} apart, by its writer's clock", span(apart)))
 }
 
-fn attempt(kept: &AttemptCost, look: Option<&Look>) -> Markup {
+fn attempt(kept: &AttemptCost, why: &Explanation, look: Option<&Look>) -> Markup {
     let AttemptCost { attempt, outcome, cost } = kept;
     let came_to = match outcome {
         AttemptEnd::Done => "was done",
@@ -213,30 +134,22 @@ fn attempt(kept: &AttemptCost, look: Option<&Look>) -> Markup {
         @if let Some(guest) = &cost.guest {
             ": " (number(guest.fuel)) " fuel, " @if let Some(limit) = fuel_limit(&guest.digest.to_string(), look) { (plugins::part("Fuel", guest.fuel, limit)) " of its limit, " }
             (size(guest.memory_bytes)) " of memory, " (count(guest.host_calls.into(), "call")) " of the host, by "
-            span.mono { (component(&guest.digest.to_string(), look)) }
+            span.mono { (component(&guest.digest.to_string(), why)) }
         }
         @if cost.events > 1 { "; its share of one call for " (number(cost.events.into())) " events" }
     }
 }
 
-/// The plugin with this digest, where a live host tells of it.
-fn told_of(digest: &str, look: Option<&Look>) -> Option<Told> {
+/// The fuel that one call of the plugin with this digest may use; `None` where no live host tells of it.
+fn fuel_limit(digest: &str, look: Option<&Look>) -> Option<u64> {
     let plugins = look.map(|look| told::of_all(&look.nodes)).unwrap_or_default();
     let is_of = |told: &Told| told.digest.as_deref().is_some_and(|whole| whole.starts_with(digest));
-    plugins.into_iter().map(|plugin| plugin.told).find(is_of)
+    plugins.into_iter().map(|plugin| plugin.told).find(is_of)?.limits.map(|limits| limits.fuel)
 }
 
-/// The fuel that one call of this component may use; `None` where no live host tells of it.
-fn fuel_limit(digest: &str, look: Option<&Look>) -> Option<u64> {
-    told_of(digest, look)?.limits.map(|limits| limits.fuel)
-}
-
-/// How a component is called.
-fn component(digest: &str, look: Option<&Look>) -> String {
-    told_of(digest, look).map_or_else(
-        || digest.to_owned(),
-        |told| visible(&format!("{} {} ({digest})", told.name, told.version.as_deref().unwrap_or_default())),
-    )
+/// `order-mailer 1.0.0 (0123456789ab)`, or the digest alone when no host tells of the plugin.
+fn component(digest: &str, why: &Explanation) -> String {
+    why.last_plugin.as_deref().map_or_else(|| digest.to_owned(), |plugin| visible(&format!("{plugin} ({digest})")))
 }
 
 /// Everything that can be done, each with what follows.
@@ -311,9 +224,25 @@ fn command(before: &str, verb: &str, id: &str) -> Markup {
 mod tests {
     use super::*;
     use crate::http::pages::fake::{frame, record};
+    use crate::why::Facts;
+
+    fn why(record: &Record) -> Explanation {
+        let seen = frame().seen;
+        let look = seen.look.as_deref().expect("a look that was made up");
+        let facts = Facts {
+            record: record.clone(),
+            now: seen.now(),
+            nodes: look.nodes.clone(),
+            routes: look.routes.clone(),
+            relays: Vec::new(),
+            queue: Vec::new(),
+            waiting: 0,
+        };
+        Explanation::of(&facts, &[])
+    }
 
     fn one(record: &Record, payload: Payload) -> String {
-        page(&OneEvent { frame: &frame(), record, behind: None, by_hand: &[], payload, kind: "sqlite" }).into_string()
+        page(&OneEvent { frame: &frame(), record, why: &why(record), by_hand: &[], payload, kind: "sqlite" }).into_string()
     }
 
     #[test]
@@ -333,29 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn every_state_says_what_happens_next() {
-        let now = frame().seen.now();
-        let later = now.plus(Duration::from_secs(90));
-        let base = Record { status: Status::New, done_at: None, due_at: Some(now), attempts: 0, last_error: None, ..record() };
-        let said = |record: Record| one(&record, Payload::Hidden);
-        assert!(said(base.clone()).contains("It waits for its first delivery. Then a host takes it."));
-        assert!(
-            said(Record { status: Status::Retry, attempts: 2, due_at: Some(later), ..base.clone() })
-                .contains("It failed 2 times; the next attempt is due in 1 min.")
-        );
-        assert!(said(Record { available_at: later, ..base.clone() }).contains("Its writer wants it no sooner than in 1 min."));
-        assert!(
-            said(Record { parked: Some("nobody answers".to_owned()), due_at: None, ..base.clone() })
-                .contains("It waits without a time: nobody answers.")
-        );
-        assert!(said(Record { behind: Some(3), due_at: None, ..base.clone() }).contains("behind an event that is gone"));
-        assert!(
-            said(Record { lease_end: Some(later), locked_by: Some("owner-web-1".to_owned()), ..base.clone() })
-                .contains("The host web-1 has it")
-        );
-        assert!(said(Record { expires_at: Some(now.minus(Duration::from_secs(1))), ..base }).contains("gives it up"));
-        assert!(said(Record { blocks: true, ..record() }).contains("Later events of its aggregate wait"));
-        assert!(said(record()).contains("It was given up") && said(record()).contains("after it failed 3 times"));
+    fn the_page_says_why_in_the_words_of_the_command_line_and_no_text_of_a_writer_is_markup() {
+        let evil = "<script>alert(1)</script>";
+        let record = Record { status: Status::Retry, done_at: None, last_error: Some(evil.to_owned()), ..record() };
+        let text = one(&record, Payload::Hidden);
+        assert!(text.contains("id=\"why\" data-live>It failed 3 times, last with: &lt;script&gt;alert(1)"), "{text}");
+        assert!(!text.contains("<script>"), "{text}");
     }
 
     #[test]
@@ -367,7 +279,7 @@ mod tests {
         let text = page(&OneEvent {
             frame: &frame,
             record: &record(),
-            behind: None,
+            why: &why(&record()),
             by_hand: &[],
             payload: Payload::Forbidden,
             kind: "sqlite",

@@ -13,10 +13,13 @@ use super::visit::Visit;
 use super::{audit as audit_page, dead as dead_page, event as event_page, events as events_page, hosts as hosts_page};
 use super::{overview as overview_page, plugins as plugins_page, routes as routes_page, told};
 use crate::event::{EventId, Status};
-use crate::store::{AuditRecord, DeadFilter, Filter, Record};
+use crate::store::{DeadFilter, Filter};
+use crate::why::{Explanation, Facts};
 
 /// How many changes the overview lists.
 const CHANGES: u32 = 8;
+/// How many notices of what was done by hand are looked through for those of one event.
+const NOTICES: u32 = 1_000;
 
 pub(super) async fn overview(visit: Visit) -> Response {
     let changes = if visit.frame.seen.gone.is_some() {
@@ -85,39 +88,24 @@ pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
         Ok(None) => return gone(),
         Err(error) => return visit.failed(error),
     };
-    let behind = match record.behind {
-        Some(seq) => by_seq(&visit, seq).await,
-        None => None,
+    // In full, since what is done by hand may touch it by a filter or a route.
+    let audit = store.audit(NOTICES).await.unwrap_or_default();
+    let why = match Facts::gather(&**store, record.clone(), visit.pages.host.listeners.relays()).await {
+        Ok(facts) => Explanation::of(&facts, &audit),
+        Err(error) => return visit.failed(error),
     };
-    let by_hand = if visit.wants_parts() { Vec::new() } else { by_hand(&visit, id).await };
+    let by_hand: Vec<_> = audit
+        .into_iter()
+        .filter(|entry| entry.selector.get("event_id").and_then(serde_json::Value::as_str) == Some(id.as_str()))
+        .collect();
     let payload = match (visit.viewer.sees_payloads(), visit.asked.text("payload")) {
         (false, _) => Payload::Forbidden,
         (true, "show") => Payload::Asked,
         (true, _) => Payload::Hidden,
     };
-    let event = OneEvent {
-        frame: &visit.frame,
-        record: &record,
-        behind: behind.as_ref(),
-        by_hand: &by_hand,
-        payload,
-        kind: store.kind(),
-    };
+    let event = OneEvent { frame: &visit.frame, record: &record, why: &why, by_hand: &by_hand, payload, kind: store.kind() };
     let body = if visit.wants_parts() { event_page::moving(&event) } else { event_page::page(&event) };
     visit.page(&format!("{}/{}", record.aggregate_type, record.event_type), body)
-}
-
-/// What was done by hand to this very event.
-async fn by_hand(visit: &Visit, id: EventId) -> Vec<AuditRecord> {
-    let all = visit.pages.host.store.audit(1_000).await.unwrap_or_default();
-    let is_of_it =
-        |entry: &AuditRecord| entry.selector.get("event_id").and_then(serde_json::Value::as_str) == Some(id.as_str());
-    all.into_iter().filter(is_of_it).collect()
-}
-
-async fn by_seq(visit: &Visit, seq: u64) -> Option<Record> {
-    let only = Filter { after: seq.checked_sub(1), before: seq.checked_add(1), ..Filter::default() };
-    visit.pages.host.store.list(&only, 1).await.ok()?.pop()
 }
 
 pub(super) async fn dead(visit: Visit) -> Response {

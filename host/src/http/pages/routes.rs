@@ -9,6 +9,7 @@ use super::told;
 use super::words::{number, visible, when};
 use crate::event::Route;
 use crate::store::RouteRecord;
+use crate::why::holding;
 
 /// How many events of a route, or of all routes that a pattern covers, stand where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,12 +30,6 @@ impl Waiting {
             dead: sum.dead + known.dead,
         })
     }
-}
-
-/// The pause that holds a route: its own, or that of the most exact pattern that covers it.
-pub(super) fn pause<'a>(look: &'a Look, route: &Route) -> Option<&'a RouteRecord> {
-    let holds = |known: &&RouteRecord| known.paused_at.is_some() && known.route.covers(route);
-    look.routes.iter().filter(holds).max_by_key(|known| known.route.exactness())
 }
 
 /// The filter of events that a route, or a pattern, stands for.
@@ -62,7 +57,7 @@ pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
 
 fn row(frame: &Frame, look: &Look, known: &RouteRecord, here: &[Route]) -> Markup {
     let now = frame.seen.now();
-    let held = pause(look, &known.route);
+    let held = holding(&known.route, &look.routes).into_iter().next();
     // A pause is ended where it was begun.
     let (action, title, of) = match held {
         Some(held) => ("resume", "Resume", &held.route),

@@ -8,6 +8,7 @@ use super::told::{self, State};
 use super::words::{ago, clock, count, number, short, span, verb, visible};
 use crate::store::NodeRecord;
 use crate::time::Timestamp;
+use crate::why::holding;
 use std::time::Duration;
 
 /// An event that could be delivered and waits longer than this says that the hosts fall behind.
@@ -202,9 +203,8 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
 
 /// Parked events whose route is not paused: no host has a listener for them.
 fn unanswered(look: &Look) -> Option<Finding> {
-    let held =
-        |route: &crate::event::Route| look.routes.iter().any(|known| known.paused_at.is_some() && known.route.covers(route));
-    let waiting: Vec<_> = look.routes.iter().filter(|known| known.parked > 0 && !held(&known.route)).collect();
+    let is_open = |known: &&crate::store::RouteRecord| holding(&known.route, &look.routes).is_empty();
+    let waiting: Vec<_> = look.routes.iter().filter(|known| known.parked > 0).filter(is_open).collect();
     let events: u64 = waiting.iter().map(|known| known.parked).sum();
     let of = match waiting.as_slice() {
         [] => return None,

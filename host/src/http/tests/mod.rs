@@ -7,6 +7,7 @@ mod monitor;
 mod openapi;
 mod reading;
 mod security;
+mod why;
 
 use std::sync::Arc;
 use std::time::Duration;

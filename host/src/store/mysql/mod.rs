@@ -45,9 +45,10 @@ pub use open::MySqlOptions;
 
 use super::trust::Trust;
 use super::{
-    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter, Finding,
-    Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
-    Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps, firsts,
+    Audit, AuditFilter, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter,
+    Finding, Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed,
+    RouteRecord, Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor,
+    WakeUps, firsts,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
@@ -291,8 +292,8 @@ impl Store for MySqlStore {
         audit::note(self, &mut connection, audit, action, selector, count).await
     }
 
-    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-        audit::list(self, limit).await
+    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        audit::list(self, filter, limit).await
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {

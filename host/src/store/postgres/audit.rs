@@ -7,15 +7,20 @@ use sqlx::postgres::PgRow;
 use super::PostgresStore;
 use super::row::{count, time};
 use super::run::Statement;
-use crate::store::{Audit, AuditRecord, StoreError};
+use super::time::Moment;
+use crate::store::{Audit, AuditFilter, AuditRecord, StoreError};
 
 /// $1 actor, $2 reason, $3 selector, $4 action, $5 count.
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
 VALUES (now(), $1::text, $2::text, $3::text, $4::text, $5::bigint)";
 
-const LIST: &str =
-    "SELECT at, actor, action, selector, count, reason FROM outbox_event_audit ORDER BY id DESC LIMIT $1::bigint";
+/// Nothing bound means any. $1 actor, $2 action, $3 selector, $4 earliest and $5 latest time, $6 before, $7 limit.
+const LIST: &str = "
+SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
+WHERE ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2) AND ($3::text IS NULL OR selector = $3)
+  AND ($4::timestamptz IS NULL OR at >= $4) AND ($5::timestamptz IS NULL OR at <= $5) AND id < $6::bigint
+ORDER BY id DESC LIMIT $7::bigint";
 
 pub(super) async fn note(
     store: &PostgresStore,
@@ -54,15 +59,18 @@ pub(super) async fn noted<'q>(
     count(&row, "count").map_err(|error| store.failed(action, error))
 }
 
-pub(super) async fn list(store: &PostgresStore, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+pub(super) async fn list(store: &PostgresStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
     let action = "read what was done by hand";
-    let rows = store.all(action, store.statement(LIST).bind(i64::from(limit))).await?;
+    let statement = store.statement(LIST).bind(filter.actor.clone()).bind(filter.action.clone()).bind(filter.selector());
+    let statement = statement.bind(filter.since.map(Moment)).bind(filter.until.map(Moment)).bind(filter.before());
+    let rows = store.all(action, statement.bind(i64::from(limit))).await?;
     rows.iter().map(record).collect::<Result<_, _>>().map_err(|error| store.failed(action, error))
 }
 
 fn record(row: &PgRow) -> Result<AuditRecord, sqlx::Error> {
     let selector: &str = row.try_get("selector")?;
     Ok(AuditRecord {
+        id: count(row, "id")?,
         at: time(row, "at")?,
         actor: row.try_get("actor")?,
         action: row.try_get("action")?,

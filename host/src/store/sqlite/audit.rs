@@ -7,13 +7,18 @@ use sqlx::sqlite::SqliteConnection;
 use super::SqliteStore;
 use super::error::failed;
 use super::inspect::column;
-use crate::store::{Audit, AuditRecord, StoreError};
+use crate::store::{Audit, AuditFilter, AuditRecord, StoreError};
 use crate::time::Timestamp;
 
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-const LIST: &str = "SELECT at, actor, action, selector, count, reason FROM outbox_event_audit ORDER BY id DESC LIMIT ?1";
+/// Nothing bound means any. ?1 actor, ?2 action, ?3 selector, ?4 earliest and ?5 latest time, ?6 before, ?7 limit.
+const LIST: &str = "
+SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
+WHERE (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2) AND (?3 IS NULL OR selector = ?3)
+  AND (?4 IS NULL OR at >= ?4) AND (?5 IS NULL OR at <= ?5) AND id < ?6
+ORDER BY id DESC LIMIT ?7";
 
 /// Notes it in the transaction that does it; nothing when nothing was done.
 pub(super) async fn note(
@@ -41,9 +46,15 @@ pub(super) async fn note(
     Ok(())
 }
 
-pub(super) async fn list(store: &SqliteStore, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+pub(super) async fn list(store: &SqliteStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
     let action = "read what was done by hand";
     let rows = sqlx::query(store.table.sql(LIST))
+        .bind(&filter.actor)
+        .bind(&filter.action)
+        .bind(filter.selector())
+        .bind(filter.since.map(Timestamp::as_micros))
+        .bind(filter.until.map(Timestamp::as_micros))
+        .bind(filter.before())
         .bind(i64::from(limit))
         .fetch_all(&store.readers)
         .await
@@ -52,6 +63,7 @@ pub(super) async fn list(store: &SqliteStore, limit: u32) -> Result<Vec<AuditRec
         .map(|row| {
             let selector: &str = row.try_get("selector")?;
             Ok(AuditRecord {
+                id: column(row, "id")?,
                 at: Timestamp::from_micros(row.try_get("at")?),
                 actor: row.try_get("actor")?,
                 action: row.try_get("action")?,

@@ -37,9 +37,10 @@ use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteTransaction};
 pub use open::SqliteOptions;
 
 use super::{
-    Audit, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter, Finding,
-    Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
-    Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor, WakeUps,
+    Audit, AuditFilter, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter,
+    Finding, Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed,
+    RouteRecord, Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor,
+    WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
@@ -278,8 +279,8 @@ impl Store for SqliteStore {
         audit::note(self, &mut connection, audit, action, selector, count).await
     }
 
-    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-        audit::list(self, limit).await
+    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        audit::list(self, filter, limit).await
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {

@@ -1,5 +1,7 @@
 //! Values by key, each with the place that set it; later layers win.
 
+mod values;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -10,6 +12,8 @@ use toml::{Table, Value};
 
 use super::Override;
 use crate::plugins::{MANIFESTS, is_setting};
+pub(super) use values::{expand, refusal};
+use values::{first_that_fits, has_reference, is_of_sinks, one_line, resolved};
 
 /// What set a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,102 +237,6 @@ impl Layers {
     }
 }
 
-/// What a written value may mean, the likeliest first. Text of the environment and of flags has no type of its own.
-fn resolved(key: &Key, leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Vec<Value>, String> {
-    if is_of_sinks(key) {
-        return Ok(vec![of_sink(leaf, reference)?]);
-    }
-    let Value::String(text) = &leaf.written else { return Ok(vec![leaf.written.clone()]) };
-    // A plugin's references are resolved by the room that loads it, at every load; here they are only tried.
-    let of_plugin = key[0] == "plugins" && key.len() > 2;
-    let found = expand(text, reference)?;
-    let text = if of_plugin { text.clone() } else { found };
-    let mut values = vec![Value::String(text.clone())];
-    if !matches!(leaf.origin, Origin::File(..))
-        && let Some(value) =
-            toml::from_str::<Table>(&format!("value = {text}")).ok().and_then(|mut table| table.remove("value"))
-    {
-        values.push(value);
-    }
-    Ok(values)
-}
-
-/// Whether a value, or one in it, refers to something else.
-fn has_reference(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains("${"),
-        Value::Array(values) => values.iter().any(has_reference),
-        Value::Table(table) => table.values().any(has_reference),
-        _ => false,
-    }
-}
-
-/// Whether a key belongs to a sink or a relay, which people name themselves.
-fn is_of_sinks(key: &[String]) -> bool {
-    matches!(key.first().map(String::as_str), Some("sinks" | "routes"))
-}
-
-/// The value of a sink's setting, references replaced, in lists too. All settings of a sink are read together later, so that text of
-/// the environment and of flags gets its type here: that of a number, a truth value or a list, if it reads like one.
-fn of_sink(leaf: &Leaf, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Value, String> {
-    let Value::String(text) = &leaf.written else { return expand_all(&leaf.written, reference) };
-    let found = expand(text, reference)?;
-    if matches!(leaf.origin, Origin::File(..)) || text.contains("${") {
-        return Ok(Value::String(found));
-    }
-    let typed = toml::from_str::<Table>(&format!("value = {found}")).ok().and_then(|mut table| table.remove("value"));
-    Ok(typed.filter(|value| value.is_integer() || value.is_bool() || value.is_array()).unwrap_or(Value::String(found)))
-}
-
-/// A value with the references in all its texts replaced.
-fn expand_all(value: &Value, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<Value, String> {
-    Ok(match value {
-        Value::String(text) => Value::String(expand(text, reference)?),
-        Value::Array(values) => {
-            Value::Array(values.iter().map(|value| expand_all(value, reference)).collect::<Result<_, _>>()?)
-        }
-        Value::Table(table) => {
-            let entry = |(key, value): (&String, &Value)| Ok((key.clone(), expand_all(value, reference)?));
-            Value::Table(table.iter().map(entry).collect::<Result<_, String>>()?)
-        }
-        other => other.clone(),
-    })
-}
-
-fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> Result<Value, String> {
-    let mut fault = String::new();
-    for value in values {
-        match refusal::<T>(key, value.clone()) {
-            None => return Ok(value),
-            Some(refused) => fault = refused,
-        }
-    }
-    Err(fault)
-}
-
-/// Why a key does not take a value; `None` when it does.
-pub(super) fn refusal<T: DeserializeOwned>(key: &[String], value: Value) -> Option<String> {
-    let mut alone = Table::new();
-    insert(&mut alone, key, value);
-    alone.try_into::<T>().err().map(|error| one_line(&error))
-}
-
-/// The text with every `${…}` replaced.
-pub(super) fn expand(text: &str, reference: &dyn Fn(&str, &str) -> Result<String, String>) -> Result<String, String> {
-    let mut found = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(start) = rest.find("${") {
-        found.push_str(&rest[..start]);
-        let inner = &rest[start + 2..];
-        let end = inner.find('}').ok_or("a reference has no closing brace; write ${env:NAME} or ${file:PATH}")?;
-        let (source, name) = inner[..end].split_once(':').unwrap_or((&inner[..end], ""));
-        found.push_str(&reference(source, name)?);
-        rest = &inner[end + 1..];
-    }
-    found.push_str(rest);
-    Ok(found)
-}
-
 /// Puts a value at its key. Manifests have a place of their own below, which people do not write.
 fn insert(table: &mut Table, key: &[String], value: Value) {
     let mut key = key.to_vec();
@@ -370,14 +278,6 @@ fn spans(key: &mut Key, table: &DeTable<'_>, at: &mut dyn FnMut(&[String], usize
         }
         key.pop();
     }
-}
-
-fn one_line(error: &toml::de::Error) -> String {
-    let text = error.message().replace('\n', "; ");
-    // A person who writes a file need not know our types.
-    ["usize", "u64", "u32", "u16"]
-        .iter()
-        .fold(text, |text, kind| text.replace(&format!("expected {kind}"), "expected a whole number"))
 }
 
 /// A key as the faults of sinks and relays name it.

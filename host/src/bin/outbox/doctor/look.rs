@@ -7,15 +7,14 @@ use std::time::Duration;
 use outbox::listener::error_kind;
 use outbox::store::{Finding, NodeRecord, Record, RouteRecord, Stats};
 use outbox::time::Timestamp;
+use outbox::why::{holding, passed_over, resume_command};
 use outbox::{Mode, Route};
 
 use crate::config::{Flags, Settings};
 use crate::host;
 use crate::output::{argument, count, short, span};
-use crate::pauses::{holding, resume_command};
 use crate::plugin::routes as names;
 use crate::plugins::{self, PluginState, PluginStatus};
-use crate::sinks::passed_over;
 
 /// A due event that has waited for so long is a sign that nobody delivers, or too slowly.
 const LONG: Duration = Duration::from_secs(5 * 60);

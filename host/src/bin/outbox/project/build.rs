@@ -52,7 +52,7 @@ impl Build {
         output::one(&report, output.output, described)?;
         if let Some(manifest) = manifest {
             let [from, to] = [&manifest, &project.out.with_extension("toml")].map(|file| file.display().to_string());
-            eprintln!("its manifest {} is not beside it: cp {} {}", shown(&from), argument(&from), argument(&to));
+            eprintln!("a host also needs the manifest {}: cp {} {}", shown(&from), argument(&from), argument(&to));
         }
         Ok(())
     }
@@ -80,7 +80,7 @@ impl Project {
         let language = language.or_else(|| Language::of(folder)).ok_or_else(|| {
             let what = format!("{} is not a plugin project", folder.display());
             let files = "a project has a Cargo.toml, package.json, pyproject.toml, go.mod, or C files";
-            Failure::new(Exit::NotFound, what).details(vec![files.to_owned(), "`outbox plugin new` writes one".to_owned()])
+            Failure::new(Exit::NotFound, what).details(vec![files.to_owned(), "`outbox plugin new` creates one".to_owned()])
         })?;
         let name = language::plugin_name(folder);
         let beside = if folder == Path::new(".") { PathBuf::new() } else { folder.to_owned() };
@@ -118,7 +118,7 @@ impl Project {
         cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
         let messages = run(cargo.current_dir(&self.folder), "cargo")?;
         let component = messages.lines().filter_map(component_of).next_back().ok_or_else(|| {
-            let what = "cargo made no component; Cargo.toml needs crate-type = [\"cdylib\"] under [lib]";
+            let what = "cargo built no component; Cargo.toml needs crate-type = [\"cdylib\"] under [lib]";
             Failure::new(Exit::Failed, what)
         })?;
         read(&component)
@@ -149,7 +149,8 @@ impl Project {
 
     fn python(&self) -> Result<Vec<u8>, Failure> {
         let module = language::python_module(&self.folder).ok_or_else(|| {
-            let what = format!("{} has no listener.py, nor one module alone that is no test", self.folder.display());
+            let what =
+                format!("{} has no listener.py, and not exactly one other module that is no test", self.folder.display());
             Failure::new(Exit::NotFound, what)
         })?;
         let mut python = toolchain::python(&self.folder)?;
@@ -211,7 +212,7 @@ fn run(command: &mut Command, tool: &str) -> Result<String, Failure> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     eprint!("{}", String::from_utf8_lossy(&output.stdout));
-    Err(Failure::new(Exit::Failed, format!("{tool} could not build the plugin; what it said stands above")))
+    Err(Failure::new(Exit::Failed, format!("{tool} could not build the plugin; see its output above")))
 }
 
 /// The component that a message of cargo tells of.
@@ -224,7 +225,8 @@ fn component_of(message: &str) -> Option<PathBuf> {
 }
 
 fn component(core: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    componentize(core).map_err(|reason| Failure::new(Exit::Failed, format!("the module makes no component: {reason}")))
+    componentize(core)
+        .map_err(|reason| Failure::new(Exit::Failed, format!("the module cannot be turned into a component: {reason}")))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {

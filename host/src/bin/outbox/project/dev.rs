@@ -50,7 +50,7 @@ impl Dev {
             let round = async {
                 sources.note();
                 attempt(&project, &events, &state, config).await;
-                eprintln!("\n{}", paint("waiting for a change; Ctrl-C ends it", Colour::Faint));
+                eprintln!("\n{}", paint("waiting for a change; press Ctrl-C to stop", Colour::Faint));
                 sources.changed().await;
             };
             tokio::select! {
@@ -72,7 +72,7 @@ async fn tried(project: &Arc<Project>, events: &Path, state: &MemoryState, confi
     eprintln!("building {} in {}", project.out.display(), project.language.name());
     let (builder, settings) = (project.clone(), plugins::settings(config));
     let built = tokio::task::spawn_blocking(move || builder.build()).await;
-    let bytes = built.map_err(|error| Failure::new(Exit::Failed, "the build broke off").because(error))??;
+    let bytes = built.map_err(|error| Failure::new(Exit::Failed, "the build was interrupted").because(error))??;
     let host = PluginHost::from_file(&project.out, &settings, Arc::new(state.clone()))
         .await
         .map_err(|error| Failure::new(Exit::Findings, "the plugin was built, but it cannot be loaded").because(error))?;
@@ -107,7 +107,7 @@ fn read(file: &Path) -> Result<Vec<Envelope>, Failure> {
     let lines =
         || text.lines().filter(|line| !line.trim().is_empty()).map(|line| Envelope::from_json(line.as_bytes())).collect();
     let events: Result<Vec<_>, _> = whole.or_else(|error| if text.trim().lines().count() > 1 { lines() } else { Err(error) });
-    events.map_err(|error| Failure::new(Exit::Config, format!("{} holds no event", file.display())).because(error))
+    events.map_err(|error| Failure::new(Exit::Config, format!("{} contains no event", file.display())).because(error))
 }
 
 fn for_people(host: &PluginHost, report: &CallReport) -> String {
@@ -122,7 +122,7 @@ fn for_people(host: &PluginHost, report: &CallReport) -> String {
         line("log", format!("{level:5} {}{fields}", shown(&said.message)));
     }
     if report.lines_dropped > 0 {
-        line("log", format!("and {} lines beyond the budget of a call", report.lines_dropped));
+        line("log", format!("and {} more lines, beyond what one call may log", report.lines_dropped));
     }
     for call in &report.outside {
         match call {
@@ -174,14 +174,14 @@ fn answer(outcome: &Outcome) -> (Colour, String) {
         Outcome::Dead(reason) => (Colour::Red, format!("dead: {}", shown(reason))),
         Outcome::Failed(failure) => {
             let what = match failure.kind {
-                FailureKind::Retryable => "failed, to be tried again".to_owned(),
-                FailureKind::RetryableAfter(delay) => format!("failed, to be tried again after {delay:?}"),
+                FailureKind::Retryable => "failed; it would be tried again".to_owned(),
+                FailureKind::RetryableAfter(delay) => format!("failed; it would be tried again after {delay:?}"),
                 FailureKind::Unrecoverable => "failed for good".to_owned(),
             };
             (Colour::Red, format!("{what}: {}", shown(&failure.to_string())))
         }
         Outcome::Unroutable(why) => (Colour::Red, format!("not answered: {}", shown(why))),
-        Outcome::Busy { after } => (Colour::Yellow, format!("busy, to be asked again after {after:?}")),
+        Outcome::Busy { after } => (Colour::Yellow, format!("busy; it would be asked again after {after:?}")),
     }
 }
 
@@ -210,6 +210,6 @@ mod tests {
 
         assert_eq!(count("{\n  \"event_type\": \"A\",\n  \"payload\": 1\n}\n"), Ok(1));
         assert_eq!(count("{\"event_type\":\"A\",\"payload\":1}\n\n{\"event_type\":\"B\",\"payload\":2}\n"), Ok(2));
-        assert!(count("{}").unwrap_err().contains("holds no event"));
+        assert!(count("{}").unwrap_err().contains("contains no event"));
     }
 }

@@ -33,11 +33,11 @@ pub(crate) struct New {
 impl New {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let Self { name, lang, route, dir } = self;
-        check_name(&name).map_err(|why| Failure::new(Exit::Usage, format!("`{name}` is no name for a plugin: {why}")))?;
+        check_name(&name).map_err(|why| Failure::new(Exit::Usage, format!("`{name}` is not a valid plugin name: {why}")))?;
         let route = route_of(&route)?;
         let folder = dir.unwrap_or_else(|| PathBuf::from(&name));
         if fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
-            let what = format!("{} is there already and not empty; name another folder with --dir", folder.display());
+            let what = format!("{} already exists and is not empty; name another folder with --dir", folder.display());
             return Err(Failure::new(Exit::Conflict, what));
         }
 
@@ -66,13 +66,13 @@ fn write(file: &Path, text: &str) -> Result<(), Failure> {
 fn summary(name: &str, language: Language, folder: &Path) -> String {
     let mut commands = vec![(format!("cd {}", folder.display()), "")];
     commands.extend(template::steps(language, name));
-    commands.push((format!("cp {name}.toml /path/to/plugins/"), "the plugins directory of a host: first the manifest"));
-    commands.push((format!("outbox plugin build --out /path/to/plugins/{name}.wasm"), "then the component, whole"));
+    commands.push((format!("cp {name}.toml /path/to/plugins/"), "copy the manifest to the plugins directory of a host"));
+    commands.push((format!("outbox plugin build --out /path/to/plugins/{name}.wasm"), "then build the component into it"));
     let event = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).join("fixtures/event.json");
     let emit = format!("outbox event emit --jsonl {}", argument(&event.to_string_lossy()));
-    commands.push((emit, "where the outbox.toml of that host is: an event for it"));
+    commands.push((emit, "write a sample event; run this where the outbox.toml of the host is"));
     format!(
-        "{} is a plugin in {}; its code is {}, and {} says more\nnext:\n{}",
+        "{} is a plugin project in {}: its code is in {}, and {} explains the rest\nnext:\n{}",
         folder.display(),
         language.name(),
         folder.join(template::source(language)).display(),
@@ -94,7 +94,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("it must begin with a letter, and have single dashes between words");
     }
     if TAKEN.contains(&name) {
-        return Err("a language or a tool has taken it; add a word, such as order-greeter");
+        return Err("it is a keyword, or the name of a package; add a word, such as order-greeter");
     }
     Ok(())
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use outbox::store::{NodeRecord, RouteRecord};
 use outbox::time::Timestamp;
+use outbox::why::holding;
 
 use super::sample::{Rates, Sample};
 use crate::output::{Colour, count, or_dash, paint, relative_to, short, shown, span, table};
-use crate::pauses::holding;
 
 /// Lines of the rest: the head, the counts, the titles, and empty ones.
 const FIXED: usize = 12;

@@ -1,30 +1,18 @@
-//! Why an event is where it is, and what happens next. Pure: rows in, sentences out, so that every state is a plain test.
+//! Why an event is where it is and what happens next, in words. Pure: rows in, sentences out.
 
-use outbox::Route;
-use outbox::store::Record;
-use outbox::time::Timestamp;
+use super::Facts;
+use super::pauses::pause_in_full;
+use super::reason::{hosts, is_unroutable, passed_by_relays};
+use super::state::{State, pauses, state_of};
+use crate::deceptive::shown;
+use crate::store::Record;
+use crate::time::Timestamp;
+use crate::units::{count, relative_to as at, span};
 
-use super::state::{Known, State, pauses, state_of};
-use crate::output::{argument, count, relative_to as at, shown, span};
-use crate::pauses::{pause_in_full, resume_command};
-use crate::sinks::passed_over;
-
-/// Why it is where it is, in one sentence or two, and what can be done.
-#[derive(Debug)]
-pub(super) struct Reason {
-    pub(super) state: State,
-    pub(super) next: String,
-    /// Commands, each with what it does.
-    pub(super) commands: Vec<(String, &'static str)>,
-}
-
-/// Why the event is where it is, and what happens next.
-pub(super) fn reason(known: &Known) -> Reason {
-    let Known { record, waiting, queue, .. } = known;
-    let state = state_of(known, record);
-    let mut next = sentence(known, record, state);
-    let mut commands = Vec::new();
-    let mut blocking = (state == State::DeadBlocking).then_some(record);
+/// Why the event is where it is and what happens next, in one sentence or a few, safe for a terminal.
+pub(super) fn sentence(known: &Facts, state: State) -> String {
+    let Facts { record, waiting, queue, .. } = known;
+    let mut next = of_one(known, record, state);
     match state {
         State::DeadBlocking => next.push_str(&match waiting {
             0 => format!(" Later events of {} wait until it is replayed, skipped or discarded.", aggregate(record)),
@@ -37,46 +25,22 @@ pub(super) fn reason(known: &Known) -> Reason {
             None => next.push_str(" That event is gone, so a host lets this one go on at its next look."),
             Some(head) => {
                 let of_head = state_of(known, head);
-                let said = sentence(known, head, of_head);
+                let said = of_one(known, head, of_head);
                 let place =
                     if queue.len() == 1 { "That one".to_owned() } else { format!("The first of the queue, {}", name(head)) };
                 next.push_str(&format!(" {place} is {}: {said}", head.status));
-                blocking = (of_head == State::DeadBlocking).then_some(head);
-                if blocking.is_none() && matches!(of_head, State::Dead | State::Done) {
+                if matches!(of_head, State::Dead | State::Done) {
                     next.push_str(" Nobody has to wait for it, so a host lets this one go on at its next look.");
                 }
-                commands.push((
-                    format!("outbox event why {}", argument(head.event_id.as_str())),
-                    "explain the event that it waits for",
-                ));
             }
         },
-        State::Paused => commands.extend(pauses(known, record).into_iter().map(|paused| {
-            let meaning = if paused.route.is_pattern() { "resume all routes of this pattern" } else { "resume its route" };
-            (resume_command(&paused.route), meaning)
-        })),
-        State::Parked => commands.push(("outbox plugin list".to_owned(), "see which plugins answer which routes")),
-        State::Stranded => commands.push(("outbox doctor".to_owned(), "look at the database")),
         _ => {}
     }
-    if let Some(dead) = blocking {
-        let id = argument(dead.event_id.as_str());
-        commands.push((format!("outbox dead replay {id}"), "deliver it again; later events wait until it is delivered"));
-        commands.push((format!("outbox dead skip {id}"), "stop it from blocking later events; it stays dead"));
-        commands.push((format!("outbox dead discard {id}"), "delete it permanently; later events continue"));
-    } else if state == State::Dead {
-        let id = argument(record.event_id.as_str());
-        if is_unroutable(record) {
-            commands.push(("outbox plugin list".to_owned(), "see which routes are answered"));
-        }
-        commands.push((format!("outbox dead replay {id}"), "deliver it again"));
-        commands.push((format!("outbox dead discard {id}"), "delete it permanently"));
-    }
-    Reason { state, next, commands }
+    next
 }
 
 /// What holds of one event alone, its queue aside.
-fn sentence(known: &Known, record: &Record, state: State) -> String {
+fn of_one(known: &Facts, record: &Record, state: State) -> String {
     let now = known.now;
     let (failed, before) = (failures(record), failed_before(record));
     match state {
@@ -150,7 +114,7 @@ fn sentence(known: &Known, record: &Record, state: State) -> String {
 }
 
 /// Who holds it, as people know that host.
-fn holder(known: &Known, record: &Record) -> String {
+fn holder(known: &Facts, record: &Record) -> String {
     let owner = record.locked_by.as_deref().unwrap_or_default();
     match known.nodes.iter().find(|node| node.owner == owner) {
         Some(node) if node.alive => format!("The host {} (alive)", shown(&node.label)),
@@ -160,8 +124,8 @@ fn holder(known: &Known, record: &Record) -> String {
 }
 
 /// Who takes what is due.
-fn next_host(known: &Known) -> String {
-    match known.nodes.iter().filter(|node| node.alive).count() {
+fn next_host(known: &Facts) -> String {
+    match hosts(known) {
         0 => format!("The next host takes it, {NOBODY}."),
         _ if is_in_partitions(known) => "The host that works on its partition takes it when it has room.".to_owned(),
         1 => "The one live host takes it when it has room.".to_owned(),
@@ -170,8 +134,8 @@ fn next_host(known: &Known) -> String {
 }
 
 /// Who takes what will be due.
-fn then(known: &Known) -> String {
-    if !known.nodes.iter().any(|node| node.alive) {
+fn then(known: &Facts) -> String {
+    if hosts(known) == 0 {
         format!("Then any host takes it, {NOBODY}.")
     } else if is_in_partitions(known) {
         "Then the host that works on its partition takes it.".to_owned()
@@ -183,12 +147,12 @@ fn then(known: &Known) -> String {
 const NOBODY: &str = "but no host is running: start one with `outbox run`";
 
 /// Whether live hosts share the aggregates among them.
-fn is_in_partitions(known: &Known) -> bool {
+fn is_in_partitions(known: &Facts) -> bool {
     known.nodes.iter().any(|node| node.alive && node.mode == "ordered_by_aggregate")
 }
 
 /// Which pauses hold its route, and what ends them.
-fn paused(known: &Known, record: &Record) -> String {
+fn paused(known: &Facts, record: &Record) -> String {
     let (route, pauses) = (route_name(record), pauses(known, record));
     let mut said = String::new();
     for paused in &pauses {
@@ -207,13 +171,6 @@ fn paused(known: &Known, record: &Record) -> String {
         [_] => said + "It goes on when the route is resumed.",
         _ => said + "It goes on when all of them are resumed.",
     }
-}
-
-/// Why no relay of this configuration takes it; `None` where none covers it, or one does.
-fn passed_by_relays(known: &Known, record: &Record) -> Option<String> {
-    let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str()).ok()?;
-    let had_listener = known.routes.iter().any(|known| known.route == route && known.first_seen_at.is_some());
-    if had_listener { passed_over(&route, &known.relays) } else { None }
 }
 
 /// Since when it could have been taken.
@@ -242,13 +199,9 @@ fn error(record: &Record) -> String {
     shown(first.trim_end_matches('.')).into_owned()
 }
 
-/// Whether it was given up because no listener was there for its route.
-fn is_unroutable(record: &Record) -> bool {
-    record.last_error.as_deref().is_some_and(|error| error.starts_with("no listener answers "))
-}
-
 /// What went wrong, and where and what else, which the host adds after a semicolon. The second is empty where there is none.
-pub(super) fn parts(error: &str) -> (&str, &str) {
+#[must_use]
+pub fn parts(error: &str) -> (&str, &str) {
     error.split_once("; ").unwrap_or((error, ""))
 }
 

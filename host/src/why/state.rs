@@ -1,34 +1,21 @@
 //! Where an event stands, as one word that its row, the hosts and the routes decide.
 
-use outbox::Route;
-use outbox::event::Status;
-use outbox::store::{NodeRecord, Record, RouteRecord};
-use outbox::time::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::pauses::holding;
+use super::Facts;
+use super::pauses::holding;
+use crate::event::{Route, Status};
+use crate::store::{Record, RouteRecord};
 
-/// Everything that the table knows of one event.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub(super) record: Record,
-    /// The time by the database's clock, which decides what is due.
-    pub(super) now: Timestamp,
-    pub(super) nodes: Vec<NodeRecord>,
-    pub(super) routes: Vec<RouteRecord>,
-    /// What the relays of this configuration take: routes and patterns.
-    pub(super) relays: Vec<Route>,
-    /// What it waits behind, what that waits behind, and so on: the head of the queue comes last.
-    pub(super) queue: Vec<Record>,
-    /// How many later events of its aggregate wait behind it.
-    pub(super) waiting: u64,
-}
-
-/// Where an event stands, finer than its status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// Where an event stands, finer than its status. Programs may rely on the names; later versions may add some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+#[non_exhaustive]
+pub enum State {
+    /// Delivered.
     Done,
+    /// Given up.
     Dead,
     /// Dead, and later events of its aggregate wait for it.
     DeadBlocking,
@@ -57,7 +44,7 @@ pub(super) enum State {
 }
 
 /// Where an event stands. Pure: what a host would do next with these rows.
-pub(super) fn state_of(known: &Known, record: &Record) -> State {
+pub(super) fn state_of(known: &Facts, record: &Record) -> State {
     let is_paused = !pauses(known, record).is_empty();
     match (record.status, record.due_at) {
         (Status::Done, _) => State::Done,
@@ -79,7 +66,7 @@ pub(super) fn state_of(known: &Known, record: &Record) -> State {
 }
 
 /// The pauses that hold its route, the most exact first; none when it is not paused.
-pub(super) fn pauses<'a>(known: &'a Known, record: &Record) -> Vec<&'a RouteRecord> {
+pub(super) fn pauses<'a>(known: &'a Facts, record: &Record) -> Vec<&'a RouteRecord> {
     // A plain INSERT may hold a name that is none: no pause is of it.
     let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str());
     route.map_or_else(|_| Vec::new(), |route| holding(&route, &known.routes))

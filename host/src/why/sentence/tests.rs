@@ -1,10 +1,9 @@
 use std::time::Duration;
 
-use outbox::Route;
-use outbox::event::{Headers, Status};
-use outbox::store::{NodeRecord, RouteRecord};
-
+use super::super::reason::{ActionCode, Cause, ReasonCode};
 use super::*;
+use crate::event::{Headers, Route, Status};
+use crate::store::{NodeRecord, RouteRecord};
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
 
@@ -71,8 +70,8 @@ fn node(owner: &str, alive: bool) -> NodeRecord {
     }
 }
 
-fn known(record: Record) -> Known {
-    Known {
+fn known(record: Record) -> Facts {
+    Facts {
         record,
         now: NOW,
         nodes: vec![node("one", true)],
@@ -98,15 +97,15 @@ fn paused() -> RouteRecord {
 }
 
 /// The state, the sentence, and the commands one a line.
-fn told(known: &Known) -> (State, String, String) {
-    let Reason { state, next, commands } = reason(known);
-    (state, next, commands.into_iter().map(|(command, _)| command).collect::<Vec<_>>().join("\n"))
+fn told(known: &Facts) -> (State, String, String) {
+    let Cause { state, actions, .. } = Cause::of(known);
+    (state, sentence(known, state), actions.into_iter().map(|action| action.command).collect::<Vec<_>>().join("\n"))
 }
 
 #[test]
 fn an_event_that_is_due_is_taken_by_whoever_lives() {
     let mut known = known(record(1));
-    let said = |known: &Known| told(known).1;
+    let said = |known: &Facts| told(known).1;
     assert_eq!(told(&known).0, State::Due);
     assert_eq!(said(&known), "It has been due for 1m. The one live host takes it when it has room.");
     known.nodes.push(node("two", true));
@@ -186,7 +185,7 @@ fn a_dead_event_says_why_and_what_can_be_done() {
     assert!(next.contains("(5s ago), after 3 failed attempts: no such customer."), "{next}");
     assert_eq!(commands, "outbox dead replay event-1\noutbox dead discard event-1");
 
-    let blocking = Known { waiting: 7, ..known(dead(1, true)) };
+    let blocking = Facts { waiting: 7, ..known(dead(1, true)) };
     let (state, next, commands) = told(&blocking);
     assert_eq!(state, State::DeadBlocking);
     assert!(next.ends_with("7 later events of Order/42 wait until it is replayed, skipped or discarded."), "{next}");
@@ -217,18 +216,18 @@ fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
     let waits = Record { behind: Some(2), due_at: None, ..record(3) };
     let middle = Record { behind: Some(1), due_at: None, ..record(2) };
     let queue = vec![middle, dead(1, true)];
-    let (state, next, commands) = told(&Known { queue, ..known(waits.clone()) });
+    let (state, next, commands) = told(&Facts { queue, ..known(waits.clone()) });
     assert_eq!(state, State::Behind);
     assert!(next.starts_with("It waits behind an earlier event of Order/42, event-2 (seq 2, OrderPlaced)."), "{next}");
     assert!(next.contains("The first of the queue, event-1 (seq 1, OrderPlaced) is DEAD: It was given up"), "{next}");
     assert!(commands.starts_with("outbox event why event-1\noutbox dead replay event-1\noutbox dead skip"), "{commands}");
 
     let failing = Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(2) };
-    let (_, next, commands) = told(&Known { queue: vec![failing], ..known(waits.clone()) });
+    let (_, next, commands) = told(&Facts { queue: vec![failing], ..known(waits.clone()) });
     assert!(next.contains("That one is RETRY: It failed once") && next.contains("due in 9s"), "{next}");
     assert_eq!(commands, "outbox event why event-2");
 
-    let (_, next, _) = told(&Known { queue: vec![dead(2, false)], ..known(waits.clone()) });
+    let (_, next, _) = told(&Facts { queue: vec![dead(2, false)], ..known(waits.clone()) });
     assert!(next.ends_with("Nobody has to wait for it, so a host lets this one go on at its next look."), "{next}");
 
     let (_, next, commands) = told(&known(waits));
@@ -253,7 +252,7 @@ fn a_parked_event_says_what_ends_its_wait() {
         (relay("User", "*"), vec![seen.clone()], false),
         (relay("Order", "OrderPlaced"), vec![seen], false),
     ] {
-        let (_, next, _) = told(&Known { relays: relays.clone(), routes, ..known(parked.clone()) });
+        let (_, next, _) = told(&Facts { relays: relays.clone(), routes, ..known(parked.clone()) });
         let note =
             "the relay Order/* does not take it, since it had a listener; write [routes.\"Order/OrderPlaced\"] to relay it";
         assert_eq!(next.contains(note), is_told, "{relays:?}: {next}");
@@ -261,7 +260,7 @@ fn a_parked_event_says_what_ends_its_wait() {
 
     // Parked by the pause, or not parked yet: the pause is what holds it.
     for record in [parked, record(1)] {
-        let (state, next, commands) = told(&Known { routes: vec![paused()], ..known(record) });
+        let (state, next, commands) = told(&Facts { routes: vec![paused()], ..known(record) });
         assert_eq!((state, commands.as_str()), (State::Paused, "outbox route resume Order/OrderPlaced"));
         assert!(next.contains("paused by anna@shop since ") && next.contains("(2m ago): the mail server moves"), "{next}");
     }
@@ -273,14 +272,14 @@ fn an_event_under_a_paused_pattern_is_told_of_the_pattern_and_how_to_resume_it()
     let other = RouteRecord { route: Route::new("User", "*").unwrap(), ..paused() };
     let parked = Record { parked: Some("the route Order/* is paused".to_owned()), due_at: None, ..record(1) };
     for record in [parked, record(1)] {
-        let (state, next, commands) = told(&Known { routes: vec![other.clone(), pattern.clone()], ..known(record) });
+        let (state, next, commands) = told(&Facts { routes: vec![other.clone(), pattern.clone()], ..known(record) });
         assert_eq!((state, commands.as_str()), (State::Paused, "outbox route resume 'Order/*'"));
         let held = "Its route Order/OrderPlaced is held by the pattern Order/*, which is paused by anna@shop since ";
         assert!(next.starts_with(held) && next.contains("(2m ago): the mail server moves"), "{next}");
         assert!(next.ends_with("It goes on when Order/* is resumed."), "{next}");
     }
 
-    let (_, next, commands) = told(&Known { routes: vec![pattern, paused()], ..known(record(1)) });
+    let (_, next, commands) = told(&Facts { routes: vec![pattern, paused()], ..known(record(1)) });
     assert_eq!(commands, "outbox route resume Order/OrderPlaced\noutbox route resume 'Order/*'");
     assert!(next.contains("The pattern Order/*, which covers it, is paused, too, by anna@shop"), "{next}");
     assert!(next.ends_with("It goes on when all of them are resumed."), "{next}");
@@ -306,4 +305,75 @@ fn an_id_that_a_shell_would_run_stands_in_quotes_in_the_commands() {
     let event_id = "$(reboot)".parse().unwrap();
     let (_, _, commands) = told(&known(Record { event_id, ..dead(1, false) }));
     assert_eq!(commands, "outbox dead replay '$(reboot)'\noutbox dead discard '$(reboot)'");
+}
+
+#[test]
+fn each_case_has_a_code_that_programs_can_rely_on() {
+    let code = |known: &Facts| Cause::of(known).code;
+    let of = |record: Record| code(&known(record));
+    let parked = || Record { parked: Some("no listener answers it".to_owned()), due_at: None, ..record(1) };
+    let held = |owner: &str| Record { locked_by: Some(owner.to_owned()), lease_end: Some(soon(9)), ..record(1) };
+    let behind = || Record { behind: Some(2), due_at: None, ..record(3) };
+    let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), first_seen_at: None, ..paused() };
+    let unroutable = Record { last_error: Some("no listener answers Order/X".to_owned()), ..dead(1, false) };
+
+    assert_eq!(of(Record { status: Status::Done, done_at: Some(ago(1)), ..record(1) }), ReasonCode::Delivered);
+    assert_eq!(
+        [of(dead(1, false)), of(dead(1, true)), of(unroutable)],
+        [ReasonCode::GivenUp, ReasonCode::GivenUp, ReasonCode::NoListener]
+    );
+    assert_eq!([of(held("one")), of(held("two"))], [ReasonCode::HeldByHost, ReasonCode::HeldByLostHost]);
+    assert_eq!(of(Record { lease_end: Some(ago(1)), ..held("one") }), ReasonCode::LeaseOver);
+    assert_eq!(of(record(1)), ReasonCode::WaitsForHost);
+    assert_eq!(code(&Facts { nodes: vec![node("one", false)], ..known(record(1)) }), ReasonCode::NoHost);
+    let later = || Record { due_at: Some(soon(9)), ..record(1) };
+    assert_eq!(of(Record { available_at: soon(9), ..later() }), ReasonCode::DelayedByWriter);
+    assert_eq!(of(Record { status: Status::Retry, attempts: 1, ..later() }), ReasonCode::AttemptFailed);
+    assert_eq!([of(Record { deferrals: 1, ..later() }), of(later())], [ReasonCode::DeferredByListener, ReasonCode::GivenBack]);
+    assert_eq!(of(parked()), ReasonCode::NoListener);
+    assert_eq!(code(&Facts { routes: vec![paused()], ..known(parked()) }), ReasonCode::RoutePaused);
+    assert_eq!(code(&Facts { routes: vec![pattern], ..known(parked()) }), ReasonCode::PatternPaused);
+    let relayed = Facts {
+        routes: vec![RouteRecord { paused_at: None, ..paused() }],
+        relays: vec![Route::new("Order", "*").unwrap()],
+        ..known(parked())
+    };
+    assert_eq!(code(&relayed), ReasonCode::PassedOverByRelay);
+    let after = |first: Record| code(&Facts { queue: vec![first], ..known(behind()) });
+    assert_eq!(
+        [after(dead(2, true)), after(dead(2, false)), after(record(2)), of(behind())],
+        [ReasonCode::BlockedByDead, ReasonCode::BlockerGone, ReasonCode::BlockedByEarlier, ReasonCode::BlockerGone]
+    );
+    assert_eq!(of(Record { expires_at: Some(ago(1)), ..record(1) }), ReasonCode::Expired);
+    assert_eq!(of(Record { due_at: None, ..record(1) }), ReasonCode::Stranded);
+}
+
+#[test]
+fn the_next_time_is_one_to_come() {
+    let next_at = |record: Record| Cause::of(&known(record)).next_at;
+    let failed = Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(1) };
+    assert_eq!(next_at(failed), Some(soon(9)));
+    let held = Record { locked_by: Some("one".to_owned()), lease_end: Some(soon(25)), ..record(1) };
+    assert_eq!(next_at(held), Some(soon(25)));
+    assert_eq!(next_at(Record { available_at: soon(3), ..record(1) }), Some(soon(3)), "it is due at once, and then again");
+    let parked = Record { parked: Some("no".to_owned()), due_at: None, ..record(1) };
+    assert_eq!([next_at(record(1)), next_at(dead(1, false)), next_at(parked)], [None; 3]);
+}
+
+#[test]
+fn each_action_tells_its_request_with_names_that_no_path_could_misread() {
+    let event_id = "a/b c".parse().unwrap();
+    let actions = Cause::of(&known(Record { event_id, ..dead(1, true) })).actions;
+    let requests: Vec<_> = actions.iter().map(|action| (action.code, action.request.as_deref())).collect();
+    assert_eq!(
+        requests,
+        [
+            (ActionCode::Replay, Some("POST /v1/dead/a%2Fb%20c/replay")),
+            (ActionCode::Skip, Some("POST /v1/dead/a%2Fb%20c/skip")),
+            (ActionCode::Discard, Some("POST /v1/dead/a%2Fb%20c/discard")),
+        ]
+    );
+    let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), ..paused() };
+    let actions = Cause::of(&Facts { routes: vec![pattern], ..known(record(1)) }).actions;
+    assert_eq!(actions[0].request.as_deref(), Some("POST /v1/routes/Order/%2A/resume"));
 }

@@ -1,25 +1,27 @@
 //! What happened to an event, as far as its row and the record of what is done by hand tell.
 
-use outbox::Route;
-use outbox::event::Status;
-use outbox::store::{AuditRecord, Record};
-use outbox::time::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::state::Known;
-use crate::audit::selector;
-use crate::output::{shown, span};
+use super::Facts;
+use crate::deceptive::shown;
+use crate::event::{Route, Status};
+use crate::store::{AuditRecord, Record};
+use crate::time::Timestamp;
+use crate::units::span;
 
 /// One thing that happened.
-#[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Step {
-    pub(super) at: Timestamp,
-    pub(super) what: String,
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+pub struct Step {
+    /// When, by the database's clock; that it happened, by its writer's.
+    pub at: Timestamp,
+    /// What, in words.
+    pub what: String,
 }
 
 /// What happened, oldest first. The row keeps the last claim only: earlier ones are told by its counters.
-pub(super) fn history(known: &Known, audit: &[AuditRecord]) -> Vec<Step> {
+pub(super) fn history(known: &Facts, audit: &[AuditRecord]) -> Vec<Step> {
     let record = &known.record;
     let mut steps = vec![
         Step { at: record.occurred_at, what: "it happened, by the clock of its writer".to_owned() },
@@ -84,5 +86,31 @@ fn by_hand(record: &Record, entry: &AuditRecord) -> Option<String> {
             Some(format!("retry of {} failed events by {who}, maybe this one{why}", entry.count))
         }
         _ => None,
+    }
+}
+
+/// What something was done to by hand, as one line: `event_type=OrderPlaced error=timeout`; `all` for a filter without conditions.
+#[must_use]
+pub fn selector(selector: &Value) -> String {
+    let Some(fields) = selector.as_object() else { return selector.to_string() };
+    let fields: Vec<String> = fields
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+        .collect();
+    if fields.is_empty() { "all".to_owned() } else { fields.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_selector_is_said_on_one_line() {
+        let filter = json!({ "event_type": "OrderPlaced", "max_attempts": 3, "tenant_id": null });
+        assert_eq!(selector(&filter), "event_type=OrderPlaced max_attempts=3");
+        assert_eq!(selector(&json!({})), "all");
     }
 }

@@ -1,0 +1,152 @@
+//! What a host answers: its refusals, and the shapes that are no types of the library.
+
+use outbox::EventId;
+use outbox::store::{PurgeBatch, Record};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::client::Refused;
+use crate::failure::{Exit, Failure};
+
+/// A refusal, as the API tells it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Problem {
+    pub(super) code: String,
+    pub(super) detail: String,
+    #[serde(default)]
+    pub(super) errors: Vec<FieldError>,
+    /// How many events it is, where that is what changed.
+    #[serde(default)]
+    pub(super) count: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct FieldError {
+    #[serde(default)]
+    index: Option<usize>,
+    pub(super) field: String,
+    detail: String,
+}
+
+impl Refused {
+    /// The code of the refusal; `None` where no host answered.
+    pub(super) fn code(&self) -> Option<&str> {
+        match self {
+            Self::Problem(problem) => Some(&problem.code),
+            Self::Failure(_) => None,
+        }
+    }
+
+    /// As a command ends with it. `base` is the address of the host.
+    pub(super) fn failure(self, base: &str) -> Failure {
+        let problem = match self {
+            Self::Failure(failure) => return failure,
+            Self::Problem(problem) => problem,
+        };
+        let (exit, fix) = match problem.code.as_str() {
+            "unauthorized" => (
+                Exit::Config,
+                "give a token of this host with OUTBOX_TOKEN or --token '${file:PATH}'; `outbox token new` makes one",
+            ),
+            "token_expired" => {
+                (Exit::Config, "make another with `outbox token new`, and put its lines into the host's outbox.toml")
+            }
+            "forbidden" => (Exit::Config, "use a token with that role; `outbox token new --help` says what each role may do"),
+            "foreign_host" => {
+                (Exit::Config, "use the address on which the host listens, or add the name to its http.allowed_hosts")
+            }
+            "not_found" => (Exit::NotFound, ""),
+            "wrong_state" | "count_changed" => (Exit::Conflict, ""),
+            "bad_request" | "malformed_json" | "invalid" | "method_not_allowed" | "unsupported_media_type" => (Exit::Usage, ""),
+            "database_unavailable" | "starting" | "stopping" | "busy" => (Exit::Unreachable, "try again in a moment"),
+            "too_large" => (Exit::Failed, "raise http.max_body or http.max_events of the host, or write to its database"),
+            _ => (Exit::Failed, ""),
+        };
+        let mut details: Vec<String> = problem.errors.iter().skip(1).map(FieldError::told).collect();
+        details.extend((!fix.is_empty()).then(|| fix.to_owned()));
+        let failure = Failure::new(exit, format!("the host at {base} refused: {}", outbox::deceptive::shown(&problem.detail)));
+        let failure = failure.details(details);
+        if exit == Exit::Unreachable { failure.passing() } else { failure }
+    }
+}
+
+impl FieldError {
+    fn told(&self) -> String {
+        let event = self.index.map_or_else(String::new, |index| format!("event {index}: "));
+        outbox::deceptive::shown(&format!("{event}{}: {}", self.field, self.detail)).into_owned()
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Now {
+    pub(super) now: outbox::time::Timestamp,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Page {
+    pub(super) events: Vec<Record>,
+    pub(super) next: Option<u64>,
+}
+
+/// A row with its payload in base64, if it may be seen. Read in two steps: a flattened struct could not keep its numbers exact.
+pub(super) struct Whole {
+    pub(super) record: Record,
+    pub(super) payload_base64: Option<String>,
+    pub(super) payload_hidden: bool,
+}
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Payload {
+            #[serde(default)]
+            payload_base64: Option<String>,
+            #[serde(default)]
+            payload_hidden: bool,
+        }
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let record = serde_json::from_str(text.get()).map_err(serde::de::Error::custom)?;
+        let Payload { payload_base64, payload_hidden } = serde_json::from_str(text.get()).map_err(serde::de::Error::custom)?;
+        Ok(Self { record, payload_base64, payload_hidden })
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct Counted {
+    pub(super) count: u64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Done {
+    pub(super) count: u64,
+    #[serde(default)]
+    pub(super) left: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ReplayedAll {
+    pub(super) retried_now: u64,
+    pub(super) left_waiting: u64,
+    pub(super) replayed: u64,
+    pub(super) left_dead: u64,
+    pub(super) out_of_time: bool,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Purge {
+    #[serde(flatten)]
+    pub(super) purged: PurgeBatch,
+    pub(super) blocking: u64,
+    pub(super) older_than_seconds: f64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Written {
+    pub(super) ids: Vec<EventId>,
+    pub(super) duplicates: Vec<EventId>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Changed {
+    pub(super) changed: bool,
+}

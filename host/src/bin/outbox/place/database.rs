@@ -1,0 +1,207 @@
+//! The database of the configuration as a place.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use outbox::dead::{DeadEvents, ReplayLimits};
+use outbox::event::Status;
+use outbox::metrics::Metrics;
+use outbox::purge::{Purge, PurgeConfig, PurgeLimits};
+use outbox::store::{
+    Audit, AuditFilter, AuditRecord, DeadFilter, Filter, NodeRecord, PurgeRequest, Purged, Record, RouteRecord, Stats,
+    hide_password,
+};
+use outbox::time::Timestamp;
+use outbox::why::{Explanation, explain};
+use outbox::{EventId, Route, Store};
+use serde_json::json;
+
+use super::{Change, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
+use crate::config::Config;
+use crate::database::{self, tell_hosts};
+use crate::failure::{Exit, Failure};
+use crate::plugins;
+
+pub(super) struct Database {
+    store: Arc<dyn Store>,
+    dead: DeadEvents,
+    purge: PurgeConfig,
+    relays: Vec<Route>,
+    name: String,
+}
+
+impl Database {
+    pub(super) async fn open(config: &Config) -> Result<Self, Failure> {
+        let store = database::ready(config).await?;
+        Ok(Self {
+            dead: DeadEvents::new(store.clone()),
+            store,
+            purge: config.purge.clone(),
+            relays: config.relays().into_iter().map(|(route, _)| route).collect(),
+            name: hide_password(&config.database.url),
+        })
+    }
+
+    /// Tells the hosts of the change of a route, where there was one.
+    async fn told(&self, changed: bool) -> Result<bool, Failure> {
+        if changed {
+            tell_hosts(&*self.store).await;
+        }
+        Ok(changed)
+    }
+}
+
+const fn status(what: Purging) -> Status {
+    match what {
+        Purging::Done => Status::Done,
+        Purging::Dead => Status::Dead,
+    }
+}
+
+#[async_trait]
+impl Place for Database {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    async fn now(&self) -> Result<Timestamp, Failure> {
+        Ok(self.store.now().await?)
+    }
+
+    async fn stats(&self) -> Result<Stats, Failure> {
+        Ok(self.store.stats().await?)
+    }
+
+    async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, Failure> {
+        Ok(self.store.list(filter, limit).await?)
+    }
+
+    async fn get(&self, id: EventId) -> Result<Option<Found>, Failure> {
+        Ok(self.store.get(id).await?.map(|record| Found { record, payload_hidden: false }))
+    }
+
+    async fn why(&self, id: EventId) -> Result<Option<Explanation>, Failure> {
+        Ok(explain(&*self.store, id, self.relays.clone()).await?)
+    }
+
+    async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, Failure> {
+        Ok(self.dead.count(filter).await?)
+    }
+
+    async fn change(&self, change: Change, id: EventId, audit: &Audit) -> Result<bool, Failure> {
+        Ok(match change {
+            Change::Replay => self.dead.replay(id, audit).await?,
+            Change::Skip => self.dead.skip(id, audit).await?,
+            Change::Discard => self.dead.discard(id, audit).await?,
+        })
+    }
+
+    async fn tell_hosts(&self) {
+        tell_hosts(&*self.store).await;
+    }
+
+    async fn replay_all(
+        &self,
+        filter: &DeadFilter,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        progress: Progress<'_>,
+    ) -> Result<u64, Failure> {
+        let replayed = self.dead.replay_all(filter, limits, audit, progress).await?;
+        tell_hosts(&*self.store).await;
+        Ok(replayed)
+    }
+
+    async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure> {
+        Ok(Failed {
+            waiting: self.store.count_waiting(threshold).await?,
+            matching: self.dead.count(&DeadFilter { max_attempts: threshold, ..DeadFilter::default() }).await?,
+            dead: self.dead.count(&DeadFilter::default()).await?,
+        })
+    }
+
+    async fn replay_failed(
+        &self,
+        threshold: Option<u32>,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        progress: Progress<'_>,
+    ) -> Result<Replayed, Failure> {
+        let started = Instant::now();
+        let left = |gone: u64| ReplayLimits {
+            time: limits.time.map(|limit| limit.saturating_sub(started.elapsed())),
+            events: limits.events.map(|most| most.saturating_sub(gone)),
+            ..*limits
+        };
+        let filter = DeadFilter { max_attempts: threshold, ..DeadFilter::default() };
+        let retried_now = self.dead.retry_all_now(threshold, &left(0), audit, &mut *progress).await?;
+        let so_far = |replayed| progress(retried_now + replayed);
+        let replayed = self.dead.replay_all(&filter, &left(retried_now), audit, so_far).await?;
+        tell_hosts(&*self.store).await;
+        Ok(Replayed { retried_now, replayed })
+    }
+
+    async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure> {
+        let kept = match what {
+            Purging::Done => Some(self.purge.retention),
+            Purging::Dead => self.purge.dead_retention,
+        };
+        let Some(older_than) = older_than.or(kept) else {
+            let what = "dead events have no retention; give one like --older-than 90d, or set purge.dead_retention";
+            return Err(Failure::new(Exit::Usage, what));
+        };
+        let request = PurgeRequest { status: status(what), older_than, limit: u32::MAX };
+        Ok(WouldPurge { older_than, purgeable: self.store.count_purgeable(request).await? })
+    }
+
+    async fn purge(
+        &self,
+        what: Purging,
+        older_than: Duration,
+        limits: PurgeLimits,
+        audit: &Audit,
+        progress: Progress<'_>,
+    ) -> Result<Purged, Failure> {
+        let purge = Purge::new(self.store.clone(), self.purge.clone(), Arc::new(Metrics::default()));
+        let mut purged = Purged::default();
+        let so_far = |now: Purged| {
+            purged = now;
+            progress(now.count);
+        };
+        let ended = purge.run(status(what), older_than, limits, so_far).await;
+        // What was deleted is noted, also when the purge did not come to its end.
+        let selector = json!({ "status": status(what), "older_than_seconds": older_than.as_secs_f64() });
+        self.store.note(audit, "purge", &selector, purged.count).await?;
+        ended?;
+        Ok(purged)
+    }
+
+    async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
+        Ok(self.store.count_routes().await?)
+    }
+
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure> {
+        self.told(self.store.pause(route, audit).await?).await
+    }
+
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, Failure> {
+        self.told(self.store.resume(route, audit).await?).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, Failure> {
+        Ok(self.store.nodes().await?)
+    }
+
+    async fn audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, Failure> {
+        Ok(self.store.list_audit(filter, limit).await?)
+    }
+
+    async fn plugins(&self) -> Result<Vec<Listed>, Failure> {
+        let listed = |node: NodeRecord| {
+            let plugins = plugins::of_node(&node);
+            plugins.into_iter().map(move |status| Listed { host: Some(node.label.clone()), status })
+        };
+        Ok(self.nodes().await?.into_iter().filter(|node| node.alive).flat_map(listed).collect())
+    }
+}

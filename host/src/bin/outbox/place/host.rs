@@ -1,0 +1,386 @@
+//! A running host as a place, over its HTTP API.
+
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use outbox::dead::ReplayLimits;
+use outbox::event::Status;
+use outbox::purge::PurgeLimits;
+use outbox::store::{
+    Audit, AuditFilter, AuditRecord, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, SetAside, Stats,
+};
+use outbox::time::Timestamp;
+use outbox::why::Explanation;
+use outbox::{EventId, Route};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::answer::{Changed, Counted, Done, Now, Page, Purge, ReplayedAll, Whole};
+use super::client::{Client, Refused};
+use super::remote::Remote;
+use super::{Change, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
+use crate::failure::{Exit, Failure};
+
+/// The largest page of the API.
+const PAGE: u32 = 200;
+/// How often a replay counts anew, because events died or went while it was under way.
+const COUNTS: u32 = 10;
+
+pub(super) struct Host {
+    client: Client,
+}
+
+impl Host {
+    pub(super) fn new(remote: &Remote) -> Result<Self, Failure> {
+        Ok(Self { client: Client::new(remote)? })
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.client.get(path).await.map_err(|refused| self.failure(refused))
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, Failure> {
+        self.client.post(path, body).await.map_err(|refused| self.failure(refused))
+    }
+
+    fn failure(&self, refused: Refused) -> Failure {
+        refused.failure(self.client.base())
+    }
+
+    /// What is at a path that names one event; `None` where the host has none.
+    async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Failure> {
+        match self.client.get(path).await {
+            Ok(found) => Ok(Some(found)),
+            Err(refused) if refused.code() == Some("not_found") => Ok(None),
+            Err(refused) => Err(self.failure(refused)),
+        }
+    }
+
+    async fn change_route(&self, verb: &str, route: &Route, audit: &Audit) -> Result<bool, Failure> {
+        let (aggregate_type, event_type) = (encoded(route.aggregate_type.as_str()), encoded(route.event_type.as_str()));
+        let path = format!("/v1/routes/{aggregate_type}/{event_type}/{verb}");
+        let changed: Changed = self.post(&path, &json!({ "reason": audit.reason })).await?;
+        Ok(changed.changed)
+    }
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Parameters of a query; those without a value are left out.
+type Parameters<'p> = Vec<(&'p str, Option<String>)>;
+
+/// The parameters of a query that have a value.
+fn query(pairs: &[(&str, Option<String>)]) -> String {
+    let set = pairs.iter().filter_map(|(name, value)| Some(format!("{}={}", encoded(name), encoded(value.as_deref()?))));
+    set.collect::<Vec<_>>().join("&")
+}
+
+/// What a request waits for at most: what is left of a limit of time.
+fn left(limit: Option<Duration>, started: Instant) -> Option<Duration> {
+    limit.map(|limit| limit.saturating_sub(started.elapsed()))
+}
+
+fn span(span: Option<Duration>) -> Option<String> {
+    span.map(|span| humantime::format_duration(span).to_string())
+}
+
+/// The path of a list, and its parameters.
+fn list_of(filter: &Filter) -> Result<(&'static str, Parameters<'_>), Failure> {
+    let of_dead = filter.status == Some(Status::Dead) && filter.set_aside.is_none();
+    let is_of_death = filter.max_attempts.is_some() || filter.finished_after.is_some() || filter.finished_before.is_some();
+    if is_of_death && !of_dead {
+        return Err(Failure::new(Exit::Usage, "a host lists events by their end only among dead ones"));
+    }
+    let status = match (filter.set_aside, filter.status) {
+        _ if of_dead => None,
+        (Some(aside), _) => Some(SetAside::as_str(aside).to_owned()),
+        (None, status) => status.map(|status| status.as_str().to_ascii_lowercase()),
+    };
+    let mut pairs = vec![
+        ("status", status),
+        ("event_type", filter.event_type.clone()),
+        ("aggregate_type", filter.aggregate_type.clone()),
+        ("aggregate_id", filter.aggregate_id.clone()),
+        ("tenant_id", filter.tenant_id.clone()),
+        ("error", filter.error.clone()),
+        ("max_attempts", filter.max_attempts.map(|most| most.to_string())),
+        ("since", filter.finished_after.map(|time| time.to_string())),
+        ("until", filter.finished_before.map(|time| time.to_string())),
+        ("newest_first", filter.newest_first.then(|| "true".to_owned())),
+    ];
+    pairs.retain(|(_, value)| value.is_some());
+    Ok((if of_dead { "/v1/dead" } else { "/v1/events" }, pairs))
+}
+
+/// A filter as a query or a body names its fields.
+fn dead_of(filter: &DeadFilter) -> [(&'static str, Option<String>); 8] {
+    [
+        ("event_type", filter.event_type.clone()),
+        ("aggregate_type", filter.aggregate_type.clone()),
+        ("aggregate_id", filter.aggregate_id.clone()),
+        ("tenant_id", filter.tenant_id.clone()),
+        ("error", filter.error.clone()),
+        ("max_attempts", filter.max_attempts.map(|most| most.to_string())),
+        ("since", filter.dead_after.map(|time| time.to_string())),
+        ("until", filter.dead_before.map(|time| time.to_string())),
+    ]
+}
+
+#[async_trait]
+impl Place for Host {
+    fn name(&self) -> String {
+        self.client.base().to_owned()
+    }
+
+    async fn now(&self) -> Result<Timestamp, Failure> {
+        Ok(self.get::<Now>("/v1/now").await?.now)
+    }
+
+    async fn stats(&self) -> Result<Stats, Failure> {
+        self.get("/v1/stats").await
+    }
+
+    async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, Failure> {
+        let (path, mut pairs) = list_of(filter)?;
+        let header = filter.header.as_ref().map(|(key, value)| (format!("header.{key}"), value.clone()));
+        if let Some((name, value)) = &header {
+            pairs.push((name, Some(value.clone())));
+        }
+        let mut after = if filter.newest_first { filter.before } else { filter.after };
+        let mut rows = Vec::new();
+        loop {
+            let wanted = limit.saturating_sub(u32::try_from(rows.len()).unwrap_or(u32::MAX)).min(PAGE);
+            if wanted == 0 {
+                return Ok(rows);
+            }
+            let place = [("limit", Some(wanted.to_string())), ("after", after.map(|seq| seq.to_string()))];
+            let page: Page = self.get(&format!("{path}?{}", query(&[&pairs[..], &place[..]].concat()))).await?;
+            rows.extend(page.events);
+            after = page.next;
+            if after.is_none() {
+                return Ok(rows);
+            }
+        }
+    }
+
+    async fn get(&self, id: EventId) -> Result<Option<Found>, Failure> {
+        let path = format!("/v1/events/{}?payload=base64", encoded(id.as_str()));
+        let Some(Whole { mut record, payload_base64, payload_hidden }) = self.find(&path).await? else { return Ok(None) };
+        if let Some(text) = payload_base64 {
+            let bytes = data_encoding::BASE64.decode(text.as_bytes());
+            let bytes =
+                bytes.map_err(|error| Failure::new(Exit::Failed, "the payload of the answer is no base64").because(error))?;
+            record.payload = Some(Bytes::from(bytes));
+        }
+        Ok(Some(Found { record, payload_hidden }))
+    }
+
+    async fn why(&self, id: EventId) -> Result<Option<Explanation>, Failure> {
+        self.find(&format!("/v1/events/{}/why", encoded(id.as_str()))).await
+    }
+
+    async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, Failure> {
+        Ok(self.get::<Counted>(&format!("/v1/dead/count?{}", query(&dead_of(filter)))).await?.count)
+    }
+
+    async fn change(&self, change: Change, id: EventId, audit: &Audit) -> Result<bool, Failure> {
+        let verb = match change {
+            Change::Replay => "replay",
+            Change::Skip => "skip",
+            Change::Discard => "discard",
+        };
+        let path = format!("/v1/dead/{}/{verb}", encoded(id.as_str()));
+        match self.client.post::<Done>(&path, &json!({ "reason": audit.reason })).await {
+            Ok(done) => Ok(done.count > 0),
+            Err(refused) if matches!(refused.code(), Some("not_found" | "wrong_state")) => Ok(false),
+            Err(refused) => Err(self.failure(refused)),
+        }
+    }
+
+    /// The host does it itself after each change.
+    async fn tell_hosts(&self) {}
+
+    /// In requests of 25 s at most, as long as any goes. What dies meanwhile is left alone.
+    async fn replay_all(
+        &self,
+        filter: &DeadFilter,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        progress: Progress<'_>,
+    ) -> Result<u64, Failure> {
+        let started = Instant::now();
+        let now = self.now().await?;
+        let dead_before = Some(filter.dead_before.map_or(now, |before| before.min(now)));
+        let filter = DeadFilter { dead_before, ..filter.clone() };
+        let mut expected = self.count_dead(&filter).await?;
+        let (mut replayed, mut counts) = (0, 0);
+        loop {
+            let wanted = limits.events.map(|most| most.saturating_sub(replayed));
+            let time = left(limits.time, started);
+            if expected == 0 || wanted == Some(0) || time.is_some_and(|time| time.is_zero()) {
+                return Ok(replayed);
+            }
+            let mut body: serde_json::Map<String, Value> =
+                dead_of(&filter).into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
+            body.insert("max_attempts".to_owned(), filter.max_attempts.into());
+            body.insert("expected_count".to_owned(), expected.into());
+            body.insert("limit".to_owned(), wanted.into());
+            body.insert("per_second".to_owned(), limits.per_second.into());
+            body.insert("batch_size".to_owned(), limits.batch_size.into());
+            body.insert("time_limit".to_owned(), span(time).into());
+            body.insert("reason".to_owned(), audit.reason.clone().into());
+            match self.client.post::<Done>("/v1/dead/replay", &Value::Object(body)).await {
+                Ok(done) => {
+                    replayed += done.count;
+                    progress(replayed);
+                    expected = done.left.unwrap_or(0);
+                    if done.count == 0 {
+                        return Ok(replayed);
+                    }
+                }
+                // Somebody else replays or discards some of them at the same time.
+                Err(Refused::Problem(problem)) if problem.code == "count_changed" && counts < COUNTS => {
+                    counts += 1;
+                    expected = problem.count.unwrap_or(0);
+                }
+                Err(refused) => return Err(self.failure(refused)),
+            }
+        }
+    }
+
+    async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure> {
+        let body = json!({ "retry_count_threshold": threshold, "dry_run": true });
+        let all: ReplayedAll = self.post("/v1/replay", &body).await?;
+        Ok(Failed { waiting: all.retried_now + all.left_waiting, matching: all.replayed, dead: all.left_dead + all.replayed })
+    }
+
+    async fn replay_failed(
+        &self,
+        threshold: Option<u32>,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        progress: Progress<'_>,
+    ) -> Result<Replayed, Failure> {
+        if audit.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
+            let what = "a host asks why everything that failed goes again; add --reason TEXT, which its audit keeps";
+            return Err(Failure::new(Exit::Usage, what));
+        }
+        let started = Instant::now();
+        let mut done = Replayed::default();
+        // As many as there were at the start: what fails again meanwhile is not sent off once more.
+        let mut whole: Option<(u64, u64)> = None;
+        loop {
+            let gone = done.retried_now + done.replayed;
+            let events = limits.events.map(|most| most.saturating_sub(gone));
+            let time = left(limits.time, started);
+            if events == Some(0) || time.is_some_and(|time| time.is_zero()) {
+                return Ok(done);
+            }
+            let body = json!({
+                "retry_count_threshold": threshold, "event_limit": events, "time_limit": span(time), "reason": audit.reason,
+            });
+            let all: ReplayedAll = self.post("/v1/replay", &body).await?;
+            done.retried_now += all.retried_now;
+            done.replayed += all.replayed;
+            progress(done.retried_now + done.replayed);
+            let (waiting, dead) = *whole.get_or_insert((all.retried_now + all.left_waiting, all.replayed + all.left_dead));
+            let none_waits = all.left_waiting == 0 || done.retried_now >= waiting;
+            let none_is_dead = !all.out_of_time || done.replayed >= dead;
+            if (none_waits && none_is_dead) || all.retried_now + all.replayed == 0 {
+                return Ok(done);
+            }
+        }
+    }
+
+    async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure> {
+        let body = json!({ "dead": what == Purging::Dead, "older_than": span(older_than), "dry_run": true });
+        let report = match self.client.post::<Purge>("/v1/purge", &body).await {
+            Err(Refused::Problem(problem)) if problem.errors.iter().any(|error| error.field == "older_than") => {
+                let what = "dead events have no retention at this host; give one like --older-than 90d";
+                return Err(Failure::new(Exit::Usage, what));
+            }
+            report => report.map_err(|refused| self.failure(refused))?,
+        };
+        let older_than = Duration::try_from_secs_f64(report.older_than_seconds).unwrap_or(Duration::MAX);
+        let purgeable = Purgeable { count: report.purged.count, blocking: report.blocking };
+        Ok(WouldPurge { older_than, purgeable })
+    }
+
+    async fn purge(
+        &self,
+        what: Purging,
+        older_than: Duration,
+        limits: PurgeLimits,
+        audit: &Audit,
+        progress: Progress<'_>,
+    ) -> Result<Purged, Failure> {
+        let started = Instant::now();
+        let mut purged = Purged::default();
+        loop {
+            let rows = limits.rows.map(|most| most.saturating_sub(purged.count));
+            let time = left(limits.time, started);
+            if rows == Some(0) || time.is_some_and(|time| time.is_zero()) {
+                return Ok(purged);
+            }
+            let body = json!({
+                "dead": what == Purging::Dead, "older_than": span(Some(older_than)), "limit": rows, "time_limit": span(time),
+                "reason": audit.reason,
+            });
+            let report: Purge = self.post("/v1/purge", &body).await?;
+            purged.add(report.purged);
+            progress(purged.count);
+            if report.purged.count == 0 {
+                return Ok(purged);
+            }
+        }
+    }
+
+    async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
+        self.get("/v1/routes").await
+    }
+
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure> {
+        self.change_route("pause", route, audit).await
+    }
+
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, Failure> {
+        self.change_route("resume", route, audit).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, Failure> {
+        self.get("/v1/nodes").await
+    }
+
+    async fn audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, Failure> {
+        let pairs = [
+            ("actor", filter.actor.clone()),
+            ("action", filter.action.clone()),
+            ("event_id", filter.event_id.map(|id| id.to_string())),
+            ("since", filter.since.map(|time| time.to_string())),
+            ("until", filter.until.map(|time| time.to_string())),
+        ];
+        let (mut before, mut notices) = (filter.before, Vec::new());
+        loop {
+            let wanted = limit.saturating_sub(u32::try_from(notices.len()).unwrap_or(u32::MAX)).min(PAGE);
+            if wanted == 0 {
+                return Ok(notices);
+            }
+            let place = [("limit", Some(wanted.to_string())), ("before", before.map(|id| id.to_string()))];
+            let page: Vec<AuditRecord> = self.get(&format!("/v1/audit?{}", query(&[&pairs[..], &place[..]].concat()))).await?;
+            before = page.last().map(|last| last.id);
+            let is_last = u32::try_from(page.len()).is_ok_and(|many| many < wanted);
+            notices.extend(page);
+            if is_last {
+                return Ok(notices);
+            }
+        }
+    }
+
+    async fn plugins(&self) -> Result<Vec<Listed>, Failure> {
+        self.get("/v1/plugins").await
+    }
+}

@@ -1,0 +1,147 @@
+//! `outbox plugin list`: the plugins of the hosts that run, or those that lie in the directory.
+
+use super::lines;
+use super::tell_of_strays;
+use crate::config::Config;
+use crate::failure::{Exit, Failure};
+use crate::output::{self, Output, or_dash, short, shown};
+use crate::place::{self, Listed};
+use crate::plugins::{self, PluginState, PluginStatus};
+
+pub(super) async fn list(here: bool, output: Output, config: &Config) -> Result<(), Failure> {
+    let is_remote = config.remote.is_some();
+    if here && is_remote {
+        return Err(Failure::new(Exit::Usage, "--here lists the plugins directory of this machine; leave out --url"));
+    }
+    let told = if here { Vec::new() } else { told(config).await? };
+    let asked = is_remote || !told.is_empty();
+    let plugins = if asked { told } else { loaded(config).await? };
+    output::many(&plugins, output.output, |plugins| if plugins.is_empty() { String::new() } else { table(plugins) })?;
+    let dir = config.plugins.dir.display();
+    match (asked, plugins.is_empty()) {
+        (true, true) => eprintln!("the hosts that run serve no plugins"),
+        (false, true) => eprintln!("{dir} holds no plugins; copy a component there as NAME.wasm"),
+        (false, false) if !here => eprintln!("no host runs on this table: this is what {dir} holds"),
+        _ => {}
+    }
+    if !asked {
+        tell_of_strays(&config.plugins.dir);
+    }
+    // The list has told what is wrong.
+    let fault = plugins.iter().any(|plugin| plugin.status.error.is_some());
+    if fault { Err(Failure::silent(Exit::Findings)) } else { Ok(()) }
+}
+
+/// What the hosts that run tell of their plugins; nothing when there is none, or no database.
+pub(super) async fn told(config: &Config) -> Result<Vec<Listed>, Failure> {
+    let told = async { place::open(config).await?.plugins().await };
+    match told.await {
+        Err(_) if config.remote.is_none() => Ok(Vec::new()),
+        told => told,
+    }
+}
+
+/// What lies in the directory. That it loads does not mean that a host serves it.
+pub(super) async fn loaded(config: &Config) -> Result<Vec<Listed>, Failure> {
+    let plugins = plugins::inspect(config)
+        .await
+        .map_err(|error| Failure::new(Exit::Config, "the plugins cannot be listed").because(error))?;
+    let listed = |mut status: PluginStatus| {
+        status.state = match status.state {
+            PluginState::Serving => PluginState::Loads,
+            PluginState::ServingOlder => PluginState::OlderLoads,
+            other => other,
+        };
+        Listed { host: None, status }
+    };
+    Ok(plugins.into_iter().map(listed).collect())
+}
+
+fn table(plugins: &[Listed]) -> String {
+    let hosts = plugins.iter().any(|plugin| plugin.host.is_some());
+    let rows = plugins.iter().map(|Listed { host, status }| {
+        let columns = [
+            short(&status.name, 32),
+            or_dash(status.version.as_deref()),
+            status.digest.as_deref().map_or_else(|| "-".to_owned(), |digest| digest.chars().take(12).collect()),
+            state(status.state).to_owned(),
+            answered(status),
+        ];
+        hosts.then(|| short(host.as_deref().unwrap_or("-"), 40)).into_iter().chain(columns).collect::<Vec<_>>()
+    });
+    let header = [&["host"][usize::from(!hosts)..], &["name", "version", "digest", "state", "routes"]].concat();
+    let mut text = output::table(&header, rows);
+    // A reason is a sentence or two: below the table it can be read, in a column it would tear it apart.
+    for Listed { host, status } in plugins {
+        if let Some(error) = &status.error {
+            let on = host.as_deref().map(|host| format!(" on {}", shown(host))).unwrap_or_default();
+            text.push_str(&format!("\n{}{on}: {}\n", shown(&status.name), lines(error)));
+        }
+    }
+    text
+}
+
+fn state(state: PluginState) -> &'static str {
+    match state {
+        PluginState::Serving => "serving",
+        PluginState::ServingOlder => "serving an older version",
+        PluginState::Loads => "loads",
+        PluginState::OlderLoads => "would serve an older version",
+        PluginState::Failed => "failed",
+        PluginState::Loading => "loading",
+        PluginState::Paused => "paused",
+    }
+}
+
+/// What a plugin answers, on a line that fits: the first of its routes, and how many there are beside.
+fn answered(status: &PluginStatus) -> String {
+    const WIDTH: usize = 100;
+    let all = status.routes.len() + status.more_routes;
+    let (mut text, mut count) = (String::new(), 0);
+    for route in &status.routes {
+        let route = shown(&route.to_string()).into_owned();
+        if count > 0 && text.chars().count() + route.chars().count() + 2 > WIDTH {
+            break;
+        }
+        if count > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(&short(&route, WIDTH));
+        count += 1;
+    }
+    match (count, all - count) {
+        (0, 0) => "-".to_owned(),
+        (_, 0) => text,
+        (0, more) => output::count(more as u64, "route"),
+        (_, more) => format!("{text} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use outbox::Route;
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_list_tells_how_many_routes_it_leaves_out() {
+        let status = |routes: usize, more_routes| PluginStatus {
+            name: "mailer".to_owned(),
+            version: None,
+            digest: None,
+            state: PluginState::Serving,
+            routes: (0..routes).map(|number| Route::new("Order", format!("Event{number:02}")).unwrap()).collect(),
+            more_routes,
+            error: None,
+            file: PathBuf::from("plugins/mailer.wasm"),
+            details: Default::default(),
+        };
+        assert_eq!(answered(&status(0, 0)), "-");
+        assert_eq!(answered(&status(2, 0)), "Order/Event00, Order/Event01");
+        let long = answered(&status(20, 980));
+        assert!(long.starts_with("Order/Event00, ") && long.ends_with(" and 994 more"), "{long}");
+        assert_eq!(long.matches("Order/").count(), 6);
+    }
+}

@@ -1,0 +1,213 @@
+//! What is told of one event: the same over HTTP, on the command line and on its page.
+
+use serde::{Deserialize, Serialize};
+
+use super::facts::Facts;
+use super::history::{Step, history};
+use super::reason::{Action, Cause, ReasonCode};
+use super::sentence::sentence;
+use super::state::State;
+use crate::event::{EventId, Route, Status};
+use crate::store::{AttemptCost, AuditRecord, NodeRecord, Record, Store, StoreError};
+use crate::time::Timestamp;
+
+/// How many notices of what was done by hand are looked through.
+const NOTICES: u32 = 1_000;
+
+/// Where an event is and why, what happened to it, what happens next, and what can be done.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+pub struct Explanation {
+    /// The event's key.
+    pub event_id: EventId,
+    /// The order of insertion.
+    pub seq: u64,
+    /// `AGGREGATE_TYPE/EVENT_TYPE`.
+    pub route: String,
+    /// The ID of the aggregate; `None` when it has none.
+    pub aggregate_id: Option<String>,
+    /// Its status and how often what happened.
+    #[serde(flatten)]
+    pub counters: Counters,
+    /// Where it stands, finer than its status.
+    pub state: State,
+    /// Why, for programs.
+    pub reason: ReasonCode,
+    /// Why and what happens next, in one sentence or a few, safe for a terminal.
+    pub sentence: String,
+    /// When something happens to it by itself, at the earliest; `None` for an event that is finished, waits for something that is not
+    /// time, or is due already.
+    pub next_at: Option<Timestamp>,
+    /// What can be done, the mildest first.
+    pub actions: Vec<Action>,
+    /// Why it waits without a time.
+    pub parked: Option<String>,
+    /// The `seq` of the earlier event of its aggregate that it waits behind.
+    pub behind: Option<u64>,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+    /// What its last attempt cost.
+    pub last_cost: Option<AttemptCost>,
+    /// The plugin of its last attempt, `order-mailer 1.0.0`, while a host tells of it.
+    pub last_plugin: Option<String>,
+    /// Who holds it now, or held it when the lease ended; `None` when nobody does.
+    pub holder: Option<Holder>,
+    /// The first event of the queue that it waits in, without its payload.
+    pub head: Option<Record>,
+    /// How many later events of its aggregate wait behind it.
+    pub waiting_behind: u64,
+    /// The present time by the database's clock.
+    pub now: Timestamp,
+    /// What happened, oldest first.
+    pub history: Vec<Step>,
+}
+
+/// Its status and how often what happened. Field names are column names.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+pub struct Counters {
+    /// Its status.
+    pub status: Status,
+    /// Counted failures.
+    pub attempts: u32,
+    /// Times the listener asked for later.
+    pub deferrals: u32,
+    /// Claims since the last outcome.
+    pub claims: u32,
+    /// Times since the last outcome that it was started alone, because its hosts had gone while they held it.
+    pub starts: u32,
+    /// Claims in all.
+    pub claim_seq: u64,
+    /// Times it was brought back from DEAD.
+    pub replays: u32,
+}
+
+/// The host that holds an event.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+pub struct Holder {
+    /// What stands in `locked_by`.
+    pub owner: String,
+    /// Where to find it; `None` when it tells nothing of itself.
+    pub label: Option<String>,
+    /// Whether it is alive.
+    pub alive: bool,
+    /// When its claim ends.
+    pub until: Option<Timestamp>,
+}
+
+/// Explains one event; `None` when there is none of this id. `relays` are the routes and patterns that the relays of the host take.
+///
+/// # Errors
+/// The database's own.
+pub async fn explain(store: &dyn Store, id: EventId, relays: Vec<Route>) -> Result<Option<Explanation>, StoreError> {
+    let Some(record) = store.get(id).await? else { return Ok(None) };
+    let audit = store.audit(NOTICES).await?;
+    Ok(Some(Explanation::of(&Facts::gather(store, record, relays).await?, &audit)))
+}
+
+impl Explanation {
+    /// Decides it by these facts. `audit` is what was done by hand, newest first.
+    #[must_use]
+    pub fn of(facts: &Facts, audit: &[AuditRecord]) -> Self {
+        let record = &facts.record;
+        let Cause { state, code, next_at, actions } = Cause::of(facts);
+        let holder = record.locked_by.as_deref().filter(|_| matches!(state, State::Claimed | State::LeaseOver));
+        Self {
+            event_id: record.event_id,
+            seq: record.seq,
+            route: format!("{}/{}", record.aggregate_type, record.event_type),
+            aggregate_id: record.aggregate_id.clone(),
+            counters: Counters {
+                status: record.status,
+                attempts: record.attempts,
+                deferrals: record.deferrals,
+                claims: record.claims,
+                starts: record.starts,
+                claim_seq: record.claim_seq,
+                replays: record.replays,
+            },
+            state,
+            reason: code,
+            sentence: sentence(facts, state),
+            next_at,
+            actions,
+            parked: record.parked.clone(),
+            behind: record.behind,
+            last_error: record.last_error.clone(),
+            last_cost: record.last_cost.clone(),
+            last_plugin: record.last_cost.as_ref().and_then(|kept| plugin(kept, &facts.nodes)),
+            holder: holder.map(|owner| held_by(owner, record, &facts.nodes)),
+            head: facts.queue.last().cloned(),
+            waiting_behind: facts.waiting,
+            now: facts.now,
+            history: history(facts, audit),
+        }
+    }
+}
+
+fn held_by(owner: &str, record: &Record, nodes: &[NodeRecord]) -> Holder {
+    let node = nodes.iter().find(|node| node.owner == owner);
+    Holder {
+        owner: owner.to_owned(),
+        label: node.map(|node| node.label.clone()),
+        alive: node.is_some_and(|node| node.alive),
+        until: record.lease_end,
+    }
+}
+
+/// What a host tells of a plugin, as far as it is needed here: it may be a host of another version.
+#[derive(Deserialize)]
+struct Told {
+    name: String,
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    digest: Option<String>,
+}
+
+/// `order-mailer 1.0.0`, where a host tells of a plugin with the digest of this attempt.
+fn plugin(kept: &AttemptCost, nodes: &[NodeRecord]) -> Option<String> {
+    let digest = kept.cost.guest?.digest.to_string();
+    let told = nodes.iter().filter_map(|node| serde_json::from_str::<Vec<Told>>(node.plugins.as_deref()?).ok()).flatten();
+    let mut same = told.filter(|told| told.digest.as_deref().is_some_and(|whole| whole.starts_with(&digest)));
+    same.next().map(|told| match told.version {
+        Some(version) => format!("{} {version}", told.name),
+        None => told.name,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::{Cost, GuestCost};
+    use crate::store::AttemptEnd;
+
+    #[test]
+    fn the_plugin_of_an_attempt_has_its_name_while_a_host_tells_of_it() {
+        let guest = GuestCost { digest: "0123456789ab".parse().expect("hex"), ..GuestCost::default() };
+        let cost = |guest| Cost { guest, ..Cost::of_time(Duration::from_millis(1)) };
+        let kept = |guest| AttemptCost { attempt: 1, outcome: AttemptEnd::Done, cost: cost(guest) };
+        let at = Timestamp::from_micros(0);
+        let node = |plugins: &str| NodeRecord {
+            owner: "host-1".to_owned(),
+            label: "shop 1".to_owned(),
+            mode: "multi_node".to_owned(),
+            version: "0.1.0".to_owned(),
+            started_at: at,
+            alive_until: at,
+            alive: true,
+            partitions: 0,
+            plugins: Some(plugins.to_owned()),
+        };
+        let nodes = [
+            node("no list"),
+            node(r#"[{"name":"other","digest":"ff"},{"name":"mailer","version":"1.4.0","digest":"0123456789abffff"}]"#),
+        ];
+
+        assert_eq!(plugin(&kept(Some(guest)), &nodes).as_deref(), Some("mailer 1.4.0"));
+        assert_eq!((plugin(&kept(Some(guest)), &nodes[..1]), plugin(&kept(None), &nodes)), (None, None));
+    }
+}

@@ -1,0 +1,258 @@
+//! What keeps an event where it is, as codes; and what somebody can do about it. No words but those of the actions.
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+
+use super::Facts;
+use super::pauses::{passed_over, resume_command};
+use super::state::{State, pauses, state_of};
+use crate::deceptive::argument;
+use crate::event::{EventId, Route};
+use crate::store::Record;
+use crate::time::Timestamp;
+
+/// Why an event stands where it stands. Programs may rely on the names; later versions may add some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ReasonCode {
+    /// Its listener was done with it.
+    Delivered,
+    /// It failed for the last time, or its listener gave it up.
+    GivenUp,
+    /// It was given up, or waits, because no listener answers its route.
+    NoListener,
+    /// It waits for a listener of its own: a relay covers its route, and leaves routes alone that had a listener.
+    PassedOverByRelay,
+    /// A live host has claimed it.
+    HeldByHost,
+    /// A host claimed it that is gone or unknown; its lease is not over.
+    HeldByLostHost,
+    /// A host claimed it and reported nothing before its lease ended.
+    LeaseOver,
+    /// It is due, and a live host takes it.
+    WaitsForHost,
+    /// It is due, and no host is alive.
+    NoHost,
+    /// Its writer asked for a later delivery.
+    DelayedByWriter,
+    /// It failed, and its next attempt is due later.
+    AttemptFailed,
+    /// Its listener asked for later.
+    DeferredByListener,
+    /// It was given back uncounted: its listener was paused after failures, or what it needs was used up.
+    GivenBack,
+    /// Its route is paused.
+    RoutePaused,
+    /// Its route is held by a paused pattern.
+    PatternPaused,
+    /// An earlier event of its aggregate is dead and blocks it.
+    BlockedByDead,
+    /// An earlier event of its aggregate is not finished.
+    BlockedByEarlier,
+    /// The event that it waited behind is gone or blocks nothing any more; a host lets it go on.
+    BlockerGone,
+    /// Its time to be done is over.
+    Expired,
+    /// It waits for nothing, and no host will ever take it: somebody emptied `due_at`.
+    Stranded,
+}
+
+/// What can be done. Programs may rely on the names; later versions may add some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ActionCode {
+    /// Look at the event that it waits for.
+    ExplainHead,
+    /// Resume its route.
+    ResumeRoute,
+    /// Resume the pattern that holds its route.
+    ResumePattern,
+    /// See which plugins answer which routes.
+    ListPlugins,
+    /// Examine the database.
+    ExamineDatabase,
+    /// Deliver a dead event again.
+    Replay,
+    /// Stop a dead event from blocking later events.
+    Skip,
+    /// Delete a dead event permanently.
+    Discard,
+}
+
+/// Something that can be done.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+pub struct Action {
+    /// What it is.
+    pub code: ActionCode,
+    /// What follows, in words.
+    pub meaning: String,
+    /// The command that does it, as it can be typed into a shell.
+    pub command: String,
+    /// The request that does it over HTTP: method and path. `None` when there is none.
+    pub request: Option<String>,
+}
+
+/// Why an event stands where it stands, as values.
+#[derive(Clone, Debug)]
+pub struct Cause {
+    /// Where it stands.
+    pub state: State,
+    /// Why.
+    pub code: ReasonCode,
+    /// When something happens to it by itself, at the earliest: a time to come. `None` for an event that is finished, waits for
+    /// something that is not time, or is due already.
+    pub next_at: Option<Timestamp>,
+    /// What can be done, the mildest first.
+    pub actions: Vec<Action>,
+}
+
+impl Cause {
+    /// Decides it by these facts.
+    #[must_use]
+    pub fn of(facts: &Facts) -> Self {
+        let state = state_of(facts, &facts.record);
+        Self { state, code: code(facts, state), next_at: next_at(facts, state), actions: actions(facts, state) }
+    }
+}
+
+fn code(facts: &Facts, state: State) -> ReasonCode {
+    let record = &facts.record;
+    match state {
+        State::Done => ReasonCode::Delivered,
+        State::Dead | State::DeadBlocking if is_unroutable(record) => ReasonCode::NoListener,
+        State::Dead | State::DeadBlocking => ReasonCode::GivenUp,
+        State::Claimed => {
+            let is_alive = facts.nodes.iter().any(|node| node.alive && Some(&node.owner) == record.locked_by.as_ref());
+            if is_alive { ReasonCode::HeldByHost } else { ReasonCode::HeldByLostHost }
+        }
+        State::LeaseOver => ReasonCode::LeaseOver,
+        State::Due if hosts(facts) > 0 => ReasonCode::WaitsForHost,
+        State::Due => ReasonCode::NoHost,
+        State::Delayed => ReasonCode::DelayedByWriter,
+        State::Retrying => ReasonCode::AttemptFailed,
+        State::Deferred if record.deferrals > 0 => ReasonCode::DeferredByListener,
+        State::Deferred => ReasonCode::GivenBack,
+        State::Parked if passed_by_relays(facts, record).is_some() => ReasonCode::PassedOverByRelay,
+        State::Parked => ReasonCode::NoListener,
+        State::Paused if pauses(facts, record).iter().any(|pause| !pause.route.is_pattern()) => ReasonCode::RoutePaused,
+        State::Paused => ReasonCode::PatternPaused,
+        State::Behind => match facts.queue.last().map(|head| state_of(facts, head)) {
+            None | Some(State::Dead | State::Done) => ReasonCode::BlockerGone,
+            Some(State::DeadBlocking) => ReasonCode::BlockedByDead,
+            Some(_) => ReasonCode::BlockedByEarlier,
+        },
+        State::Expired => ReasonCode::Expired,
+        State::Stranded => ReasonCode::Stranded,
+    }
+}
+
+fn next_at(facts: &Facts, state: State) -> Option<Timestamp> {
+    let record = &facts.record;
+    let at = match state {
+        State::Claimed => record.lease_end,
+        State::Delayed | State::Retrying | State::Deferred => record.due_at.map(|due| due.max(record.available_at)),
+        _ => None,
+    };
+    at.filter(|at| *at > facts.now)
+}
+
+fn actions(facts: &Facts, state: State) -> Vec<Action> {
+    let Facts { record, queue, .. } = facts;
+    let mut actions = Vec::new();
+    let mut blocking = (state == State::DeadBlocking).then_some(record);
+    match state {
+        State::Behind => {
+            if let Some(head) = queue.last() {
+                blocking = (state_of(facts, head) == State::DeadBlocking).then_some(head);
+                let id = head.event_id;
+                actions.push(Action {
+                    code: ActionCode::ExplainHead,
+                    meaning: "explain the event that it waits for".to_owned(),
+                    command: format!("outbox event why {}", argument(id.as_str())),
+                    request: Some(format!("GET /v1/events/{}/why", encoded(id.as_str()))),
+                });
+            }
+        }
+        State::Paused => actions.extend(pauses(facts, record).into_iter().map(|pause| resume(&pause.route))),
+        State::Parked => actions.push(list_plugins("see which plugins answer which routes")),
+        State::Stranded => actions.push(Action {
+            code: ActionCode::ExamineDatabase,
+            meaning: "look at the database".to_owned(),
+            command: "outbox doctor".to_owned(),
+            request: None,
+        }),
+        _ => {}
+    }
+    if let Some(dead) = blocking {
+        actions.push(of_dead(ActionCode::Replay, dead.event_id, "deliver it again; later events wait until it is delivered"));
+        actions.push(of_dead(ActionCode::Skip, dead.event_id, "stop it from blocking later events; it stays dead"));
+        actions.push(of_dead(ActionCode::Discard, dead.event_id, "delete it permanently; later events continue"));
+    } else if state == State::Dead {
+        if is_unroutable(record) {
+            actions.push(list_plugins("see which routes are answered"));
+        }
+        actions.push(of_dead(ActionCode::Replay, record.event_id, "deliver it again"));
+        actions.push(of_dead(ActionCode::Discard, record.event_id, "delete it permanently"));
+    }
+    actions
+}
+
+fn resume(route: &Route) -> Action {
+    let (code, meaning) = if route.is_pattern() {
+        (ActionCode::ResumePattern, "resume all routes of this pattern")
+    } else {
+        (ActionCode::ResumeRoute, "resume its route")
+    };
+    let (aggregate_type, event_type) = (encoded(route.aggregate_type.as_str()), encoded(route.event_type.as_str()));
+    let request = Some(format!("POST /v1/routes/{aggregate_type}/{event_type}/resume"));
+    Action { code, meaning: meaning.to_owned(), command: resume_command(route), request }
+}
+
+fn list_plugins(meaning: &str) -> Action {
+    Action {
+        code: ActionCode::ListPlugins,
+        meaning: meaning.to_owned(),
+        command: "outbox plugin list".to_owned(),
+        request: Some("GET /v1/plugins".to_owned()),
+    }
+}
+
+fn of_dead(code: ActionCode, id: EventId, meaning: &str) -> Action {
+    let verb = match code {
+        ActionCode::Skip => "skip",
+        ActionCode::Discard => "discard",
+        _ => "replay",
+    };
+    Action {
+        code,
+        meaning: meaning.to_owned(),
+        command: format!("outbox dead {verb} {}", argument(id.as_str())),
+        request: Some(format!("POST /v1/dead/{}/{verb}", encoded(id.as_str()))),
+    }
+}
+
+fn encoded(name: &str) -> String {
+    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
+}
+
+/// How many live hosts deliver.
+pub(super) fn hosts(facts: &Facts) -> usize {
+    facts.nodes.iter().filter(|node| node.alive && node.mode != "writer_only").count()
+}
+
+/// Whether it was given up because no listener was there for its route.
+pub(super) fn is_unroutable(record: &Record) -> bool {
+    record.last_error.as_deref().is_some_and(|error| error.starts_with("no listener answers "))
+}
+
+/// Why no relay takes it; `None` where none covers it, or one does.
+pub(super) fn passed_by_relays(facts: &Facts, record: &Record) -> Option<String> {
+    let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str()).ok()?;
+    let had_listener = facts.routes.iter().any(|known| known.route == route && known.first_seen_at.is_some());
+    if had_listener { passed_over(&route, &facts.relays) } else { None }
+}
