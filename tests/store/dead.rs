@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use outbox::dead::{DeadEvents, ReplayLimits};
 use outbox::store::{DeadFilter, Settlement};
-use outbox::{EventId, Status};
+use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
 use crate::common::{
@@ -216,4 +217,59 @@ pub(crate) async fn two_replays_of_many_at_once_leave_none_dead(db: &dyn Harness
     let (first, second) = tokio::join!(replay(40), replay(7));
 
     assert_eq!((first + second, db.store().count_dead(&filter).await.expect("counts")), (DEAD as u64, 0));
+}
+
+pub(crate) async fn two_people_who_replay_the_same_events_at_once_are_both_told_the_truth(db: &dyn Harness) {
+    const DEAD: usize = 60;
+    let envelopes = plains(db, DEAD).await;
+    write(db, &envelopes).await;
+    for claimed in claim(db, 60).await {
+        settle(db, claimed.fence, dead("boom")).await;
+    }
+    // One by one and all at once, each of them twice.
+    let store = db.store();
+    let one_by_one = async |envelopes: &[Envelope]| {
+        let mut replayed = 0;
+        for envelope in envelopes {
+            replayed += u64::from(store.replay(envelope.id(), &by_hand()).await.expect("replays"));
+        }
+        replayed
+    };
+    let all =
+        async || DeadEvents::new(store.clone()).replay_all(&DeadFilter::default(), &few_at_once(), &by_hand(), |_| {}).await;
+    let (first, second) = envelopes.split_at(DEAD / 2);
+
+    let told = tokio::join!(one_by_one(first), one_by_one(first), one_by_one(second), all(), all());
+
+    let told = told.0 + told.1 + told.2 + told.3.expect("replays") + told.4.expect("replays");
+    assert_eq!((told, store.count_dead(&DeadFilter::default()).await.expect("counts")), (DEAD as u64, 0));
+    for envelope in &envelopes {
+        let replayed = row(db, envelope.id()).await;
+        assert_eq!((replayed.status, replayed.replays, replayed.claim_seq), (Status::New, 1, 1));
+    }
+    let noted: u64 = store.audit(1_000).await.expect("reads").iter().map(|noted| noted.count).sum();
+    assert_eq!(noted, DEAD as u64, "the audit knows each of them once");
+}
+
+pub(crate) async fn a_dead_event_is_replayed_or_discarded_but_never_both(db: &dyn Harness) {
+    for _ in 0..20 {
+        let id = finished(db, dead("boom")).await;
+        let (store, other) = (db.store(), db.store());
+        let by_hand = by_hand();
+
+        let (replayed, discarded) = tokio::join!(store.replay(id, &by_hand), other.discard(id, &by_hand));
+
+        let (replayed, discarded) = (replayed.expect("replays"), discarded.expect("discards"));
+        let left = db.store().get(id).await.expect("looks").map(|left| left.status);
+        assert_eq!((replayed, left), (!discarded, replayed.then_some(Status::New)));
+        if replayed {
+            // Out of the way of the next one.
+            let fence = claim_one(db).await;
+            settle(db, fence, Settlement::Done).await;
+        }
+    }
+}
+
+fn few_at_once() -> ReplayLimits {
+    ReplayLimits { batch_size: 7, ..ReplayLimits::default() }
 }

@@ -139,6 +139,8 @@ conformance! {
     dead::dead_events_are_counted_by_filter,
     dead::a_batch_replays_the_oldest_up_to_its_limit,
     dead::two_replays_of_many_at_once_leave_none_dead,
+    dead::two_people_who_replay_the_same_events_at_once_are_both_told_the_truth,
+    dead::a_dead_event_is_replayed_or_discarded_but_never_both,
     dead::what_died_after_the_cut_off_is_not_replayed,
     dead::a_discarded_event_is_gone,
     dead::what_is_done_by_hand_is_noted_with_who_and_why,
