@@ -19,7 +19,7 @@ use crate::outbox::{Inside, Monitor, Outbox};
 use crate::store::{SharedStore, Store};
 use crate::writer::{WriteError, Writer};
 
-/// How many requests may look into the database at once. They share its connections with the claims, outcomes and leases of the host,
+/// How many requests may look into the database at once. They share its connections with the claims and outcomes of the host,
 /// which must never wait for whoever looks.
 const LOOKS: usize = 2;
 /// How long a request waits to be one of them.

@@ -164,7 +164,7 @@ impl Receipt {
         self.0.committed();
     }
 
-    /// The transaction was rolled back: the events never happened.
+    /// The transaction was rolled back, or a savepoint has taken the write back: the events never happened.
     pub fn rolled_back(self) {
         self.0.rolled_back();
     }
