@@ -1,9 +1,11 @@
 //! Wires the rooms together, starts and stops them.
 
+mod background;
 mod builder;
 mod enqueue;
 #[cfg(feature = "http")]
 mod inside;
+mod loaded;
 mod mode;
 mod monitor;
 mod parts;
@@ -171,7 +173,12 @@ impl<S: SharedStore> Outbox<S> {
     #[cfg(feature = "wasm")]
     #[must_use]
     pub fn plugins(&self) -> Option<Arc<crate::wasm::Plugins>> {
-        self.inner.running.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|running| running.plugins.clone())
+        self.inner
+            .running
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .and_then(|running| running.loaded.plugins.clone())
     }
 
     /// Waits until a part that must run has broken by a panic of ours, and tells which; for ever when none does. Events are

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::loaded::Loaded;
 use crate::dispatcher::Dispatcher;
 use crate::purge::Purge;
 
 /// What runs, each part `None` in a mode without it.
 pub(super) struct Running {
-    #[cfg(feature = "wasm")]
-    pub(super) plugins: Option<Arc<crate::wasm::Plugins>>,
+    pub(super) loaded: Loaded,
     pub(super) dispatcher: Option<Dispatcher>,
     pub(super) poller: Option<JoinHandle<()>>,
     pub(super) learner: Option<JoinHandle<()>>,
@@ -65,10 +65,7 @@ impl Running {
         if let Some(task) = self.heartbeat {
             ended("heartbeat", task).await;
         }
-        #[cfg(feature = "wasm")]
-        if let Some(plugins) = self.plugins {
-            plugins.end().await;
-        }
+        self.loaded.end().await;
     }
 }
 

@@ -1,28 +1,25 @@
 //! Checks what an outbox is made of, and starts it.
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use tokio::sync::{OnceCell, watch};
 
-use super::monitor::{Monitor, Watched};
+use super::background::Background;
+use super::loaded::Loaded;
 use super::parts::Parts;
-use super::running::{Running, Signals};
-#[cfg(feature = "wasm")]
-use super::state::StoredState;
+use super::running::Signals;
 use super::{Inner, Mode, Outbox};
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, RecordedCosts, Shared, Visits};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor};
 use crate::event::NameError;
 use crate::health::Health;
 use crate::listener::{BreakerConfig, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
-use crate::metrics::{MetricsConfig, Sampled, Sampler};
-use crate::notifier;
+use crate::metrics::{MetricsConfig, Sampled};
 use crate::order::{Order, OrderConfig, Partitions};
 use crate::poller::PollerConfig;
-use crate::purge::{OnDone, Purge, PurgeConfig};
-use crate::readiness::{SchemaFault, SchemaWatch};
+use crate::purge::PurgeConfig;
 use crate::routes;
-use crate::settler::Keeps;
-use crate::store::{Ownership, SharedStore, StoreError};
+use crate::store::{Ownership, SharedStore, Store, StoreError};
 use crate::writer::{Writer, WriterHook};
 
 /// Why an outbox did not start. Nothing is left running.
@@ -72,177 +69,146 @@ pub(super) struct Wanted<S> {
     pub(super) plugins: Option<crate::wasm::PluginsConfig>,
 }
 
-impl<S: SharedStore> Wanted<S> {
-    /// Checks everything, then starts everything.
-    pub(super) async fn start(mut self) -> Result<Outbox<S>, StartError> {
+/// What is left to start an outbox with once all of it has been found good.
+struct Checked {
+    purge: PurgeConfig,
+    native: Vec<Registration>,
+    relays: Vec<(Owner, Registration)>,
+}
+
+/// What is there when nothing can fail any more.
+struct Ready {
+    store: Arc<dyn Store>,
+    parts: Parts,
+    listeners: Arc<Listeners>,
+    loaded: Loaded,
+    health: Health,
+    purge: PurgeConfig,
+}
+
+impl<S> Wanted<S> {
+    /// Whether this outbox delivers events, and does not only write them.
+    pub(super) fn delivers(&self) -> bool {
+        self.mode != Mode::WriterOnly
+    }
+
+    /// Finds all faults, before anything is started.
+    fn check(&mut self) -> Result<Checked, StartError> {
         if self.mode == Mode::Ordered {
             self.dispatcher.workers = 1;
             self.dispatcher.max_attempts = 1;
         }
-        let default_purge = || PurgeConfig { enabled: self.mode != Mode::WriterOnly, ..PurgeConfig::default() };
-        let purge_config = self.purge.unwrap_or_else(default_purge);
+        let default_purge = || PurgeConfig { enabled: self.delivers(), ..PurgeConfig::default() };
+        let purge = self.purge.clone().unwrap_or_else(default_purge);
         let mut faults = self.dispatcher.faults("dispatcher");
         faults.extend(self.poller.faults("poller"));
         faults.extend(self.breaker.faults("breaker"));
         for Registration { route, breaker, .. } in self.listeners.iter().flatten() {
             faults.extend(breaker.iter().flat_map(|breaker| breaker.faults(&format!("the breaker of {route}: breaker"))));
         }
-        faults.extend(purge_config.faults("purge"));
+        faults.extend(purge.faults("purge"));
         faults.extend(self.metrics.faults("metrics"));
-        faults.extend(self.mode.purge_fault(&purge_config, "purge"));
-        #[cfg(feature = "sinks")]
-        let relays = {
-            let relays = self.relays.map_err(StartError::Route)?;
-            crate::relay::registrations(&relays, &self.sinks, self.dispatcher.lease).unwrap_or_else(|found| {
-                faults.extend(found);
-                Vec::new()
-            })
-        };
+        faults.extend(self.mode.purge_fault(&purge, "purge"));
+        let relays = self.check_relays(&mut faults)?;
         if !faults.is_empty() {
             return Err(StartError::Config(faults));
         }
-        let store = self.store.shared();
-        if self.migrate {
-            store.migrate_up().await?;
-        }
-        store.check_schema().await?;
-        let parts = Parts::new(&self.dispatcher, &self.metrics, &self.label);
-        let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(&parts.metrics));
-        listeners.replace(Owner::Native, self.listeners.map_err(StartError::Route)?)?;
-        #[cfg(feature = "sinks")]
-        listeners.set_relays(relays)?;
-        if self.mode != Mode::WriterOnly {
-            routes::learn(&*store, &listeners).await?;
-        }
-        let health = Health::default();
-        #[cfg(feature = "wasm")]
-        let plugins = match self.plugins.take().filter(|_| self.mode != Mode::WriterOnly) {
-            Some(config) => {
-                let config = crate::wasm::PluginsConfig { sinks: self.sinks.clone(), ..config };
-                let workers = self.dispatcher.workers;
-                let state: Arc<dyn crate::wasm::StateSource> = Arc::new(StoredState::new(store.clone()));
-                Some(crate::wasm::Plugins::start_watched(config, workers, listeners.clone(), Some(state), &health).await?)
-            }
-            None => None,
-        };
-        #[cfg(feature = "wasm")]
-        let loading = plugins.as_ref().map_or(0, crate::wasm::Plugins::loading);
-        #[cfg(not(feature = "wasm"))]
-        let loading = 0;
-        // Last of what can fail: from here on everything runs or nothing does. Before anybody learns that this host is there
-        // and writes events for it: a host without these listeners must know that somebody has them.
-        if self.mode != Mode::WriterOnly
-            && let Err(error) = routes::note(&*store, &listeners, loading).await
-        {
-            #[cfg(feature = "wasm")]
-            if let Some(plugins) = plugins {
-                plugins.stop().await;
-            }
-            return Err(error.into());
-        }
-        let (stopped, stop) = watch::channel(false);
-        let dispatches = self.mode != Mode::WriterOnly;
-        let hot = parts.hot_path(self.mode.is_hot());
-        let (order, partitions) = match self.mode {
+        let native = std::mem::replace(&mut self.listeners, Ok(Vec::new())).map_err(StartError::Route)?;
+        Ok(Checked { purge, native, relays })
+    }
+
+    #[cfg(feature = "sinks")]
+    fn check_relays(&mut self, faults: &mut Vec<String>) -> Result<Vec<(Owner, Registration)>, StartError> {
+        let relays = std::mem::replace(&mut self.relays, Ok(Vec::new())).map_err(StartError::Route)?;
+        Ok(crate::relay::registrations(&relays, &self.sinks, self.dispatcher.lease).unwrap_or_else(|found| {
+            faults.extend(found);
+            Vec::new()
+        }))
+    }
+
+    #[cfg(not(feature = "sinks"))]
+    fn check_relays(&mut self, _: &mut Vec<String>) -> Result<Vec<(Owner, Registration)>, StartError> {
+        Ok(Vec::new())
+    }
+
+    /// What keeps order, where that is asked for.
+    fn order(&self) -> (Option<Arc<Order>>, Option<Arc<Partitions>>) {
+        match self.mode {
             Mode::Ordered => (Some(Arc::new(Order::one_for_all())), Some(Arc::new(Partitions::single()))),
             Mode::OrderedByAggregate => {
                 let order = Order::new(self.order, self.dispatcher.key_queue_limits());
                 (Some(Arc::new(order)), Some(Arc::new(Partitions::of_aggregates())))
             }
             Mode::SingleNode | Mode::MultiNode | Mode::WriterOnly => (None, None),
-        };
-        let dispatcher = dispatches.then(|| {
-            let shared = Shared {
-                queue: parts.queue.clone(),
-                listeners: listeners.clone(),
-                interceptors: self.interceptors,
-                retry: self.retry,
-                config: self.dispatcher.clone(),
-                metrics: parts.metrics.clone(),
-                at_work: Arc::default(),
-                store: store.clone(),
-                keeps: Keeps {
-                    erase_done: purge_config.on_done == OnDone::Delete,
-                    dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
-                    all_costs: self.dispatcher.record == RecordedCosts::All,
-                },
-                order: order.clone(),
-                visits: Arc::new(Visits::new(self.dispatcher.workers)),
-            };
-            let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
-            Dispatcher::start(shared, parts.in_flight.clone(), wake, notifier, &health)
-        });
-        let longest_rest = self.poller.interval;
-        let poller = dispatcher.as_ref().map(|dispatcher| {
-            // Set once, here, before anybody writes.
-            let _ = hot.settler.set(dispatcher.settler().clone());
-            let mut poller =
-                parts.poller(store.clone(), listeners.clone(), dispatcher.settler(), &self.dispatcher, self.poller);
-            (poller.order, poller.partitions) = (order.clone(), partitions.clone());
-            tokio::spawn(health.clone().watched("poller", poller.run(stop.clone())))
-        });
-        let purge = purge_config.enabled.then(|| {
-            let purge = Arc::new(Purge::new(store.clone(), purge_config.clone(), parts.metrics.clone()));
-            let keeping = purge.clone().keep(parts.owner.clone(), stop.clone());
-            (purge, tokio::spawn(health.clone().watched("purge", keeping)))
-        });
-        // In one queue of all events nothing waits behind others in the table.
-        let learner = order.filter(|order| !order.is_one_for_all()).zip(partitions.clone()).map(|(order, partitions)| {
-            let learner = parts.learner(store.clone(), order, partitions, self.dispatcher.lease);
-            tokio::spawn(health.clone().watched("learner", learner.run(stop.clone())))
-        });
+        }
+    }
+}
+
+impl<S: SharedStore> Wanted<S> {
+    /// Checks everything, then starts everything.
+    pub(super) async fn start(mut self) -> Result<Outbox<S>, StartError> {
+        let Checked { purge, native, relays } = self.check()?;
+        let began = Instant::now();
+        let store = self.store.shared();
+        if self.migrate {
+            store.migrate_up().await?;
+        }
+        store.check_schema().await?;
+        let schema = began.elapsed();
+        let parts = Parts::new(&self.dispatcher, &self.metrics, &self.label);
+        let listeners = Arc::new(Listeners::with_breaker(self.breaker).counting_in(&parts.metrics));
+        listeners.replace(Owner::Native, native)?;
+        listeners.set_relays(relays)?;
+        if self.delivers() {
+            routes::learn(&*store, &listeners).await?;
+        }
+        let health = Health::default();
+        let routes = began.elapsed();
+        let loaded = Loaded::start(&mut self, &store, &listeners, &health).await?;
+        let plugins = began.elapsed();
+        // Last of what can fail: from here on everything runs or nothing does. Before anybody learns that this host is there
+        // and writes events for it: a host without these listeners must know that somebody has them.
+        if self.delivers()
+            && let Err(error) = routes::note(&*store, &listeners, loaded.loading()).await
+        {
+            loaded.end().await;
+            return Err(error.into());
+        }
+        // Where the time of a slow start has gone.
+        tracing::debug!(
+            schema_ms = schema.as_millis(),
+            routes_ms = (routes - schema + (began.elapsed() - plugins)).as_millis(),
+            plugins_ms = (plugins - routes).as_millis(),
+            "the outbox starts"
+        );
+        Ok(self.run(Ready { store, parts, listeners, loaded, health, purge }))
+    }
+
+    /// Starts all that runs.
+    fn run(self, ready: Ready) -> Outbox<S> {
+        let Ready { store, parts, listeners, loaded, health, purge } = ready;
+        let (stopped, stop) = watch::channel(false);
         let (left, leave) = watch::channel(false);
-        #[cfg(feature = "wasm")]
-        let report = plugins.as_ref().map(crate::wasm::Plugins::report);
-        #[cfg(not(feature = "wasm"))]
-        let report = None;
-        let heartbeat = parts.heartbeat(store.clone(), self.mode, &self.dispatcher, &self.label, partitions, report);
-        let heartbeat = dispatches.then(|| tokio::spawn(health.clone().watched("heartbeat", heartbeat.run(leave))));
-        let keeping = || routes::keep(store.clone(), listeners.clone(), stop.clone());
-        let routes = dispatches.then(|| health.spawn("route keeper", keeping()));
-        let mut notifiers = vec![health.spawn("notifier", parts.notifier.clone().run(store.clone(), stop.clone()))];
-        let listening = || notifier::listen(store.clone(), parts.wake.clone(), stop.clone());
-        notifiers.extend(dispatches.then(|| health.spawn("notification receiver", listening())));
-        let schema = Arc::new(SchemaFault::default());
-        let watch = SchemaWatch { store: store.clone(), fault: schema.clone() };
+        let hot = parts.hot_path(self.mode.is_hot());
         // Who only writes may lack the right to read.
-        let mut watchers: Vec<_> =
-            dispatches.then(|| health.spawn("schema watcher", watch.run(stop.clone()))).into_iter().collect();
-        let interval = Some(self.metrics.interval).filter(|interval| dispatches && !interval.is_zero());
-        let sampled = interval.map(|interval| Arc::new(Sampled::every(interval)));
-        watchers.extend(sampled.clone().map(|sampled| {
-            let sampler = Sampler { store: store.clone(), metrics: parts.metrics.clone(), sampled };
-            health.spawn("sampler", sampler.run(stop.clone()))
-        }));
-        let monitor = Monitor(Arc::new(Watched {
-            mode: self.mode,
-            database: store.kind(),
-            prefix: self.metrics.prefix,
-            metrics: parts.metrics.clone(),
-            queue: parts.queue.clone(),
-            in_flight: parts.in_flight.clone(),
-            sampled,
-            stopped: stop.clone(),
-            health: health.clone(),
-            schema,
-            poller: poller.as_ref().map(|_| (parts.pulse.clone(), longest_rest)),
-            #[cfg(feature = "wasm")]
-            plugins: plugins.as_ref().map(crate::wasm::Plugins::required),
-        }));
-        let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
-        let workers = dispatcher.as_ref().map_or(0, Dispatcher::workers);
-        let running = Running {
-            #[cfg(feature = "wasm")]
-            plugins: plugins.map(Arc::new),
-            dispatcher,
-            poller,
-            learner,
-            purge,
-            routes,
-            heartbeat,
-            watchers,
-            notifiers,
+        let interval = Some(self.metrics.interval).filter(|interval| self.delivers() && !interval.is_zero());
+        let (order, partitions) = self.order();
+        let background = Background {
+            wanted: &self,
+            purge: &purge,
+            store: &store,
+            parts: &parts,
+            listeners: &listeners,
+            health: &health,
+            order,
+            partitions,
+            schema: Arc::default(),
+            sampled: interval.map(|interval| Arc::new(Sampled::every(interval))),
+            stop,
         };
+        let monitor = background.monitor(&loaded);
+        let running = background.start(&hot, loaded, leave);
+        let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         let inner = Inner {
             store,
             writer: Writer::new(self.store, ownership, self.hooks, hot.clone()),
@@ -256,13 +222,13 @@ impl<S: SharedStore> Wanted<S> {
             #[cfg(feature = "http")]
             mode: self.mode,
             #[cfg(feature = "http")]
-            purge: purge_config,
-            workers,
+            purge,
+            workers: running.dispatcher.as_ref().map_or(0, Dispatcher::workers),
             health,
             signals: Signals { stopped, left },
             running: Mutex::new(Some(running)),
             ended: OnceCell::new(),
         };
-        Ok(Outbox { inner: Arc::new(inner) })
+        Outbox { inner: Arc::new(inner) }
     }
 }

@@ -1,0 +1,173 @@
+//! What runs in the background of an outbox: how each part of it is started.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::Mode;
+use super::loaded::Loaded;
+use super::monitor::{Monitor, Watched};
+use super::parts::Parts;
+use super::running::Running;
+use super::start::Wanted;
+use crate::dispatcher::{Dispatcher, RecordedCosts, Shared, Visits};
+use crate::health::Health;
+use crate::listener::Listeners;
+use crate::metrics::{Sampled, Sampler};
+use crate::notifier;
+use crate::order::{Order, Partitions};
+use crate::purge::{OnDone, Purge, PurgeConfig};
+use crate::readiness::{SchemaFault, SchemaWatch};
+use crate::routes;
+use crate::settler::Keeps;
+use crate::store::Store;
+use crate::writer::HotPath;
+
+/// What every part is started with.
+pub(super) struct Background<'a, S> {
+    pub(super) wanted: &'a Wanted<S>,
+    pub(super) purge: &'a PurgeConfig,
+    pub(super) store: &'a Arc<dyn Store>,
+    pub(super) parts: &'a Parts,
+    pub(super) listeners: &'a Arc<Listeners>,
+    pub(super) health: &'a Health,
+    /// `None` where order is not asked for, as `partitions`.
+    pub(super) order: Option<Arc<Order>>,
+    pub(super) partitions: Option<Arc<Partitions>>,
+    pub(super) schema: Arc<SchemaFault>,
+    /// `None` where the table is not looked at.
+    pub(super) sampled: Option<Arc<Sampled>>,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+impl<S> Background<'_, S> {
+    /// Starts every part that the mode has.
+    pub(super) fn start(&self, hot: &HotPath, loaded: Loaded, leave: watch::Receiver<bool>) -> Running {
+        let delivers = self.wanted.delivers();
+        let dispatcher = delivers.then(|| self.dispatcher());
+        if let Some(dispatcher) = &dispatcher {
+            // Set once, here, before anybody writes.
+            let _ = hot.settler.set(dispatcher.settler().clone());
+        }
+        let receiver = delivers.then(|| self.notification_receiver());
+        let schema_watcher = delivers.then(|| self.schema_watcher());
+        Running {
+            poller: dispatcher.as_ref().map(|dispatcher| self.poller(dispatcher)),
+            purge: self.purge(),
+            learner: self.learner(),
+            heartbeat: delivers.then(|| self.heartbeat(&loaded, leave)),
+            routes: delivers.then(|| self.route_keeper()),
+            notifiers: std::iter::once(self.notifier()).chain(receiver).collect(),
+            watchers: schema_watcher.into_iter().chain(self.sampler()).collect(),
+            dispatcher,
+            loaded,
+        }
+    }
+
+    fn dispatcher(&self) -> Dispatcher {
+        let Self { wanted, parts, .. } = self;
+        let shared = Shared {
+            queue: parts.queue.clone(),
+            listeners: self.listeners.clone(),
+            interceptors: wanted.interceptors.clone(),
+            retry: wanted.retry.clone(),
+            config: wanted.dispatcher.clone(),
+            metrics: parts.metrics.clone(),
+            at_work: Arc::default(),
+            store: self.store.clone(),
+            keeps: Keeps {
+                erase_done: self.purge.on_done == OnDone::Delete,
+                dead_blocks: wanted.mode == Mode::OrderedByAggregate && wanted.order.dead_blocks(),
+                all_costs: wanted.dispatcher.record == RecordedCosts::All,
+            },
+            order: self.order.clone(),
+            visits: Arc::new(Visits::new(wanted.dispatcher.workers)),
+        };
+        let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
+        Dispatcher::start(shared, parts.in_flight.clone(), wake, notifier, self.health)
+    }
+
+    fn poller(&self, dispatcher: &Dispatcher) -> JoinHandle<()> {
+        let Self { wanted, store, listeners, .. } = self;
+        let settler = dispatcher.settler();
+        let config = wanted.poller.clone();
+        let mut poller = self.parts.poller((*store).clone(), (*listeners).clone(), settler, &wanted.dispatcher, config);
+        (poller.order, poller.partitions) = (self.order.clone(), self.partitions.clone());
+        self.health.spawn("poller", poller.run(self.stop.clone()))
+    }
+
+    /// `None` where nothing is purged.
+    fn purge(&self) -> Option<(Arc<Purge>, JoinHandle<()>)> {
+        let config = Some(self.purge.clone()).filter(|config| config.enabled)?;
+        let purge = Arc::new(Purge::new(self.store.clone(), config, self.parts.metrics.clone()));
+        let keeping = purge.clone().keep(self.parts.owner.clone(), self.stop.clone());
+        Some((purge, self.health.spawn("purge", keeping)))
+    }
+
+    /// `None` where nothing waits behind others in the table; so it is in one queue of all events.
+    fn learner(&self) -> Option<JoinHandle<()>> {
+        let order = self.order.clone().filter(|order| !order.is_one_for_all())?;
+        let learner = self.parts.learner(self.store.clone(), order, self.partitions.clone()?, self.wanted.dispatcher.lease);
+        Some(self.health.spawn("learner", learner.run(self.stop.clone())))
+    }
+
+    fn heartbeat(&self, loaded: &Loaded, leave: watch::Receiver<bool>) -> JoinHandle<()> {
+        let Self { wanted, store, partitions, .. } = self;
+        let (mode, report) = (wanted.mode, loaded.report());
+        let heartbeat =
+            self.parts.heartbeat((*store).clone(), mode, &wanted.dispatcher, &wanted.label, partitions.clone(), report);
+        self.health.spawn("heartbeat", heartbeat.run(leave))
+    }
+
+    fn route_keeper(&self) -> JoinHandle<()> {
+        let keeping = routes::keep(self.store.clone(), self.listeners.clone(), self.stop.clone());
+        self.health.spawn("route keeper", keeping)
+    }
+
+    /// What tells other hosts that there is something to claim.
+    fn notifier(&self) -> JoinHandle<()> {
+        let notifier = self.parts.notifier.clone();
+        self.health.spawn("notifier", notifier.run(self.store.clone(), self.stop.clone()))
+    }
+
+    /// What hears other hosts.
+    fn notification_receiver(&self) -> JoinHandle<()> {
+        let listening = notifier::listen(self.store.clone(), self.parts.wake.clone(), self.stop.clone());
+        self.health.spawn("notification receiver", listening)
+    }
+
+    fn schema_watcher(&self) -> JoinHandle<()> {
+        let watch = SchemaWatch { store: self.store.clone(), fault: self.schema.clone() };
+        self.health.spawn("schema watcher", watch.run(self.stop.clone()))
+    }
+
+    /// `None` where the table is not looked at for metrics.
+    fn sampler(&self) -> Option<JoinHandle<()>> {
+        let (store, metrics) = (self.store.clone(), self.parts.metrics.clone());
+        let sampler = Sampler { store, metrics, sampled: self.sampled.clone()? };
+        Some(self.health.spawn("sampler", sampler.run(self.stop.clone())))
+    }
+
+    /// What tells of all of them.
+    pub(super) fn monitor(&self, loaded: &Loaded) -> Monitor {
+        let Self { wanted, parts, .. } = self;
+        #[cfg(not(feature = "wasm"))]
+        let _ = loaded;
+        Monitor(Arc::new(Watched {
+            mode: wanted.mode,
+            database: self.store.kind(),
+            prefix: wanted.metrics.prefix.clone(),
+            metrics: parts.metrics.clone(),
+            queue: parts.queue.clone(),
+            in_flight: parts.in_flight.clone(),
+            sampled: self.sampled.clone(),
+            stopped: self.stop.clone(),
+            health: self.health.clone(),
+            schema: self.schema.clone(),
+            poller: wanted.delivers().then(|| (parts.pulse.clone(), wanted.poller.interval)),
+            #[cfg(feature = "wasm")]
+            plugins: loaded.plugins.as_ref().map(|plugins| plugins.required()),
+        }))
+    }
+}
