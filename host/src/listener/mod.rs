@@ -7,6 +7,7 @@ mod json_path;
 mod or_fail;
 mod outcome;
 mod owner;
+mod registration;
 mod registry;
 mod retry;
 mod typed;
@@ -22,7 +23,8 @@ pub use or_fail::OrFail;
 pub(crate) use outcome::panic_text;
 pub use outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, Reply, dead, error_kind, retry_after};
 pub use owner::Owner;
-pub use registry::{CallLimit, Concurrency, Listeners, Registration, RegistryEntry, RouteConflict};
+pub use registration::{CallLimit, Concurrency, Registration};
+pub use registry::{Listeners, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 pub use typed::{Context, JsonListener};
 
