@@ -2,14 +2,16 @@
 //!
 //! The poll is the truth; everything that wakes it early is a hint. It never rests while there is work and room for it.
 
+mod config;
 mod judge;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+
+pub use config::PollerConfig;
 
 use crate::event::{OwnerId, Route};
 use crate::listener::Listeners;
@@ -20,50 +22,8 @@ use crate::readiness::Pulse;
 use crate::routes;
 use crate::settler::SettlerHandle;
 use crate::store::{ClaimOrder, ClaimRequest, Claimed, Settlement, Store, StoreError};
-use crate::units::{duration, too_long};
 use crate::wake::Wake;
 use judge::{Judged, is_delivered_alone};
-
-/// How the poller walks the table. Source: specification 10.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PollerConfig {
-    /// Longest rest between two polls. Default 5 s; above zero. It rests shorter when it knows of an event that is due sooner.
-    #[serde(with = "duration")]
-    pub interval: Duration,
-    /// Most events taken by a poll after a rest. Default 50; at least 1.
-    pub batch_size: u32,
-    /// Most events taken by each further poll while they come back full. Default 500; at least 1.
-    pub drain_batch_size: u32,
-    /// Leave alone what was inserted within this span. Default 0.
-    #[serde(with = "duration")]
-    pub skip_recent: Duration,
-}
-
-impl Default for PollerConfig {
-    fn default() -> Self {
-        Self { interval: Duration::from_secs(5), batch_size: 50, drain_batch_size: 500, skip_recent: Duration::ZERO }
-    }
-}
-
-impl PollerConfig {
-    /// Everything that is wrong with these values, one text each; names begin with `prefix`.
-    #[must_use]
-    pub fn faults(&self, prefix: &str) -> Vec<String> {
-        let mut faults = Vec::new();
-        if self.interval.is_zero() {
-            faults.push(format!("{prefix}.interval is 0; it must be above zero"));
-        }
-        faults.extend(too_long(format_args!("{prefix}.interval"), self.interval));
-        if self.batch_size == 0 {
-            faults.push(format!("{prefix}.batch_size is 0; it must be at least 1"));
-        }
-        if self.drain_batch_size == 0 {
-            faults.push(format!("{prefix}.drain_batch_size is 0; it must be at least 1"));
-        }
-        faults
-    }
-}
 
 /// Walks the table.
 pub(crate) struct Poller {
