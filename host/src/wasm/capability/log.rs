@@ -1,4 +1,4 @@
-//! The `log` interface, and stdout and stderr, which are log lines too.
+//! The `log` interface, and the lines of a call, to which those of stdout and stderr belong.
 //!
 //! Budgeted, so that no guest fills a disk; escaped, so that none forges a line.
 
@@ -6,11 +6,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncWrite;
-use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
-use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 
 use super::{Grants, HostState, Identity};
 use crate::event::EventId;
@@ -122,7 +118,7 @@ pub(super) struct LogLines {
 
 /// One of the two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stream {
+pub(super) enum Stream {
     Out,
     Err,
 }
@@ -218,7 +214,7 @@ impl LogLines {
     }
 
     /// Takes bytes of a stream; every line feed ends a line, and so does the longest line.
-    fn stream(&mut self, stream: Stream, mut bytes: &[u8]) -> Result<(), Exceeded> {
+    pub(super) fn stream(&mut self, stream: Stream, mut bytes: &[u8]) -> Result<(), Exceeded> {
         self.stream_bytes = self.stream_bytes.saturating_add(bytes.len() as u64);
         if self.stream_bytes > MAX_STREAM_BYTES {
             return Err(Exceeded::HostBytes);
@@ -285,80 +281,6 @@ fn listed(grants: &Grants, fields: &[(String, String)]) -> Option<String> {
         .expect("a String takes everything");
     }
     (!listed.is_empty()).then_some(listed)
-}
-
-/// Stdout or stderr of a guest.
-#[derive(Clone)]
-pub(super) struct LogWriter {
-    lines: SharedLines,
-    stream: Stream,
-}
-
-impl LogWriter {
-    pub(super) fn stdout(lines: SharedLines) -> Self {
-        Self { lines, stream: Stream::Out }
-    }
-
-    pub(super) fn stderr(lines: SharedLines) -> Self {
-        Self { lines, stream: Stream::Err }
-    }
-
-    fn take(&self, bytes: &[u8]) -> Result<(), Exceeded> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner).stream(self.stream, bytes)
-    }
-}
-
-impl IsTerminal for LogWriter {
-    fn is_terminal(&self) -> bool {
-        false
-    }
-}
-
-impl StdoutStream for LogWriter {
-    fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn p2_stream(&self) -> Box<dyn OutputStream> {
-        Box::new(self.clone())
-    }
-}
-
-#[async_trait::async_trait]
-impl Pollable for LogWriter {
-    async fn ready(&mut self) {}
-}
-
-impl OutputStream for LogWriter {
-    fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.take(&bytes).map_err(|exceeded| StreamError::Trap(exceeded.into()))
-    }
-
-    fn flush(&mut self) -> StreamResult<()> {
-        Ok(())
-    }
-
-    fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(64 << 10)
-    }
-}
-
-impl AsyncWrite for LogWriter {
-    fn poll_write(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-        bytes: &[u8],
-    ) -> std::task::Poll<std::io::Result<usize>> {
-        std::task::Poll::Ready(self.take(bytes).map(|()| bytes.len()).map_err(std::io::Error::other))
-    }
-
-    fn poll_flush(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<std::io::Result<()>> {
-        std::task::Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: std::pin::Pin<&mut Self>, _: &mut std::task::Context<'_>) -> std::task::Poll<std::io::Result<()>> {
-        std::task::Poll::Ready(Ok(()))
-    }
 }
 
 #[cfg(test)]

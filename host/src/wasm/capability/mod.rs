@@ -11,6 +11,7 @@ pub(super) mod publish;
 mod secrets;
 mod settings;
 pub(super) mod state;
+mod stdio;
 pub(super) mod wasi;
 
 use std::collections::{BTreeMap, BTreeSet};

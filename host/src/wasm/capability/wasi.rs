@@ -3,7 +3,8 @@
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
 use super::HostState;
-use super::log::{LogWriter, SharedLines};
+use super::log::SharedLines;
+use super::stdio::LogWriter;
 use crate::wasm::limits::MAX_RANDOM_BYTES;
 
 impl WasiView for HostState {
