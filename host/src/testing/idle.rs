@@ -18,8 +18,8 @@ const REST: Duration = Duration::from_millis(1);
 /// writes after its answer, in a task that it has spawned: ask for that with [`written`](super::written) until it is there.
 ///
 /// # Panics
-/// When that takes longer than 30 s, as with a listener that puts its event off by nothing again and again; when the database
-/// fails; or when a listener of this outbox asks, which would wait for itself.
+/// When that takes longer than 30 s, as with a listener that puts its event off by nothing again and again, or in the mode
+/// [`ordered`](Outbox::ordered), where an event that waits keeps later ones that are due; when the database fails; or when a listener of this outbox asks, which would wait for itself.
 pub async fn until_idle<S: SharedStore>(outbox: &Outbox<S>) {
     assert!(!outbox.is_called_by_listener(), "a listener cannot wait until its own outbox is idle: it would wait for itself");
     let started = Instant::now();
