@@ -60,7 +60,8 @@
 //! | `otel` | traces and metrics by OpenTelemetry's protocol | no |
 //! | `cli` | the program `outbox`, with all of the above but `sink-nats-nkeys` | no |
 //!
-//! A service on PostgreSQL needs that alone: `default-features = false, features = ["postgres"]`.
+//! A service that uses PostgreSQL alone asks for `default-features = false, features = ["postgres"]`. What is not in this table
+//! (`http-client`, `sink-tls`, `one-build`) is what several features share, and does nothing by itself.
 //!
 //! # An event's walk
 //!

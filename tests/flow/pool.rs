@@ -29,7 +29,7 @@ async fn a_host_with_one_connection_delivers_beside_a_transaction_that_holds_the
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_host_with_one_connection_delivers_beside_a_transaction_that_holds_the_applications_only_one_on_mysql() {
     let db = MySql::fresh().await;
-    let mut options = MySqlOptions::from_url(&db.url()).expect("good").max_connections(1);
+    let mut options = MySqlOptions::from_url(&db.url()).expect("good").connections(1);
     options.acquire_timeout = WAIT;
     let store = MySqlStore::connect_with(options).await.expect("connects");
     delivers_beside_a_transaction(&db, store).await;

@@ -14,6 +14,7 @@ mod breaker;
 mod cloud_event;
 mod config;
 mod error;
+#[cfg(any(feature = "sink-kafka", feature = "sink-tls"))]
 mod headers;
 #[cfg(feature = "sink-http")]
 mod http;
@@ -27,6 +28,7 @@ mod redis;
 mod secret;
 mod set;
 mod stdout;
+#[cfg(feature = "sink-tls")]
 mod target;
 mod template;
 #[cfg(feature = "sink-tls")]

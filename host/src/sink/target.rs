@@ -17,7 +17,6 @@ pub(super) fn shown(addresses: &str) -> String {
 }
 
 /// What is wrong with an address, if anything. Says nothing of what stands in it: that may be secret.
-#[cfg_attr(not(feature = "sink-tls"), allow(dead_code, reason = "only some kinds of sinks need it"))]
 pub(super) fn fault(name: &str, address: &str, schemes: &[&str]) -> Option<String> {
     let like = || format!("write it like {}://host:port", schemes[0]);
     if address.is_empty() {

@@ -24,6 +24,7 @@ pub struct ClaimRequest {
 
 /// An event that is ours until its lease ends.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Claimed {
     /// The proof.
     pub fence: Fence,

@@ -63,6 +63,7 @@ pub struct Expectations {
 
 /// How the database would run one statement.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Plan {
     /// Which statement: `claim`, `claim in order`, `claim the front`, `place in queue`, `place in a long queue`, `heads of
     /// queues`, `settle`, `renew`, `purge`, `dead`, `unpark`, `next due`, `unblock`.

@@ -112,7 +112,7 @@ fn postgres(database: &DatabaseConfig) -> Result<PostgresOptions, StoreError> {
 
 fn mysql(database: &DatabaseConfig) -> Result<MySqlOptions, StoreError> {
     let mut options = MySqlOptions::from_url(&database.url)?.table(database.table.clone());
-    options.max_connections = database.max_connections.unwrap_or(options.max_connections);
+    options.connections = database.max_connections.unwrap_or(options.connections);
     Ok(options)
 }
 

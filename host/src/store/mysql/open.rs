@@ -32,7 +32,7 @@ pub struct MySqlOptions {
     pub table: TableName,
     /// Most connections for claims, outcomes, writers and questions; one more is kept for leases, and as many for transactions
     /// that the application begins through the store. None is opened before it is needed. Default 10; at least 1.
-    pub max_connections: u32,
+    pub connections: u32,
     /// How long a call waits for a free connection of its pool. Default 30 s.
     pub acquire_timeout: Duration,
     /// How long a statement of the host waits for a lock that somebody else holds. Default 2 s; cut to whole seconds, at least
@@ -72,7 +72,7 @@ impl MySqlOptions {
             connect: connect.pipes_as_concat(false).timezone(None),
             callers: None,
             table: TableName::default(),
-            max_connections: 10,
+            connections: 10,
             acquire_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(2),
             statement_timeout: Duration::from_secs(60),
@@ -95,8 +95,8 @@ impl MySqlOptions {
 
     /// Another number of connections, beside the one for leases; 0 is taken as 1.
     #[must_use]
-    pub fn max_connections(mut self, most: u32) -> Self {
-        self.max_connections = most;
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
         self
     }
 
@@ -105,7 +105,7 @@ impl MySqlOptions {
     #[must_use]
     pub fn most_connections(&self) -> u32 {
         let pools = if self.callers.is_some() { 1 } else { 2 };
-        self.max_connections.max(1).saturating_mul(pools).saturating_add(1)
+        self.connections.max(1).saturating_mul(pools).saturating_add(1)
     }
 }
 
@@ -114,7 +114,7 @@ impl std::fmt::Debug for MySqlOptions {
         f.debug_struct("MySqlOptions")
             .field("database", &label(&self.connect))
             .field("table", &self.table)
-            .field("max_connections", &self.max_connections)
+            .field("connections", &self.connections)
             .finish_non_exhaustive()
     }
 }
@@ -137,7 +137,7 @@ impl MySqlStore {
     /// let pool = MySqlPool::connect("mysql://shop@db.internal/shop").await?;
     /// let store = MySqlStore::new(pool.clone());
     /// // With fewer connections of the host's own:
-    /// let store = MySqlStore::connect_with(MySqlOptions::from_pool(pool).max_connections(4)).await?;
+    /// let store = MySqlStore::connect_with(MySqlOptions::from_pool(pool).connections(4)).await?;
     /// # drop(store);
     /// # Ok(())
     /// # }
@@ -169,7 +169,7 @@ impl MySqlStore {
     }
 
     fn lazy(options: MySqlOptions) -> Self {
-        let most = options.max_connections.max(1);
+        let most = options.connections.max(1);
         let trust = Arc::new(Trust::new());
         let host = pool(&options, most, Whose::Host, &trust).connect_lazy_with(options.connect.clone());
         let is_lent = options.callers.is_some();
