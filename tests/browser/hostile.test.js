@@ -35,7 +35,7 @@ before(async () => {
   place.plugin('order-mailer');
   host = await place.host();
   // The failure of the plugin quotes the payload.
-  await place.emit([{ event_type: 'OrderPaid', aggregate_type: 'Order', aggregate_id: HTML.slice(0, 128), headers: { note: HTML }, payload: { order_id: EVIL, total: 1 } }]);
+  await place.emit([{ event_id: 'W'.repeat(36), event_type: 'OrderPaid', aggregate_type: 'Order', aggregate_id: HTML.slice(0, 128), headers: { note: HTML }, payload: { order_id: EVIL, total: 1 } }]);
   await place.wait('dead', 1);
   sql(
     'INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, payload) VALUES (?, ?, ?, ?, ?, ?, CAST(? AS BLOB))',
