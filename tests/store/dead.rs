@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox::dead::{DeadEvents, ReplayLimits};
-use outbox::store::{DeadFilter, Settlement};
+use outbox::store::{Audit, AuditFilter, DeadFilter, Settlement};
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
@@ -129,6 +129,38 @@ pub(crate) async fn what_is_done_by_hand_is_noted_with_who_and_why(db: &dyn Harn
     assert_eq!(audit[2].selector, serde_json::json!({ "event_id": replayed }));
     assert!(audit.iter().all(|record| record.actor == "tester" && record.reason.as_deref() == Some("to see")));
     assert_eq!(store.audit(1).await.expect("reads").len(), 1);
+}
+
+pub(crate) async fn notices_are_chosen_by_who_what_which_and_when_and_read_page_by_page(db: &dyn Harness) {
+    let (one, two) = (finished(db, dead("a")).await, finished(db, dead("b")).await);
+    let store = db.store();
+    let other = Audit::by("deploy");
+    assert!(store.replay(one, &by_hand()).await.expect("replays"));
+    assert!(store.discard(two, &other).await.expect("discards"));
+    store.note(&other, "purge", &serde_json::json!({ "status": "done" }), 7).await.expect("notes");
+    let now = store.now().await.expect("tells the time");
+    let hour = Duration::from_secs(3_600);
+    let any = AuditFilter::default();
+    let actor = |name: &str| AuditFilter { actor: Some(name.to_owned()), ..AuditFilter::default() };
+    let action = |name: &str| AuditFilter { action: Some(name.to_owned()), ..AuditFilter::default() };
+
+    for (filter, wanted) in [
+        (any.clone(), vec!["purge", "discard", "replay"]),
+        (actor("deploy"), vec!["purge", "discard"]),
+        (AuditFilter { action: Some("purge".to_owned()), ..actor("deploy") }, vec!["purge"]),
+        (action("skip"), vec![]),
+        (actor("Deploy"), vec![]),
+        (AuditFilter { event_id: Some(one), ..any.clone() }, vec!["replay"]),
+        (AuditFilter { since: Some(now.minus(hour)), ..any.clone() }, vec!["purge", "discard", "replay"]),
+        (AuditFilter { since: Some(now.plus(hour)), ..any.clone() }, vec![]),
+        (AuditFilter { until: Some(now.minus(hour)), ..any.clone() }, vec![]),
+    ] {
+        let found = store.list_audit(&filter, 10).await.expect("reads");
+        assert_eq!(found.iter().map(|record| record.action.as_str()).collect::<Vec<_>>(), wanted, "{filter:?}");
+    }
+    let first = store.list_audit(&any, 2).await.expect("reads");
+    let rest = store.list_audit(&AuditFilter { before: Some(first[1].id), ..any }, 2).await.expect("reads");
+    assert_eq!(rest.iter().map(|record| record.action.as_str()).collect::<Vec<_>>(), ["replay"], "the next page");
 }
 
 pub(crate) async fn a_replay_of_many_is_noted_with_its_filter(db: &dyn Harness) {

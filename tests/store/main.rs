@@ -144,6 +144,7 @@ conformance! {
     dead::what_died_after_the_cut_off_is_not_replayed,
     dead::a_discarded_event_is_gone,
     dead::what_is_done_by_hand_is_noted_with_who_and_why,
+    dead::notices_are_chosen_by_who_what_which_and_when_and_read_page_by_page,
     dead::a_replay_of_many_is_noted_with_its_filter,
     dead::dead_events_are_found_by_aggregate_attempts_and_time,
     dead::what_waits_for_another_attempt_can_be_retried_now,

@@ -98,3 +98,36 @@ impl Global {
         Settings::of_host(self.config.as_deref(), overrides, remote, self.token.as_deref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn flags_of_the_host_become_settings() {
+        let cli = crate::Cli::parse_from([
+            "outbox",
+            "run",
+            "--workers",
+            "8",
+            "--database-url",
+            "sqlite:x.db",
+            "--set",
+            "poller.interval=1s",
+        ]);
+        let crate::Command::Run { host, .. } = &cli.command else { panic!("it is run") };
+        let overrides = overrides(&cli.global, Some(host), Vec::new()).unwrap();
+        let keys: Vec<&str> = overrides.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(keys, ["poller.interval", "database.url", "dispatcher.workers"]);
+    }
+
+    #[test]
+    fn a_value_without_its_key_is_not_repeated() {
+        let cli = crate::Cli::parse_from(["outbox", "stats", "--set", "database.password:s3cret"]);
+        let failure = overrides(&cli.global, None, Vec::new()).unwrap_err();
+        assert!(failure.message().contains("--set database.password has no `=`"), "{}", failure.message());
+        assert!(!failure.message().contains("s3cret"));
+    }
+}

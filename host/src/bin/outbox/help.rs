@@ -72,21 +72,4 @@ mod tests {
             assert!(leads_on || has_example, "{words} has no example: {below}");
         });
     }
-
-    #[test]
-    fn flags_of_the_host_become_settings() {
-        let cli = Cli::parse_from([
-            "outbox",
-            "run",
-            "--workers",
-            "8",
-            "--database-url",
-            "sqlite:x.db",
-            "--set",
-            "poller.interval=1s",
-        ]);
-        let overrides = overrides(&cli.global, &cli.command).unwrap();
-        let keys: Vec<&str> = overrides.iter().map(|one| one.key.as_str()).collect();
-        assert_eq!(keys, ["poller.interval", "database.url", "dispatcher.workers"]);
-    }
 }

@@ -76,8 +76,13 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
         assert_eq!(served.post("/v1/replay", nothing).await.status, 422, "{nothing}");
     }
     let dry = served.post("/v1/replay", r#"{"dry_run":true}"#).await;
-    assert_eq!(dry.json(), json!({"retried_now": 0, "replayed": 1, "left_dead": 0, "left_waiting": 0, "dry_run": true}));
-    assert_eq!(served.post("/v1/replay", r#"{"reason":"r"}"#).await.json()["replayed"], 1);
+    assert_eq!(dry.json(), json!({"retried_now": 0, "replayed": 1, "left_dead": 0, "left_waiting": 0, "out_of_time": false, "dry_run": true}));
+    let none = served.post("/v1/replay", r#"{"reason":"r","time_limit":"0s"}"#).await.json();
+    assert_eq!((&none["replayed"], &none["out_of_time"]), (&json!(0), &json!(true)), "the same request goes on");
+    let bad = served.post("/v1/replay", r#"{"reason":"r","time_limit":"soon"}"#).await;
+    assert_eq!((bad.status, &bad.json()["errors"][0]["field"]), (422, &json!("time_limit")));
+    let all = served.post("/v1/replay", r#"{"reason":"r"}"#).await.json();
+    assert_eq!((&all["replayed"], &all["out_of_time"]), (&json!(1), &json!(false)));
     served.wait_for("d1", "DEAD").await;
 
     let kept = served.post("/v1/purge", r#"{"dead":true}"#).await;
@@ -90,6 +95,10 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
     assert_eq!(served.get("/v1/events/d1").await.status, 404);
     let audit = served.get("/v1/audit").await.json();
     assert_eq!((&audit[0]["action"], &audit[0]["count"], &audit[0]["reason"]), (&json!("purge"), &json!(1), &json!("old")));
+    let older = served.get(&format!("/v1/audit?actor=local&since=1h&before={}", audit[0]["id"])).await.json();
+    assert_eq!((older.as_array().map(Vec::len), &older[0]["action"]), (Some(1), &json!("replay")), "the next page");
+    assert_eq!(served.get("/v1/audit?action=skip").await.json(), json!([]));
+    assert_eq!(served.get("/v1/audit?actr=local").await.status, 422, "never everything");
     served.stop().await;
 }
 

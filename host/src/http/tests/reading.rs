@@ -108,3 +108,21 @@ async fn counts_tell_their_age_and_whoever_changes_a_route_sees_it_at_once() {
     }
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payload_is_told_to_the_byte_to_whoever_asks_for_base64_and_the_time_is_that_of_the_database() {
+    let served = Served::start().await;
+    let event = r#"{"event_id":"e1","event_type":"OrderPlaced","aggregate_type":"Order","payload":{ "a":  1.0 }}"#;
+    assert_eq!(served.post("/v1/events", event).await.status, 201);
+    let row = served.get("/v1/events/e1?payload=base64").await.json();
+    assert_eq!((&row["payload_base64"], &row["payload"]), (&json!("eyAiYSI6ICAxLjAgfQ=="), &Value::Null));
+    assert_eq!(served.get("/v1/events/e1?payload=hex").await.status, 422);
+    let now = served.get("/v1/now").await.json();
+    let now: crate::time::Timestamp = now["now"].as_str().expect("a time").parse().expect("RFC 3339");
+    let created: crate::time::Timestamp = row["created_at"].as_str().expect("a time").parse().expect("RFC 3339");
+    assert!(now >= created);
+    for aside in ["delayed", "in_flight"] {
+        assert_eq!(served.get(&format!("/v1/events?status={aside}")).await.status, 200, "{aside}");
+    }
+    served.stop().await;
+}

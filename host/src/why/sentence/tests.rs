@@ -362,15 +362,15 @@ fn the_next_time_is_one_to_come() {
 
 #[test]
 fn each_action_tells_its_request_with_names_that_no_path_could_misread() {
-    let event_id = "a/b c".parse().unwrap();
+    let event_id = "a/b%c".parse().unwrap();
     let actions = Cause::of(&known(Record { event_id, ..dead(1, true) })).actions;
     let requests: Vec<_> = actions.iter().map(|action| (action.code, action.request.as_deref())).collect();
     assert_eq!(
         requests,
         [
-            (ActionCode::Replay, Some("POST /v1/dead/a%2Fb%20c/replay")),
-            (ActionCode::Skip, Some("POST /v1/dead/a%2Fb%20c/skip")),
-            (ActionCode::Discard, Some("POST /v1/dead/a%2Fb%20c/discard")),
+            (ActionCode::Replay, Some("POST /v1/dead/a%2Fb%25c/replay")),
+            (ActionCode::Skip, Some("POST /v1/dead/a%2Fb%25c/skip")),
+            (ActionCode::Discard, Some("POST /v1/dead/a%2Fb%25c/discard")),
         ]
     );
     let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), ..paused() };
