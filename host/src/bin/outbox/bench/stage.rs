@@ -223,7 +223,7 @@ impl<S: TransactionalStore + Clone> Bench<S> {
     async fn emptied_by(&self, builder: OutboxBuilder<S>) -> Result<f64, Error> {
         let started = Instant::now();
         let outbox = builder.start().await?;
-        while outbox.metrics().dispatch_success.get() < u64::from(self.events) || outbox.in_flight() > 0 {
+        while outbox.metrics().counts().dispatch_success < u64::from(self.events) || outbox.in_flight() > 0 {
             let counts = outbox.metrics().counts();
             if counts.dispatch_failure + counts.dispatch_dead + counts.dispatch_parked > 0 {
                 let why = "the listener did not answer every event with done; a plugin must answer Bench/Noop";
