@@ -23,6 +23,8 @@ pub use config::MetricsConfig;
 pub use db_errors::DbErrors;
 pub(crate) use exposition::Exposition;
 pub use histogram::Histogram;
+#[cfg(feature = "otel")]
+pub(crate) use page::{Kind, Labels, Page, Value};
 pub use prometheus::CONTENT_TYPE;
 pub use routes::{RouteTotals, Routes};
 pub(crate) use sampler::{Sampled, Sampler};

@@ -17,6 +17,7 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::outbox::{Inside, Monitor, Outbox};
 use crate::store::{SharedStore, Store};
+use crate::telemetry::Caller;
 use crate::writer::{WriteError, Writer};
 
 /// How many requests may look into the database at once. They share its connections with the claims, outcomes and leases of the host,
@@ -97,8 +98,8 @@ impl Parts {
     ///
     /// # Errors
     /// As [`Writer::emit`].
-    pub(super) async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
-        self.writer.emit(envelopes).await
+    pub(super) async fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
+        self.writer.emit(caller, envelopes).await
     }
 
     /// The plugins of this host as they are now, one object each.
@@ -132,11 +133,11 @@ impl Drop for StreamPlace {
 
 /// What writes events, whatever the type of its store.
 trait Emit: Send + Sync {
-    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>>;
+    fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>>;
 }
 
 impl<S: SharedStore> Emit for Writer<S> {
-    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>> {
-        Box::pin(Writer::emit(self, envelopes))
+    fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Vec<EventId>, WriteError>> {
+        Box::pin(self.emit_for(caller, envelopes))
     }
 }

@@ -20,6 +20,9 @@ pub(crate) struct Exposition<'a> {
     pub(crate) in_flight: usize,
     /// What the table was last seen to hold; `None` where nobody looks.
     pub(crate) sample: Option<Sample>,
+    /// What became of spans; `None` where none are exported.
+    #[cfg(feature = "otel")]
+    pub(crate) spans: Option<&'a crate::telemetry::SpanCounts>,
 }
 
 impl Exposition<'_> {
@@ -37,6 +40,7 @@ impl Exposition<'_> {
         self.counters(page);
         self.routes(page);
         self.plugins(page);
+        self.spans(page);
     }
 
     fn host(&self, page: &mut impl Page) {
@@ -233,4 +237,19 @@ impl Exposition<'_> {
             }
         }
     }
+
+    #[cfg(feature = "otel")]
+    fn spans(&self, page: &mut impl Page) {
+        let Some(spans) = self.spans else { return };
+        page.family(
+            "spans_total",
+            Kind::Counter,
+            "Finished spans, by what became of them: taken by the collector, or dropped, since it was away or too slow.",
+        )
+        .sample(&[("result", "exported")], spans.exported.get())
+        .sample(&[("result", "dropped")], spans.dropped.get());
+    }
+
+    #[cfg(not(feature = "otel"))]
+    fn spans(&self, _: &mut impl Page) {}
 }

@@ -23,6 +23,7 @@ use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::routes;
 use crate::settler::Keeps;
 use crate::store::{Ownership, SharedStore, StoreError};
+use crate::telemetry::Spans;
 use crate::writer::{Writer, WriterHook};
 
 /// Why an outbox did not start. Nothing is left running.
@@ -63,6 +64,9 @@ pub(super) struct Wanted<S> {
     pub(super) hooks: Vec<Arc<dyn WriterHook>>,
     pub(super) migrate: bool,
     pub(super) label: String,
+    pub(super) spans: Spans,
+    #[cfg(feature = "otel")]
+    pub(super) telemetry: Option<crate::telemetry::Telemetry>,
     #[cfg(feature = "sinks")]
     pub(super) sinks: crate::sink::Sinks,
     #[cfg(feature = "sinks")]
@@ -165,6 +169,7 @@ impl<S: SharedStore> Wanted<S> {
                 },
                 order: order.clone(),
                 visits: Arc::new(Visits::new(self.dispatcher.workers)),
+                spans: self.spans.clone(),
             };
             let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
             Dispatcher::start(shared, parts.in_flight.clone(), wake, notifier, &health)
@@ -220,6 +225,8 @@ impl<S: SharedStore> Wanted<S> {
             queue: parts.queue.clone(),
             in_flight: parts.in_flight.clone(),
             sampled,
+            #[cfg(feature = "otel")]
+            spans: self.telemetry.as_ref().and_then(crate::telemetry::Telemetry::spans),
             stopped: stop.clone(),
             health: health.clone(),
             schema,
@@ -227,6 +234,10 @@ impl<S: SharedStore> Wanted<S> {
             #[cfg(feature = "wasm")]
             plugins: plugins.as_ref().map(crate::wasm::Plugins::required),
         }));
+        #[cfg(feature = "otel")]
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.watch(monitor.clone());
+        }
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         let workers = dispatcher.as_ref().map_or(0, Dispatcher::workers);
         let running = Running {
@@ -243,7 +254,7 @@ impl<S: SharedStore> Wanted<S> {
         };
         let inner = Inner {
             store,
-            writer: Writer::new(self.store, ownership, self.hooks, hot.clone()),
+            writer: Writer::new(self.store, ownership, self.hooks, hot.clone(), self.spans),
             hot,
             queue: parts.queue,
             in_flight: parts.in_flight,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::Serialize;
 
 use super::super::auth::Operator;
@@ -12,7 +12,8 @@ use super::super::body;
 use super::super::host::Host;
 use super::super::problem::Problem;
 use super::envelopes::Form;
-use crate::event::EventId;
+use crate::event::{EventId, TRACEPARENT, TraceParent};
+use crate::telemetry::Caller;
 
 /// What became of the events.
 #[derive(Serialize)]
@@ -39,11 +40,17 @@ pub(super) async fn write(
     let body = body::whole(&parts.headers, body, host.config.max_body.as_usize(), host.config.body_timeout).await?;
     let envelopes = form.envelopes(&parts.headers, &body, host.config.max_events)?;
     let ids: Vec<EventId> = envelopes.iter().map(crate::event::Envelope::id).collect();
-    let written = if envelopes.is_empty() { Vec::new() } else { host.emit(envelopes).await? };
+    let written = if envelopes.is_empty() { Vec::new() } else { host.emit(caller(&parts.headers), envelopes).await? };
     let status = if written.is_empty() { StatusCode::OK } else { StatusCode::CREATED };
     let mut new: HashSet<EventId> = written.iter().copied().collect();
     let duplicates: Vec<EventId> = ids.iter().copied().filter(|id| !new.remove(id)).collect();
     let event_id = form.is_single(&body).then(|| ids.first().copied()).flatten();
     let duplicate = written.is_empty() && !duplicates.is_empty();
     Ok((status, Json(Written { ids, event_id, duplicate, duplicates })))
+}
+
+/// In whose trace the request was made. An event that says so itself stays in its own.
+fn caller(headers: &HeaderMap) -> Caller {
+    let header = headers.get(TRACEPARENT).and_then(|header| header.to_str().ok());
+    header.and_then(TraceParent::parse).map_or(Caller::Nobody, Caller::Elsewhere)
 }
