@@ -29,6 +29,7 @@ mod sinks;
 mod state;
 mod stuck;
 mod swap;
+mod telemetry;
 mod tls;
 mod top;
 mod total_order;

@@ -4,6 +4,7 @@
 
 mod database;
 pub(crate) mod layers;
+pub(crate) mod otel;
 pub(crate) mod schema;
 
 use std::collections::BTreeMap;
