@@ -44,6 +44,7 @@
 //! | listening | [`OutboxBuilder::listener_json`], [`Listener`], [`Answer`], [`listener`] for retries and breakers |
 //! | a database, its pool and its connections | [`store`] |
 //! | dead events, purging, what happens around attempts and writes | [`dead`](mod@dead), [`purge`], [`dispatcher::Interceptor`], [`writer::WriterHook`] |
+//! | traces and metrics by OpenTelemetry | [`telemetry`] |
 //! | testing a service | [`testing`] |
 //!
 //! # Features
@@ -100,6 +101,7 @@ mod settler;
 #[cfg(feature = "sinks")]
 pub mod sink;
 pub mod store;
+pub mod telemetry;
 pub mod testing;
 mod text;
 pub mod time;
@@ -115,6 +117,9 @@ pub use chain::chain;
 pub use event::{AggregateType, Envelope, EnvelopeError, Event, EventId, EventType, Route, Status};
 pub use listener::DispatchResult::Done;
 pub use listener::{Answer, Context, DispatchResult, Failure, Listener, OrFail, Registration, dead, retry_after};
+/// OpenTelemetry's API, in the version that [`OutboxBuilder::tracer_provider`] takes.
+#[cfg(feature = "otel")]
+pub use opentelemetry;
 pub use outbox::{Mode, Monitor, Outbox, OutboxBuilder, StartError};
 pub use readiness::Readiness;
 #[cfg(feature = "sinks")]

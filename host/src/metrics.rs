@@ -10,6 +10,7 @@ mod exposition;
 mod histogram;
 #[cfg(feature = "http")]
 mod lags;
+mod page;
 mod prometheus;
 mod routes;
 mod sampler;
@@ -26,6 +27,8 @@ pub(crate) use exposition::Exposition;
 pub use histogram::Histogram;
 #[cfg(feature = "http")]
 pub(crate) use lags::Lags;
+#[cfg(feature = "otel")]
+pub(crate) use page::{Kind, Labels, Page, Value};
 pub use prometheus::CONTENT_TYPE;
 pub use routes::{RouteTotals, Routes};
 pub(crate) use sampler::{Sampled, Sampler};
@@ -63,7 +66,7 @@ macro_rules! metrics {
             $($(#[$doc])* pub $name: Counter,)+
             /// What the calls of each listener's owner cost.
             pub calls: Arc<Calls>,
-            /// What became of the events of each route.
+            /// What became of the events of each route: the one place where outcomes are counted.
             pub routes: Arc<Routes>,
             /// Statements that the database did not do, by kind of error; `db_errors` is their sum.
             pub db_errors_by_kind: DbErrors,
@@ -72,13 +75,30 @@ macro_rules! metrics {
         /// The numbers at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
         #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
-        pub struct Counts { $($(#[$doc])* pub $name: u64),+ }
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)+
+            /// Attempts that ended well, on all routes.
+            pub dispatch_success: u64,
+            /// Attempts that failed and are tried again, on all routes.
+            pub dispatch_failure: u64,
+            /// Events given up, on all routes.
+            pub dispatch_dead: u64,
+            /// Attempts whose listener asked for later, on all routes.
+            pub dispatch_deferred: u64,
+        }
 
         impl Metrics {
             /// The numbers at this moment.
             #[must_use]
             pub fn counts(&self) -> Counts {
-                Counts { $($name: self.$name.get()),+ }
+                let of_routes = |counter: fn(&RouteTotals) -> &Counter| self.routes.sum(counter);
+                Counts {
+                    $($name: self.$name.get(),)+
+                    dispatch_success: of_routes(|totals| &totals.success),
+                    dispatch_failure: of_routes(|totals| &totals.failure),
+                    dispatch_dead: of_routes(|totals| &totals.dead),
+                    dispatch_deferred: of_routes(|totals| &totals.deferred),
+                }
             }
         }
     };
@@ -103,14 +123,6 @@ metrics! {
     claims_empty,
     /// Claims of the poller that the database did not do.
     claims_failed,
-    /// Attempts that ended well.
-    dispatch_success,
-    /// Attempts that failed and are tried again.
-    dispatch_failure,
-    /// Events given up.
-    dispatch_dead,
-    /// Attempts whose listener asked for later.
-    dispatch_deferred,
     /// Events set aside until a listener is there.
     dispatch_parked,
     /// Claims that were given back without an outcome: the listener was paused, what it needs (room, memory, its sink, its rate) was

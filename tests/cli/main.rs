@@ -34,6 +34,7 @@ mod state;
 mod stuck;
 mod swap;
 mod systemd;
+mod telemetry;
 mod tls;
 mod top;
 mod total_order;

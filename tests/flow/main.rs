@@ -32,6 +32,7 @@ mod slow_commit;
 mod stop;
 mod stuck;
 mod sweep;
+mod telemetry;
 mod testing;
 mod total_order;
 mod two_databases;

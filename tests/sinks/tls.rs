@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
-use outbox::sink::{SinkConfig, SinkError, Sinks};
+use outbox::sink::{Secret, SinkConfig, SinkError, Sinks};
+use outbox::telemetry::{CollectorConfig, Telemetry, TelemetryConfig};
+use outbox::{Envelope, Outbox};
 use serde_json::{Value, json};
 use servers::Broker;
+use support::{Database, Sqlite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -117,6 +121,37 @@ async fn a_webhook_goes_over_tls_where_its_authority_is_trusted_and_its_name_is_
     assert_eq!((endpoint.requests().len(), endpoint.requests()[0].body.as_slice()), (1, &b"7"[..]));
 
     nobody_else_is_trusted(&endpoint.url(), webhook).await;
+    assert_eq!(endpoint.requests().len(), 1, "and nothing was sent");
+}
+
+/// What became of the span of one write that goes to this endpoint: how many were taken, how many dropped.
+async fn exported(endpoint: &Endpoint, ca_file: Option<&Path>) -> (u64, u64) {
+    let to = CollectorConfig {
+        headers: vec![("authorization".to_owned(), Secret::new("Bearer t0ken"))],
+        timeout: Duration::from_secs(2),
+        ca_file: ca_file.map(Path::to_owned),
+        ..CollectorConfig::at(endpoint.url())
+    };
+    let telemetry = Telemetry::start(&TelemetryConfig { traces: Some(to), ..TelemetryConfig::default() }).expect("good");
+    let db = Sqlite::fresh().await;
+    let outbox = Outbox::writer_only(db.typed()).telemetry(&telemetry).start().await.expect("starts");
+    outbox.writer().emit(vec![Envelope::new("OrderPlaced").json(&1).expect("good")]).await.expect("written");
+    outbox.shutdown().await;
+    telemetry.shutdown().await;
+    let counts = telemetry.spans().expect("spans are exported");
+    (counts.exported.get(), counts.dropped.get())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn telemetry_goes_over_tls_where_its_authority_is_trusted() {
+    let endpoint = Endpoint::encrypted(OK).await;
+
+    assert_eq!(exported(&endpoint, Some(&certificate().authority)).await, (1, 0));
+    let request = &endpoint.requests()[0];
+    assert_eq!((request.path(), request.header("authorization")), ("/hooks", Some("Bearer t0ken")));
+
+    assert_eq!(exported(&endpoint, Some(&certificate().stranger)).await, (0, 1));
+    assert_eq!(exported(&endpoint, None).await, (0, 1));
     assert_eq!(endpoint.requests().len(), 1, "and nothing was sent");
 }
 

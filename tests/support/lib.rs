@@ -3,6 +3,7 @@
 
 mod breakers;
 mod chance;
+mod collector;
 mod database;
 mod endpoint;
 mod eventually;
@@ -24,6 +25,7 @@ mod writers;
 
 pub use breakers::{breakers, honest};
 pub use chance::Seed;
+pub use collector::{Collector, Manner, Received};
 pub use database::{Database, Harness};
 pub use endpoint::Endpoint;
 pub use eventually::{PATIENCE, eventually, in_time};

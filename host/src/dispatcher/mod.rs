@@ -35,6 +35,7 @@ use crate::order::Order;
 use crate::queue::{AtWork, InFlight, Queue};
 use crate::settler::{Keeps, Settler, SettlerHandle};
 use crate::store::{Settlement, Store};
+use crate::telemetry::Spans;
 use crate::wake::Wake;
 
 /// How long a stop has after its drain timeout to write the last outcomes.
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     /// `None` where order is not asked for.
     pub(crate) order: Option<Arc<Order>>,
     pub(crate) visits: Arc<Visits>,
+    /// Makes a span of each delivery, where somebody traces.
+    pub(crate) spans: Spans,
 }
 
 /// The running workers, their settler and their lease keeper.

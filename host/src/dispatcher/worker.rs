@@ -1,5 +1,7 @@
 //! What a worker does: it takes an event from the queue, goes to its listener, and hands what came of it to the settler.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use crate::listener::{Outcome, RegistryEntry, Reply};
 use crate::queue::{Admitted, Delivery, Via};
 use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::{AttemptCost, EXPIRED, Settlement};
+use crate::telemetry::ProcessSpan;
 
 /// Takes deliveries until the queue is closed and empty, or the listener is cut off.
 pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle, mut cut_off: watch::Receiver<bool>) {
@@ -28,19 +31,28 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
                 continue;
             }
         };
-        let mut progress = Progress { start: delivery.alone.then(Start::default), said: OnceLock::new() };
+        let span = begin_span(&shared, &answer, &mut delivery);
+        let mut progress = Progress { start: delivery.alone.then(Start::default), said: OnceLock::new(), span };
         let place = Held::new(delivery.place.take());
-        let visit = inside::within(&shared.queue, go(&shared, worker, &delivery, &answer, &progress, &place));
-        let ended = tokio::select! {
-            biased;
-            conclusion = presence.watch(&shared.queue, &place, visit) => Some(conclusion),
-            _ = &mut cut_off => None,
+        let ended = {
+            let visit = go(&shared, worker, &delivery, &answer, &progress, &place);
+            let mut visit = pin!(inside::within(&shared.queue, visit));
+            let visit = poll_fn(|context| {
+                let _entered = progress.span.enter();
+                visit.as_mut().poll(context)
+            });
+            tokio::select! {
+                biased;
+                conclusion = presence.watch(&shared.queue, &place, visit) => Some(conclusion),
+                _ = &mut cut_off => None,
+            }
         };
         // Before the outcome is sent: others wait for it.
         place.let_go();
         let is_cut_off = ended.is_none();
         let released = || Settlement::Released { after: Duration::ZERO }.into();
         let conclusion = ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or_else(released)));
+        progress.span.end(conclusion.as_ref().map(|conclusion| &conclusion.settlement));
         if let Some(conclusion) = &conclusion {
             count(&shared, &answer, &delivery, conclusion);
         }
@@ -63,6 +75,8 @@ struct Progress {
     start: Option<Start>,
     /// What the listener has said already, while its interceptors are still told.
     said: OnceLock<Conclusion>,
+    /// The delivery's own.
+    span: ProcessSpan,
 }
 
 /// Who answers an event.
@@ -80,6 +94,17 @@ enum Readiness {
     Waits,
     /// It goes back to the table for so long.
     Back(Delivery, Duration),
+}
+
+/// Begins the span of a delivery, where somebody traces and a listener answers. The event says from here on what its listener's own
+/// requests and messages go on with.
+fn begin_span(shared: &Shared, answer: &Answer, delivery: &mut Delivery) -> ProcessSpan {
+    let Answer::Listener(entry) = answer else { return ProcessSpan::none() };
+    let span = shared.spans.process(&delivery.event, &entry.owner);
+    if let Some(trace) = span.trace_parent() {
+        Arc::make_mut(&mut delivery.event).set_trace(trace);
+    }
+    span
 }
 
 /// Counts what became of an event, for its route. No listener's own: nobody is to fill the metrics with names of routes that nobody
@@ -154,7 +179,7 @@ async fn go(
     {
         return instead.map(Conclusion::from);
     }
-    visit(shared, worker, delivery, answer, &progress.said).await
+    visit(shared, worker, delivery, answer, progress).await
 }
 
 /// Whether a delivery is still wanted. `Err` when it is not: what becomes of it, or `None` when the claim was lost.
@@ -184,7 +209,7 @@ async fn visit(
     worker: usize,
     delivery: &Delivery,
     answer: &Answer,
-    said: &OnceLock<Conclusion>,
+    progress: &Progress,
 ) -> Option<Conclusion> {
     let watched = shared.visits.begin(worker, delivery.event.id());
     let attempt = Attempt { shared, worker, delivery, watched: &watched };
@@ -213,6 +238,7 @@ async fn visit(
             unroutable(shared, delivery, awaited.as_deref()).into()
         }
     };
+    progress.span.outcome(&outcome);
     let effects = effects.filter(|_| outcome.is_answer());
     let policy = Policy {
         retry: registration.and_then(|own| own.retry.as_deref()).unwrap_or(&*shared.retry),
@@ -233,7 +259,7 @@ async fn visit(
     }
     // Said before they are told: a stop that cuts them off must not deliver the event a second time.
     let conclusion = concluded(outcome.clone());
-    let conclusion = said.get_or_init(|| conclusion).clone();
+    let conclusion = progress.said.get_or_init(|| conclusion).clone();
     attempt.after(&outcome).await;
     Some(conclusion)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use super::{Envelope, EventId};
+use super::{Envelope, EventId, TRACEPARENT, TraceParent};
 
 /// One delivery of an event: its envelope, and which delivery this is.
 ///
@@ -23,13 +23,15 @@ pub struct Event {
     sequence: u64,
     attempt: u32,
     fence: u64,
+    /// Of this delivery's own span, where the host makes one.
+    trace: Option<TraceParent>,
 }
 
 impl Event {
     /// Starts an event with every field set to what a first delivery has; for the host, and for tests of listeners.
     #[must_use]
     pub fn of(envelope: Envelope) -> EventBuilder {
-        EventBuilder(Self { envelope, sequence: 0, attempt: 1, fence: 1 })
+        EventBuilder(Self { envelope, sequence: 0, attempt: 1, fence: 1, trace: None })
     }
 
     /// The envelope as it was written.
@@ -54,6 +56,25 @@ impl Event {
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.fence
+    }
+
+    /// The W3C trace context under which this delivery's own requests and messages go on: that of its span `process` where the host
+    /// makes spans, else the event's header as it was written. `None` when neither is there.
+    #[must_use]
+    pub fn traceparent(&self) -> Option<&str> {
+        self.trace.as_ref().map(TraceParent::as_str).or_else(|| self.headers().get(TRACEPARENT))
+    }
+
+    /// Says what the delivery's own span is.
+    pub(crate) fn set_trace(&mut self, trace: TraceParent) {
+        self.trace = Some(trace);
+    }
+
+    /// The headers, with the trace context of this delivery in place of the writer's.
+    pub(crate) fn headers_onward(&self) -> impl Iterator<Item = (&str, &str)> {
+        let own = self.trace.as_ref().map(|trace| (TRACEPARENT, trace.as_str()));
+        let rest = self.headers().iter().filter(move |(name, _)| own.is_none() || *name != TRACEPARENT);
+        rest.chain(own)
     }
 
     /// `id:fence`: names this delivery, so that a downstream can refuse a late one.
@@ -102,5 +123,27 @@ impl EventBuilder {
     #[must_use]
     pub fn build(self) -> Event {
         self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITTEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const OWN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-1111111111111111-01";
+
+    #[test]
+    fn what_goes_on_is_the_trace_of_the_delivery_and_else_the_writers() {
+        let envelope = Envelope::new("X").header("a", "1").traceparent(WRITTEN).json(&1).expect("good");
+        let mut event = Event::of(envelope).build();
+        assert_eq!(event.traceparent(), Some(WRITTEN));
+        assert_eq!(event.headers_onward().collect::<Vec<_>>(), [("a", "1"), (TRACEPARENT, WRITTEN)]);
+
+        event.set_trace(TraceParent::parse(OWN).expect("good"));
+
+        assert_eq!(event.traceparent(), Some(OWN));
+        assert_eq!(event.headers_onward().collect::<Vec<_>>(), [("a", "1"), (TRACEPARENT, OWN)]);
+        assert_eq!(event.headers().get(TRACEPARENT), Some(WRITTEN), "what was written stays");
     }
 }

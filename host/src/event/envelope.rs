@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::{AggregateType, EventId, EventType, Headers, Route};
+use super::{AggregateType, EventId, EventType, Headers, Route, TRACEPARENT, TRACESTATE, TraceParent};
 use crate::time::Timestamp;
 
 /// The content type of a payload unless it says otherwise.
@@ -149,6 +149,13 @@ impl Envelope {
     #[must_use]
     pub fn headers(&self) -> &Headers {
         &self.headers
+    }
+
+    /// Says which trace the event belongs to, unless it says so itself. Left out where the headers have no room for it.
+    pub(crate) fn trace(&mut self, parent: &TraceParent, state: &str) {
+        if self.headers.add(TRACEPARENT, parent.as_str()) && !state.is_empty() {
+            self.headers.add(TRACESTATE, state);
+        }
     }
 
     /// What the payload's bytes are; `application/json` unless said otherwise.

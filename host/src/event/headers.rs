@@ -10,6 +10,8 @@ pub const CORRELATION_ID: &str = "correlation-id";
 pub const TRANSACTION_ID: &str = "transaction-id";
 /// The header of the W3C trace context.
 pub const TRACEPARENT: &str = "traceparent";
+/// The header in which each system that a trace has passed keeps what it needs, beside [`TRACEPARENT`].
+pub(crate) const TRACESTATE: &str = "tracestate";
 
 const MAX_KEY_CHARS: usize = 256;
 const MAX_BYTES: usize = 256 * 1024;
@@ -86,6 +88,16 @@ impl Headers {
         self.0.get(key).map(String::as_str)
     }
 
+    /// Adds a header that breaks no rule of its own; false when there is one of this name, or no room for it.
+    pub(super) fn add(&mut self, key: &str, value: &str) -> bool {
+        let bytes: usize = self.0.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let fits = bytes + key.len() + value.len() <= MAX_BYTES && !self.0.contains_key(key);
+        if fits {
+            self.0.insert(key.to_owned(), value.to_owned());
+        }
+        fits
+    }
+
     /// All headers, sorted by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
@@ -124,5 +136,14 @@ mod tests {
         assert!(refused(&"k".repeat(257), "").contains("has 257 characters"));
         assert!(refused("x", "a\r\nset-cookie: b").contains("\"x\" holds the control character '\\r'"));
         assert!(refused("x", &"v".repeat(262_144)).contains("have 262145 bytes"));
+    }
+
+    #[test]
+    fn a_header_is_added_where_there_is_room_and_none_of_its_name() {
+        let mut headers = Headers::new([("x".to_owned(), "v".repeat(MAX_BYTES - 10))]).expect("good");
+        assert!(!headers.add("x", ""), "it is the writer's own");
+        assert!(!headers.add("tooth", "aches"), "one byte more than there is room for");
+        assert!(headers.add("tooth", "ache"));
+        assert_eq!((headers.get("tooth"), headers.len()), (Some("ache"), 2));
     }
 }

@@ -14,6 +14,7 @@ mod id;
 mod json;
 mod name;
 mod status;
+mod trace_parent;
 
 pub use builder::{EnvelopeBuilder, EnvelopeError, MAX_PAYLOAD_BYTES};
 pub(crate) use cost::nanos;
@@ -22,8 +23,10 @@ pub use delivered::{Event, EventBuilder};
 pub use effects::{Effects, StateChange, StateChanges, StateQuota, StateUsage, StateValue, StateWrite};
 pub use envelope::{Envelope, Keeping};
 pub use fence::{Fence, OwnerId};
+pub(crate) use headers::TRACESTATE;
 pub use headers::{CORRELATION_ID, Headers, HeadersError, TRACEPARENT, TRANSACTION_ID};
 pub use id::EventId;
 pub use json::EnvelopeJsonError;
 pub use name::{AggregateType, EventType, NameError, Route};
 pub use status::Status;
+pub(crate) use trace_parent::TraceParent;

@@ -20,6 +20,7 @@ use crate::listener::Listeners;
 use crate::metrics::Metrics;
 use crate::outbox::{Inside, Monitor, Outbox};
 use crate::store::{RouteRecord, SharedStore, Stats, Store};
+use crate::telemetry::Caller;
 use crate::writer::{Emitted, WriteError, Writer};
 
 /// How many requests may look into the database at once. They share its connections with the claims and outcomes of the host,
@@ -115,8 +116,8 @@ impl Parts {
     ///
     /// # Errors
     /// As [`Writer::emit`].
-    pub(super) async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
-        self.writer.emit(envelopes).await
+    pub(super) async fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
+        self.writer.emit(caller, envelopes).await
     }
 
     /// The plugins of this host as they are now, one object each.
@@ -153,11 +154,11 @@ impl Drop for StreamPlace {
 
 /// What writes events, whatever the type of its store.
 trait Emit: Send + Sync {
-    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>>;
+    fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>>;
 }
 
 impl<S: SharedStore> Emit for Writer<S> {
-    fn emit(&self, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>> {
-        Box::pin(self.emit_told(envelopes))
+    fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>> {
+        Box::pin(self.emit_for(caller, envelopes))
     }
 }

@@ -16,8 +16,9 @@ pub struct MetricsConfig {
     /// `PREFIX_oldest_pending_seconds`. Default 15 s; at least 1 s, or 0 to leave these metrics out.
     #[serde(with = "duration")]
     pub interval: Duration,
-    /// The most routes that have labels of their own; the events of all others are counted together, as `other`. Each has 42
-    /// series. Default 100; at most 10,000.
+    /// The most routes that have labels of their own; the events of all others are counted together, as `other`. A route has its
+    /// labels from its registration on, and one that has events goes before one that has none. Each has 42 series. Default 100;
+    /// at most 10,000.
     pub max_routes: usize,
 }
 

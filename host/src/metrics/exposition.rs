@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::prometheus::{Kind, Text};
+use super::page::{Kind, Page};
+use super::prometheus::Text;
 use super::sampler::Sample;
 use super::{Metrics, RouteTotals, Routes};
 use crate::store::Stats;
@@ -19,28 +20,37 @@ pub(crate) struct Exposition<'a> {
     pub(crate) in_flight: usize,
     /// What the table was last seen to hold; `None` where nobody looks.
     pub(crate) sample: Option<Sample>,
+    /// What became of spans; `None` where none are exported.
+    #[cfg(feature = "otel")]
+    pub(crate) spans: Option<&'a crate::telemetry::SpanCounts>,
 }
 
 impl Exposition<'_> {
-    /// The text.
+    /// The text for Prometheus.
     pub(crate) fn text(&self) -> String {
         let mut text = Text::new(self.prefix);
-        self.host(&mut text);
-        self.table(&mut text);
-        self.counters(&mut text);
-        self.routes(&mut text);
-        self.plugins(&mut text);
+        self.write(&mut text);
         text.finish()
     }
 
-    fn host(&self, text: &mut Text<'_>) {
+    /// Writes everything.
+    pub(crate) fn write(&self, page: &mut impl Page) {
+        self.host(page);
+        self.table(page);
+        self.counters(page);
+        self.routes(page);
+        self.plugins(page);
+        self.spans(page);
+    }
+
+    fn host(&self, page: &mut impl Page) {
         let labels = [("version", env!("CARGO_PKG_VERSION")), ("database", self.database), ("mode", self.mode)];
-        text.family("build_info", Kind::Gauge, "Always 1: the version of the host, its kind of database and its mode.")
-            .sample(&labels, 1);
-        text.family("queue_depth", Kind::Gauge, "Events that wait in this host's memory for a worker, by queue.")
+        page.family("build_info", Kind::Gauge, "Always 1: the version of the host, its kind of database and its mode.")
+            .sample(&labels, true);
+        page.family("queue_depth", Kind::Gauge, "Events that wait in this host's memory for a worker, by queue.")
             .sample(&[("queue", "hot")], self.queued.0)
             .sample(&[("queue", "cold")], self.queued.1);
-        text.family(
+        page.family(
             "in_flight",
             Kind::Gauge,
             "Events in this host's hands: queued, with a listener, or waiting for their outcome to be stored.",
@@ -48,12 +58,12 @@ impl Exposition<'_> {
         .sample(&[], self.in_flight);
     }
 
-    fn table(&self, text: &mut Text<'_>) {
+    fn table(&self, page: &mut impl Page) {
         let Some(sample) = &self.sample else { return };
-        text.family("sample_success", Kind::Gauge, "1 when the last look at the table succeeded, 0 when it did not.")
-            .sample(&[], u8::from(sample.succeeded));
+        page.family("sample_success", Kind::Gauge, "1 when the last look at the table succeeded, 0 when it did not.")
+            .sample(&[], sample.succeeded);
         let stats = sample.stats.as_ref();
-        let mut records = text.family(
+        let mut records = page.family(
             "records",
             Kind::Gauge,
             "Events in the table, the same for every host; at most 100000 of each kind are counted, new and retry together. Absent \
@@ -72,7 +82,7 @@ impl Exposition<'_> {
         for (status, count) in stats.map(by_status).into_iter().flatten() {
             records.sample(&[("status", status)], count);
         }
-        let mut oldest = text.family(
+        let mut oldest = page.family(
             "oldest_pending_seconds",
             Kind::Gauge,
             "How long the oldest event that could be delivered has waited; 0 when none waits. Absent while the table cannot be looked \
@@ -83,16 +93,16 @@ impl Exposition<'_> {
         }
     }
 
-    fn counters(&self, text: &mut Text<'_>) {
+    fn counters(&self, page: &mut impl Page) {
         let counts = self.metrics.counts();
-        text.family(
+        page.family(
             "enqueued_total",
             Kind::Counter,
             "Events put into a queue: straight after their commit (hot) or by the poller (cold).",
         )
         .sample(&[("path", "hot")], counts.hot_enqueued)
         .sample(&[("path", "cold")], counts.cold_enqueued);
-        text.family(
+        page.family(
             "claims_total",
             Kind::Counter,
             "Claims of the poller, by what they brought: as many events as asked for, fewer, none, or an error.",
@@ -124,22 +134,22 @@ impl Exposition<'_> {
             ),
             ("purged_total", "Old finished events deleted.", counts.purged),
         ] {
-            text.family(name, Kind::Counter, help).sample(&[], count);
+            page.family(name, Kind::Counter, help).sample(&[], count);
         }
         let mut errors =
-            text.family("db_errors_total", Kind::Counter, "Statements that the database did not do, by kind of error.");
+            page.family("db_errors_total", Kind::Counter, "Statements that the database did not do, by kind of error.");
         for (kind, count) in self.metrics.db_errors_by_kind.counts() {
             errors.sample(&[("kind", kind)], count);
         }
     }
 
-    fn routes(&self, text: &mut Text<'_>) {
+    fn routes(&self, page: &mut impl Page) {
         let routes = &self.metrics.routes;
         let totals = routes.totals();
         let named = totals.iter().map(|(route, totals)| (route.aggregate_type.as_str(), route.event_type.as_str(), totals));
         let totals: Vec<(&str, &str, &Arc<RouteTotals>)> =
             named.chain([(Routes::OTHER, Routes::OTHER, routes.other())]).collect();
-        let mut dispatch = text.family(
+        let mut dispatch = page.family(
             "dispatch_total",
             Kind::Counter,
             "Attempts by route and outcome: success, failure (tried again), dead (given up), deferred (the listener asked for later). \
@@ -157,7 +167,7 @@ impl Exposition<'_> {
                 dispatch.sample(&labels, counter.get());
             }
         }
-        let mut duration = text.family(
+        let mut duration = page.family(
             "dispatch_duration_seconds",
             Kind::Histogram,
             "How long attempts took, from the call of the listener to its answer. Several events in one call have all of its time.",
@@ -165,7 +175,7 @@ impl Exposition<'_> {
         for &(aggregate_type, event_type, totals) in &totals {
             duration.histogram(&[("aggregate_type", aggregate_type), ("event_type", event_type)], &totals.duration);
         }
-        let mut lag = text.family(
+        let mut lag = page.family(
             "delivery_lag_seconds",
             Kind::Histogram,
             "How long delivered events took, from when they could be delivered to the end of their last attempt.",
@@ -175,21 +185,21 @@ impl Exposition<'_> {
         }
     }
 
-    fn plugins(&self, text: &mut Text<'_>) {
+    fn plugins(&self, page: &mut impl Page) {
         let plugins = self.metrics.calls.of_plugins();
         let counts: Vec<_> = plugins.iter().map(|(name, totals)| (&**name, totals.counts())).collect();
         let mut calls =
-            text.family("plugin_calls_total", Kind::Counter, "Calls of a plugin; one for several events counts for each.");
+            page.family("plugin_calls_total", Kind::Counter, "Calls of a plugin; one for several events counts for each.");
         for &(plugin, ref counts) in &counts {
             calls.sample(&[("plugin", plugin)], counts.calls);
         }
         let mut took =
-            text.family("plugin_call_seconds_total", Kind::Counter, "Time that the calls of a plugin took, together.");
+            page.family("plugin_call_seconds_total", Kind::Counter, "Time that the calls of a plugin took, together.");
         for &(plugin, ref counts) in &counts {
             took.sample(&[("plugin", plugin)], counts.took.as_secs_f64());
         }
         // Its name was given without `_total`, which a counter must have.
-        let mut fuel = text.family(
+        let mut fuel = page.family(
             "plugin_fuel_used",
             Kind::Gauge,
             "Fuel that the calls of a plugin used since the host started; it only grows.",
@@ -197,7 +207,7 @@ impl Exposition<'_> {
         for &(plugin, ref counts) in &counts {
             fuel.sample(&[("plugin", plugin)], counts.fuel_used);
         }
-        let mut memory = text.family(
+        let mut memory = page.family(
             "plugin_memory_peak_bytes",
             Kind::Gauge,
             "The most memory that one call of a plugin had since the host started.",
@@ -205,7 +215,7 @@ impl Exposition<'_> {
         for &(plugin, ref counts) in &counts {
             memory.sample(&[("plugin", plugin)], counts.memory_peak_bytes);
         }
-        let mut traps = text.family(
+        let mut traps = page.family(
             "plugin_traps_total",
             Kind::Counter,
             "Attempts that ended because a plugin broke or went beyond a limit, by reason.",
@@ -215,7 +225,7 @@ impl Exposition<'_> {
                 traps.sample(&[("plugin", &**plugin), ("reason", reason)], count);
             }
         }
-        let mut swaps = text.family(
+        let mut swaps = page.family(
             "plugin_swaps_total",
             Kind::Counter,
             "Changes of what serves as a plugin: loaded, swapped for another version, failed to load, put back to the last good \
@@ -227,4 +237,19 @@ impl Exposition<'_> {
             }
         }
     }
+
+    #[cfg(feature = "otel")]
+    fn spans(&self, page: &mut impl Page) {
+        let Some(spans) = self.spans else { return };
+        page.family(
+            "spans_total",
+            Kind::Counter,
+            "Finished spans, by what became of them: taken by the collector, or dropped, since it was away or too slow.",
+        )
+        .sample(&[("result", "exported")], spans.exported.get())
+        .sample(&[("result", "dropped")], spans.dropped.get());
+    }
+
+    #[cfg(not(feature = "otel"))]
+    fn spans(&self, _: &mut impl Page) {}
 }

@@ -3,88 +3,86 @@
 use std::fmt::{self, Write};
 
 use super::Histogram;
+use super::page::{Kind, Labels, Page, Value};
 
 /// What `GET /metrics` says of its text in `Content-Type`.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A text in the making.
-pub(super) struct Text<'a> {
+pub(crate) struct Text<'a> {
     prefix: &'a str,
+    /// Of the metric whose samples follow.
+    name: String,
     text: String,
 }
 
-/// What a metric is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-/// One metric, whose samples follow.
-pub(super) struct Family<'a> {
-    text: &'a mut String,
-    name: String,
-}
-
-/// Names of labels with their values.
-pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
-
 impl<'a> Text<'a> {
     /// Every name begins with `prefix` and an underscore.
-    pub(super) fn new(prefix: &'a str) -> Self {
-        Self { prefix, text: String::with_capacity(16 << 10) }
+    pub(crate) fn new(prefix: &'a str) -> Self {
+        Self { prefix, name: String::new(), text: String::with_capacity(16 << 10) }
     }
 
-    /// Begins a metric. Once for each name: all its samples stand together.
-    pub(super) fn family(&mut self, name: &str, kind: Kind, help: &str) -> Family<'_> {
-        let name = format!("{}_{name}", self.prefix);
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+
+    /// `labels` as [`written`], `le` as a number.
+    fn line(&mut self, suffix: &str, labels: &str, le: Option<&str>, value: impl fmt::Display) {
+        let Self { name, text, .. } = self;
+        let comma = if labels.is_empty() { "" } else { "," };
+        // A String takes whatever is written.
+        let _ = match le {
+            Some(le) => writeln!(text, "{name}{suffix}{{{labels}{comma}le=\"{le}\"}} {value}"),
+            None if labels.is_empty() => writeln!(text, "{name}{suffix} {value}"),
+            None => writeln!(text, "{name}{suffix}{{{labels}}} {value}"),
+        };
+    }
+}
+
+/// Labels as they stand between the braces.
+fn written(labels: Labels<'_>) -> String {
+    labels.iter().enumerate().fold(String::new(), |mut text, (number, (name, value))| {
+        let comma = if number == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{name}=\"{}\"", Escaped { text: value, quotes: true });
+        text
+    })
+}
+
+impl Page for Text<'_> {
+    fn begin(&mut self, name: &str, kind: Kind, help: &str) {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
             Kind::Histogram => "histogram",
         };
-        self.text.push_str(&format!("# HELP {name} {}\n# TYPE {name} {kind}\n", Escaped { text: help, quotes: false }));
-        Family { text: &mut self.text, name }
+        self.name = format!("{}_{name}", self.prefix);
+        let (name, help) = (&self.name, Escaped { text: help, quotes: false });
+        // A String takes whatever is written.
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
-    pub(super) fn finish(self) -> String {
-        self.text
-    }
-}
-
-impl Family<'_> {
-    /// Adds a number.
-    pub(super) fn sample(&mut self, labels: Labels<'_>, value: impl fmt::Display) -> &mut Self {
-        self.line("", labels, None, value);
-        self
+    fn add(&mut self, labels: Labels<'_>, value: Value) {
+        let labels = written(labels);
+        match value {
+            Value::Count(count) => self.line("", &labels, None, count),
+            Value::Number(number) => self.line("", &labels, None, number),
+        }
     }
 
-    /// Adds a histogram: its buckets, in seconds, their sum and their number.
-    pub(super) fn histogram(&mut self, labels: Labels<'_>, histogram: &Histogram) -> &mut Self {
+    /// Its buckets, in seconds, their sum and their number.
+    fn add_histogram(&mut self, labels: Labels<'_>, histogram: &Histogram) {
+        // Once for all of its lines: a page has thousands of them.
+        let labels = written(labels);
         let mut count = 0;
         for (bound, within) in histogram.cumulative() {
-            self.line("_bucket", labels, Some(&bound.as_secs_f64().to_string()), within);
+            self.line("_bucket", &labels, Some(&bound.as_secs_f64().to_string()), within);
             count = within;
         }
         // Of what was just read, so that the number is never below its own buckets.
         count += histogram.longer();
-        self.line("_bucket", labels, Some("+Inf"), count);
-        self.line("_sum", labels, None, histogram.sum().as_secs_f64());
-        self.line("_count", labels, None, count);
-        self
-    }
-
-    fn line(&mut self, suffix: &str, labels: Labels<'_>, le: Option<&str>, value: impl fmt::Display) {
-        self.text.push_str(&self.name);
-        self.text.push_str(suffix);
-        let mut before = '{';
-        for (name, value) in labels.iter().copied().chain(le.map(|le| ("le", le))) {
-            // A String takes whatever is written.
-            let _ = write!(self.text, "{before}{name}=\"{}\"", Escaped { text: value, quotes: true });
-            before = ',';
-        }
-        let _ = writeln!(self.text, "{} {value}", if before == ',' { "}" } else { "" });
+        self.line("_bucket", &labels, Some("+Inf"), count);
+        self.line("_sum", &labels, None, histogram.sum().as_secs_f64());
+        self.line("_count", &labels, None, count);
     }
 }
 
@@ -119,7 +117,9 @@ mod tests {
     fn a_metric_has_its_help_its_type_and_its_samples() {
         let mut text = Text::new("shop");
 
-        text.family("done_total", Kind::Counter, "What is done.").sample(&[], 3).sample(&[("queue", "hot"), ("to", "b")], 4);
+        text.family("done_total", Kind::Counter, "What is done.")
+            .sample(&[], 3_u64)
+            .sample(&[("queue", "hot"), ("to", "b")], 4_u64);
         text.family("age_seconds", Kind::Gauge, "How old it is.").sample(&[], 0.25);
 
         let expected = "# HELP shop_done_total What is done.\n# TYPE shop_done_total counter\nshop_done_total 3\n\
@@ -132,7 +132,7 @@ mod tests {
     fn no_name_breaks_out_of_its_label_or_its_line() {
         let mut text = Text::new("outbox");
 
-        text.family("x", Kind::Gauge, "One\nline \\ \"quoted\".").sample(&[("route", "a\"} 1\nb{c=\"\\")], 1);
+        text.family("x", Kind::Gauge, "One\nline \\ \"quoted\".").sample(&[("route", "a\"} 1\nb{c=\"\\")], 1_u64);
 
         let expected = "# HELP outbox_x One\\nline \\\\ \"quoted\".\n# TYPE outbox_x gauge\n\
                         outbox_x{route=\"a\\\"} 1\\nb{c=\\\"\\\\\"} 1\n";

@@ -12,10 +12,18 @@ use crate::time::system_clock;
 /// The totals of the routes. A route that loses its listener and gets another goes on where it was.
 #[derive(Debug)]
 pub struct Routes {
-    known: Mutex<HashMap<Route, Arc<RouteTotals>>>,
+    known: Mutex<HashMap<Route, Known>>,
     /// Of the routes that have no totals of their own, and of events that no listener answers.
     other: Arc<RouteTotals>,
     most: usize,
+}
+
+/// A route that has totals of its own.
+#[derive(Debug, Default)]
+struct Known {
+    totals: Arc<RouteTotals>,
+    /// Whether it had an event; otherwise it is shown while nobody needs its place.
+    is_used: bool,
 }
 
 /// What became of the events of one route since the host started.
@@ -63,20 +71,35 @@ impl Routes {
         Self { known: Mutex::default(), other: Arc::default(), most }
     }
 
-    /// The totals of a route: its own while there is room, or those of all others.
+    /// Shows the totals of a route, all 0, from its registration on: what begins at 1 is no increase for Prometheus. While there is
+    /// room; a route that has events goes before one that has none.
+    pub(crate) fn announce(&self, route: &Route) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_other(route) && known.len() < self.most && !known.contains_key(route) {
+            known.insert(route.clone(), Known::default());
+        }
+    }
+
+    /// The totals of a route that has an event: its own while there is room, or those of all others.
     pub(crate) fn of(&self, route: &Route) -> Arc<RouteTotals> {
-        let is_other = |name: &str| name == Self::OTHER;
-        if is_other(route.aggregate_type.as_str()) && is_other(route.event_type.as_str()) {
+        if is_other(route) {
             return self.other.clone();
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(totals) = known.get(route) {
-            return totals.clone();
+        if known.len() >= self.most && !known.contains_key(route) {
+            let unused = known.iter().find(|(_, known)| !known.is_used).map(|(route, _)| route.clone());
+            let Some(unused) = unused else { return self.other.clone() };
+            known.remove(&unused);
         }
-        if known.len() >= self.most {
-            return self.other.clone();
-        }
-        known.entry(route.clone()).or_default().clone()
+        let known = known.entry(route.clone()).or_default();
+        known.is_used = true;
+        known.totals.clone()
+    }
+
+    /// One of the totals, of all routes together.
+    pub(super) fn sum(&self, counter: fn(&RouteTotals) -> &Counter) -> u64 {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values().map(|known| &known.totals).chain([&self.other]).map(|totals| counter(totals).get()).sum()
     }
 
     /// The totals of all routes that have none of their own, and of events that no listener answers.
@@ -98,11 +121,16 @@ impl Routes {
     #[must_use]
     pub fn totals(&self) -> Vec<(Route, Arc<RouteTotals>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut totals: Vec<_> = known.iter().map(|(route, totals)| (route.clone(), totals.clone())).collect();
+        let mut totals: Vec<_> = known.iter().map(|(route, known)| (route.clone(), known.totals.clone())).collect();
         drop(known);
         totals.sort_by(|(one, _), (other, _)| one.cmp(other));
         totals
     }
+}
+
+/// Whether a route is called like the rest: two series would have one name.
+fn is_other(route: &Route) -> bool {
+    route.aggregate_type.as_str() == Routes::OTHER && route.event_type.as_str() == Routes::OTHER
 }
 
 impl RouteTotals {
@@ -148,6 +176,24 @@ mod tests {
         let own: Vec<(Route, u64)> = routes.totals().into_iter().map(|(route, totals)| (route, totals.success.get())).collect();
         assert_eq!(own, [(route(0), 1), (route(1), 2)]);
         assert_eq!(routes.other().success.get(), 3);
+    }
+
+    #[test]
+    fn a_route_is_shown_from_its_registration_on_until_its_place_is_needed_by_one_with_events() {
+        let routes = Routes::new(2);
+        let shown = || routes.totals().into_iter().map(|(route, _)| route).collect::<Vec<_>>();
+        for number in 0..3 {
+            routes.announce(&route(number));
+        }
+        assert_eq!(shown(), [route(0), route(1)]);
+
+        for number in [1, 7, 8] {
+            routes.of(&route(number)).success.increment();
+        }
+        routes.announce(&route(9));
+
+        assert_eq!(shown(), [route(1), route(7)], "those whose events came first");
+        assert_eq!((routes.other().success.get(), routes.sum(|totals| &totals.success)), (1, 3));
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl<S> Background<'_, S> {
             },
             order: self.order.clone(),
             visits: Arc::new(Visits::new(wanted.dispatcher.workers)),
+            spans: wanted.spans.clone(),
         };
         let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
         Dispatcher::start(shared, parts.in_flight.clone(), wake, notifier, self.health)
@@ -162,6 +163,8 @@ impl<S> Background<'_, S> {
             queue: parts.queue.clone(),
             in_flight: parts.in_flight.clone(),
             sampled: self.sampled.clone(),
+            #[cfg(feature = "otel")]
+            spans: wanted.telemetry.as_ref().and_then(crate::telemetry::Telemetry::spans),
             stopped: self.stop.clone(),
             health: self.health.clone(),
             schema: self.schema.clone(),

@@ -18,6 +18,7 @@ use crate::order::OrderConfig;
 use crate::poller::PollerConfig;
 use crate::purge::PurgeConfig;
 use crate::store::SharedStore;
+use crate::telemetry::Spans;
 use crate::writer::WriterHook;
 
 /// What an outbox is made of: a store of type `S`, and what its typed listeners share, of type `T`.
@@ -45,6 +46,9 @@ impl<S: SharedStore> OutboxBuilder<S> {
             hooks: Vec::new(),
             migrate: false,
             label: "outbox".to_owned(),
+            spans: Spans::default(),
+            #[cfg(feature = "otel")]
+            telemetry: None,
             #[cfg(feature = "sinks")]
             sinks: crate::sink::Sinks::default(),
             #[cfg(feature = "sinks")]
@@ -369,6 +373,32 @@ impl<S: SharedStore, T: Send + Sync + 'static> OutboxBuilder<S, T> {
     /// ```
     pub fn metrics(mut self, config: MetricsConfig) -> Self {
         self.wanted.metrics = config;
+        self
+    }
+
+    /// Exports spans and metrics over OTLP; see [`Telemetry`](crate::telemetry::Telemetry).
+    #[cfg(feature = "otel")]
+    pub fn telemetry(mut self, telemetry: &crate::telemetry::Telemetry) -> Self {
+        self.wanted.spans = telemetry.tracer();
+        self.wanted.telemetry = Some(telemetry.clone());
+        self
+    }
+
+    /// Makes the spans `send` and `process` by a provider of your own, such as OpenTelemetry's global one. Set that first: what is
+    /// global here is asked for once.
+    ///
+    /// A write inside a span, one of OpenTelemetry's or one of `tracing`'s with `tracing-opentelemetry`, belongs to its trace; while
+    /// a listener runs, `process` is the current span, so that what it begins belongs to the delivery.
+    ///
+    /// ```
+    /// # use outbox::{OutboxBuilder, SqliteStore};
+    /// # fn builder(builder: OutboxBuilder<SqliteStore>) -> OutboxBuilder<SqliteStore> {
+    /// builder.tracer_provider(&outbox::opentelemetry::global::tracer_provider())
+    /// # }
+    /// ```
+    #[cfg(feature = "otel")]
+    pub fn tracer_provider(mut self, provider: &dyn opentelemetry::global::ObjectSafeTracerProvider) -> Self {
+        self.wanted.spans = Spans::of(provider);
         self
     }
 

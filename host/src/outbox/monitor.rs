@@ -39,6 +39,9 @@ pub(super) struct Watched {
     pub(super) in_flight: Arc<InFlight>,
     /// `None` where the table is not looked at.
     pub(super) sampled: Option<Arc<Sampled>>,
+    /// What became of spans; `None` where none are exported.
+    #[cfg(feature = "otel")]
+    pub(super) spans: Option<Arc<crate::telemetry::SpanCounts>>,
     pub(super) stopped: watch::Receiver<bool>,
     pub(super) health: Health,
     pub(super) schema: Arc<SchemaFault>,
@@ -53,8 +56,13 @@ impl Monitor {
     /// [`CONTENT_TYPE`](crate::metrics::CONTENT_TYPE). Their names begin with [`prefix`](crate::metrics::MetricsConfig::prefix).
     #[must_use]
     pub fn prometheus(&self) -> String {
+        self.exposition().text()
+    }
+
+    /// What it shows now.
+    fn exposition(&self) -> Exposition<'_> {
         let Watched { prefix, metrics, database, mode, queue, in_flight, sampled, .. } = &*self.0;
-        let exposition = Exposition {
+        Exposition {
             prefix,
             metrics,
             database,
@@ -62,8 +70,9 @@ impl Monitor {
             queued: queue.depth(),
             in_flight: in_flight.len(),
             sample: sampled.as_ref().map(|sampled| sampled.at(Instant::now())),
-        };
-        exposition.text()
+            #[cfg(feature = "otel")]
+            spans: self.0.spans.as_deref(),
+        }
     }
 
     /// Whether the outbox can do its work, and if not, why; for `GET /readyz`.
@@ -117,6 +126,21 @@ impl Monitor {
         let (pulse, interval) = self.0.poller.as_ref()?;
         let stillness = pulse.stillness(now);
         (stillness > interval.saturating_add(LONGEST_STILLNESS)).then_some(stillness)
+    }
+}
+
+#[cfg(feature = "otel")]
+impl crate::telemetry::Numbers for Monitor {
+    fn prefix(&self) -> &str {
+        &self.0.prefix
+    }
+
+    fn write(&self, points: &mut crate::telemetry::Points<'_>) {
+        self.exposition().write(points);
+    }
+
+    fn is_gone(&self) -> bool {
+        self.0.stopped.has_changed().is_err()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::poller::PollerConfig;
 use crate::purge::PurgeConfig;
 use crate::routes;
 use crate::store::{Ownership, SharedStore, Store, StoreError};
+use crate::telemetry::Spans;
 use crate::writer::{Writer, WriterHook};
 
 /// Why an outbox did not start. Nothing is left running.
@@ -61,6 +62,9 @@ pub(super) struct Wanted<S> {
     pub(super) hooks: Vec<Arc<dyn WriterHook>>,
     pub(super) migrate: bool,
     pub(super) label: String,
+    pub(super) spans: Spans,
+    #[cfg(feature = "otel")]
+    pub(super) telemetry: Option<crate::telemetry::Telemetry>,
     #[cfg(feature = "sinks")]
     pub(super) sinks: crate::sink::Sinks,
     #[cfg(feature = "sinks")]
@@ -207,11 +211,15 @@ impl<S: SharedStore> Wanted<S> {
             stop,
         };
         let monitor = background.monitor(&loaded);
+        #[cfg(feature = "otel")]
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.watch(monitor.clone());
+        }
         let running = background.start(&hot, loaded, leave);
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         let inner = Inner {
             store,
-            writer: Writer::new(self.store, ownership, self.hooks, hot.clone()),
+            writer: Writer::new(self.store, ownership, self.hooks, hot.clone(), self.spans),
             hot,
             queue: parts.queue,
             in_flight: parts.in_flight,

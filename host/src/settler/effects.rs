@@ -160,9 +160,9 @@ impl Settler {
         let (settlement, outcome) = match completion.held.unless_taken {
             UnlessTaken::Retry => (Settlement::Retry { after: NOT_TAKEN, error }, AttemptEnd::Retry),
             UnlessTaken::Dead { blocks } => {
-                self.metrics.dispatch_dead.increment();
-                if let Some(event) = event {
-                    self.metrics.routes.of(event.route()).dead.increment();
+                match event {
+                    Some(event) => self.metrics.routes.of(event.route()).dead.increment(),
+                    None => self.metrics.routes.other().dead.increment(),
                 }
                 (Settlement::Dead { error, counted: true, blocks }, AttemptEnd::Dead)
             }

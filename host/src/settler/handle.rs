@@ -111,13 +111,15 @@ impl SettlerHandle {
     }
 }
 
+/// Counts what is no outcome: those are counted for their route, where it is known.
 fn count(metrics: &Metrics, settlement: &Settlement) {
     match settlement {
-        Settlement::Done | Settlement::Erased => metrics.dispatch_success.increment(),
-        Settlement::Deferred { .. } => metrics.dispatch_deferred.increment(),
-        Settlement::Retry { .. } => metrics.dispatch_failure.increment(),
-        Settlement::Dead { .. } => metrics.dispatch_dead.increment(),
         Settlement::Parked { .. } => metrics.dispatch_parked.increment(),
         Settlement::Released { .. } | Settlement::Behind { .. } => metrics.dispatch_released.increment(),
+        Settlement::Done
+        | Settlement::Erased
+        | Settlement::Deferred { .. }
+        | Settlement::Retry { .. }
+        | Settlement::Dead { .. } => {}
     }
 }

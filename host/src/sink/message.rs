@@ -47,7 +47,7 @@ impl Message {
             key: None,
             content_type: event.content_type().to_owned(),
             body: event.payload_bytes().clone(),
-            headers: event.headers().iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            headers: event.headers_onward().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             event: Some(event.clone()),
         }
     }

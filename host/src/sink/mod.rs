@@ -31,8 +31,9 @@ mod stdout;
 #[cfg(feature = "sink-tls")]
 mod target;
 mod template;
-#[cfg(feature = "sink-tls")]
-mod tls;
+#[cfg(any(feature = "sink-tls", feature = "otel"))]
+#[cfg_attr(not(feature = "sink-tls"), allow(dead_code, reason = "telemetry needs the client alone"))]
+pub(crate) mod tls;
 
 use async_trait::async_trait;
 

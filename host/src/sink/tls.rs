@@ -40,10 +40,10 @@ pub(super) fn fault<'u>(
 
 /// A client that trusts the certificates of this file, or those of the system.
 #[cfg_attr(
-    not(any(feature = "sink-amqp", feature = "sink-http", feature = "sink-nats")),
+    not(any(feature = "sink-amqp", feature = "sink-http", feature = "sink-nats", feature = "otel")),
     allow(dead_code, reason = "only some kinds of sinks need it")
 )]
-pub(super) fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
+pub(crate) fn client(ca_file: Option<&Path>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     match ca_file {
         Some(file) => {

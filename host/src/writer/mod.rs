@@ -22,6 +22,7 @@ use receipt::WrittenEvents;
 
 use crate::event::{Envelope, EnvelopeError, EventId, Keeping};
 use crate::store::{NewRow, Ownership, StoreError, TransactionalStore};
+use crate::telemetry::{Caller, Spans};
 
 /// Why events were not written. Nothing of the call was.
 #[derive(Debug, thiserror::Error)]
@@ -111,11 +112,19 @@ pub struct Writer<S> {
     ownership: Ownership,
     hooks: Arc<[Arc<dyn WriterHook>]>,
     hot: Arc<HotPath>,
+    spans: Spans,
 }
 
 impl<S: Clone> Clone for Writer<S> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), ownership: self.ownership.clone(), hooks: self.hooks.clone(), hot: self.hot.clone() }
+        let Self { store, ownership, hooks, hot, spans } = self;
+        Self {
+            store: store.clone(),
+            ownership: ownership.clone(),
+            hooks: hooks.clone(),
+            hot: hot.clone(),
+            spans: spans.clone(),
+        }
     }
 }
 
@@ -126,8 +135,14 @@ impl<S> std::fmt::Debug for Writer<S> {
 }
 
 impl<S> Writer<S> {
-    pub(crate) fn new(store: S, ownership: Ownership, hooks: Vec<Arc<dyn WriterHook>>, hot: Arc<HotPath>) -> Self {
-        Self { store, ownership, hooks: hooks.into(), hot }
+    pub(crate) fn new(
+        store: S,
+        ownership: Ownership,
+        hooks: Vec<Arc<dyn WriterHook>>,
+        hot: Arc<HotPath>,
+        spans: Spans,
+    ) -> Self {
+        Self { store, ownership, hooks: hooks.into(), hot, spans }
     }
 
     /// Runs the hooks before the write; what they leave is written.
@@ -260,8 +275,21 @@ impl<S: TransactionalStore> Writer<S> {
         if !S::is_in_transaction(connection) {
             return Err(WriteError::NoTransaction);
         }
+        let mut envelopes = self.before_write(envelopes)?;
+        let span = self.spans.send(&self.spans.caller(), &mut envelopes);
+        let written = self.insert_now(connection, envelopes, on_duplicate).await;
+        span.end(written.as_ref().err());
+        written
+    }
+
+    async fn insert_now(
+        &self,
+        connection: &mut S::Connection,
+        envelopes: Vec<Envelope>,
+        on_duplicate: OnDuplicate,
+    ) -> Result<WrittenEvents, WriteError> {
         // Dropped before the insert has ended, it gives back what may have come in.
-        let mut written = self.begin_insert(self.before_write(envelopes)?)?;
+        let mut written = self.begin_insert(envelopes)?;
         let rows = written.rows();
         let inserted =
             if rows.is_empty() { Ok(Vec::new()) } else { self.store.insert(connection, &rows, &self.ownership).await };
@@ -299,22 +327,28 @@ impl<S: crate::store::SharedStore> Writer<S> {
     /// # Errors
     /// See [`WriteError`]. Nothing was written, unless the commit's result is unknown; a repeat skips what came in.
     pub async fn emit(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
-        self.emit_told(envelopes).await.map(|emitted| emitted.written)
+        self.emit_for(self.spans.caller(), envelopes).await.map(|emitted| emitted.written)
     }
 
-    /// As [`emit`](Self::emit), and tells which events the hooks let through.
+    /// As [`emit`](Self::emit), for a caller whose trace is known; tells which events the hooks let through as well.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
-    pub(crate) async fn emit_told(&self, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
+    pub(crate) async fn emit_for(&self, caller: Caller, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
         let writer = self.clone();
         // In a task of its own: whoever drops this future, what follows from the write happens.
-        joined(tokio::spawn(async move { writer.emit_now(envelopes).await })).await
+        joined(tokio::spawn(async move {
+            let mut envelopes = writer.before_write(envelopes)?;
+            let let_through = envelopes.iter().map(Envelope::id).collect();
+            let span = writer.spans.send(&caller, &mut envelopes);
+            let written = writer.emit_now(envelopes).await;
+            span.end(written.as_ref().err());
+            Ok(Emitted { written: written?, let_through })
+        }))
+        .await
     }
 
-    async fn emit_now(&self, envelopes: Vec<Envelope>) -> Result<Emitted, WriteError> {
-        let envelopes = self.before_write(envelopes)?;
-        let let_through = envelopes.iter().map(Envelope::id).collect();
+    async fn emit_now(&self, envelopes: Vec<Envelope>) -> Result<Vec<EventId>, WriteError> {
         let mut written = self.begin_insert(envelopes)?;
         let rows = written.rows();
         let store = self.store.shared();
@@ -324,7 +358,7 @@ impl<S: crate::store::SharedStore> Writer<S> {
         written.after_write();
         let ids = written.ids();
         written.committed();
-        Ok(Emitted { written: ids, let_through })
+        Ok(ids)
     }
 }
 

@@ -14,17 +14,19 @@ use outbox::store::TableName;
 use outbox::store::mysql::MySqlOptions;
 use outbox::store::postgres::PostgresOptions;
 use outbox::store::sqlite::SqliteOptions;
+use outbox::telemetry::Telemetry;
 use outbox::{MySqlStore, PostgresStore, SqliteStore, TransactionalStore};
 
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
+use crate::host;
 use crate::output::{self, Output};
 
 /// Measure the throughput and latency of this machine and database
 ///
 /// Measures claiming and settling alone, then with native listeners and plugins, then the time from a commit to its listener. Uses its own
 /// table, `outbox_bench`, and drops it afterwards; if the configured SQLite file does not exist, uses a temporary one. Compare figures within
-/// one run: they vary between runs.
+/// one run: they vary between runs. With the variables of OpenTelemetry it exports as a host does, so that its cost is measured too.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox bench --events 100000 --plugin target/plugins/noop.wasm")]
 pub(crate) struct BenchCommand {
@@ -54,11 +56,16 @@ pub(crate) struct BenchCommand {
     relay: Option<String>,
     #[command(flatten)]
     output: Output,
+    /// Exports what is measured, where the environment asks for it.
+    #[arg(skip)]
+    telemetry: Option<Telemetry>,
 }
 
 impl BenchCommand {
-    pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
+    pub(crate) async fn run(mut self, config: &Config) -> Result<(), Failure> {
         let format = self.output.output;
+        self.telemetry = host::telemetry()?;
+        let telemetry = self.telemetry.clone();
         if let Some(file) = &self.plugin {
             // Found out now, not after minutes of measuring.
             std::fs::metadata(file).map_err(|error| {
@@ -81,6 +88,9 @@ impl BenchCommand {
         let url = config.database.url.clone();
         // On a worker's thread, like the host itself: the thread of `main` would be woken for every row.
         let measured = tokio::spawn(async move { self.of(&url, sink).await }).await;
+        if let Some(telemetry) = telemetry {
+            telemetry.shutdown().await;
+        }
         let report = match measured {
             Ok(Ok(report)) => report,
             Ok(Err(error)) => return Err(Failure::new(Exit::Failed, format!("the benchmark stopped: {error}"))),
@@ -171,7 +181,8 @@ async fn measure<S: TransactionalStore + Clone>(
 ) -> Result<Report, Error> {
     let progress = |what: &str| eprintln!("measuring: {what}");
     let database = store.kind();
-    let mut bench = stage::Bench::open(store, args.events, args.payload_bytes, usize::from(args.workers)).await?;
+    let workers = usize::from(args.workers);
+    let mut bench = stage::Bench::open(store, args.events, args.payload_bytes, workers, args.telemetry.clone()).await?;
     if args.finished + args.parked > 0 {
         progress("(filling the table first)");
         bench.crowd(args.finished, args.parked).await?;

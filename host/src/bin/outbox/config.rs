@@ -5,6 +5,7 @@
 mod database;
 mod flags;
 pub(crate) mod layers;
+pub(crate) mod otel;
 pub(crate) mod schema;
 
 use std::collections::BTreeMap;

@@ -56,7 +56,8 @@ impl DevCommand {
         let mut stop = Stop::listen()?;
         let store = database::open(config, Missing::Create).await?;
         let server = serve::bind_in_dev(config.http.clone()).await?;
-        let outbox = host::builder(store, config).migrate(true).start().await?;
+        let telemetry = host::telemetry()?;
+        let outbox = host::builder(store, config, telemetry.as_ref()).migrate(true).start().await?;
         if let Some(server) = &server {
             server.serve(&outbox);
         }
@@ -73,7 +74,7 @@ impl DevCommand {
             () = stop.wait() => Ok(()),
         };
         eprintln!();
-        host::shutdown(dev.outbox, server, stop, config.dispatcher.drain_timeout).await;
+        host::shutdown(dev.outbox, server, telemetry, stop, config.dispatcher.drain_timeout).await;
         ended
     }
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use outbox::http::Server;
 use outbox::listener::{Exponential, Fixed, Jittered};
+use outbox::telemetry::{Telemetry, TelemetryError};
 use outbox::{Outbox, OutboxBuilder, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{Config, Policy, host_name};
+use crate::config::{Config, Policy, host_name, otel};
 use crate::failure::{Exit, Failure};
 use crate::logging;
 use crate::plugins;
@@ -17,8 +18,20 @@ use crate::sinks;
 /// How soon after a signal the same one may come again by another way.
 const ECHO: Duration = Duration::from_millis(100);
 
+/// Begins to export telemetry, where the environment asks for it.
+pub(crate) fn telemetry() -> Result<Option<Telemetry>, Failure> {
+    let Some(config) = otel::telemetry()? else { return Ok(None) };
+    let telemetry = Telemetry::start(&config).map_err(|error| {
+        let TelemetryError::Config(faults) = error else {
+            return Failure::new(Exit::Config, "telemetry cannot be exported").because(error);
+        };
+        Failure::new(Exit::Config, "the variables of OpenTelemetry are not valid").details(faults)
+    })?;
+    Ok(Some(telemetry))
+}
+
 /// A host as the configuration wants it, not yet started.
-pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<Arc<dyn Store>> {
+pub(crate) fn builder(store: Arc<dyn Store>, config: &Config, telemetry: Option<&Telemetry>) -> OutboxBuilder<Arc<dyn Store>> {
     let builder = Outbox::single_node(store)
         .mode(config.mode)
         .label(host_name())
@@ -29,6 +42,7 @@ pub(crate) fn builder(store: Arc<dyn Store>, config: &Config) -> OutboxBuilder<A
         .purge(config.purge.clone())
         .metrics(config.metrics.clone())
         .sinks(sinks::connect(config));
+    let builder = telemetry.into_iter().fold(builder, |builder, telemetry| builder.telemetry(telemetry));
     let builder = if wants_plugins(config) { builder.plugins_config(plugins::settings(config)) } else { builder };
     let builder = config
         .relays()
@@ -85,7 +99,13 @@ impl Stop {
 }
 
 /// Drains the host; a second signal ends the program at once.
-pub(crate) async fn shutdown(outbox: Outbox<Arc<dyn Store>>, server: Option<Server>, mut stop: Stop, drain_timeout: Duration) {
+pub(crate) async fn shutdown(
+    outbox: Outbox<Arc<dyn Store>>,
+    server: Option<Server>,
+    telemetry: Option<Telemetry>,
+    mut stop: Stop,
+    drain_timeout: Duration,
+) {
     tracing::info!(
         in_flight = outbox.in_flight(),
         "stopping: finishing what is queued, for at most {drain_timeout:?}; a second signal ends it at once"
@@ -98,6 +118,9 @@ pub(crate) async fn shutdown(outbox: Outbox<Arc<dyn Store>>, server: Option<Serv
         }
         outbox.shutdown().await;
         store.close().await;
+        if let Some(telemetry) = telemetry {
+            telemetry.shutdown().await;
+        }
     };
     tokio::select! {
         () = stopping => {

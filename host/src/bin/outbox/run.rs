@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use outbox::telemetry::Telemetry;
 use outbox::{Mode, Outbox, Store};
 
 use crate::config::{Config, LogFormat, hide_password};
@@ -44,10 +45,11 @@ impl RunCommand {
             return Err(Failure::new(Exit::Config, what).details(vec![fix]));
         }
         let mut stop = Stop::listen()?;
+        let telemetry = host::telemetry()?;
         // Before the database is waited for: a port that is taken is told at once, and whoever asks is told that the host starts.
         let server = serve::bind(config.http.clone()).await?;
         let outbox = tokio::select! {
-            outbox = self.start(config) => outbox?,
+            outbox = self.start(config, telemetry.as_ref()) => outbox?,
             () = stop.wait() => return Err(Failure::new(Exit::Interrupted, "stopped before it was ready")),
         };
         if let Some(server) = &server {
@@ -78,7 +80,7 @@ impl RunCommand {
             part = outbox.broken() => Some(part),
         };
         systemd::stopping().await;
-        host::shutdown(outbox, server, stop, config.dispatcher.drain_timeout).await;
+        host::shutdown(outbox, server, telemetry, stop, config.dispatcher.drain_timeout).await;
         match broken {
             None => Ok(()),
             Some(part) => Err(Failure::new(
@@ -89,12 +91,12 @@ impl RunCommand {
     }
 
     /// Starts the host; waits for a server that is not there yet, since machines come up in any order. A file is there or not.
-    async fn start(&self, config: &Config) -> Result<Outbox<Arc<dyn Store>>, Failure> {
+    async fn start(&self, config: &Config, telemetry: Option<&Telemetry>) -> Result<Outbox<Arc<dyn Store>>, Failure> {
         let is_a_server = database::kind(&config.database.url)? != Kind::Sqlite;
         let mut waiting: Option<Instant> = None;
         let mut rest = FIRST_REST;
         loop {
-            match self.try_to_start(config).await {
+            match self.try_to_start(config, telemetry).await {
                 Err(failure) if is_a_server && failure.is_passing() => {
                     if waiting.is_none() {
                         waiting = Some(Instant::now());
@@ -114,8 +116,8 @@ impl RunCommand {
         }
     }
 
-    async fn try_to_start(&self, config: &Config) -> Result<Outbox<Arc<dyn Store>>, Failure> {
+    async fn try_to_start(&self, config: &Config, telemetry: Option<&Telemetry>) -> Result<Outbox<Arc<dyn Store>>, Failure> {
         let store = database::open(config, if self.migrate { Missing::Create } else { Missing::Refuse }).await?;
-        Ok(host::builder(store, config).migrate(self.migrate).start().await?)
+        Ok(host::builder(store, config, telemetry).migrate(self.migrate).start().await?)
     }
 }

@@ -54,6 +54,7 @@ impl ConfigCommand {
         match self {
             // Whoever gets here has a valid configuration; the manifests beside the components have not been read.
             Self::Check => {
+                config::otel::telemetry()?;
                 let faults = plugins::manifest_faults(&settings.config);
                 if !faults.is_empty() {
                     let what = format!(

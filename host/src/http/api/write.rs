@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -15,7 +15,8 @@ use super::super::host::Host;
 use super::super::openapi::{CloudEvent, Endpoint, Envelope};
 use super::super::problem::Problem;
 use super::envelopes::Form;
-use crate::event::EventId;
+use crate::event::{EventId, TRACEPARENT, TraceParent};
+use crate::telemetry::Caller;
 use crate::writer::Emitted;
 
 /// What became of the events.
@@ -90,7 +91,7 @@ pub(super) async fn write(
     let Emitted { written, let_through } = if envelopes.is_empty() {
         Emitted { written: Vec::new(), let_through: Vec::new() }
     } else {
-        host.emit(envelopes).await?
+        host.emit(caller(&parts.headers), envelopes).await?
     };
     let status = if written.is_empty() { StatusCode::OK } else { StatusCode::CREATED };
     let mut new: HashSet<EventId> = written.into_iter().collect();
@@ -101,4 +102,10 @@ pub(super) async fn write(
     let duplicate = status == StatusCode::OK && !duplicates.is_empty() && suppressed_ids.is_empty();
     let suppressed = !suppressed_ids.is_empty();
     Ok((status, Json(Written { ids, event_id, duplicate, duplicates, suppressed, suppressed_ids })))
+}
+
+/// In whose trace the request was made. An event that says so itself stays in its own.
+fn caller(headers: &HeaderMap) -> Caller {
+    let header = headers.get(TRACEPARENT).and_then(|header| header.to_str().ok());
+    header.and_then(TraceParent::parse).map_or(Caller::Nobody, Caller::Elsewhere)
 }

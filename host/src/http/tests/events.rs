@@ -181,3 +181,27 @@ async fn an_event_that_a_hook_leaves_out_is_told_apart_from_one_that_was_written
     assert_eq!((&again["duplicate"], &again["suppressed"]), (&Value::from(true), &Value::Null), "{again}");
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_belong_to_the_trace_of_the_request_unless_they_say_so_themselves_or_it_says_nothing_that_can_be_read() {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let served = Served::start().await;
+    let event =
+        |id: &str, headers: serde_json::Value| json!({"event_id": id, "event_type": "X", "headers": headers, "payload": 1});
+    let batch = json!([event("a", json!({"k": "v"})), event("b", json!({"traceparent": "its own"}))]).to_string();
+    let written = async |traceparent: &str, body: &str| {
+        let headers = format!("Content-Type: application/json\r\ntraceparent: {traceparent}\r\n");
+        let answer = served.send("POST /v1/events", &headers, body.as_bytes()).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+    };
+
+    written(TRACE, &batch).await;
+    written("00-1", &event("c", json!({})).to_string()).await;
+    written(&format!("{TRACE}{}", "-x".repeat(1_000)), &event("d", json!({})).to_string()).await;
+
+    let headers = async |id: &str| served.get(&format!("/v1/events/{id}")).await.json()["headers"].clone();
+    assert_eq!(headers("a").await, json!({"k": "v", "traceparent": TRACE}));
+    assert_eq!(headers("b").await, json!({"traceparent": "its own"}));
+    assert_eq!((headers("c").await, headers("d").await), (json!({}), json!({})));
+    served.stop().await;
+}

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::event::{Event, EventId, TRACEPARENT};
+use crate::event::{Event, EventId};
 use crate::wasm::bindings::exports::outbox::listener::handler as wit;
 use crate::wasm::bindings::outbox::listener::types::RouteParam;
 
@@ -30,7 +30,7 @@ impl<'e> GuestEvent<'e> {
 
     /// The lists; `deadline_ms` is the bound of the call.
     pub(in crate::wasm) fn lists<'g>(&'g self, deadline_ms: &'g str) -> GuestLists<'g> {
-        let trace = self.event.headers().get(TRACEPARENT);
+        let trace = self.event.traceparent();
         let attributes = [
             ("max-attempts", self.max_attempts.as_str()),
             ("deferrals", self.deferrals.as_str()),

@@ -180,7 +180,7 @@ fn envelope(event: &Event, given: Given, hops: u32) -> Result<Envelope, Invalid>
         builder = builder.expires_at(system_clock().now().plus(Duration::from_millis(u64::from(expires_ms))));
     }
     // The trace goes on, unless the guest says otherwise.
-    if let Some(trace) = event.headers().get(TRACEPARENT) {
+    if let Some(trace) = event.traceparent() {
         builder = builder.header(TRACEPARENT, trace);
     }
     // Last, so that no guest says otherwise.

@@ -9,6 +9,7 @@ use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
 use outbox::sink::{Message, Sink, Sinks};
 use outbox::store::{ClaimRequest, Claimed, Settled, Settlement};
+use outbox::telemetry::Telemetry;
 use outbox::wasm;
 use outbox::{DispatchResult, Event, Failure, Mode, Outbox, OutboxBuilder, Registration, RelayConfig, TransactionalStore};
 use tokio::sync::{Mutex, mpsc};
@@ -24,6 +25,7 @@ pub(super) struct Bench<S> {
     workers: usize,
     /// Whether the table was filled before the stages; then it is kept from one to the next.
     crowded: bool,
+    telemetry: Option<Telemetry>,
 }
 
 /// How long an instance of the plugin lives.
@@ -56,9 +58,15 @@ const RELAYING: usize = 256;
 const AGGREGATES: u32 = 1_000;
 
 impl<S: TransactionalStore + Clone> Bench<S> {
-    pub(super) async fn open(store: S, events: u32, payload_bytes: u32, workers: usize) -> Result<Self, Error> {
+    pub(super) async fn open(
+        store: S,
+        events: u32,
+        payload_bytes: u32,
+        workers: usize,
+        telemetry: Option<Telemetry>,
+    ) -> Result<Self, Error> {
         let filler = "x".repeat(usize::try_from(payload_bytes)?.saturating_sub(2));
-        let bench = Self { store, events, payload: format!("\"{filler}\""), workers, crowded: false };
+        let bench = Self { store, events, payload: format!("\"{filler}\""), workers, crowded: false, telemetry };
         // What an earlier run that was cut off has left goes too.
         bench.empty().await?;
         Ok(bench)
@@ -213,17 +221,18 @@ impl<S: TransactionalStore + Clone> Bench<S> {
     }
 
     fn builder(&self, mode: Mode) -> OutboxBuilder<S> {
-        Outbox::single_node(self.store.clone())
+        let builder = Outbox::single_node(self.store.clone())
             .mode(mode)
             .workers(self.workers)
             .poller(PollerConfig { interval: Duration::from_millis(250), ..PollerConfig::default() })
-            .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() })
+            .purge(PurgeConfig { enabled: false, ..PurgeConfig::default() });
+        self.telemetry.iter().fold(builder, |builder, telemetry| builder.telemetry(telemetry))
     }
 
     async fn emptied_by(&self, builder: OutboxBuilder<S>) -> Result<f64, Error> {
         let started = Instant::now();
         let outbox = builder.start().await?;
-        while outbox.metrics().dispatch_success.get() < u64::from(self.events) || outbox.in_flight() > 0 {
+        while outbox.metrics().counts().dispatch_success < u64::from(self.events) || outbox.in_flight() > 0 {
             let counts = outbox.metrics().counts();
             if counts.dispatch_failure + counts.dispatch_dead + counts.dispatch_parked > 0 {
                 let why = "the listener did not answer every event with done; a plugin must answer Bench/Noop";

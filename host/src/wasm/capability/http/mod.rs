@@ -72,7 +72,7 @@ impl Requests {
         add(USER_AGENT, format!("outbox/{} ({})", env!("CARGO_PKG_VERSION"), self.identity.name));
         if let Some((event, count)) = event {
             add(IDEMPOTENCY_KEY, format!("{}.{count}", event.id()));
-            if let Some(trace) = event.headers().get(TRACEPARENT) {
+            if let Some(trace) = event.traceparent() {
                 add(HeaderName::from_static(TRACEPARENT), trace.to_owned());
             }
         }
