@@ -72,8 +72,10 @@ pub(super) fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Envelope, Fault
 }
 
 const JSON: &str = "application/json";
-/// The attributes of the specification, which are texts; those of extensions may be numbers and truth values as well.
-const TEXTS: [&str; 8] = ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"];
+/// The attributes of the specification and of its tracing extension, which are texts; those of other extensions may be numbers and
+/// truth values as well.
+const TEXTS: [&str; 10] =
+    ["specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", "traceparent", "tracestate"];
 
 fn payload(builder: EnvelopeBuilder, kind: &str, bytes: Vec<u8>) -> Result<Envelope, crate::event::EnvelopeError> {
     if kind == JSON { builder.json_text(bytes) } else { builder.bytes(kind, bytes) }

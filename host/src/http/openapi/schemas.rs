@@ -135,6 +135,7 @@ fn envelope() -> Value {
 }
 
 fn cloud_event() -> Value {
+    let value = |description: &str| json!({ "type": ["string", "integer", "boolean", "null"], "description": description });
     let text = |description: &str| json!({ "type": "string", "minLength": 1, "description": description });
     let extension = |description: &str| json!({ "type": ["string", "null"], "description": description });
     json!({
@@ -151,8 +152,8 @@ fn cloud_event() -> Value {
             "datacontenttype": extension("What `data` is. Default `application/json`."),
             "data": any("The payload."),
             "data_base64": { "type": "string", "contentEncoding": "base64" },
-            "aggregatetype": extension("Becomes the aggregate type."),
-            "tenantid": extension("Becomes the tenant."),
+            "aggregatetype": value("Becomes the aggregate type."),
+            "tenantid": value("Becomes the tenant."),
             "traceparent": extension("The W3C trace context; becomes the header `traceparent`."),
         },
     })

@@ -78,6 +78,13 @@ async fn cloud_events_are_taken_structured_in_batches_and_in_binary_mode() {
     assert_eq!(answer.status, 201, "{}", answer.text);
     let row = served.get("/v1/events/ce-4").await.json();
     assert_eq!((&row["aggregate_id"], &row["payload_base64"]), (&json!("Müller"), &json!("/wAB")));
+
+    for name in ["id", "source", "type", "subject", "traceparent"] {
+        let mut wrong = json!({ "specversion": "1.0", "id": "ce-5", "source": "/shop", "type": "X", "data": 1 });
+        wrong[name] = json!(false);
+        let answer = served.send("POST /v1/events", structured, wrong.to_string().as_bytes()).await;
+        assert_eq!((answer.status, &answer.json()["errors"][0]["field"]), (422, &json!(name)), "{}", answer.text);
+    }
     served.stop().await;
 }
 

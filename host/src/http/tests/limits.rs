@@ -79,7 +79,7 @@ struct Follower {
 impl Follower {
     async fn of(served: &Served, headers: &str) -> Self {
         let mut stream = served.connect().await;
-        let request = format!("GET /v1/stream HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+        let request = format!("GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         Self { stream, told: String::new() }
     }
