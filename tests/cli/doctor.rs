@@ -157,3 +157,25 @@ fn the_plans_and_the_grants_are_printed_alone() {
     assert!(plans.iter().all(|plan| plan["good"] == true), "{plans:?}");
     assert!(grants.starts_with("--"), "{grants}");
 }
+
+#[test]
+fn a_password_that_was_typed_stands_nowhere_in_what_is_said() {
+    let place = Place::migrated();
+    for url in [
+        "postgres://app:s3cret@127.0.0.1:1/shop",
+        "mysql://app:s3/cret@127.0.0.1:1/shop",
+        "postgres://127.0.0.1:1/shop?password=s3cret",
+        "postgres://app:s3cret@127.0.0.1:port/shop",
+        "postgres:app:s3cret@127.0.0.1/shop",
+        "oracle://app:s3cret@127.0.0.1/shop",
+    ] {
+        for flag in [format!("--database-url={url}"), format!("--set=database.url={url}")] {
+            for command in [&["doctor"][..], &["doctor", "--output", "json"], &["migrate", "up"], &["event", "why", "one"]] {
+                let ended = place.run(&[command, &[&flag]].concat());
+                let said = format!("{}{}", ended.stdout, ended.stderr);
+                assert!(matches!(ended.code, Some(4 | 5)), "{flag} {command:?}: {said}");
+                assert!(!said.contains("cret"), "{flag} {command:?}: {said}");
+            }
+        }
+    }
+}

@@ -9,9 +9,10 @@ const HIDDEN: &str = "***";
 /// between the user and the last `@` is left out, because a password may hold any character that somebody forgot to escape.
 #[must_use]
 pub fn hide_password(address: &str) -> String {
-    let Some((scheme, rest)) = address.split_once("://").filter(|(scheme, _)| *scheme != "sqlite") else {
+    if address.starts_with("sqlite:") {
         return address.to_owned();
-    };
+    }
+    let Some((scheme, rest)) = address.split_once("://") else { return without_slashes(address) };
     let (place, query) = match Url::parse(address) {
         // An `@` behind the server may be the end of a password that holds a `/`, `?` or `#`.
         Ok(url) if !url.path().contains('@') && url.fragment().is_none() && is_of_values(url.query()) => {
@@ -39,6 +40,15 @@ pub fn hide_password(address: &str) -> String {
     format!("{scheme}://{place}{mark}{query}")
 }
 
+/// Of an address whose slashes were forgotten, `postgres:app:secret@db`, the scheme and the server alone.
+fn without_slashes(address: &str) -> String {
+    let server = address.rfind('@').unwrap_or(0);
+    match address[..server].split_once(':') {
+        Some((scheme, _)) => format!("{scheme}:{HIDDEN}{}", address[server..].split('?').next().unwrap_or_default()),
+        None => address.to_owned(),
+    }
+}
+
 /// Whether every `@` of a query stands in the value of a parameter.
 fn is_of_values(query: Option<&str>) -> bool {
     let pairs = query.unwrap_or_default().split('&');
@@ -58,7 +68,11 @@ mod tests {
             ("postgres://db/shop?sslpassword=a@b", "postgres://db/shop?sslpassword=***"),
             ("postgres://db/shop?application_name=a@b", "postgres://db/shop?application_name=a@b"),
             ("mysql://app@db/shop", "mysql://app@db/shop"),
+            ("postgres://db/shop?PASSWORD=p", "postgres://db/shop?PASSWORD=***"),
+            ("postgres:app:s3cret@db/shop?password=s3cret", "postgres:***@db/shop"),
             ("sqlite:outbox.db", "sqlite:outbox.db"),
+            ("sqlite:me@work:a.db", "sqlite:me@work:a.db"),
+            ("outbox@work.db", "outbox@work.db"),
             ("sqlite:///home/me@work/a:b@c.db", "sqlite:///home/me@work/a:b@c.db"),
         ] {
             assert_eq!(hide_password(address), shown);

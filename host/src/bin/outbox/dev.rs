@@ -29,8 +29,8 @@ const LOOK_LATER: Duration = Duration::from_millis(250);
 /// Try outbox on this machine: starts a host with a database file, loads the plugins and delivers a sample event
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox dev --plugins target/plugins\n\n\
-                        Creates outbox-dev.db, or uses the database of --database-url; loads the plugins, writes a sample event of\n\
-                        Order/OrderPlaced, and shows its delivery. When you rebuild a plugin, it is reloaded, and another sample event\n\
+                        Creates outbox-dev.db, or uses the database of --database-url; loads the plugins, writes a sample event of \
+                        Order/OrderPlaced, and shows its delivery. When you rebuild a plugin, it is reloaded, and another sample event \
                         goes to the new version. Ctrl-C stops it.")]
 pub(crate) struct DevCommand {}
 

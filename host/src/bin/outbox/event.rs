@@ -41,7 +41,8 @@ pub(crate) enum EventCommand {
         output: Output,
     },
     /// Explain the state of an event: what happened to it, which host holds it, and what happens next
-    #[command(after_help = "Example:\n  outbox event why 01JD8Q4T9W3Z6M1N5B7C2V8X0K")]
+    #[command(after_help = "Examples:\n  outbox event why 01JD8Q4T9W3Z6M1N5B7C2V8X0K\n  \
+                            outbox event why 01JD8Q4T9W3Z6M1N5B7C2V8X0K --url https://outbox.example.com")]
     Why {
         /// The event's ID
         id: EventId,

@@ -25,7 +25,7 @@ pub(crate) enum Format {
     Table,
     /// One JSON document.
     Json,
-    /// One JSON document a line.
+    /// One JSON document per line.
     Jsonl,
 }
 

@@ -21,14 +21,14 @@ use crate::systemd;
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// Run the host: deliver events to the plugins of a directory
+/// Run a host: deliver events to plugins and sinks, and serve the HTTP API
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  outbox run --database-url sqlite:shop.db --plugins plugins --migrate\n\n\
-                        If the HTTP API is switched on by --listen or http.listen, the host prints `listening on http://…` on stderr.\n\
-                        It prints `ready` when it starts to deliver events. If the database server is not up yet, the host waits for it.\n\
-                        Plugins that are not in the compile cache are compiled in the background; their events wait until then (see the\n\
-                        setting plugins.ready_when). `outbox plugin check` compiles a plugin in advance.\n\
-                        SIGINT or SIGTERM stops the host: it finishes the events in its queue and gives its other claims back.\n\
+                        If the HTTP API is switched on by --listen or http.listen, the host prints `listening on http://…` on stderr. \
+                        It prints `ready` when it starts to deliver events. If the database server is not up yet, the host waits for it.\n\n\
+                        Plugins that are not in the compile cache are compiled in the background; their events wait until then (see the \
+                        setting plugins.ready_when). `outbox plugin check` compiles a plugin in advance.\n\n\
+                        SIGINT or SIGTERM stops the host: it finishes the events in its queue and gives its other claims back. \
                         A second signal ends it at once, with exit code 130.")]
 pub(crate) struct RunCommand {
     /// Apply missing schema migrations first; creates the SQLite file if it does not exist

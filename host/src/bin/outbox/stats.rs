@@ -11,7 +11,7 @@ use crate::place;
 
 /// Show how many events are in each state
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  outbox stats --output json")]
+#[command(after_help = "Examples:\n  outbox stats --output json\n  outbox stats --url http://127.0.0.1:8080")]
 pub(crate) struct StatsCommand {
     #[command(flatten)]
     output: Output,

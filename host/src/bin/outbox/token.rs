@@ -15,9 +15,9 @@ pub(crate) enum TokenCommand {
     /// Create a token: prints the token on stdout, and a section for the host's outbox.toml on stderr
     #[command(after_help = "Examples:\n  outbox token new --name deploy --role operator\n  \
                       outbox token new --name grafana --role viewer --expires-in 90d --output json\n\n\
-                      The token is shown only once: the host stores only its SHA-256. A client sends it as\n\
+                      The token is shown only once: the host stores only its SHA-256. A client sends it as \
                       `Authorization: Bearer obx_…`; commands with --url read it from OUTBOX_TOKEN.\n\
-                      A viewer sees everything but payloads. An operator also sees payloads, writes, replays, skips and discards\n\
+                      A viewer sees everything but payloads. An operator also sees payloads, writes, replays, skips and discards \
                       events, and pauses and resumes routes. An admin also purges.")]
     New {
         /// Who uses the token; `outbox audit list` shows this name

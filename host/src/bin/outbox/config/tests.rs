@@ -271,3 +271,26 @@ fn every_fault_of_a_sink_and_of_a_relay_is_told_with_its_line() {
         assert!(faults.contains(part), "{part}\n---\n{faults}");
     }
 }
+
+#[test]
+fn a_command_that_is_printed_holds_no_password_that_was_typed() {
+    let typed = [
+        Override::new("database.url", "postgres://app:s3cret@db/shop", "--database-url"),
+        Override::new("database.table", "orders_outbox", "--set"),
+    ];
+    let settings = Settings::read(None, false, &typed).unwrap();
+    assert_eq!(
+        settings.config.flags.command("outbox dead list"),
+        "outbox dead list --database-url 'postgres://app:***@db/shop' --set database.table=orders_outbox"
+    );
+}
+
+#[test]
+fn commands_of_a_host_are_printed_with_its_address_and_never_with_its_token() {
+    let remote = || Remote::new("https://outbox.example/", Some("obx_s3cret".to_owned())).unwrap();
+    let command = |token| Settings::of_host(None, &[], remote(), token).unwrap().config.flags.command("outbox stats");
+    assert_eq!(command(Some("obx_s3cret")), "outbox stats --url https://outbox.example");
+    assert_eq!(command(None), "outbox stats --url https://outbox.example");
+    let reference = "outbox stats --url https://outbox.example --token '${file:token}'";
+    assert_eq!(command(Some("${file:token}")), reference);
+}
