@@ -113,7 +113,7 @@ impl Routes {
     pub(crate) fn lags(&self) -> super::Lags {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lags = super::Lags::default();
-        known.values().chain([&self.other]).for_each(|totals| lags.add(&totals.lag));
+        known.values().map(|known| &known.totals).chain([&self.other]).for_each(|totals| lags.add(&totals.lag));
         lags
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Audit, AuditFilter, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter, Finding,
-    Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed, RouteRecord,
-    Settled, SettledWithEffects, StateStore, Stats, StoreError, Unblocked, WaitsFor,
+    Audit, AuditFilter, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter,
+    Finding, Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed,
+    RouteRecord, Settled, SettledWithEffects, StateStore, Stats, StoreError, Unblocked, WaitsFor,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;

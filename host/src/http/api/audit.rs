@@ -25,7 +25,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .query("event_id", id_schema(), "Done to this very event.")
             .query("since", text(), "Done no earlier than this time, or than so long ago: `2h`.")
             .query("until", text(), "Done no later than this time, or than so long ago.")
-            .query("before", json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }), "The `id` of the last row of the page before.")
+            .query(
+                "before",
+                json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
+                "The `id` of the last row of the page before.",
+            )
             .answers_list::<AuditRecord>(StatusCode::OK, "Newest first."),
     ]
 }

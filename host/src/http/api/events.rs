@@ -51,7 +51,8 @@ struct Hidden<'r> {
 }
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let statuses = json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked", "delayed", "in_flight"] });
+    let statuses =
+        json!({ "type": "string", "enum": ["new", "retry", "done", "dead", "parked", "blocked", "delayed", "in_flight"] });
     let list = Endpoint::get("/v1/events", "list_events", "List events", list).query(
         "status",
         statuses,

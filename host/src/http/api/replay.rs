@@ -94,7 +94,8 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
     }
     let started = Instant::now();
     let audit = by.0.audit(reason);
-    let at_once = ReplayLimits { batch_size: RETRIED_AT_ONCE, time: Some(time), events: Some(wanted) };
+    let at_once =
+        ReplayLimits { batch_size: RETRIED_AT_ONCE, time: Some(time), events: Some(wanted), ..ReplayLimits::default() };
     let retried_now = host.dead.retry_all_now(retry_count_threshold, &at_once, &audit, |_| {}).await?;
     let time_left = Some(time.saturating_sub(started.elapsed()));
     let limits = ReplayLimits { time: time_left, events: Some(most.saturating_sub(retried_now)), ..ReplayLimits::default() };
