@@ -117,6 +117,7 @@ test('an event after twelve attempts says how often, why, and what can be done',
   await place.emit([{ event_type: 'Retryable', aggregate_type: 'Trouble', aggregate_id: 'one', payload: {} }]);
   await place.wait('dead', 1);
   const [{ event_id }] = JSON.parse(await place.run(['event', 'list', '--output', 'json']));
+  await says(host, /1 event is dead/);
   await onScreens('state-twelve-attempts', host.at(`events/${event_id}`), ALL_SCREENS);
   const { page, close } = await visitor();
   await page.goto(host.at(`events/${event_id}`));
