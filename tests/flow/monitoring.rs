@@ -5,7 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use outbox::metrics::MetricsConfig;
-use support::{Recorder, Scrape, Sqlite, eventually, promtool};
+use outbox::telemetry::Telemetry;
+use support::{Collector, Recorder, Scrape, Sqlite, eventually, promtool};
 
 use crate::common::{commit, done, order, outbox};
 
@@ -30,7 +31,9 @@ fn asked_for(text: &str) -> BTreeSet<String> {
 async fn shown() -> Scrape {
     let db = Sqlite::fresh().await;
     let recorder = Recorder::done();
-    let outbox = outbox(&db).metrics(MetricsConfig::default()).listener(("Order", "OrderPlaced"), recorder.listener());
+    let telemetry = Telemetry::start(&Collector::start().of_traces()).expect("good");
+    let builder = outbox(&db).metrics(MetricsConfig::default()).telemetry(&telemetry);
+    let outbox = builder.listener(("Order", "OrderPlaced"), recorder.listener());
     let outbox = outbox.start().await.expect("starts");
     commit(&outbox, vec![order(1)]).await;
     done(&db, 1).await;
@@ -40,6 +43,7 @@ async fn shown() -> Scrape {
     .await;
     let scrape = Scrape::of(&outbox.prometheus());
     outbox.shutdown().await;
+    telemetry.shutdown().await;
     scrape
 }
 
@@ -79,11 +83,21 @@ fn the_dashboard_can_be_read_and_each_of_its_panels_asks_for_something() {
 
     assert!(panels.len() >= 10, "only {} panels", panels.len());
     let mut ids = BTreeSet::new();
+    let mut rules = "groups:\n  - name: dashboard\n    rules:\n".to_owned();
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         let title = panel["title"].as_str().unwrap_or_default();
         assert!(!title.is_empty() && !panel["description"].as_str().unwrap_or_default().is_empty(), "{panel}");
         assert!(ids.insert(panel["id"].as_u64()), "{title}: two panels have its number");
         let targets = panel["targets"].as_array().unwrap_or_else(|| panic!("{title} asks for nothing"));
-        assert!(targets.iter().all(|target| target["expr"].as_str().is_some_and(|expr| expr.contains("outbox_"))), "{title}");
+        for target in targets {
+            let expr = target["expr"].as_str().unwrap_or_default();
+            assert!(expr.contains("outbox_"), "{title}: {target}");
+            let as_asked = expr.replace("$__rate_interval", "5m").replace("$job", "outbox");
+            rules.push_str(&format!("      - record: expression_{}\n        expr: '{as_asked}'\n", rules.len()));
+        }
     }
+    // What Prometheus would answer with an error is none.
+    let file = tempfile::NamedTempFile::new().expect("a file can be made");
+    fs::write(&file, &rules).expect("written");
+    promtool(&["check", "rules", file.path().to_str().expect("a path in UTF-8")], "");
 }
