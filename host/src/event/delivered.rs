@@ -71,6 +71,7 @@ impl Event {
     }
 
     /// The headers, with the trace context of this delivery in place of the writer's.
+    #[cfg(any(feature = "sinks", test))]
     pub(crate) fn headers_onward(&self) -> impl Iterator<Item = (&str, &str)> {
         let own = self.trace.as_ref().map(|trace| (TRACEPARENT, trace.as_str()));
         let rest = self.headers().iter().filter(move |(name, _)| own.is_none() || *name != TRACEPARENT);
