@@ -84,7 +84,7 @@ async fn a_host_all_of_whose_connections_are_taken_keeps_its_leases_on_postgres(
 async fn a_host_all_of_whose_connections_are_taken_keeps_its_leases_on_mysql() {
     for mode in [Mode::MultiNode, Mode::OrderedByAggregate] {
         let db = MySql::fresh().await;
-        let mut options = MySqlOptions::from_pool(db.services_pool(2)).max_connections(FEW);
+        let mut options = MySqlOptions::from_pool(db.services_pool(2)).connections(FEW);
         (options.acquire_timeout, options.lock_timeout) = (HOUR, HOUR);
         let store = MySqlStore::connect_with(options).await.expect("connects");
         let mut lock = db.services_pool(1).acquire().await.expect("a connection");
