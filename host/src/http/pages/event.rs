@@ -267,7 +267,7 @@ mod tests {
         let due_at = Some(frame().seen.now().plus(Duration::from_secs(90)));
         let record = Record { status: Status::Retry, done_at: None, due_at, last_error: Some(evil.to_owned()), ..record() };
         let text = one(&record, Payload::Hidden);
-        assert!(text.contains("id=\"why\" data-live>It failed 3 times, last with: &lt;script&gt;alert(1)"), "{text}");
+        assert!(text.contains("class=\"lead\">It failed 3 times, last with: &lt;script&gt;alert(1)"), "{text}");
         assert!(!text.contains("<script>"), "{text}");
     }
 

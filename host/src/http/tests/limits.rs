@@ -80,7 +80,7 @@ impl Follower {
     async fn of(served: &Served, headers: &str) -> Self {
         let mut stream = served.connect().await;
         let request = format!("GET /v1/stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.expect("the request goes out");
         Self { stream, told: String::new() }
     }
 
