@@ -1,6 +1,6 @@
 //! OpenTelemetry: the spans `send` and `process`, and traces and metrics over OTLP.
 //!
-//! [`spans`] makes spans, by whatever tracer the outbox was given: that of [`Telemetry`], which exports by itself, or the
+//! `spans` makes spans, by whatever tracer the outbox was given: that of [`Telemetry`], which exports by itself, or the
 //! application's own. Where it was given none, nothing is made and nothing is allocated. The rest, with the feature `otel`, is one
 //! exporter: spans go into a queue of bounded length, and a task of its own sends them; the numbers of `GET /metrics` are sent by
 //! another. A collector that is away, slow or silent costs spans, which are counted, and never a delivery.
