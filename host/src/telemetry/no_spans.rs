@@ -6,7 +6,7 @@ use crate::store::Settlement;
 
 /// Makes no spans.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Spans;
+pub(crate) struct Spans {}
 
 /// In whose trace something is written.
 #[derive(Clone, Debug, Default)]
