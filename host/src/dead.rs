@@ -1,12 +1,13 @@
 //! Dead events: look at them, bring them back, throw them away. Source: specification 18.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 
 use crate::event::{EventId, Status};
-use crate::store::{Audit, DeadFilter, Filter, Record, Store, StoreError};
+use crate::store::{Audit, DeadFilter, Filter, Record, RetriedNow, Store, StoreError};
 
 /// What can be done with events that were given up. Errors of the database are returned, never shown as 0.
 ///
@@ -79,18 +80,28 @@ impl DeadEvents {
     }
 
     /// Lets events that wait for another attempt be tried now: those that failed, no more than `max_attempts` times, and those
-    /// whose listener asked for later.
+    /// whose listener asked for later. In order of their `seq`, those after `after`; each once, however fast it fails again.
     ///
     /// # Errors
     /// As [`replay_all`](Self::replay_all).
     pub async fn retry_all_now(
         &self,
         max_attempts: Option<u32>,
+        after: u64,
         limits: &ReplayLimits,
         audit: &Audit,
         progress: impl FnMut(u64),
-    ) -> Result<u64, StoreError> {
-        limits.run(progress, |limit| self.store.retry_now(max_attempts, limit, audit)).await
+    ) -> Result<RetriedNow, StoreError> {
+        let last = &AtomicU64::new(after);
+        let batch = |limit: u32| -> BoxFuture<'_, Result<u64, StoreError>> {
+            Box::pin(async move {
+                let retried = self.store.retry_now(max_attempts, last.load(Ordering::Relaxed), limit, audit).await?;
+                last.fetch_max(retried.last.unwrap_or(0), Ordering::Relaxed);
+                Ok(retried.count)
+            })
+        };
+        let count = limits.run(progress, batch).await?;
+        Ok(RetriedNow { count, last: Some(last.load(Ordering::Relaxed)).filter(|last| *last > after) })
     }
 
     /// Deletes one; false when it is not there or not dead.

@@ -202,11 +202,31 @@ pub(crate) async fn what_waits_for_another_attempt_can_be_retried_now(db: &dyn H
     settle(db, fence, retry(day)).await;
 
     assert_eq!(db.store().count_waiting(Some(1)).await.expect("counts"), 1);
-    assert_eq!(db.store().retry_now(Some(1), 10, &by_hand()).await.expect("retries now"), 1);
+    assert_eq!(db.store().retry_now(Some(1), 0, 10, &by_hand()).await.expect("retries now").count, 1);
 
     assert_eq!(ids(&claim(db, 10).await), [once], "not the one that failed too often");
-    assert_eq!(db.store().retry_now(None, 10, &by_hand()).await.expect("retries now"), 1, "nothing that is claimed");
+    assert_eq!(db.store().retry_now(None, 0, 10, &by_hand()).await.expect("retries now").count, 1, "nothing that is claimed");
     assert_eq!(ids(&claim(db, 10).await), [twice]);
+}
+
+pub(crate) async fn a_retry_of_many_goes_on_where_it_left_off_and_lets_none_go_twice(db: &dyn Harness) {
+    let day = Duration::from_secs(24 * 3_600);
+    let mut failed = Vec::new();
+    for _ in 0..5 {
+        failed.push(finished(db, retry(day)).await);
+    }
+    let first = db.store().retry_now(None, 0, 2, &by_hand()).await.expect("retries now");
+    assert_eq!((first.count, first.last), (2, Some(row(db, failed[1]).await.seq)));
+    for _ in 0..2 {
+        let fence = claim_one(db).await;
+        settle(db, fence, retry(day)).await; // fails again, and waits again
+    }
+
+    let second = db.store().retry_now(None, first.last.expect("two went"), 10, &by_hand()).await.expect("retries now");
+
+    assert_eq!((second.count, second.last), (3, Some(row(db, failed[4]).await.seq)));
+    assert_eq!(ids(&claim(db, 10).await), failed[2..], "the first two had their turn");
+    assert_eq!(db.store().retry_now(None, second.last.expect("three went"), 10, &by_hand()).await.expect("looks").count, 0);
 }
 
 pub(crate) async fn what_its_listener_put_off_can_be_retried_now_and_what_its_writer_put_off_cannot(db: &dyn Harness) {
@@ -216,7 +236,7 @@ pub(crate) async fn what_its_listener_put_off_can_be_retried_now_and_what_its_wr
     write(db, std::slice::from_ref(&later)).await;
 
     assert_eq!(db.store().count_waiting(None).await.expect("counts"), 1);
-    assert_eq!(db.store().retry_now(None, 10, &by_hand()).await.expect("retries now"), 1);
+    assert_eq!(db.store().retry_now(None, 0, 10, &by_hand()).await.expect("retries now").count, 1);
 
     assert_eq!(ids(&claim(db, 10).await), [deferred]);
     assert_eq!(row(db, deferred).await.deferrals, 1, "a replay is no excuse for deferring for ever");

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::{
     Audit, AuditFilter, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter,
     Finding, Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed,
-    RouteRecord, Settled, SettledWithEffects, StateStore, Stats, StoreError, Unblocked, WaitsFor,
+    RetriedNow, RouteRecord, Settled, SettledWithEffects, StateStore, Stats, StoreError, Unblocked, WaitsFor,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::time::Timestamp;
@@ -293,14 +293,21 @@ pub trait Store: StateStore {
     async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
 
     /// Lets events that wait for another attempt be due now: those that failed, and those whose listener asked for later; only
-    /// those that failed no more than `max_attempts` times (`None`: any number). Oldest first, at most `limit`. Returns how
-    /// many. Noted as by [`replay`](Self::replay).
+    /// those that failed no more than `max_attempts` times (`None`: any number), and of those only events after the `seq` `after`.
+    /// In order of their `seq`, at most `limit`. Whoever goes on after the last one lets no event go twice, however fast it fails
+    /// again. Noted as by [`replay`](Self::replay).
     ///
     /// # Errors
     /// The database's own.
-    async fn retry_now(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError>;
+    async fn retry_now(
+        &self,
+        max_attempts: Option<u32>,
+        after: u64,
+        limit: u32,
+        audit: &Audit,
+    ) -> Result<RetriedNow, StoreError>;
 
-    /// How many events [`retry_now`](Self::retry_now) would take without a limit.
+    /// How many events [`retry_now`](Self::retry_now) would take of all events, without a limit.
     ///
     /// # Errors
     /// The database's own.

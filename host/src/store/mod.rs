@@ -47,7 +47,9 @@ pub use mysql::MySqlStore;
 pub use node::{Node, NodeRecord, PARTITIONS};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
-pub use record::{DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purgeable, Purged, Record, SetAside, Stats};
+pub use record::{
+    DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purgeable, Purged, Record, RetriedNow, SetAside, Stats,
+};
 pub use route::{BlockedKey, RouteRecord};
 pub use settlement::{Settled, Settlement};
 pub use shared::SharedStore;

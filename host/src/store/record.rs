@@ -9,6 +9,15 @@ use super::AttemptCost;
 use crate::event::{EventId, Headers, Status};
 use crate::time::Timestamp;
 
+/// What [`Store::retry_now`](super::Store::retry_now) let go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetriedNow {
+    /// How many events.
+    pub count: u64,
+    /// The `seq` of the last of them; `None` when there was none.
+    pub last: Option<u64>,
+}
+
 /// One row, whole. Field names are column names.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]

@@ -295,7 +295,11 @@ fn by_hand(chance: &mut Chance) -> Step {
     match chance.below(20) {
         0..3 => Step::Replay { event: chance.event() },
         3..5 => Step::ReplayBatch { filter: dead_choice(chance), limit: chance.limit() },
-        5..7 => Step::RetryNow { max_attempts: chance.maybe(50, |chance| chance.one(&[0, 1, 2])), limit: chance.limit() },
+        5..7 => Step::RetryNow {
+            max_attempts: chance.maybe(50, |chance| chance.one(&[0, 1, 2])),
+            after: chance.one(&[0, 0, 1, 3, 10]),
+            limit: chance.limit(),
+        },
         7..9 => Step::Discard { event: chance.event() },
         9..11 => Step::Skip { event: chance.event() },
         11..13 => Step::Purge {

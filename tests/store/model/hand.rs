@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox::store::{Audit, DeadFilter, PurgeBatch, PurgeRequest, Purgeable, Record};
+use outbox::store::{Audit, DeadFilter, PurgeBatch, PurgeRequest, Purgeable, Record, RetriedNow};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
 use serde_json::json;
@@ -84,13 +84,15 @@ impl Table {
     }
 
     /// Lets events that wait for another attempt be due now, oldest first.
-    pub(super) fn retry_now(&mut self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> u64 {
+    pub(super) fn retry_now(&mut self, max_attempts: Option<u32>, after: u64, limit: u32, audit: &Audit) -> RetriedNow {
         let mut waiting = self.waiting(max_attempts);
+        waiting.retain(|seq| *seq > after);
         waiting.truncate(limit as usize);
         for seq in &waiting {
             self.rows.get_mut(seq).expect("it waits").due_at = Some(self.now);
         }
-        self.note(audit, "retry_now", json!({ "max_attempts": max_attempts }), waiting.len() as u64)
+        let count = self.note(audit, "retry_now", json!({ "max_attempts": max_attempts }), waiting.len() as u64);
+        RetriedNow { count, last: waiting.last().copied() }
     }
 
     /// Deletes a dead event.

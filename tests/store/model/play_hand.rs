@@ -24,11 +24,12 @@ impl<D: Database> Player<'_, D> {
                 let replayed = said("replay_batch", self.store.replay_batch(&theirs, *limit, &who).await)?;
                 agree("replayed", self.table.replay_batch(&ours, &theirs, *limit, &who), replayed)
             }
-            Step::RetryNow { max_attempts, limit } => {
+            Step::RetryNow { max_attempts, after, limit } => {
                 let waiting = said("count_waiting", self.store.count_waiting(*max_attempts).await)?;
                 agree("waiting for another attempt", self.table.count_waiting(*max_attempts), waiting)?;
-                let retried_now = said("retry_now", self.store.retry_now(*max_attempts, *limit, &who).await)?;
-                agree("retried now", self.table.retry_now(*max_attempts, *limit, &who), retried_now)
+                let retried_now = said("retry_now", self.store.retry_now(*max_attempts, *after, *limit, &who).await)?;
+                let expected = self.table.retry_now(*max_attempts, *after, *limit, &who);
+                agree("retried now", expected, retried_now)
             }
             Step::Discard { event } => {
                 let id = self.event(*event);

@@ -101,6 +101,7 @@ pub(super) enum Step {
     },
     RetryNow {
         max_attempts: Option<u32>,
+        after: u64,
         limit: u32,
     },
     Discard {

@@ -17,9 +17,7 @@ use super::super::problem::Problem;
 use super::dead::longest;
 use crate::dead::ReplayLimits;
 use crate::store::DeadFilter;
-
-/// How many of the events that wait for another attempt one request lets go: by one statement, so that none of them goes twice.
-const RETRIED_AT_ONCE: u32 = 1_000;
+use crate::time::Timestamp;
 
 /// What to let go again.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -31,6 +29,11 @@ pub(super) struct Replay {
     /// At most so many, those that wait first.
     #[schema(format = "uint64")]
     event_limit: Option<u64>,
+    /// Only events that wait after this one: the `next` of a request that ran out of time.
+    #[schema(format = "uint64", maximum = 9_223_372_036_854_775_807_u64)]
+    after: Option<u64>,
+    /// Only events that were dead by then: the `dead_before` of a request that ran out of time.
+    dead_before: Option<Timestamp>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     time_limit: Option<String>,
     /// Counts, and changes nothing.
@@ -45,14 +48,18 @@ pub(super) struct Replay {
 pub(super) struct Report {
     /// How many of those that waited for another attempt are due now.
     retried_now: u64,
-    /// How many wait still: one request lets at most 1,000 go at once, each once.
+    /// How many wait still.
     left_waiting: u64,
     /// How many dead events are new again.
     replayed: u64,
     /// How many are dead still.
     left_dead: u64,
-    /// Whether the time was over before all had gone; the same request goes on.
+    /// Whether the time was over before all had gone.
     out_of_time: bool,
+    /// The `after` to go on with: the last event that waited and goes now, or what was sent; `null` for all.
+    next: Option<u64>,
+    /// Until when an event was dead to be brought back.
+    dead_before: Timestamp,
     /// Whether nothing was done.
     dry_run: bool,
 }
@@ -62,8 +69,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/replay", "replay", "Let everything that failed go again", replay)
             .detail(
-                "What waits for another attempt is due now, and what is dead is new again. One request lets at most 1,000 events go that \
-                 wait, each once, brings back nothing that dies meanwhile, and works for at most 25 s; a repeat goes on.",
+                "What waits for another attempt is due now, and what is dead is new again. Each event goes once: what fails \
+                 or dies again meanwhile is left alone. One request works for at most 25 s; where it ran `out_of_time`, the same \
+                 request with `after` set to `next`, and with `dead_before`, goes on.",
             )
             .role(Role::Operator)
             .asks_the_database()
@@ -74,34 +82,41 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
 pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<Report>, Problem> {
-    let Replay { retry_count_threshold, event_limit, time_limit, dry_run, reason } = asked.0;
+    let Replay { retry_count_threshold, event_limit, after, dead_before, time_limit, dry_run, reason } = asked.0;
     let time = longest(time_limit.as_deref())?;
     // It takes every dead event: never by a request that says nothing.
     if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
         return Err(Problem::field("reason", "say why everything that failed goes again; the audit keeps it"));
     }
+    if let Some(after) = after.filter(|after| i64::try_from(*after).is_err()) {
+        return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
+    }
     // What dies from here on stays dead: else this request could push one event through all its attempts, again and again.
     let now = host.store.now().await?;
-    let filter = DeadFilter { max_attempts: retry_count_threshold, dead_before: Some(now), ..DeadFilter::default() };
+    let dead_before = dead_before.map_or(now, |before| before.min(now));
+    let filter = DeadFilter { max_attempts: retry_count_threshold, dead_before: Some(dead_before), ..DeadFilter::default() };
     let most = event_limit.unwrap_or(u64::MAX);
     let all = host.dead.count(&DeadFilter::default()).await?;
     let waiting = host.store.count_waiting(retry_count_threshold).await?;
-    let wanted = waiting.min(most).min(u64::from(RETRIED_AT_ONCE));
+    let wanted = waiting.min(most);
     if dry_run {
         let replayed = host.dead.count(&filter).await?.min(most - wanted);
         let (left_waiting, left_dead) = (waiting - wanted, all.saturating_sub(replayed));
-        return Ok(Json(Report { retried_now: wanted, left_waiting, replayed, left_dead, out_of_time: false, dry_run }));
+        let (retried_now, out_of_time, next) = (wanted, false, after);
+        let report = Report { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run };
+        return Ok(Json(report));
     }
     let started = Instant::now();
     let audit = by.0.audit(reason);
-    let at_once =
-        ReplayLimits { batch_size: RETRIED_AT_ONCE, time: Some(time), events: Some(wanted), ..ReplayLimits::default() };
-    let retried_now = host.dead.retry_all_now(retry_count_threshold, &at_once, &audit, |_| {}).await?;
+    let limits = ReplayLimits { time: Some(time), events: event_limit, ..ReplayLimits::default() };
+    let retried = host.dead.retry_all_now(retry_count_threshold, after.unwrap_or(0), &limits, &audit, |_| {}).await?;
+    let retried_now = retried.count;
     let time_left = Some(time.saturating_sub(started.elapsed()));
     let limits = ReplayLimits { time: time_left, events: Some(most.saturating_sub(retried_now)), ..ReplayLimits::default() };
     let replayed = host.dead.replay_all(&filter, &limits, &audit, |_| {}).await?;
     host.tell_hosts().await;
     let (left_waiting, left_dead) = (waiting.saturating_sub(retried_now), all.saturating_sub(replayed));
     let out_of_time = started.elapsed() >= time;
-    Ok(Json(Report { retried_now, left_waiting, replayed, left_dead, out_of_time, dry_run }))
+    let next = retried.last.or(after);
+    Ok(Json(Report { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run }))
 }

@@ -75,11 +75,17 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
     for nothing in ["", "{}", r#"{"reason":" "}"#] {
         assert_eq!(served.post("/v1/replay", nothing).await.status, 422, "{nothing}");
     }
-    let dry = served.post("/v1/replay", r#"{"dry_run":true}"#).await;
+    let dry = served.post("/v1/replay", r#"{"dry_run":true}"#).await.json();
+    let dead_before = &dry["dead_before"];
     assert_eq!(
-        dry.json(),
-        json!({"retried_now": 0, "replayed": 1, "left_dead": 0, "left_waiting": 0, "out_of_time": false, "dry_run": true})
+        dry,
+        json!({
+            "retried_now": 0, "replayed": 1, "left_dead": 0, "left_waiting": 0, "out_of_time": false, "next": null,
+            "dead_before": dead_before, "dry_run": true
+        })
     );
+    let before_it_died = r#"{"reason":"r","dead_before":"2020-01-01T00:00:00Z"}"#;
+    assert_eq!(served.post("/v1/replay", before_it_died).await.json()["replayed"], 0);
     let none = served.post("/v1/replay", r#"{"reason":"r","time_limit":"0s"}"#).await.json();
     assert_eq!((&none["replayed"], &none["out_of_time"]), (&json!(0), &json!(true)), "the same request goes on");
     let bad = served.post("/v1/replay", r#"{"reason":"r","time_limit":"soon"}"#).await;

@@ -10,7 +10,7 @@ use super::audit::note;
 use super::row::{bound, numbers, sequence};
 use super::transaction::{self, Patience};
 use crate::event::EventId;
-use crate::store::{Audit, DeadFilter, StoreError};
+use crate::store::{Audit, DeadFilter, RetriedNow, StoreError};
 
 /// NULL means any. Bound: aggregate type and event type twice, for the bounds of the route's hash; then event type, aggregate
 /// type, aggregate id, tenant, text of the error, most failures, earliest and latest time of death, each twice.
@@ -47,11 +47,11 @@ SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = r
 WHERE event_id = ? AND status = 3";
 
 /// What failed, and what its listener put off: not what its writer put off. Read without a lock: [`RETRY_NOW`] looks again.
-/// Bound: most failures twice, most rows.
+/// Bound: most failures twice, the seq that they come after, most rows.
 const CHOOSE_WAITING: &str = "
 SELECT seq FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
-  AND (? IS NULL OR attempts <= ?)
+  AND (? IS NULL OR attempts <= ?) AND seq > ?
 ORDER BY seq LIMIT ?";
 
 /// As [`CHOOSE_WAITING`] chooses. Bound: most failures twice.
@@ -89,19 +89,21 @@ pub(super) async fn replay_batch(
     limit: u32,
     audit: &Audit,
 ) -> Result<u64, StoreError> {
-    let chosen = |limit: u64| filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(limit);
-    change_chosen(store, chosen, limit, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await
+    let chosen = |_, limit: u64| filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(limit);
+    Ok(change_chosen(store, chosen, 0, limit, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await?.count)
 }
 
 pub(super) async fn retry_now(
     store: &MySqlStore,
     max_attempts: Option<u32>,
+    after: u64,
     limit: u32,
     audit: &Audit,
-) -> Result<u64, StoreError> {
+) -> Result<RetriedNow, StoreError> {
     let most = max_attempts.map(i64::from);
-    let chosen = |limit: u64| sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(limit);
-    change_chosen(store, chosen, limit, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
+    let chosen =
+        |after: u64, limit: u64| sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(after).bind(limit);
+    change_chosen(store, chosen, after, limit, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
 }
 
 pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -163,29 +165,32 @@ async fn try_noted(
     Ok(result.rows_affected())
 }
 
-/// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query
+/// Chooses rows, after the last `seq` where `choose` goes by it, changes those that are still as they were, and notes how many. This database cannot update the rows of a query
 /// on the same table in one statement without reading them into a table first. What somebody else changed in between is made up for by
 /// others: callers take fewer than `limit` for the end. Each further choice means that somebody else got on, so this comes to its end.
 async fn change_chosen<'q>(
     store: &MySqlStore,
-    choose: impl Fn(u64) -> Statement<'q> + Send,
+    choose: impl Fn(u64, u64) -> Statement<'q> + Send,
+    after: u64,
     limit: u32,
     change: &'static str,
     audit: &Audit,
     action: &'static str,
     selector: &Value,
-) -> Result<u64, StoreError> {
-    let mut changed = 0;
+) -> Result<RetriedNow, StoreError> {
+    let mut changed = RetriedNow::default();
     loop {
-        let rows = choose(u64::from(limit) - changed).fetch_all(&store.pool).await;
+        let left = u64::from(limit) - changed.count;
+        let rows = choose(changed.last.unwrap_or(after), left).fetch_all(&store.pool).await;
         let rows = rows.map_err(|error| store.failed("do what was asked by hand", error))?;
         if rows.is_empty() {
             return Ok(changed);
         }
-        let chosen = numbers(&rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?);
+        let sequences = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+        let chosen = numbers(&sequences);
         let now = noted(store, || sqlx::query(store.table.sql(change)).bind(chosen.clone()), audit, action, selector).await?;
-        changed += now;
-        if now == rows.len() as u64 || changed >= u64::from(limit) {
+        changed = RetriedNow { count: changed.count + now, last: sequences.into_iter().max() };
+        if now == rows.len() as u64 || changed.count >= u64::from(limit) {
             return Ok(changed);
         }
     }

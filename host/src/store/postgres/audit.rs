@@ -53,10 +53,21 @@ pub(super) async fn noted<'q>(
     selector: &Value,
     bind: impl FnOnce(Statement<'q>) -> Statement<'q>,
 ) -> Result<u64, StoreError> {
-    let (actor, reason) = audit.stored();
-    let statement = bind(store.statement(sql).bind(actor).bind(reason).bind(selector.to_string()));
-    let row = store.one(action, statement).await?;
+    let row = noted_row(store, action, sql, audit, selector, bind).await?;
     count(&row, "count").map_err(|error| store.failed(action, error))
+}
+
+/// As [`noted`], for a statement that tells more than the count.
+pub(super) async fn noted_row<'q>(
+    store: &PostgresStore,
+    action: &'static str,
+    sql: &'static str,
+    audit: &Audit,
+    selector: &Value,
+    bind: impl FnOnce(Statement<'q>) -> Statement<'q>,
+) -> Result<PgRow, StoreError> {
+    let (actor, reason) = audit.stored();
+    store.one(action, bind(store.statement(sql).bind(actor).bind(reason).bind(selector.to_string()))).await
 }
 
 pub(super) async fn list(store: &PostgresStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {

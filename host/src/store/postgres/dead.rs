@@ -1,14 +1,16 @@
 //! Events that failed: count, bring back, hurry, let pass, delete. What is done is noted in the same statement.
 
 use serde_json::json;
+use sqlx::Row;
 
 use super::PostgresStore;
-use super::audit::noted;
+use super::audit::{noted, noted_row};
 use super::row::count as number;
 use super::run::Statement;
 use super::time::Moment;
 use crate::event::EventId;
-use crate::store::{Audit, DeadFilter, StoreError};
+use crate::store::number::signed;
+use crate::store::{Audit, DeadFilter, RetriedNow, StoreError};
 
 /// Nothing bound means any. $1 event type, $2 aggregate type, $3 aggregate id, $4 tenant, $5 text of the error, $6 most
 /// failures, $7 earliest and $8 latest time of death.
@@ -52,19 +54,19 @@ noted AS (
 SELECT count(*) AS count FROM changed";
 
 /// What failed, and what its listener put off: not what its writer put off. $1 to $3 actor, reason and selector, $4 most
-/// failures, $5 most rows.
+/// failures, $5 the seq that they come after, $6 most rows.
 const RETRY_NOW: &str = "
 WITH changed AS (
   UPDATE outbox_event SET due_at = now()
   WHERE ctid = ANY (ARRAY (
     SELECT ctid FROM outbox_event
     WHERE due_at > now() AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
-      AND ($4::integer IS NULL OR attempts <= $4::integer)
-    ORDER BY seq + 0 LIMIT $5::bigint FOR UPDATE SKIP LOCKED)) RETURNING 1),
+      AND ($4::integer IS NULL OR attempts <= $4::integer) AND seq > $5::bigint
+    ORDER BY seq + 0 LIMIT $6::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq),
 noted AS (
   INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
   SELECT now(), $1::text, $2::text, $3::text, 'retry_now', count(*) FROM changed HAVING count(*) > 0)
-SELECT count(*) AS count FROM changed";
+SELECT count(*) AS count, max(seq) AS last FROM changed";
 
 /// As [`RETRY_NOW`] chooses. $1 most failures.
 const COUNT_WAITING: &str = "
@@ -111,12 +113,19 @@ pub(super) async fn replay_batch(
 pub(super) async fn retry_now(
     store: &PostgresStore,
     max_attempts: Option<u32>,
+    after: u64,
     limit: u32,
     audit: &Audit,
-) -> Result<u64, StoreError> {
+) -> Result<RetriedNow, StoreError> {
+    let action = "retry failed events now";
     let selector = json!({ "max_attempts": max_attempts });
-    let bind = |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(i64::from(limit));
-    noted(store, "retry failed events now", RETRY_NOW, audit, &selector, bind).await
+    let bind =
+        |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(signed(after)).bind(i64::from(limit));
+    let row = noted_row(store, action, RETRY_NOW, audit, &selector, bind).await?;
+    let failed = |error| store.failed(action, error);
+    let last: Option<i64> = row.try_get("last").map_err(failed)?;
+    let count = number(&row, "count").map_err(failed)?;
+    Ok(RetriedNow { count, last: last.and_then(|seq| u64::try_from(seq).ok()) })
 }
 
 pub(super) async fn count_waiting(store: &PostgresStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {

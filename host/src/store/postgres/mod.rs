@@ -47,8 +47,8 @@ use super::trust::Trust;
 use super::{
     Audit, AuditFilter, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter,
     Finding, Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed,
-    RouteRecord, Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked, WaitsFor,
-    WakeUps,
+    RetriedNow, RouteRecord, Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked,
+    WaitsFor, WakeUps,
 };
 use crate::event::{EventId, Fence, OwnerId, Route};
 use crate::store::firsts;
@@ -279,8 +279,14 @@ impl Store for PostgresStore {
         dead::replay_batch(self, filter, limit, audit).await
     }
 
-    async fn retry_now(&self, max_attempts: Option<u32>, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        dead::retry_now(self, max_attempts, limit, audit).await
+    async fn retry_now(
+        &self,
+        max_attempts: Option<u32>,
+        after: u64,
+        limit: u32,
+        audit: &Audit,
+    ) -> Result<RetriedNow, StoreError> {
+        dead::retry_now(self, max_attempts, after, limit, audit).await
     }
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {

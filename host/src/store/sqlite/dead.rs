@@ -8,9 +8,11 @@ use sqlx::{Row, Sqlite};
 use super::SqliteStore;
 use super::audit::note;
 use super::error::failed;
+use super::row::sequence;
 use super::transaction;
 use crate::event::EventId;
-use crate::store::{Audit, DeadFilter, StoreError};
+use crate::store::number::signed;
+use crate::store::{Audit, DeadFilter, RetriedNow, StoreError};
 use crate::time::Timestamp;
 
 /// Nothing bound means any. ?1 event type, ?2 aggregate type, ?3 aggregate id, ?4 tenant, ?5 text of the error, ?6 most
@@ -40,13 +42,16 @@ WHERE seq IN (
     AND (?6 IS NULL OR attempts <= ?6) AND (?7 IS NULL OR done_at >= ?7) AND (?8 IS NULL OR done_at <= ?8)
   ORDER BY seq LIMIT ?10)";
 
-/// What failed, and what its listener put off: not what its writer put off. ?1 now, ?2 most failures, ?3 most rows.
+/// What failed, and what its listener put off: not what its writer put off. ?1 now, ?2 most
+/// failures, ?3 the seq that they come after, ?4 most rows.
 const RETRY_NOW: &str = "
 UPDATE outbox_event SET due_at = ?1
 WHERE seq IN (
   SELECT seq FROM outbox_event
   WHERE due_at > ?1 AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)
-  ORDER BY seq LIMIT ?3)";
+    AND seq > ?3
+  ORDER BY seq LIMIT ?4)
+RETURNING seq";
 
 /// As [`RETRY_NOW`] chooses. ?1 now, ?2 most failures.
 const COUNT_WAITING: &str = "
@@ -88,11 +93,19 @@ pub(super) async fn replay_batch(
 pub(super) async fn retry_now(
     store: &SqliteStore,
     max_attempts: Option<u32>,
+    after: u64,
     limit: u32,
     audit: &Audit,
-) -> Result<u64, StoreError> {
-    let statement = sqlx::query(store.table.sql(RETRY_NOW)).bind(store.now_micros()).bind(max_attempts).bind(i64::from(limit));
-    noted(store, statement, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
+) -> Result<RetriedNow, StoreError> {
+    let statement = sqlx::query(store.table.sql(RETRY_NOW)).bind(store.now_micros()).bind(max_attempts);
+    let statement = statement.bind(signed(after)).bind(i64::from(limit));
+    let mut transaction = transaction::begin(store).await?;
+    let rows = statement.fetch_all(&mut *transaction).await.map_err(|error| failed("retry failed events now", error))?;
+    let sequences = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+    let retried = RetriedNow { count: sequences.len() as u64, last: sequences.into_iter().max() };
+    note(store, &mut transaction, audit, "retry_now", &json!({ "max_attempts": max_attempts }), retried.count).await?;
+    transaction::commit(transaction).await?;
+    Ok(retried)
 }
 
 pub(super) async fn count_waiting(store: &SqliteStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {

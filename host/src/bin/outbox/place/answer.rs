@@ -2,6 +2,7 @@
 
 use outbox::EventId;
 use outbox::store::{PurgeBatch, Record};
+use outbox::time::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -126,10 +127,11 @@ pub(super) struct Done {
 #[derive(Deserialize)]
 pub(super) struct ReplayedAll {
     pub(super) retried_now: u64,
-    pub(super) left_waiting: u64,
     pub(super) replayed: u64,
     pub(super) left_dead: u64,
     pub(super) out_of_time: bool,
+    pub(super) next: Option<u64>,
+    pub(super) dead_before: Timestamp,
 }
 
 #[derive(Deserialize)]
@@ -144,6 +146,9 @@ pub(super) struct Purge {
 pub(super) struct Written {
     pub(super) ids: Vec<EventId>,
     pub(super) duplicates: Vec<EventId>,
+    /// What the service that the host runs in has left out.
+    #[serde(default)]
+    pub(super) suppressed_ids: Vec<EventId>,
 }
 
 #[derive(Deserialize)]

@@ -152,7 +152,9 @@ impl Client {
         } else if error.is_connect() {
             "start one with `outbox run --listen 127.0.0.1:8080`, or check --url".to_owned()
         } else {
-            "check that --url names an outbox host; http and https are different".to_owned()
+            "check that --url names an outbox host; http and https are different. A change may have been made: an event that was \
+             written with --id can be written again without harm"
+                .to_owned()
         };
         Refused::Failure(Failure::new(Exit::Unreachable, what).because(Text(chain)).details(vec![fix]).passing())
     }

@@ -134,8 +134,10 @@ impl Place for Database {
             events: limits.events.map(|most| most.saturating_sub(gone)),
             ..*limits
         };
-        let filter = DeadFilter { max_attempts: threshold, ..DeadFilter::default() };
-        let retried_now = self.dead.retry_all_now(threshold, &left(0), audit, &mut *progress).await?;
+        // What dies of this replay stays dead.
+        let dead_before = Some(self.store.now().await?);
+        let filter = DeadFilter { max_attempts: threshold, dead_before, ..DeadFilter::default() };
+        let retried_now = self.dead.retry_all_now(threshold, 0, &left(0), audit, &mut *progress).await?.count;
         let so_far = |replayed| progress(retried_now + replayed);
         let replayed = self.dead.replay_all(&filter, &left(retried_now), audit, so_far).await?;
         tell_hosts(&*self.store).await;

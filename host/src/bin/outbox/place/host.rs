@@ -159,9 +159,11 @@ impl Place for Host {
             }
             let place = [("limit", Some(wanted.to_string())), ("after", after.map(|seq| seq.to_string()))];
             let page: Page = self.get(&format!("{path}?{}", query(&[&pairs[..], &place[..]].concat()))).await?;
-            rows.extend(page.events);
+            let is_empty = page.events.is_empty();
+            rows.extend(page.events.into_iter().take(usize::try_from(wanted).unwrap_or(usize::MAX)));
             after = page.next;
-            if after.is_none() {
+            // A host that names a next page after an empty one would keep us busy for ever.
+            if after.is_none() || is_empty {
                 return Ok(rows);
             }
         }
@@ -255,7 +257,7 @@ impl Place for Host {
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure> {
         let body = json!({ "retry_count_threshold": threshold, "dry_run": true });
         let all: ReplayedAll = self.post("/v1/replay", &body).await?;
-        Ok(Failed { waiting: all.retried_now + all.left_waiting, matching: all.replayed, dead: all.left_dead + all.replayed })
+        Ok(Failed { waiting: all.retried_now, matching: all.replayed, dead: all.left_dead + all.replayed })
     }
 
     async fn replay_failed(
@@ -271,8 +273,8 @@ impl Place for Host {
         }
         let started = Instant::now();
         let mut done = Replayed::default();
-        // As many as there were at the start: what fails again meanwhile is not sent off once more.
-        let mut whole: Option<(u64, u64)> = None;
+        // Where the request before has left off: no event goes twice.
+        let (mut after, mut dead_before) = (None, None);
         loop {
             let gone = done.retried_now + done.replayed;
             let events = limits.events.map(|most| most.saturating_sub(gone));
@@ -282,17 +284,16 @@ impl Place for Host {
             }
             let body = json!({
                 "retry_count_threshold": threshold, "event_limit": events, "time_limit": span(time), "reason": audit.reason,
+                "after": after, "dead_before": dead_before,
             });
             let all: ReplayedAll = self.post("/v1/replay", &body).await?;
             done.retried_now += all.retried_now;
             done.replayed += all.replayed;
             progress(done.retried_now + done.replayed);
-            let (waiting, dead) = *whole.get_or_insert((all.retried_now + all.left_waiting, all.replayed + all.left_dead));
-            let none_waits = all.left_waiting == 0 || done.retried_now >= waiting;
-            let none_is_dead = !all.out_of_time || done.replayed >= dead;
-            if (none_waits && none_is_dead) || all.retried_now + all.replayed == 0 {
+            if !all.out_of_time {
                 return Ok(done);
             }
+            (after, dead_before) = (all.next, Some(all.dead_before));
         }
     }
 

@@ -69,10 +69,10 @@ impl HostWriter {
     }
 }
 
-/// The ids of the events that were new. Of an id that stands twice in a request the first is written.
-fn new_ones(Written { ids, duplicates }: Written) -> Vec<EventId> {
+/// The ids of the events that were written. Of an id that stands twice in a request the first is written.
+fn new_ones(Written { ids, duplicates, suppressed_ids }: Written) -> Vec<EventId> {
     let mut skipped: HashMap<EventId, u32> = HashMap::new();
-    for id in duplicates {
+    for id in duplicates.into_iter().chain(suppressed_ids) {
         *skipped.entry(id).or_default() += 1;
     }
     let mut new: Vec<EventId> = Vec::with_capacity(ids.len());
@@ -129,8 +129,12 @@ mod tests {
     #[test]
     fn an_id_that_stands_twice_is_new_once_and_one_that_was_there_is_not() {
         let ids = |names: &[&str]| names.iter().map(|name| name.parse().expect("an id")).collect::<Vec<EventId>>();
-        let written = |all: &[&str], skipped: &[&str]| new_ones(Written { ids: ids(all), duplicates: ids(skipped) });
+        let written = |all: &[&str], skipped: &[&str]| {
+            new_ones(Written { ids: ids(all), duplicates: ids(skipped), suppressed_ids: Vec::new() })
+        };
         assert_eq!(written(&["a", "b", "a", "c"], &["a", "c"]), ids(&["a", "b"]));
         assert_eq!(written(&["a", "a"], &["a", "a"]), ids(&[]));
+        let left_out = Written { ids: ids(&["a", "s"]), duplicates: Vec::new(), suppressed_ids: ids(&["s"]) };
+        assert_eq!(new_ones(left_out), ids(&["a"]), "what a hook of the host left out was not written");
     }
 }
