@@ -14,7 +14,7 @@ mod state;
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::{Step, selector};
-pub use pauses::{covered, held_by, holding, passed_over, pause_in_full, resume_command};
+pub use pauses::{covered, held_by, holding, passed_over, pause_in_full, paused, resume_command};
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use sentence::parts;
 pub use state::State;

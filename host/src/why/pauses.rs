@@ -17,6 +17,13 @@ pub fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRec
     holding
 }
 
+/// The routes and patterns that are paused: all that [`holding`] needs. Whoever asks for many routes asks these, since writers choose how
+/// many routes there are.
+#[must_use]
+pub fn paused(routes: &[RouteRecord]) -> Vec<RouteRecord> {
+    routes.iter().filter(|known| known.paused_at.is_some()).cloned().collect()
+}
+
 /// The names of the routes and patterns whose pauses hold a route, the most exact first.
 #[must_use]
 pub fn held_by(route: &Route, routes: &[RouteRecord]) -> Vec<String> {

@@ -21,7 +21,7 @@ use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::RouteRecord;
-use crate::why::{held_by, holding};
+use crate::why::{held_by, holding, paused};
 
 /// A route of the list.
 #[derive(Serialize, ToSchema)]
@@ -83,7 +83,8 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) ->
     params.finish()?;
     let counted = host.routes.get(|| async { host.store.count_routes().await.map(Arc::from) });
     let Aged { value: routes, age } = counted.await?;
-    let listed = routes.iter().map(|known| Listed { known: known.clone(), held_by: held_by(&known.route, &routes) });
+    let paused = paused(&routes);
+    let listed = routes.iter().map(|known| Listed { known: known.clone(), held_by: held_by(&known.route, &paused) });
     Ok(([(header::AGE, age.as_secs())], Json(listed.collect::<Vec<Listed>>())))
 }
 

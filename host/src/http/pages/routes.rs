@@ -9,7 +9,7 @@ use super::told;
 use super::words::{number, visible, when};
 use crate::event::Route;
 use crate::store::RouteRecord;
-use crate::why::holding;
+use crate::why::{holding, paused};
 
 /// How many events of a route, or of all routes that a pattern covers, stand where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,12 @@ impl Waiting {
             dead: sum.dead + known.dead,
         })
     }
+
+    /// Those of a route that is no pattern.
+    fn alone(known: &RouteRecord) -> Self {
+        let RouteRecord { waiting, parked, blocked, dead, .. } = *known;
+        Self { waiting, parked, blocked, dead }
+    }
 }
 
 /// The filter of events that a route, or a pattern, stands for.
@@ -42,6 +48,7 @@ pub(super) fn filter(route: &Route) -> String {
 /// `here` are the routes that this host has a listener for.
 pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
     let Some(look) = &frame.seen.look else { return html! { h1 { "Routes" } } };
+    let list = List { paused: paused(&look.routes), plugins: told::of_all(&look.nodes), here };
     html! {
         h1 { "Routes" }
         @if look.routes.is_empty() {
@@ -49,22 +56,30 @@ pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
         } @else {
             table.rows {
                 thead { tr { th scope="col" { "Route" } th scope="col" { "State" } th scope="col" { "Listener" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } th scope="col" { span.unseen { "Actions" } } } }
-                tbody { @for known in &look.routes { (row(frame, look, known, here)) } }
+                tbody { @for known in &look.routes { (row(frame, look, &list, known)) } }
             }
         }
     }
 }
 
-fn row(frame: &Frame, look: &Look, known: &RouteRecord, here: &[Route]) -> Markup {
+/// What every row needs.
+struct List<'a> {
+    paused: Vec<RouteRecord>,
+    plugins: Vec<told::Plugin>,
+    here: &'a [Route],
+}
+
+fn row(frame: &Frame, look: &Look, list: &List<'_>, known: &RouteRecord) -> Markup {
     let now = frame.seen.now();
-    let held = holding(&known.route, &look.routes).into_iter().next();
+    let held = holding(&known.route, &list.paused).into_iter().next();
     // A pause is ended where it was begun.
     let (action, title, of) = match held {
         Some(held) => ("resume", "Resume", &held.route),
         None => ("pause", "Pause", &known.route),
     };
     let pair = query(&[("aggregate_type", of.aggregate_type.as_str()), ("event_type", of.event_type.as_str())]);
-    let Waiting { waiting, parked, blocked, dead } = Waiting::of(look, &known.route);
+    let stand = if known.route.is_pattern() { Waiting::of(look, &known.route) } else { Waiting::alone(known) };
+    let Waiting { waiting, parked, blocked, dead } = stand;
     html! {
         tr {
             td.first.mono.route { a.row href=(frame.to(&format!("events?{}", filter(&known.route)))) { (visible(&known.route.to_string())) } }
@@ -79,7 +94,7 @@ fn row(frame: &Frame, look: &Look, known: &RouteRecord, here: &[Route]) -> Marku
                     }
                 }
             }
-            td.mono.listener { (listener(look, known, here)) }
+            td.mono.listener { (listener(list, known)) }
             @for (name, class, count) in [("waiting", "", waiting), ("parked", "parked", parked), ("blocked", "blocked", blocked), ("dead", "dead", dead)] {
                 @let class = if count == 0 { "zero" } else { class };
                 td.number data-name=(name) { span.(class) { (number(count)) } }
@@ -93,13 +108,12 @@ fn row(frame: &Frame, look: &Look, known: &RouteRecord, here: &[Route]) -> Marku
     }
 }
 
-fn listener(look: &Look, known: &RouteRecord, here: &[Route]) -> Markup {
-    let plugins = told::of_all(&look.nodes);
-    let answers = plugins.iter().find(|plugin| plugin.told.routes.contains(&known.route));
+fn listener(list: &List<'_>, known: &RouteRecord) -> Markup {
+    let answers = list.plugins.iter().find(|plugin| plugin.told.routes.contains(&known.route));
     html! {
         @match answers {
             Some(plugin) => { (visible(&plugin.told.name)) " " (visible(plugin.told.version.as_deref().unwrap_or_default())) },
-            None if here.contains(&known.route) => "native or sink",
+            None if list.here.contains(&known.route) => "native or sink",
             None if known.route.is_pattern() => span.quiet { "a pattern" },
             None => span.quiet { @if known.first_seen_at.is_some() { "none on this host" } @else { "none" } },
         }
