@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use outbox::EventId;
+use outbox::deceptive::shown;
 use outbox::store::{Audit, AuditFilter, AuditRecord};
 use outbox::why::selector;
 
@@ -92,7 +93,7 @@ fn table(records: &[AuditRecord]) -> String {
         [
             relative(record.at),
             short(&record.actor, 32),
-            record.action.clone(),
+            shown(&record.action).into_owned(),
             record.count.to_string(),
             short(&selector(&record.selector), 60),
             or_dash(record.reason.as_deref()),

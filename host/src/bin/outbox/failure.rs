@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use outbox::deceptive::shown;
 use outbox::purge::PurgeError;
 use outbox::{EnvelopeError, StartError, StoreError, WriteError};
 
@@ -106,10 +107,10 @@ impl Failure {
             return 0;
         }
         if !self.message.is_empty() {
-            logging::say(&format!("error: {}", self.message));
+            say("error: ", &self.message);
         }
         for detail in &self.details {
-            logging::say(&format!("  {detail}"));
+            say("  ", detail);
         }
         let mut last = self.message.clone();
         let mut source: Option<&dyn Error> = self.source.as_deref().map(|source| source as &dyn Error);
@@ -117,13 +118,19 @@ impl Failure {
             let text = error.to_string();
             // A wrapper that only repeats what it wraps says nothing new.
             if !last.contains(&text) {
-                logging::say(&format!("  because: {text}"));
+                say("  because: ", &text);
             }
             last = text;
             source = error.source();
         }
         self.exit as u8
     }
+}
+
+/// Says it line by line: what another program has answered, or what a file holds, must not drive the terminal.
+fn say(before: &str, text: &str) {
+    let lines: Vec<_> = text.split('\n').map(shown).collect();
+    logging::say(&format!("{before}{}", lines.join("\n")));
 }
 
 impl From<std::io::Error> for Failure {

@@ -1,6 +1,7 @@
 //! `outbox node`: the hosts that work on the table.
 
 use clap::Subcommand;
+use outbox::deceptive::shown;
 use outbox::store::NodeRecord;
 
 use crate::config::Config;
@@ -35,12 +36,12 @@ fn table(nodes: &[NodeRecord]) -> String {
         [
             short(&node.label, 40),
             if node.alive { "alive" } else { "gone" }.to_owned(),
-            node.mode.clone(),
-            node.version.clone(),
+            shown(&node.mode).into_owned(),
+            shown(&node.version).into_owned(),
             relative(node.started_at),
             relative(node.alive_until),
             node.partitions.to_string(),
-            node.owner.clone(),
+            shown(&node.owner).into_owned(),
         ]
     });
     output::table(&["host", "state", "mode", "version", "started", "alive until", ">partitions", "locked_by"], rows)

@@ -69,8 +69,8 @@ fn text(why: &Explanation) -> String {
     let rows = why.history.iter().map(|step| [at(step.at, why.now), step.at.to_string(), shown(&step.what).into_owned()]);
     text.push_str(&output::table(&[">when", "at", "what happened"], rows));
     if !why.actions.is_empty() {
-        let pairs: Vec<(&str, String)> =
-            why.actions.iter().map(|action| (action.command.as_str(), shown(&action.meaning).into_owned())).collect();
+        let said: Vec<_> = why.actions.iter().map(|action| (shown(&action.command), shown(&action.meaning))).collect();
+        let pairs: Vec<(&str, String)> = said.iter().map(|(command, meaning)| (&**command, meaning.to_string())).collect();
         text.push_str(&format!("\n{}", output::pairs(&pairs)));
     }
     text
