@@ -23,7 +23,16 @@ use crate::time::{Timestamp, system_clock};
 /// What every token begins with, so that people and scanners of leaked secrets know one.
 const PREFIX: &str = "obx_";
 /// What proxies add. A caller behind one is not on this machine, whatever the connection says.
-const PASSED_ON: [&str; 5] = ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
+const PASSED_ON: [&str; 8] = [
+    "cf-connecting-ip",
+    "forwarded",
+    "via",
+    "x-forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
 
 /// What a caller may do. Each role may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]

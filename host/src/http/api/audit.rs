@@ -40,7 +40,11 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
     let (actor, action) = (params.text(&["actor"]), params.text(&["action"]));
     let event_id = params.value("event_id", "write the id of an event");
     let (since, until) = (params.value("since", When::HINT), params.value("until", When::HINT));
-    let before = params.value("before", "write the `id` of the last notice of the page before");
+    let before: Option<u64> = params.value("before", "write the `id` of the last row of the page before");
+    // No row of any database has a larger number.
+    if let Some(before) = before.filter(|before| i64::try_from(*before).is_err()) {
+        params.fault("before", format!("it is {before}; write the `id` of the last row of the page before"));
+    }
     params.finish()?;
     let now = host.store.now().await?;
     let at = |when: Option<When>| when.map(|when| when.from(now));

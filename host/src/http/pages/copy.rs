@@ -142,14 +142,14 @@ fn json(text: &str) -> String {
     plain(&Value::from(text).to_string())
 }
 
-/// JSON in printable ASCII that can stand between single quotes in every shell: `'` ends them, and `!` is history to some. In JSON that is
-/// valid such characters stand within strings only, where an escape means the same.
+/// JSON in printable ASCII that can stand between single quotes in every shell: `'` ends them, `!` is history to some, and one of Windows
+/// knows no single quotes. In JSON that is valid such characters stand within strings only, where an escape means the same.
 fn plain(json: &str) -> String {
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
             '\n' | '\r' | '\t' => safe.push(' '),
-            ' '..='~' if !matches!(c, '\'' | '!') => safe.push(c),
+            ' '..='~' if !matches!(c, '\'' | '!' | '&' | '|' | '<' | '>' | '%' | '^') => safe.push(c),
             _ => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
                     let _ = write!(safe, "\\u{unit:04x}");
