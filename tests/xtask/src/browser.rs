@@ -53,7 +53,9 @@ fn program() -> Option<PathBuf> {
         version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
         version.status().is_ok_and(|status| status.success())
     };
-    NAMES.into_iter().find(answers).map(PathBuf::from)
+    let name = NAMES.into_iter().find(answers)?;
+    // As a whole path: what drives the browser looks for it nowhere else.
+    std::env::split_paths(&environment("PATH")?).map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
 /// The folder with the packages of the lock file.
