@@ -122,7 +122,7 @@ test('an event after twelve attempts says how often, why, and what can be done',
   const { page, close } = await visitor();
   await page.goto(host.at(`events/${event_id}`));
   const text = await page.locator('main').innerText();
-  assert.match(text, /It was given up .*, after it failed 12 times\./);
+  assert.match(text, /It was given up .*, after 12 failed attempts: /);
   assert.match(text, /Attempt 12 failed for the last time in .* fuel,\s+\d+ % of its limit/s);
   await close();
 });

@@ -18,7 +18,7 @@ const TROUBLE: Duration = Duration::from_secs(2);
 const SETTINGS: Settings<'_> =
     &[("OUTBOX_POLLER__INTERVAL", "100ms"), ("OUTBOX_RETRY__POLICY", "fixed"), ("OUTBOX_RETRY__BASE", "100ms")];
 
-const WAITS: &str = "the database cannot be used yet; waiting until it can";
+const WAITS: &str = "the database cannot be used yet; waiting for it";
 const CAN_BE_USED: &str = "the database can be used";
 
 /// A server of a test's own, with a migrated database.

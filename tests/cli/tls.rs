@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use servers::{Database, Durability, Server};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use crate::program::Place;
+use crate::program::{Place, mailed};
 
 /// Makes an authority and a certificate of it for 127.0.0.1, in the server's own directory, whose names PostgreSQL expects.
 const CERTIFICATES: &str = "umask 077
@@ -68,7 +68,7 @@ fn a_host_delivers_over_encrypted_connections_alone_when_it_is_told_to() {
     place.ok(&["event", "emit", "--type", "OrderPlaced", "--aggregate-type", "Order", "--payload", order]);
 
     let mut host = place.host(&[("OUTBOX_POLLER__INTERVAL", "100ms")]);
-    host.wait_for_mails(1);
+    host.wait_until_it_said("the mail", |line| mailed(line).is_some()); // maybe before it was ready
     place.wait_for("done", 1);
 
     let (safe, open) = encrypted.sessions();
