@@ -154,6 +154,18 @@ pub(crate) async fn a_claim_stops_at_its_byte_limit(db: &dyn Harness) {
     assert_eq!(claim(db, 10).await.len(), 7, "the others were left alone");
 }
 
+pub(crate) async fn headers_count_for_the_byte_limit_of_a_claim(db: &dyn Harness) {
+    let mut envelopes = Vec::new();
+    for _ in 0..10 {
+        envelopes.push(event(db, "X").await.header("large", "h".repeat(990)).json(&1).expect("good"));
+    }
+    write(db, &envelopes).await;
+
+    let claimed = db.store().claim(&ClaimRequest { max_bytes: 2_500, ..request(10) }).await.expect("claims");
+
+    assert_eq!(claimed.len(), 3, "as if they were payload");
+}
+
 pub(crate) async fn an_event_larger_than_the_byte_limit_is_taken_alone(db: &dyn Harness) {
     kilobytes(db, 2).await;
 

@@ -84,6 +84,7 @@ conformance! {
     claim::events_that_are_due_together_come_in_order_of_insertion,
     claim::a_claim_takes_no_more_than_its_limit,
     claim::a_claim_stops_at_its_byte_limit,
+    claim::headers_count_for_the_byte_limit_of_a_claim,
     claim::an_event_larger_than_the_byte_limit_is_taken_alone,
     claim::skip_recent_leaves_new_rows_alone,
     claim::nothing_finished_or_parked_is_claimed,

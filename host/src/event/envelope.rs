@@ -193,7 +193,6 @@ impl Envelope {
     /// Roughly how much memory it takes, in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(key, value)| key.len() + value.len()).sum();
-        std::mem::size_of::<Self>() + self.payload.len() + headers
+        std::mem::size_of::<Self>() + self.payload.len() + self.headers.size_bytes()
     }
 }

@@ -15,6 +15,10 @@ pub(crate) const TRACESTATE: &str = "tracestate";
 
 const MAX_KEY_CHARS: usize = 256;
 const MAX_BYTES: usize = 256 * 1024;
+/// Each takes far more memory than its bytes.
+const MAX_HEADERS: usize = 1_000;
+/// About what one header takes beside its bytes.
+const OVERHEAD: usize = 96;
 
 /// Why a header is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +46,12 @@ pub enum HeadersError {
         /// The first such character.
         bad: char,
     },
+    /// There are too many of them.
+    #[error("there are {count} headers; at most 1000 are allowed: move data into the payload")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
     /// All of them together are too large.
     #[error("the headers have {bytes} bytes; at most 262144 are allowed: move data into the payload")]
     TooLarge {
@@ -50,7 +60,7 @@ pub enum HeadersError {
     },
 }
 
-/// String to string, sorted by key, no empty key, no control characters, 256 KiB in all.
+/// String to string, sorted by key, no empty key, no control characters, 1,000 of them and 256 KiB in all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Headers(BTreeMap<String, String>);
@@ -62,6 +72,9 @@ impl Headers {
     /// When one of them breaks a rule, or all of them are too large.
     pub fn new(headers: impl IntoIterator<Item = (String, String)>) -> Result<Self, HeadersError> {
         let headers: BTreeMap<String, String> = headers.into_iter().collect();
+        if headers.len() > MAX_HEADERS {
+            return Err(HeadersError::TooMany { count: headers.len() });
+        }
         let mut bytes = 0;
         for (key, value) in &headers {
             if key.is_empty() {
@@ -82,6 +95,11 @@ impl Headers {
         Ok(Self(headers))
     }
 
+    /// Roughly how much memory they take, in bytes.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.0.iter().map(|(key, value)| key.len() + value.len() + OVERHEAD).sum()
+    }
+
     /// The value of a header, if it is there.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
@@ -91,7 +109,8 @@ impl Headers {
     /// Adds a header that breaks no rule of its own; false when there is one of this name, or no room for it.
     pub(super) fn add(&mut self, key: &str, value: &str) -> bool {
         let bytes: usize = self.0.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let fits = bytes + key.len() + value.len() <= MAX_BYTES && !self.0.contains_key(key);
+        let has_room = bytes + key.len() + value.len() <= MAX_BYTES && self.0.len() < MAX_HEADERS;
+        let fits = has_room && !self.0.contains_key(key);
         if fits {
             self.0.insert(key.to_owned(), value.to_owned());
         }
@@ -136,6 +155,9 @@ mod tests {
         assert!(refused(&"k".repeat(257), "").contains("has 257 characters"));
         assert!(refused("x", "a\r\nset-cookie: b").contains("\"x\" holds the control character '\\r'"));
         assert!(refused("x", &"v".repeat(262_144)).contains("have 262145 bytes"));
+        let many = |count: usize| Headers::new((0..count).map(|number| (format!("k{number}"), String::new())));
+        assert!(many(1_001).expect_err("refused").to_string().contains("there are 1001 headers"));
+        assert!(!many(1_000).expect("good").add("one more", ""));
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Table {
         let mut bytes = 0;
         let fitting = chosen.iter().take_while(|row| {
             let before = bytes;
-            bytes += row.payload_bytes;
+            bytes += row.payload_bytes + header_bytes(row);
             before < request.max_bytes as u64
         });
         let fitting = fitting.count();
@@ -234,4 +234,10 @@ fn finish(row: &mut Record, status: Status, now: Timestamp) {
 
 fn kept(text: &str) -> String {
     text.chars().filter(|c| *c != '\0').take(LONGEST_ERROR).collect()
+}
+
+/// The bytes of the headers as they are stored, as JSON; none are no text.
+fn header_bytes(row: &Record) -> u64 {
+    let headers = serde_json::to_string(&row.headers).expect("texts are JSON");
+    if row.headers.iter().next().is_none() { 0 } else { headers.len() as u64 }
 }

@@ -10,7 +10,7 @@ use super::events::Wanted;
 use super::fields::{Fields, Form};
 use super::jobs::{Order, listed};
 use super::link::encoded;
-use super::look::SAMPLE;
+use super::look::sample;
 use super::routes::Waiting;
 use super::visit::Visit;
 use super::words::{count, number, visible};
@@ -109,7 +109,7 @@ async fn show(visit: &Visit, action: Action, wanted: &Wanted, dead_before: Times
         let store = &visit.pages.host.store;
         let filter = wanted.dead_filter(dead_before);
         let count = store.count_dead(&filter).await?;
-        let first = store.list(&listed(&filter), SAMPLE).await?;
+        let first = sample(&**store, listed(&filter)).await?;
         let newest = store.list(&Filter { newest_first: true, ..listed(&filter) }, 1).await?.pop();
         Ok::<_, StoreError>(Preview { frame: &visit.frame, action, wanted, count, dead_before, first, newest, fault })
     };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::event::Status;
+use crate::event::{Headers, Status};
 use crate::http::cached::{OLDEST, YOUNGEST, rest};
 use crate::store::{Filter, NodeRecord, Record, RouteRecord, Stats, Store, StoreError};
 use crate::time::{Timestamp, system_clock};
@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const DEAR: Duration = Duration::from_secs(1);
 /// How many dead events are grouped by what went wrong: the newest ones.
 pub(super) const SAMPLE: u32 = 500;
+/// How many of them are read at once.
+const AT_ONCE: u32 = 50;
 
 /// What the table held at one moment.
 #[derive(Debug)]
@@ -147,10 +149,24 @@ async fn look(store: Arc<dyn Store>) -> Result<Look, StoreError> {
     let stats = store.stats().await?;
     let routes = store.count_routes().await?;
     let nodes = store.nodes().await?;
-    let dead = if stats.dead == 0 {
-        Vec::new()
-    } else {
-        store.list(&Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() }, SAMPLE).await?
-    };
+    let newest = Filter { status: Some(Status::Dead), newest_first: true, ..Filter::default() };
+    let dead = if stats.dead == 0 { Vec::new() } else { sample(&*store, newest).await? };
     Ok(Look { at, taken, stats, routes, nodes, dead })
+}
+
+/// The first [`SAMPLE`] events of a list, without their headers: nobody shows these of so many, and they may be large.
+pub(super) async fn sample(store: &dyn Store, mut filter: Filter) -> Result<Vec<Record>, StoreError> {
+    let mut sample = Vec::new();
+    while sample.len() < SAMPLE as usize {
+        let rows = store.list(&filter, AT_ONCE).await?;
+        let is_last = rows.len() < AT_ONCE as usize;
+        let last = rows.last().map(|last| last.seq);
+        *if filter.newest_first { &mut filter.before } else { &mut filter.after } = last;
+        sample.extend(rows.into_iter().map(|row| Record { headers: Headers::default(), ..row }));
+        if is_last {
+            break;
+        }
+    }
+    sample.truncate(SAMPLE as usize);
+    Ok(sample)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::row::{claimed, left_out, numbers, payload_bytes, sequence};
+use super::row::{claimed, header_bytes, left_out, numbers, payload_bytes, sequence};
 use super::transaction::{self, Patience};
 use super::{MySqlStore, front, keys, place};
 use crate::store::settlement::delay_micros;
@@ -163,7 +163,7 @@ fn fitting(rows: &[MySqlRow], max_bytes: usize) -> Result<usize, StoreError> {
         if index > 0 && before >= max_bytes {
             return Ok(index);
         }
-        before = before.saturating_add(payload_bytes(row)?);
+        before = before.saturating_add(payload_bytes(row)?).saturating_add(header_bytes(row)?);
     }
     Ok(rows.len())
 }

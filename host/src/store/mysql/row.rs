@@ -59,6 +59,13 @@ pub(super) fn payload_bytes(row: &MySqlRow) -> Result<usize, StoreError> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
+/// How large the text of a claimed event's headers is.
+pub(super) fn header_bytes(row: &MySqlRow) -> Result<usize, StoreError> {
+    let headers: Option<&str> =
+        row.try_get(column::HEADERS).map_err(|source| StoreError::Failed { action: "read an event's headers", source })?;
+    Ok(headers.map_or(0, str::len))
+}
+
 /// Whether a claimed event's payload was too large to be read with it.
 pub(super) fn left_out(row: &MySqlRow) -> bool {
     get::<Option<&[u8]>>(row, column::PAYLOAD).is_ok_and(|payload| payload.is_none())

@@ -27,7 +27,7 @@ SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::t
 WHERE ctid = ANY (ARRAY (
   SELECT place FROM (
     SELECT place, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-    FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) AS bytes FROM outbox_event
+    FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes FROM outbox_event
           WHERE due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
             AND created_at <= now() - $5::bigint * interval '1 microsecond'
           ORDER BY due_at, seq LIMIT $3::bigint FOR UPDATE SKIP LOCKED) AS due) AS chosen
@@ -45,7 +45,7 @@ SET lease_end = now() + $2::bigint * interval '1 microsecond', locked_by = $1::t
 WHERE ctid = ANY (ARRAY (
   SELECT place FROM (
     SELECT place, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-    FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) AS bytes FROM outbox_event
+    FROM (SELECT ctid AS place, due_at, seq, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes FROM outbox_event
           WHERE due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
             AND created_at <= now() - $5::bigint * interval '1 microsecond'
             AND partition_id = ANY (ARRAY (SELECT partition_id FROM outbox_event_partition

@@ -8,7 +8,7 @@
 /// $1 the owner, $2 the lease, $3 most rows, $4 most bytes, $5 the youngest age, $6 the events in hand; spans in microseconds.
 pub(super) const CLAIM_FRONT: &str = "
 WITH front AS (
-  SELECT seq AS number, octet_length(payload) AS bytes, available_at <= now() AS is_waited_for, seq = ANY ($6::bigint[]) AS is_held,
+  SELECT seq AS number, octet_length(payload) + coalesce(octet_length(headers), 0) AS bytes, available_at <= now() AS is_waited_for, seq = ANY ($6::bigint[]) AS is_held,
          coalesce(due_at <= now() AND (lease_end IS NULL OR lease_end <= now())
                   AND created_at <= now() - $5::bigint * interval '1 microsecond', false) AS is_free
   FROM outbox_event WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= now() OR due_at <= now())

@@ -21,7 +21,7 @@ SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, c
 WHERE seq IN (
   SELECT seq FROM (
     SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-    FROM (SELECT seq, due_at, length(payload) AS bytes FROM outbox_event
+    FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes FROM outbox_event
           WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6
           ORDER BY due_at, seq LIMIT ?4))
   WHERE bytes_before < ?5)
@@ -36,7 +36,7 @@ SET lease_end = ?2, locked_by = ?3, locked_at = ?1, claim_seq = claim_seq + 1, c
 WHERE seq IN (
   SELECT seq FROM (
     SELECT seq, sum(bytes) OVER (ORDER BY due_at, seq ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before
-    FROM (SELECT seq, due_at, length(payload) AS bytes FROM outbox_event
+    FROM (SELECT seq, due_at, length(payload) + coalesce(octet_length(headers), 0) AS bytes FROM outbox_event
           WHERE due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6 AND partition_id IN (
             SELECT partition_id FROM outbox_event_partition
             WHERE owner = ?3 AND lease_end > ?1 AND partition_id IN (SELECT value FROM json_each(?7)))

@@ -8,7 +8,7 @@
 /// hand as a JSON list.
 pub(super) const CLAIM_FRONT: &str = "
 WITH front AS (
-  SELECT seq, length(payload) AS bytes, seq IN (SELECT value FROM json_each(?7)) AS is_held,
+  SELECT seq, length(payload) + coalesce(octet_length(headers), 0) AS bytes, seq IN (SELECT value FROM json_each(?7)) AS is_held,
          due_at IS NOT NULL AND due_at <= ?1 AND (lease_end IS NULL OR lease_end <= ?1) AND created_at <= ?6 AS is_free
   FROM outbox_event INDEXED BY outbox_event_open
   WHERE done_at IS NULL AND status IN (0, 2) AND (available_at <= ?1 OR due_at <= ?1)
