@@ -213,7 +213,8 @@ async fn start<D: Database>(db: &D, recorder: &Recorder) -> Outbox<D::Store> {
     outbox(db).listener(ROUTE, recorder.listener()).start().await.expect("starts")
 }
 
-/// On SQLite one transaction at a time writes: `beside` is 1 there.
+/// On SQLite one transaction at a time writes, and MySQL keeps the locks of what a savepoint takes back, so that others would wait for a
+/// transaction that waits for them: `beside` is 1 there.
 fn traces<D: Database>(fresh: impl AsyncFn() -> D, beside: usize, cases: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let (db, outbox, recorder) = runtime.block_on(async {
@@ -242,7 +243,7 @@ fn whatever_a_caller_takes_back_by_savepoints_commits_and_deliveries_agree_on_po
 
 #[test]
 fn whatever_a_caller_takes_back_by_savepoints_commits_and_deliveries_agree_on_mysql() {
-    traces(MySql::fresh, 2, 60);
+    traces(MySql::fresh, 1, 60);
 }
 
 #[test]
