@@ -98,11 +98,12 @@ impl<'de> Deserialize<'de> for ShortDigest {
     }
 }
 
+/// Whole microseconds, rounded up: no call takes none.
 mod micros {
     use super::{Deserialize, Deserializer, Duration, Serializer};
 
     pub(super) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+        serializer.serialize_u64(u64::try_from(span.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX))
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
@@ -158,5 +159,7 @@ mod tests {
         let native = Cost::of_time(Duration::from_micros(7));
         let text = serde_json::to_string(&native).expect("plain data");
         assert_eq!((text.as_str(), serde_json::from_str::<Cost>(&text).expect("its own text")), (r#"{"took_us":7}"#, native));
+        let short = serde_json::to_string(&Cost::of_time(Duration::from_nanos(1))).expect("plain data");
+        assert_eq!(short, r#"{"took_us":1}"#, "no call takes no time");
     }
 }
