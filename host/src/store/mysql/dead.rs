@@ -90,7 +90,7 @@ pub(super) async fn replay_batch(
     audit: &Audit,
 ) -> Result<u64, StoreError> {
     let chosen = |_, limit: u64| filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(limit);
-    Ok(change_chosen(store, chosen, 0, limit, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await?.count)
+    Ok(change_chosen(store, chosen, limit, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await?.count)
 }
 
 pub(super) async fn retry_now(
@@ -101,9 +101,10 @@ pub(super) async fn retry_now(
     audit: &Audit,
 ) -> Result<RetriedNow, StoreError> {
     let most = max_attempts.map(i64::from);
-    let chosen =
-        |after: u64, limit: u64| sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(after).bind(limit);
-    change_chosen(store, chosen, after, limit, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
+    let chosen = |last: Option<u64>, limit: u64| {
+        sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(last.unwrap_or(after)).bind(limit)
+    };
+    change_chosen(store, chosen, limit, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
 }
 
 pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -165,13 +166,13 @@ async fn try_noted(
     Ok(result.rows_affected())
 }
 
-/// Chooses rows, after the last `seq` where `choose` goes by it, changes those that are still as they were, and notes how many. This database cannot update the rows of a query
-/// on the same table in one statement without reading them into a table first. What somebody else changed in between is made up for by
-/// others: callers take fewer than `limit` for the end. Each further choice means that somebody else got on, so this comes to its end.
+/// Chooses rows, changes those that are still as they were, and notes how many. `choose` is told the `seq` of the last row that was chosen
+/// before. This database cannot update the rows of a query on the same table in one statement without reading them into a table first. What
+/// somebody else changed in between is made up for by others: callers take fewer than `limit` for the end. Each further choice means that
+/// somebody else got on, so this comes to its end.
 async fn change_chosen<'q>(
     store: &MySqlStore,
-    choose: impl Fn(u64, u64) -> Statement<'q> + Send,
-    after: u64,
+    choose: impl Fn(Option<u64>, u64) -> Statement<'q> + Send,
     limit: u32,
     change: &'static str,
     audit: &Audit,
@@ -181,7 +182,7 @@ async fn change_chosen<'q>(
     let mut changed = RetriedNow::default();
     loop {
         let left = u64::from(limit) - changed.count;
-        let rows = choose(changed.last.unwrap_or(after), left).fetch_all(&store.pool).await;
+        let rows = choose(changed.last, left).fetch_all(&store.pool).await;
         let rows = rows.map_err(|error| store.failed("do what was asked by hand", error))?;
         if rows.is_empty() {
             return Ok(changed);
