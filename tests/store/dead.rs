@@ -217,9 +217,8 @@ pub(crate) async fn a_retry_of_many_goes_on_where_it_left_off_and_lets_none_go_t
     }
     let first = db.store().retry_now(None, 0, 2, &by_hand()).await.expect("retries now");
     assert_eq!((first.count, first.last), (2, Some(row(db, failed[1]).await.seq)));
-    for _ in 0..2 {
-        let fence = claim_one(db).await;
-        settle(db, fence, retry(day)).await; // fails again, and waits again
+    for taken in claim(db, 10).await {
+        settle(db, taken.fence, retry(day)).await; // fails again, and waits again
     }
 
     let second = db.store().retry_now(None, first.last.expect("two went"), 10, &by_hand()).await.expect("retries now");
