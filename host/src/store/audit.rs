@@ -27,7 +27,7 @@ impl Audit {
     }
 }
 
-/// Which notices to list; `None` means any.
+/// Which audit records to list; `None` means any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// By this actor.
@@ -40,7 +40,7 @@ pub struct AuditFilter {
     pub since: Option<Timestamp>,
     /// No later than this.
     pub until: Option<Timestamp>,
-    /// Noted before the notice of this `id`: the next page.
+    /// Noted before the record of this `id`: the next page.
     pub before: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ impl AuditFilter {
 #[non_exhaustive]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct AuditRecord {
-    /// Its number, larger than that of every notice before it.
+    /// Its number, larger than that of every record before it.
     pub id: u64,
     /// When, by the database's clock.
     pub at: Timestamp,

@@ -8,7 +8,7 @@ use super::{OnDuplicate, WriteError, Writer, joined};
 use crate::event::{Envelope, EventId};
 use crate::store::{NewRow, StoreError, TransactionalStore};
 
-/// The type of a row that is a [`Mark`], for whoever sees it in a transaction that is open.
+/// The type of a row that [`mark`] inserts, for whoever sees it in a transaction that is open.
 const MARK: &str = "OutboxMark";
 
 /// Why there is a transaction as long as anybody can ask for it.

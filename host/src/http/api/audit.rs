@@ -34,17 +34,13 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// `GET /v1/audit`: newest first; `before` is the `id` of the last notice of the page before.
+/// `GET /v1/audit`: newest first; `before` is the `id` of the last record of the page before.
 pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Vec<AuditRecord>>, Problem> {
     let limit = params.limit();
     let (actor, action) = (params.text(&["actor"]), params.text(&["action"]));
     let event_id = params.value("event_id", "write the id of an event");
     let (since, until) = (params.value("since", When::HINT), params.value("until", When::HINT));
-    let before: Option<u64> = params.value("before", "write the `id` of the last row of the page before");
-    // No row of any database has a larger number.
-    if let Some(before) = before.filter(|before| i64::try_from(*before).is_err()) {
-        params.fault("before", format!("it is {before}; write the `id` of the last row of the page before"));
-    }
+    let before = params.row("before", "write the `id` of the last row of the page before");
     params.finish()?;
     let now = host.store.now().await?;
     let at = |when: Option<When>| when.map(|when| when.from(now));

@@ -151,11 +151,7 @@ pub(super) fn fields(params: &mut Params) -> Filter {
 pub(super) async fn page(host: &Host, filter: Filter, mut params: Params) -> Result<Json<Page>, Problem> {
     let limit = params.limit();
     let newest_first = params.is_set("newest_first");
-    let from: Option<u64> = params.value("after", "write the `next` of the page before");
-    // No row of any database has a larger number.
-    if let Some(from) = from.filter(|from| i64::try_from(*from).is_err()) {
-        params.fault("after", format!("it is {from}; write the `next` of the page before"));
-    }
+    let from = params.row("after", "write the `next` of the page before");
     params.finish()?;
     let (after, before) = if newest_first { (None, from) } else { (from, None) };
     let mut filter = Filter { after, before, newest_first, ..filter };
