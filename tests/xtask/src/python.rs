@@ -1,4 +1,4 @@
-//! A Python of our own: the tests write events from another language by it, and have requests made up for the API.
+//! Python environments of our own, in the target directory: for the tests, and for tools that pip installs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,40 +7,64 @@ use std::process::Command;
 use crate::fault::Fault;
 use crate::workspace::{Workspace, environment, run};
 
-/// Where the tests look for it.
+/// Where the tests look for their Python.
 pub(crate) const VARIABLE: &str = "OUTBOX_TEST_PYTHON";
 
-/// As pip names them: drivers for the databases (SQLite's is a part of Python), the SDK of CloudEvents, and what makes up requests from
-/// an OpenAPI document.
-const PACKAGES: [&str; 4] = ["psycopg[binary]==3.3.9", "PyMySQL==1.2.4", "cloudevents==2.2.0", "schemathesis==4.32.5"];
+/// What pip installs for one purpose, each package by its version and its hashes.
+pub(crate) struct Packages {
+    /// What the person who waits is told.
+    what: &'static str,
+    requirements: &'static str,
+}
 
-/// The interpreter of the environment, made now when it is not there with these packages; the one that the environment variable
-/// names already is left as it is.
+/// The tests write events from another language by these, and have requests made up for the API.
+const TESTS: Packages = Packages { what: "a Python for the tests", requirements: include_str!("../packages/tests.txt") };
+pub(crate) const NODE: Packages = Packages { what: "Node.js", requirements: include_str!("../packages/node.txt") };
+pub(crate) const TOOLCHAINS: Packages =
+    Packages { what: "a C compiler for WebAssembly, and Go", requirements: include_str!("../packages/toolchains.txt") };
+
+/// The interpreter of the tests, made now when it is not there; the one that the environment variable names already is left as it is.
 pub(crate) fn ensure(workspace: &Workspace) -> Result<PathBuf, Fault> {
-    if let Some(given) = environment(VARIABLE) {
-        return Ok(given);
+    environment(VARIABLE).map_or_else(|| TESTS.ensure(&workspace.target.join("python")), Ok)
+}
+
+impl Packages {
+    /// The interpreter of the environment in this folder, which is made anew when it is not there with these packages.
+    pub(crate) fn ensure(&self, folder: &Path) -> Result<PathBuf, Fault> {
+        let python = interpreter(folder);
+        // Written last, so what it says is there in full.
+        let stamp = folder.join("installed.txt");
+        if python.is_file() && fs::read_to_string(&stamp).is_ok_and(|installed| installed == self.requirements) {
+            return Ok(python);
+        }
+        eprintln!("xtask: installing {}", self.what);
+        make_environment(folder)?;
+        let asked = folder.join("requirements.txt");
+        let write = |file: &Path| fs::write(file, self.requirements).map_err(|error| Fault::file("write", file, &error));
+        write(&asked)?;
+        run(pip_install(&python).args(["--only-binary", ":all:", "--require-hashes", "--requirement"]).arg(&asked))?;
+        write(&stamp)?;
+        Ok(python)
     }
-    let folder = workspace.target.join("python");
-    let python = interpreter(&folder);
-    // Written last, so what it says is there in full.
-    let stamp = folder.join("packages.txt");
-    if python.is_file() && fs::read_to_string(&stamp).is_ok_and(|text| text == PACKAGES.join("\n")) {
-        return Ok(python);
-    }
+}
+
+/// An empty environment in this folder.
+pub(crate) fn make_environment(folder: &Path) -> Result<(), Fault> {
     has_venv()?;
-    eprintln!("xtask: making a Python with {}", PACKAGES.join(", "));
-    run(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(&folder))?;
-    let mut install = Command::new(&python);
-    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
-    run(install.args(PACKAGES))?;
-    fs::write(&stamp, PACKAGES.join("\n")).map_err(|error| Fault::file("write", &stamp, &error))?;
-    Ok(python)
+    run(Command::new(PYTHON).args(["-m", "venv", "--clear"]).arg(folder))
+}
+
+/// `pip install`, to be told what.
+pub(crate) fn pip_install(python: &Path) -> Command {
+    let mut install = Command::new(python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    install
 }
 
 #[cfg(unix)]
-pub(crate) const PYTHON: &str = "python3";
+const PYTHON: &str = "python3";
 #[cfg(not(unix))]
-pub(crate) const PYTHON: &str = "python";
+const PYTHON: &str = "python";
 
 #[cfg(unix)]
 pub(crate) fn interpreter(folder: &Path) -> PathBuf {
@@ -53,7 +77,7 @@ pub(crate) fn interpreter(folder: &Path) -> PathBuf {
 }
 
 /// Debian has Python without the parts by which it makes environments.
-pub(crate) fn has_venv() -> Result<(), Fault> {
+fn has_venv() -> Result<(), Fault> {
     let there = Command::new(PYTHON).args(["-c", "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))"]).output();
     if there.is_ok_and(|output| output.status.success()) {
         return Ok(());

