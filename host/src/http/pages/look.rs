@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
@@ -13,6 +14,8 @@ use crate::time::{Timestamp, system_clock};
 
 /// How long a page waits for the database before it shows what it knew.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long it waits for a new look where the last one is less than [`OLDEST`] old. A page that is open is told of the new one.
+const PROMPT: Duration = Duration::from_millis(25);
 /// A look that takes longer is taken for visitors only.
 const DEAR: Duration = Duration::from_secs(1);
 /// How many dead events are grouped by what went wrong: the newest ones.
@@ -77,9 +80,11 @@ impl Seen {
 
 /// Takes looks and keeps the last.
 pub(super) struct Looks {
-    store: Arc<dyn Store>,
+    take: Box<Take>,
     kept: Mutex<Kept>,
 }
+
+type Take = dyn Fn() -> BoxFuture<'static, Result<Look, StoreError>> + Send + Sync;
 
 #[derive(Default)]
 struct Kept {
@@ -87,13 +92,41 @@ struct Kept {
     next: Option<Instant>,
     /// How long the last look took.
     took: Duration,
-    /// One that has not come back yet. It is never broken off: a statement would be left in the middle.
-    running: Option<JoinHandle<Result<Look, StoreError>>>,
+    /// Somebody has changed something since the last look.
+    is_outdated: bool,
+    /// One that has not come back yet.
+    running: Option<Running>,
+}
+
+/// A look on its way. It is never broken off: a statement would be left in the middle.
+struct Running {
+    since: Instant,
+    /// The look, and how long it took.
+    task: JoinHandle<Result<(Look, Duration), StoreError>>,
+}
+
+impl Running {
+    fn begin(look: BoxFuture<'static, Result<Look, StoreError>>) -> Self {
+        let since = Instant::now();
+        Self { since, task: tokio::spawn(async move { Ok((look.await?, since.elapsed())) }) }
+    }
+
+    /// Whether it came back so long ago that it tells nothing of the present.
+    fn is_stale(&self) -> bool {
+        self.task.is_finished() && self.since.elapsed() >= OLDEST
+    }
+}
+
+impl Kept {
+    /// Whether the last look will do while a new one is on its way.
+    fn will_do(&self) -> bool {
+        !self.is_outdated && self.seen.gone.is_none() && self.seen.look.as_ref().is_some_and(|look| look.taken.elapsed() < OLDEST)
+    }
 }
 
 impl Looks {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, kept: Mutex::default() }
+        Self { take: Box::new(move || Box::pin(look(store.clone()))), kept: Mutex::default() }
     }
 
     /// What is known now, after a new look where the last one is too old.
@@ -102,19 +135,27 @@ impl Looks {
         if kept.next.is_some_and(|next| next > Instant::now()) {
             return kept.seen.clone();
         }
-        let started = Instant::now();
-        let mut running = kept.running.take().unwrap_or_else(|| tokio::spawn(look(self.store.clone())));
-        let why = match tokio::time::timeout(PATIENCE, &mut running).await {
-            Ok(Ok(Ok(look))) => {
+        let running = kept.running.take().filter(|running| !running.is_stale());
+        let mut running = running.unwrap_or_else(|| Running::begin((self.take)()));
+        let left = PATIENCE.saturating_sub(running.since.elapsed());
+        let is_prompt = kept.will_do() && left > PROMPT;
+        let why = match tokio::time::timeout(if is_prompt { PROMPT } else { left }, &mut running.task).await {
+            Ok(Ok(Ok((look, took)))) => {
+                kept.next = Some(look.taken + rest(took));
+                kept.took = took;
                 kept.seen = Seen { look: Some(Arc::new(look)), gone: None };
-                kept.took = started.elapsed();
-                kept.next = Some(Instant::now() + rest(kept.took));
+                kept.is_outdated = false;
                 return kept.seen.clone();
             }
             Ok(Ok(Err(error))) => crate::chain(&error).to_string(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => {
                 kept.running = Some(running);
+                if is_prompt {
+                    // Whoever asks next does not wait for the same look again.
+                    kept.next = Some(Instant::now() + PROMPT * 4);
+                    return kept.seen.clone();
+                }
                 format!("no answer for {} s", PATIENCE.as_secs())
             }
         };
@@ -139,7 +180,10 @@ impl Looks {
 
     /// Looks anew for the next page: somebody has just changed something.
     pub(super) async fn forget(&self) {
-        self.kept.lock().await.next = None;
+        let mut kept = self.kept.lock().await;
+        kept.next = None;
+        kept.is_outdated = true;
+        kept.running = None; // it may have begun before the change; it comes to its end, and nobody asks
     }
 }
 
@@ -169,4 +213,107 @@ pub(super) async fn sample(store: &dyn Store, mut filter: Filter) -> Result<Vec<
     }
     sample.truncate(SAMPLE as usize);
     Ok(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// Looks, each of which comes back when it is told how many new events there are.
+    fn told() -> (Looks, mpsc::UnboundedSender<u64>) {
+        let (tell, told) = mpsc::unbounded_channel();
+        let told = Arc::new(Mutex::new(told));
+        let take = move || -> BoxFuture<'static, Result<Look, StoreError>> {
+            let told = told.clone();
+            Box::pin(async move {
+                let new = told.lock().await.recv().await.expect("the test tells");
+                Ok(Look { stats: Stats { new, ..Stats::default() }, ..Look::made_up(system_clock().now()) })
+            })
+        };
+        (Looks { take: Box::new(take), kept: Mutex::default() }, tell)
+    }
+
+    fn new_events(seen: &Seen) -> Option<u64> {
+        seen.look.as_ref().map(|look| look.stats.new)
+    }
+
+    /// As if so much time had passed that a new look is due.
+    async fn later(looks: &Looks) {
+        looks.kept.lock().await.next = None;
+    }
+
+    #[tokio::test]
+    async fn a_page_does_not_wait_for_a_new_look_where_the_last_one_will_do() {
+        let (looks, tell) = told();
+        tell.send(1).unwrap();
+        assert_eq!(new_events(&looks.seen().await), Some(1));
+
+        later(&looks).await;
+        let seen = looks.seen().await;
+        assert_eq!((new_events(&seen), seen.gone.is_some()), (Some(1), false), "the new look has not come back");
+
+        tell.send(2).unwrap();
+        while new_events(&looks.seen().await) != Some(2) {
+            later(&looks).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_changed_is_seen_on_the_next_page() {
+        let (looks, tell) = told();
+        tell.send(1).unwrap();
+        looks.seen().await;
+        later(&looks).await;
+        looks.seen().await; // leaves a look on its way
+
+        looks.forget().await;
+        tell.send(2).unwrap(); // for the look that began before the change
+        tell.send(3).unwrap();
+
+        assert_eq!(new_events(&looks.seen().await), Some(3));
+    }
+
+    #[tokio::test]
+    async fn a_database_that_is_silent_for_too_long_is_gone_and_what_was_known_is_kept() {
+        let (looks, tell) = told();
+        tell.send(1).unwrap();
+        looks.seen().await;
+        later(&looks).await;
+        looks.seen().await;
+
+        looks.kept.lock().await.running.as_mut().expect("one is on its way").since -= PATIENCE;
+        later(&looks).await;
+        let seen = looks.seen().await;
+        assert_eq!((new_events(&seen), seen.gone.is_some()), (Some(1), true));
+
+        tell.send(2).unwrap();
+        later(&looks).await;
+        let seen = looks.seen().await;
+        assert_eq!((new_events(&seen), seen.gone.is_some()), (Some(2), false));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_came_back_long_ago_is_not_shown() {
+        let (looks, tell) = told();
+        tell.send(1).unwrap();
+        looks.seen().await;
+        later(&looks).await;
+        looks.seen().await;
+        tell.send(2).unwrap();
+        {
+            let mut kept = looks.kept.lock().await;
+            let running = kept.running.as_mut().expect("one is on its way");
+            while !running.task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            running.since -= OLDEST;
+            kept.next = None;
+            kept.seen.look = None; // as old
+        }
+        tell.send(3).unwrap();
+
+        assert_eq!(new_events(&looks.seen().await), Some(3));
+    }
 }
