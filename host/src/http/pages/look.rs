@@ -120,7 +120,9 @@ impl Running {
 impl Kept {
     /// Whether the last look will do while a new one is on its way.
     fn will_do(&self) -> bool {
-        !self.is_outdated && self.seen.gone.is_none() && self.seen.look.as_ref().is_some_and(|look| look.taken.elapsed() < OLDEST)
+        !self.is_outdated
+            && self.seen.gone.is_none()
+            && self.seen.look.as_ref().is_some_and(|look| look.taken.elapsed() < OLDEST)
     }
 }
 

@@ -6,7 +6,7 @@ use super::PostgresStore;
 use crate::store::finding::GRANT;
 use crate::store::{Finding, StoreError};
 
-const INDEXES: [&str; 8] = [
+const INDEXES: [&str; 10] = [
     "outbox_event_pkey",
     "outbox_event_due",
     "outbox_event_done",
@@ -15,6 +15,8 @@ const INDEXES: [&str; 8] = [
     "outbox_event_key",
     "outbox_event_behind",
     "outbox_event_open",
+    "outbox_event_aggregate",
+    "outbox_event_created",
 ];
 
 /// What a host needs of each table.

@@ -5,6 +5,7 @@ use sqlx::postgres::PgRow;
 use super::PostgresStore;
 use super::dead::most;
 use super::row::{count, optional_time, record, time};
+use super::run::Statement;
 use super::time::Moment;
 use crate::event::{EventId, Status};
 use crate::store::number::signed;
@@ -71,7 +72,7 @@ WHERE ($1::smallint IS NULL OR status = $1::smallint) AND ($2::text IS NULL OR e
 ORDER BY seq LIMIT $11::bigint";
 
 /// As above.
-const LIST_NEWEST_FIRST: &str = "
+pub(super) const LIST_NEWEST_FIRST: &str = "
 SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, headers, content_type, NULL::bytea AS payload,
        octet_length(payload) AS payload_bytes, status, attempts, deferrals, claims, starts, claim_seq, replays, occurred_at,
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
@@ -128,17 +129,22 @@ fn read_stats(row: &PgRow) -> Result<Stats, sqlx::Error> {
 }
 
 pub(super) async fn list(store: &PostgresStore, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
+    let statement = store.statement(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST });
+    store.all("list events", bound(statement, filter, limit)).await?.iter().map(record).collect()
+}
+
+/// A statement that lists events, with what it asks for.
+pub(super) fn bound<'q>(statement: Statement<'q>, filter: &Filter, limit: u32) -> Statement<'q> {
     let (key, value) = filter.header.clone().unzip();
-    let statement = store
-        .statement(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST })
+    statement
         .bind(filter.status.map(state))
-        .bind(&filter.event_type)
-        .bind(&filter.aggregate_type)
-        .bind(&filter.aggregate_id)
-        .bind(&filter.tenant_id)
+        .bind(filter.event_type.clone())
+        .bind(filter.aggregate_type.clone())
+        .bind(filter.aggregate_id.clone())
+        .bind(filter.tenant_id.clone())
         .bind(key)
         .bind(value)
-        .bind(&filter.error)
+        .bind(filter.error.clone())
         .bind(filter.after.map_or(i64::MIN, signed))
         .bind(filter.before.map_or(i64::MAX, signed))
         .bind(i64::from(limit))
@@ -148,8 +154,7 @@ pub(super) async fn list(store: &PostgresStore, filter: &Filter, limit: u32) -> 
         .bind(filter.finished_before.map(Moment))
         .bind(filter.set_aside.map(SetAside::as_str))
         .bind(filter.created_after.map(Moment))
-        .bind(filter.created_before.map(Moment));
-    store.all("list events", statement).await?.iter().map(record).collect()
+        .bind(filter.created_before.map(Moment))
 }
 
 pub(super) async fn get(store: &PostgresStore, id: EventId) -> Result<Option<Record>, StoreError> {

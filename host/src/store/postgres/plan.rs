@@ -3,11 +3,11 @@
 use sqlx::{AssertSqlSafe, Row};
 
 use super::run::Statement;
-use super::{PostgresStore, claim, dead, front, keys, lease, purge, route, settle};
-use crate::store::{Plan, StoreError};
+use super::{PostgresStore, claim, dead, front, inspect, keys, lease, purge, route, settle};
+use crate::store::{Filter, Plan, StoreError};
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 11] = [
+const STATEMENTS: [(&str, &str, &str); 12] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
@@ -19,6 +19,7 @@ const STATEMENTS: [(&str, &str, &str); 11] = [
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
     ("unblock", keys::UNBLOCK, "outbox_event_behind"),
+    ("events of an aggregate", inspect::LIST_NEWEST_FIRST, "outbox_event_aggregate"),
 ];
 
 /// As many rows as the host takes at a time.
@@ -65,6 +66,10 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
         }
         "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH),
         "unblock" => statement.bind(numbers).bind(BATCH),
+        "events of an aggregate" => {
+            let filter = Filter { aggregate_id: Some(NAME.to_owned()), newest_first: true, ..Filter::default() };
+            inspect::bound(statement, &filter, 50)
+        }
         _ => statement,
     }
 }
