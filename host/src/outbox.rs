@@ -188,6 +188,11 @@ impl<S: SharedStore> Outbox<S> {
         is_inside(&self.inner.queue)
     }
 
+    /// Which events are in this process's hands.
+    pub(crate) fn hands(&self) -> &InFlight {
+        &self.inner.in_flight
+    }
+
     /// Lets the poller look at the table now.
     pub(crate) fn look(&self) {
         self.inner.hot.wake.now();
