@@ -7,7 +7,7 @@ use super::{PostgresStore, claim, dead, front, keys, lease, purge, route, settle
 use crate::store::{Plan, StoreError};
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 11] = [
+const STATEMENTS: [(&str, &str, &str); 12] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
@@ -17,6 +17,7 @@ const STATEMENTS: [(&str, &str, &str); 11] = [
     ("renew", lease::RENEW, "outbox_event_pkey"),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
+    ("retry now", dead::RETRY_NOW, "outbox_event_open"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
     ("unblock", keys::UNBLOCK, "outbox_event_behind"),
 ];
@@ -62,6 +63,10 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<&str>).bind(None::<&str>);
             let statement = statement.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>).bind(None::<i32>);
             statement.bind(None::<super::time::Moment>).bind(None::<super::time::Moment>).bind(BATCH)
+        }
+        "retry now" => {
+            let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<i32>);
+            statement.bind(0_i64).bind(BATCH)
         }
         "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH),
         "unblock" => statement.bind(numbers).bind(BATCH),
