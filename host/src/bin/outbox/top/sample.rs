@@ -20,9 +20,9 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// How many hosts are alive that deliver.
+    /// How many hosts are alive.
     pub(super) fn hosts(&self) -> usize {
-        self.nodes.iter().filter(|node| node.alive && node.mode != "writer_only").count()
+        self.nodes.iter().filter(|node| node.alive).count()
     }
 
     /// Events that are not finished.
