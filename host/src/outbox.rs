@@ -188,6 +188,11 @@ impl<S: SharedStore> Outbox<S> {
         is_inside(&self.inner.queue)
     }
 
+    /// Which events are in this process's hands.
+    pub(crate) fn hands(&self) -> &InFlight {
+        &self.inner.in_flight
+    }
+
     /// Lets the poller look at the table now.
     pub(crate) fn look(&self) {
         self.inner.hot.wake.now();
@@ -216,8 +221,9 @@ impl<S: SharedStore> Outbox<S> {
         self.inner.health.broken().await
     }
 
-    /// Stops everything in order: purge, poller, dispatcher. What is queued is finished within the drain timeout; claims on
-    /// what is left are given back, uncounted. Returns when all that has ended; a second call waits for the first.
+    /// Stops everything: nothing more is purged or claimed, what is queued is finished within the drain timeout, and claims on
+    /// what is left are given back, uncounted. Returns when all that has ended, at the latest 9 s after the drain timeout: what a
+    /// database that does not answer has not done by then waits for its lease. A second call waits for the first.
     ///
     /// A listener or an interceptor may stop its own outbox: the future returns at once then, and the stop goes on by itself, since it
     /// waits for all listeners. A listener that waits for the end in any other way, as through a task that it has spawned, is cut off

@@ -282,6 +282,13 @@ impl Poller {
         let claimed = self.store.claim(&request).await.inspect_err(|_| self.metrics.claims_failed.increment())?;
         // Taken after the answer: what was still wanted at the claim is not given up too early.
         let answered_at = Instant::now();
+        if self.queue.is_closed() {
+            // A stop has begun meanwhile, and nobody is going to deliver them here.
+            for claim in claimed {
+                self.settler.send_claim(claim.fence, Settlement::Released { after: Duration::ZERO }).await;
+            }
+            return Ok((Polled::NoRoom, 0));
+        }
         let taken = claimed.len();
         // A batch that its bytes cut short is a full one too: there may be more.
         let bytes: usize =

@@ -150,6 +150,7 @@ async fn writer_only_dispatches_nothing_and_leaves_its_rows_to_others() {
 
     let record = row(&db, id).await;
     assert_eq!((record.status, record.locked_by, record.claims), (Status::New, None, 0), "anybody may take it at once");
+    assert!(db.sqlite().nodes().await.expect("lists").is_empty(), "who only writes is no node");
     let other = Recorder::done();
     let host = outbox(&db).listener(ROUTE, other.listener()).start().await.expect("starts");
     reaches(&db, id, Status::Done).await;

@@ -236,3 +236,45 @@ async fn a_listener_that_waits_until_its_own_outbox_is_idle_is_told_so() {
     assert!(failed.status == Status::Retry && error.contains("it would wait for itself"), "{error}");
     test.shutdown().await;
 }
+
+#[tokio::test]
+async fn an_outbox_is_idle_while_an_event_that_is_excluded_from_the_store_waits_for_its_next_attempt() {
+    let failing = Recorder::answering(|_| Err(Failure::retryable("not yet")));
+    let deferred = Recorder::answering(|_| Ok(DispatchResult::RetryAfter(MINUTE)));
+    let test = testing::start_with(|outbox, _| {
+        outbox.retry(Fixed(MINUTE)).listener(ROUTE, failing.listener()).listener("Deferred", deferred.listener())
+    });
+    let test = test.await.expect("starts");
+    let fails = Envelope::new(ROUTE.1).aggregate(ROUTE.0, "1").excluded().json(&0).expect("good");
+    let asks_for_later = Envelope::new("Deferred").excluded().json(&0).expect("good");
+
+    commit(&test, vec![fails, asks_for_later]).await;
+    test.run_until_idle().await;
+
+    assert_eq!((failing.count(), deferred.count(), test.in_flight()), (1, 1, 2), "each had its attempt, and none is forgotten");
+    test.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_outbox_is_not_idle_while_an_event_that_is_excluded_from_the_store_comes_again_at_once() {
+    let way = Way::default();
+    let state = way.clone();
+    let stubborn = async |_: u32, context: Context<Way>| -> Result<(), Failure> {
+        if context.event().attempt() < 3 {
+            return Err("again".into());
+        }
+        context.state().get().expect("set before anything is written").emit(vec![order(0)]).await?;
+        Ok(())
+    };
+    let test = testing::start_with(|outbox, _| {
+        outbox.retry(Fixed(Duration::ZERO)).state(state).listener_json("Order", "Excluded", stubborn)
+    });
+    let test = test.await.expect("starts");
+    way.set(test.writer().clone()).expect("nobody has set it");
+
+    commit(&test, vec![Envelope::new("Excluded").aggregate("Order", "1").excluded().json(&0).expect("good")]).await;
+    test.run_until_idle().await;
+
+    test.written("OrderPlaced").one().await.expect("it was written at the third attempt");
+    test.shutdown().await;
+}

@@ -228,6 +228,29 @@ pub(crate) async fn a_retry_of_many_goes_on_where_it_left_off_and_lets_none_go_t
     assert_eq!(db.store().retry_now(None, second.last.expect("three went"), 10, &by_hand()).await.expect("looks").count, 0);
 }
 
+pub(crate) async fn a_retry_in_batches_takes_what_failed_and_what_was_put_off_in_the_order_of_insertion(db: &dyn Harness) {
+    let day = Duration::from_secs(24 * 3_600);
+    let deferred = || Settlement::Deferred { after: day };
+    let mut waiting = Vec::new();
+    // The last ones are of one kind: the other has come to its end before.
+    for settlement in [retry(day), deferred(), deferred(), retry(day), retry(day), deferred(), deferred()] {
+        finished(db, Settlement::Done).await;
+        waiting.push(finished(db, settlement).await);
+    }
+    let mut sequences = Vec::new();
+    for id in &waiting {
+        sequences.push(row(db, *id).await.seq);
+    }
+
+    let mut after = 0;
+    for batch in [&sequences[..2], &sequences[2..4], &sequences[4..6], &sequences[6..]] {
+        let retried = db.store().retry_now(None, after, 2, &by_hand()).await.expect("retries now");
+        assert_eq!((retried.count, retried.last), (batch.len() as u64, batch.last().copied()), "{sequences:?}");
+        after = retried.last.expect("some went");
+    }
+    assert_eq!(ids(&claim(db, 10).await), waiting);
+}
+
 pub(crate) async fn what_its_listener_put_off_can_be_retried_now_and_what_its_writer_put_off_cannot(db: &dyn Harness) {
     let day = Duration::from_secs(24 * 3_600);
     let deferred = finished(db, Settlement::Deferred { after: day }).await;

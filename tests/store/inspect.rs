@@ -56,7 +56,10 @@ pub(crate) async fn a_sample_has_the_same_numbers_up_to_its_bound(db: &dyn Harne
     db.let_pass(Duration::from_secs(10)).await;
 
     // Ages grow between two looks.
-    let ageless = |stats: Stats| Stats { oldest_pending_seconds: stats.oldest_pending_seconds.map(|_| 0.0), ..stats };
+    let ageless = |mut stats: Stats| {
+        stats.oldest_pending_seconds = stats.oldest_pending_seconds.map(|_| 0.0);
+        stats
+    };
     let all = db.store().stats().await.expect("counts");
     let sample = db.store().sample(100).await.expect("counts");
     let bounded = db.store().sample(2).await.expect("counts");

@@ -150,6 +150,7 @@ conformance! {
     dead::dead_events_are_found_by_aggregate_attempts_and_time,
     dead::what_waits_for_another_attempt_can_be_retried_now,
     dead::a_retry_of_many_goes_on_where_it_left_off_and_lets_none_go_twice,
+    dead::a_retry_in_batches_takes_what_failed_and_what_was_put_off_in_the_order_of_insertion,
     dead::what_its_listener_put_off_can_be_retried_now_and_what_its_writer_put_off_cannot,
     keys::partitions_are_shared_and_never_held_twice,
     keys::partitions_are_taken_over_when_their_lease_ends,

@@ -113,6 +113,7 @@ pub(crate) async fn every_statement_that_must_be_fast_uses_its_index(db: &dyn Ha
         "next due",
         "purge",
         "dead",
+        "retry now",
         "unpark",
         "unblock",
     ] {

@@ -36,7 +36,8 @@ pub struct DispatcherConfig {
     /// How long a claim holds; renewed at a third of it. Default 30 s; at least 1 s.
     #[serde(with = "duration")]
     pub lease: Duration,
-    /// How long a stop waits for what is queued. Default 5 s. Writing the last outcomes may take 5 s more.
+    /// How long a stop waits for what is queued. Default 5 s. Writing the last outcomes may take 5 s more, and statements that are under
+    /// way then, 4 s. What the database has not done by then waits for its lease.
     #[serde(with = "duration")]
     pub drain_timeout: Duration,
     /// What becomes of an event whose route never had a listener. Default dead.

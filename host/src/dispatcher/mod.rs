@@ -12,6 +12,7 @@ mod lease;
 mod overdue;
 mod presence;
 mod settle;
+mod stop;
 mod worker;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub(crate) use inside::is_inside;
 pub use interceptor::{Interceptor, after, before};
 pub(crate) use overdue::Visits;
 pub use settle::{Policy, settle};
+pub(crate) use stop::StopTimes;
 
 use crate::health::Health;
 use crate::listener::{Listeners, RetryPolicy};
@@ -34,15 +36,12 @@ use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, InFlight, Queue};
 use crate::settler::{Keeps, Settler, SettlerHandle};
-use crate::store::{Settlement, Store};
+use crate::store::Store;
 use crate::telemetry::Spans;
 use crate::wake::Wake;
 
-/// How long a stop has after its drain timeout to write the last outcomes.
-const LAST_OUTCOMES: Duration = Duration::from_secs(5);
 /// How often it is looked whether events lie there beside workers that sleep.
 const WAKE: Duration = Duration::from_millis(100);
-const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What workers share.
 pub(crate) struct Shared {
@@ -145,59 +144,4 @@ impl Dispatcher {
     pub(crate) fn workers(&self) -> usize {
         self.shared.config.workers
     }
-
-    /// Says that a stop begins. From here on it has the drain timeout and a little more, whatever the database does.
-    pub(crate) fn stopping(&self) {
-        let patience = self.shared.config.drain_timeout.min(A_DAY) + LAST_OUTCOMES;
-        self.signals.give_up_at.send_if_modified(|at| at.is_none() && at.replace(Instant::now() + patience).is_none());
-    }
-
-    /// Lets the workers finish what is queued, at most `drain_timeout`; what is left then is given back, not counted. The
-    /// outcomes of calls that have ended come first.
-    pub async fn stop(mut self) {
-        self.stopping();
-        self.shared.queue.close();
-        let drain_timeout = self.shared.config.drain_timeout;
-        let drained = tokio::time::timeout(drain_timeout, all_ended(&mut self.workers)).await.is_ok();
-        if !drained {
-            let (hot, cold) = self.shared.queue.depth();
-            tracing::warn!(
-                queued = hot + cold,
-                in_flight = self.in_flight.len(),
-                "the drain timeout is over; events that are not finished are given back"
-            );
-            self.signals.cut_off.send_replace(true);
-        }
-        self.give_back_queued().await;
-        if !drained {
-            let until = self.signals.give_up_at.borrow().expect("the stop has begun");
-            if tokio::time::timeout_at(until.into(), all_ended(&mut self.workers)).await.is_err() {
-                tracing::error!(
-                    workers = self.workers.len(),
-                    "listeners block their threads and cannot be cut off; their events are delivered again when their leases end"
-                );
-            }
-            // A worker may have let an event wait for its listener meanwhile.
-            self.give_back_queued().await;
-        }
-        let Self { settling, lease_keeper, signals, .. } = self;
-        signals.stopped.send_replace(true);
-        if let Err(error) = settling.await.and(lease_keeper.await) {
-            tracing::error!(%error, "the settler did not end well; what it held is delivered again after its lease");
-        }
-    }
-
-    /// Gives back what is queued or waits for its turn.
-    async fn give_back_queued(&self) {
-        let mut left = self.shared.queue.drain();
-        // The queue is closed: what ends now lets nobody start any more.
-        left.extend(self.shared.order.iter().flat_map(|order| order.key_queues().drain()));
-        for delivery in left {
-            self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
-        }
-    }
-}
-
-async fn all_ended(workers: &mut JoinSet<()>) {
-    while workers.join_next().await.is_some() {}
 }

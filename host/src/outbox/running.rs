@@ -1,12 +1,13 @@
 //! What runs in the background of an outbox, and the order in which it is stopped.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::loaded::Loaded;
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Dispatcher, StopTimes};
 use crate::purge::Purge;
 
 /// What runs, each part `None` in a mode without it.
@@ -31,46 +32,50 @@ pub(super) struct Signals {
 }
 
 impl Running {
-    /// Stops the parts in order, and returns when all have ended.
+    /// Tells the parts to end, and returns when all have ended. A part that stands in a statement is waited for no longer than
+    /// the times of the stop allow; it ends by itself after that.
     pub(super) async fn stop(self, signals: &Signals) {
         if let Some((purge, _)) = &self.purge {
             purge.close();
         }
         signals.stopped.send_replace(true);
-        if let Some(dispatcher) = &self.dispatcher {
-            dispatcher.stopping();
+        let times = self.dispatcher.as_ref().map_or_else(|| StopTimes::begin(Duration::ZERO), Dispatcher::begin_stop);
+        if let Some(dispatcher) = self.dispatcher {
+            let poller = async {
+                if let Some(task) = self.poller {
+                    ended("poller", task, times.give_up_at).await;
+                }
+            };
+            dispatcher.stop(poller, times).await;
         }
         if let Some((_, task)) = self.purge {
-            ended("purge", task).await;
-        }
-        if let Some(task) = self.poller {
-            ended("poller", task).await;
+            ended("purge", task, times.over_at).await;
         }
         if let Some(task) = self.learner {
-            ended("learner", task).await;
-        }
-        if let Some(dispatcher) = self.dispatcher {
-            dispatcher.stop().await;
+            ended("learner", task, times.over_at).await;
         }
         if let Some(task) = self.routes {
-            ended("route keeper", task).await;
+            ended("route keeper", task, times.over_at).await;
         }
         for task in self.watchers {
-            ended("watcher", task).await;
+            ended("watcher", task, times.over_at).await;
         }
         for task in self.notifiers {
-            ended("notifier", task).await;
+            ended("notifier", task, times.over_at).await;
         }
         signals.left.send_replace(true);
         if let Some(task) = self.heartbeat {
-            ended("heartbeat", task).await;
+            ended("heartbeat", task, times.signed_off).await;
         }
         self.loaded.end().await;
     }
 }
 
-async fn ended(what: &str, task: JoinHandle<()>) {
-    if let Err(error) = task.await {
-        tracing::error!(%error, "the {what} did not end well");
+/// Waits for a part, at most until then. It is not cut off: half a statement may be done.
+async fn ended(what: &str, task: JoinHandle<()>, until: Instant) {
+    match tokio::time::timeout_at(until.into(), task).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the {what} did not end well"),
+        Err(_) => tracing::warn!("the {what} still waits for the database; the stop goes on without it"),
     }
 }

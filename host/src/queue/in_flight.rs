@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ const SHARDS: usize = 16;
 pub struct InFlight {
     hasher: foldhash::fast::RandomState,
     shards: [Mutex<HashMap<EventId, Entry, foldhash::fast::RandomState>>; SHARDS],
+    /// How many rests in memory have ended.
+    rests_ended: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +24,8 @@ struct Entry {
     fence: Option<Fence>,
     /// When the claim ends, by this process's own monotonic clock; `None` when it was lost before.
     lease_end: Option<Instant>,
+    /// Whether it waits in memory for its next attempt.
+    rests: bool,
 }
 
 impl InFlight {
@@ -37,7 +42,7 @@ impl InFlight {
         if shard.contains_key(&id) {
             return None;
         }
-        shard.insert(id, Entry { fence, lease_end: Some(lease_end) });
+        shard.insert(id, Entry { fence, lease_end: Some(lease_end), rests: false });
         Some(Mark { in_flight: self.clone(), id, fence })
     }
 
@@ -51,6 +56,19 @@ impl InFlight {
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
+    /// How many events are marked and do not rest.
+    pub(crate) fn busy(&self) -> usize {
+        let busy = |shard: &Mutex<HashMap<_, Entry, _>>| {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).values().filter(|entry| !entry.rests).count()
+        };
+        self.shards.iter().map(busy).sum()
+    }
+
+    /// How many rests have ended so far. Whoever finds none busy twice, and this number as it was, knows that none was between.
+    pub(crate) fn rests_ended(&self) -> u64 {
+        self.rests_ended.load(Ordering::Relaxed)
     }
 
     /// Whether none is marked.
@@ -106,6 +124,23 @@ impl Mark {
     pub fn lease_end(&self) -> Option<Instant> {
         self.in_flight.shard(&self.id).get(&self.id).and_then(|entry| entry.lease_end)
     }
+
+    /// Says that the event waits in memory for its next attempt.
+    pub(crate) fn rest(&self) {
+        self.set_rests(true);
+    }
+
+    /// Says that its wait has ended.
+    pub(crate) fn end_rest(&self) {
+        self.in_flight.rests_ended.fetch_add(1, Ordering::Relaxed);
+        self.set_rests(false);
+    }
+
+    fn set_rests(&self, rests: bool) {
+        if let Some(entry) = self.in_flight.shard(&self.id).get_mut(&self.id) {
+            entry.rests = rests;
+        }
+    }
 }
 
 impl Drop for Mark {
@@ -151,6 +186,17 @@ mod tests {
         drop((mark, excluded));
         in_flight.renewed(stored, fence, Some(later));
         assert!(in_flight.is_empty() && in_flight.held().is_empty(), "a late renewal does not bring it back");
+    }
+
+    #[test]
+    fn an_event_that_rests_is_marked_and_not_busy_and_the_end_of_its_rest_is_counted() {
+        let in_flight = Arc::new(InFlight::default());
+        let mark = in_flight.mark("a".parse().expect("valid"), None, Duration::from_secs(1)).expect("free");
+        assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 0));
+        mark.rest();
+        assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 0, 0));
+        mark.end_rest();
+        assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 1));
     }
 
     #[test]

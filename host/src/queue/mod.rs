@@ -280,6 +280,11 @@ impl Queue {
         self.taken.notify_waiters();
     }
 
+    /// Whether it takes no more events.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Takes everything that is still queued or waits for its listener.
     #[must_use]
     pub fn drain(&self) -> Vec<Delivery> {

@@ -84,10 +84,15 @@ pub(super) async fn wait(
             _ = stopped.wait_for(|stopped| *stopped) => break,
             Some(waiting) = excluded.recv() => {
                 number += 1;
+                // One that comes again at once has not ended what it does.
+                if !waiting.after.is_zero() {
+                    waiting.delivery.mark.rest();
+                }
                 resting.insert((Instant::now() + waiting.after.min(LONGEST), number), waiting);
             }
             () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                 let Some((_, waiting)) = resting.pop_first() else { continue };
+                waiting.delivery.mark.end_rest();
                 for late in queue.push_reserved(waiting.room, vec![waiting.delivery]) {
                     lost(&late);
                 }

@@ -26,6 +26,7 @@ pub struct Node {
 /// A host, as the others see it. Field names are column names.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct NodeRecord {
     /// What stands in `locked_by`.
     pub owner: String,
@@ -46,4 +47,22 @@ pub struct NodeRecord {
     /// What its plugins are, as it said last: one JSON list; `None` for a host without plugins.
     #[serde(skip)]
     pub plugins: Option<String>,
+}
+
+impl NodeRecord {
+    /// A host that has just said for the first time that it is alive; for tests, which change what they need.
+    #[must_use]
+    pub fn new(node: &Node, now: Timestamp) -> Self {
+        Self {
+            owner: node.owner.as_str().to_owned(),
+            label: node.label.clone(),
+            mode: node.mode.to_owned(),
+            version: node.version.to_owned(),
+            started_at: now,
+            alive_until: now,
+            alive: true,
+            partitions: 0,
+            plugins: node.plugins.clone(),
+        }
+    }
 }

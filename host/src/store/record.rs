@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::AttemptCost;
-use crate::event::{EventId, Headers, Status};
+use crate::event::{Envelope, EventId, Headers, Status};
 use crate::time::Timestamp;
 
 /// What [`Store::retry_now`](super::Store::retry_now) let go.
@@ -21,6 +21,7 @@ pub struct RetriedNow {
 /// One row, whole. Field names are column names.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct Record {
     /// The order of insertion.
     pub seq: u64,
@@ -89,6 +90,46 @@ pub struct Record {
 }
 
 impl Record {
+    /// The row of an event that was inserted now and that nobody has claimed; for tests, which change what they need.
+    #[must_use]
+    pub fn inserted(seq: u64, envelope: &Envelope, now: Timestamp) -> Self {
+        // What is not put off is due at once, even when its writer's clock is ahead.
+        let available_at = if envelope.is_delayed() { envelope.available_at() } else { envelope.available_at().min(now) };
+        Self {
+            seq,
+            event_id: envelope.id(),
+            event_type: envelope.event_type().to_string(),
+            aggregate_type: envelope.aggregate_type().to_string(),
+            aggregate_id: envelope.aggregate_id().map(str::to_owned),
+            tenant_id: envelope.tenant_id().map(str::to_owned),
+            headers: envelope.headers().clone(),
+            content_type: envelope.content_type().to_owned(),
+            payload_bytes: envelope.payload_bytes().len() as u64,
+            payload: Some(envelope.payload_bytes().clone()),
+            status: Status::New,
+            attempts: 0,
+            deferrals: 0,
+            claims: 0,
+            starts: 0,
+            claim_seq: 0,
+            replays: 0,
+            occurred_at: envelope.occurred_at(),
+            created_at: now,
+            available_at,
+            due_at: Some(available_at),
+            expires_at: envelope.expires_at(),
+            done_at: None,
+            parked: None,
+            behind: None,
+            blocks: false,
+            locked_by: None,
+            locked_at: None,
+            lease_end: None,
+            last_error: None,
+            last_cost: None,
+        }
+    }
+
     /// The payload read as JSON.
     ///
     /// # Errors
@@ -193,6 +234,7 @@ pub struct DeadFilter {
 /// How many events stand where. Counted from the rows at the time of asking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct Stats {
     /// Written, not yet tried to an end, parked ones left out.
     pub new: u64,

@@ -8,6 +8,7 @@ use crate::time::Timestamp;
 /// A route, as the table knows it. Counts are 0 where they were not asked for.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct RouteRecord {
     /// The route.
     #[serde(flatten)]
@@ -28,6 +29,24 @@ pub struct RouteRecord {
     pub blocked: u64,
     /// Events that were given up.
     pub dead: u64,
+}
+
+impl RouteRecord {
+    /// A route of which nothing is known; for tests, which change what they need.
+    #[must_use]
+    pub fn new(route: Route) -> Self {
+        Self {
+            route,
+            first_seen_at: None,
+            paused_at: None,
+            paused_by: None,
+            pause_reason: None,
+            waiting: 0,
+            parked: 0,
+            blocked: 0,
+            dead: 0,
+        }
+    }
 }
 
 /// The names of a route; empty ones, which come before all others, for none.

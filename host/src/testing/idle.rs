@@ -12,7 +12,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const REST: Duration = Duration::from_millis(1);
 
 /// Waits until nothing is due, queued or with a listener, of this host and of every other one on the same table. Events that wait for
-/// something else are left: for their time, for another attempt, for a listener, behind an event that failed.
+/// something else are left: for their time, for another attempt, for a listener, behind an event that failed. So are events that are
+/// excluded from the store, which wait for another attempt in memory.
 ///
 /// What a listener writes before it answers is waited for, by whichever way. An open transaction is not waited for, nor what a listener
 /// writes after its answer, in a task that it has spawned: ask for that with [`written`](super::written) until it is there.
@@ -34,8 +35,9 @@ async fn busy<S: SharedStore>(outbox: &Outbox<S>) -> Result<Option<String>, Stor
     // An event that is in no table may write one that is, and go. So nothing may be in hand before the look at the table, and nothing may
     // have been since.
     let before = passed(outbox);
-    if outbox.in_flight() > 0 {
-        return Ok(Some(format!("{} events are in hand", outbox.in_flight())));
+    let in_hand = outbox.hands().busy();
+    if in_hand > 0 {
+        return Ok(Some(format!("{in_hand} events are in hand")));
     }
     let store = outbox.store();
     // One statement tells of what is due and of what is claimed: between two, another host could claim an event, and neither would see it.
@@ -51,13 +53,13 @@ async fn busy<S: SharedStore>(outbox: &Outbox<S>) -> Result<Option<String>, Stor
         outbox.look();
         return Ok(Some("an event waited behind another, and may go now".to_owned()));
     }
-    Ok((outbox.in_flight() > 0 || passed(outbox) != before).then(|| "an event came in meanwhile".to_owned()))
+    Ok((outbox.hands().busy() > 0 || passed(outbox) != before).then(|| "an event came in meanwhile".to_owned()))
 }
 
-/// How many events have come into this host's hands so far, and how many were written.
-fn passed<S: SharedStore>(outbox: &Outbox<S>) -> [u64; 3] {
+/// How many events have come into this host's hands so far, how many have come back from a rest, and how many were written.
+fn passed<S: SharedStore>(outbox: &Outbox<S>) -> [u64; 4] {
     let counts = outbox.metrics().counts();
-    [counts.hot_enqueued, counts.cold_enqueued, counts.events_written]
+    [counts.hot_enqueued, counts.cold_enqueued, outbox.hands().rests_ended(), counts.events_written]
 }
 
 /// Whether all of these events that waited a moment ago wait still, each behind one that is not out of the way. The poller lets the others

@@ -240,9 +240,9 @@ fn encoded(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }
 
-/// How many live hosts deliver.
+/// How many hosts are alive. An outbox that only writes is no node.
 pub(super) fn hosts(facts: &Facts) -> usize {
-    facts.nodes.iter().filter(|node| node.alive && node.mode != "writer_only").count()
+    facts.nodes.iter().filter(|node| node.alive).count()
 }
 
 /// Whether it was given up because no listener was there for its route.

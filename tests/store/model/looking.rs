@@ -26,16 +26,17 @@ impl Table {
         let count = |test: &dyn Fn(&outbox::store::Record) -> bool| self.rows.values().filter(|row| test(row)).count() as u64;
         let now = self.now;
         let ready = self.rows.values().filter(|row| row.due_at.is_some_and(|due_at| due_at <= now) && row.available_at <= now);
-        Stats {
-            new: count(&|row| row.status == Status::New && row.due_at.is_some()),
-            retry: count(&|row| row.status == Status::Retry && row.due_at.is_some()),
-            done: count(&|row| row.status == Status::Done),
-            dead: count(&|row| row.status == Status::Dead),
-            parked: count(&|row| row.parked.is_some()),
-            blocked: count(&|row| row.behind.is_some()),
-            in_flight: count(&|row| row.lease_end.is_some_and(|lease_end| lease_end > now)),
-            oldest_pending_seconds: ready.map(|row| row.available_at).min().map(|oldest| now.since(oldest).as_secs_f64()),
-        }
+        let mut stats = Stats::default();
+        stats.new = count(&|row| row.status == Status::New && row.due_at.is_some());
+        stats.retry = count(&|row| row.status == Status::Retry && row.due_at.is_some());
+        stats.done = count(&|row| row.status == Status::Done);
+        stats.dead = count(&|row| row.status == Status::Dead);
+        stats.parked = count(&|row| row.parked.is_some());
+        stats.blocked = count(&|row| row.behind.is_some());
+        stats.in_flight = count(&|row| row.lease_end.is_some_and(|lease_end| lease_end > now));
+        let oldest = ready.map(|row| row.available_at).min();
+        stats.oldest_pending_seconds = oldest.map(|oldest| now.since(oldest).as_secs_f64());
+        stats
     }
 
     /// How long until the next event is due, or the lease of one that is due and held is over.

@@ -130,44 +130,15 @@ impl Table {
         self.partition_of[key]
     }
 
-    /// What is not put off is due at once, even when its writer's clock is ahead. A row that is inserted as claimed is due now,
-    /// so that others may have it as soon as the lease is over.
+    /// A row that is inserted as claimed is due now, so that others may have it as soon as the lease is over.
     fn new_row(&self, seq: u64, row: &NewRow<'_>, ownership: &Ownership) -> Record {
-        let envelope = row.envelope;
-        let available_at = if envelope.is_delayed() { envelope.available_at() } else { envelope.available_at().min(self.now) };
-        Record {
-            seq,
-            event_id: envelope.id(),
-            event_type: envelope.event_type().to_string(),
-            aggregate_type: envelope.aggregate_type().to_string(),
-            aggregate_id: envelope.aggregate_id().map(str::to_owned),
-            tenant_id: envelope.tenant_id().map(str::to_owned),
-            headers: envelope.headers().clone(),
-            content_type: envelope.content_type().to_owned(),
-            payload_bytes: envelope.payload_bytes().len() as u64,
-            payload: Some(envelope.payload_bytes().clone()),
-            status: Status::New,
-            attempts: 0,
-            deferrals: 0,
-            claims: u32::from(row.claimed),
-            starts: 0,
-            claim_seq: u64::from(row.claimed),
-            replays: 0,
-            occurred_at: envelope.occurred_at(),
-            created_at: self.now,
-            available_at,
-            due_at: Some(if row.claimed { self.now } else { available_at }),
-            expires_at: envelope.expires_at(),
-            done_at: None,
-            parked: None,
-            behind: None,
-            blocks: false,
-            locked_by: row.claimed.then(|| ownership.owner.as_str().to_owned()),
-            locked_at: row.claimed.then_some(self.now),
-            lease_end: row.claimed.then(|| self.now.plus(ownership.lease)),
-            last_error: None,
-            last_cost: None,
+        let mut record = Record::inserted(seq, row.envelope, self.now);
+        if row.claimed {
+            (record.claims, record.claim_seq, record.due_at) = (1, 1, Some(self.now));
+            record.locked_by = Some(ownership.owner.as_str().to_owned());
+            (record.locked_at, record.lease_end) = (Some(self.now), Some(self.now.plus(ownership.lease)));
         }
+        record
     }
 }
 

@@ -107,7 +107,7 @@ async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Findi
     }
     findings.extend(look::nodes(&nodes));
     findings.extend(look::routes(&store.count_routes().await?, here, store.now().await?));
-    let delivers = nodes.iter().any(|node| node.alive && node.mode != "writer_only");
+    let delivers = nodes.iter().any(|node| node.alive);
     let stats = store.stats().await?;
     let failing = Filter { status: Some(Status::Retry), newest_first: true, ..Filter::default() };
     let failing = if stats.retry > 0 { store.list(&failing, LOOKED_AT).await? } else { Vec::new() };

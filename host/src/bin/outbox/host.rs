@@ -17,6 +17,8 @@ use crate::sinks;
 
 /// How soon after a signal the same one may come again by another way.
 const ECHO: Duration = Duration::from_millis(100);
+/// How long connections are waited for when everything else has ended. One may still be in a statement that a stop has left behind.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// Begins to export telemetry, where the environment asks for it.
 pub(crate) fn telemetry() -> Result<Option<Telemetry>, Failure> {
@@ -117,7 +119,9 @@ pub(crate) async fn shutdown(
             server.shutdown().await;
         }
         outbox.shutdown().await;
-        store.close().await;
+        if tokio::time::timeout(CLOSING, store.close()).await.is_err() {
+            tracing::warn!("the database is still at work on a statement of this host; the program ends without its answer");
+        }
         if let Some(telemetry) = telemetry {
             telemetry.shutdown().await;
         }

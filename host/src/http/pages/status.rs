@@ -66,7 +66,7 @@ pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
 
 /// When all is well.
 pub(super) fn all_well(look: &Look, rate: Option<f64>) -> String {
-    let live = look.nodes.iter().filter(|node| delivers(node)).count() as u64;
+    let live = look.nodes.iter().filter(|node| node.alive).count() as u64;
     let mut parts = vec!["All well".to_owned(), count(live, "host")];
     parts.extend(rate.map(|rate| format!("{}/s by this one", super::words::figure(rate))));
     match look.stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
@@ -88,13 +88,9 @@ fn database(seen: &Seen) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Hosts").said(gone.why.clone()))
 }
 
-fn delivers(node: &NodeRecord) -> bool {
-    node.alive && node.mode != "writer_only"
-}
-
 fn no_host(look: &Look) -> Option<Finding> {
     let waiting = look.stats.new + look.stats.retry + look.stats.blocked;
-    if waiting == 0 || look.nodes.iter().any(delivers) {
+    if waiting == 0 || look.nodes.iter().any(|node| node.alive) {
         return None;
     }
     let sentence =
@@ -217,7 +213,7 @@ fn unanswered(look: &Look) -> Option<Finding> {
 
 fn behind(look: &Look) -> Option<Finding> {
     let oldest = Duration::try_from_secs_f64(look.stats.oldest_pending_seconds?).ok()?;
-    if oldest < LONG_WAIT || !look.nodes.iter().any(delivers) {
+    if oldest < LONG_WAIT || !look.nodes.iter().any(|node| node.alive) {
         return None;
     }
     let waiting = look.stats.new + look.stats.retry;
@@ -276,8 +272,6 @@ mod tests {
         let gone = crate::store::NodeRecord { alive: false, ..node("web-1", now()) };
         let all = said(Look { stats, nodes: vec![gone], ..look() });
         assert_eq!(all[0], "Nothing is delivered: 2\u{202f}311 events wait, and no host is alive.");
-        let writer = crate::store::NodeRecord { mode: "writer_only".to_owned(), ..node("web-2", now()) };
-        assert_eq!(said(Look { stats, nodes: vec![writer], ..look() }).len(), 1, "who only writes delivers nothing");
         assert_eq!(said(Look { stats, ..look() }), Vec::<String>::new());
         assert_eq!(said(Look { nodes: vec![], ..look() }), Vec::<String>::new(), "nothing waits, nobody is missed");
     }

@@ -46,15 +46,23 @@ SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = r
     expires_at = NULL, blocks = 0
 WHERE event_id = ? AND status = 3";
 
-/// What failed, and what its listener put off: not what its writer put off. Read without a lock: [`RETRY_NOW`] looks again.
-/// Bound: most failures twice, the seq that they come after, most rows.
-const CHOOSE_WAITING: &str = "
-SELECT seq FROM outbox_event FORCE INDEX (outbox_due)
-WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
-  AND (? IS NULL OR attempts <= ?) AND seq > ?
+/// What failed. Along the index of what is done, which has the unfinished of each status in the order of their `seq`, so that a batch
+/// reads on from where the one before ended. Read without a lock: [`RETRY_NOW`] looks again. Bound: the seq that they come after, most
+/// failures twice, most rows.
+pub(super) const CHOOSE_FAILED: &str = "
+SELECT seq FROM outbox_event FORCE INDEX (outbox_done)
+WHERE status = 2 AND done_at IS NULL AND seq > ? AND due_at > UTC_TIMESTAMP(6) AND locked_by IS NULL AND (? IS NULL OR attempts <= ?)
 ORDER BY seq LIMIT ?";
 
-/// As [`CHOOSE_WAITING`] chooses. Bound: most failures twice.
+/// What its listener put off, not its writer; chosen as by [`CHOOSE_FAILED`]. Bound: the seq that they come after, the last that they
+/// may have, most failures twice, most rows.
+pub(super) const CHOOSE_PUT_OFF: &str = "
+SELECT seq FROM outbox_event FORCE INDEX (outbox_done)
+WHERE status = 0 AND done_at IS NULL AND seq > ? AND seq <= ? AND deferrals > 0 AND due_at > UTC_TIMESTAMP(6) AND locked_by IS NULL
+  AND (? IS NULL OR attempts <= ?)
+ORDER BY seq LIMIT ?";
+
+/// As [`CHOOSE_FAILED`] and [`CHOOSE_PUT_OFF`] choose. Bound: most failures twice.
 const COUNT_WAITING: &str = "
 SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
@@ -89,8 +97,7 @@ pub(super) async fn replay_batch(
     limit: u32,
     audit: &Audit,
 ) -> Result<u64, StoreError> {
-    let chosen = |_, limit: u64| filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(limit);
-    Ok(change_chosen(store, chosen, limit, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await?.count)
+    Ok(change_chosen(store, Choice::Dead(filter), limit, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await?.count)
 }
 
 pub(super) async fn retry_now(
@@ -100,11 +107,8 @@ pub(super) async fn retry_now(
     limit: u32,
     audit: &Audit,
 ) -> Result<RetriedNow, StoreError> {
-    let most = max_attempts.map(i64::from);
-    let chosen = |last: Option<u64>, limit: u64| {
-        sqlx::query(store.table.sql(CHOOSE_WAITING)).bind(most).bind(most).bind(last.unwrap_or(after)).bind(limit)
-    };
-    change_chosen(store, chosen, limit, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
+    let choice = Choice::Waiting { most: max_attempts.map(i64::from), after };
+    change_chosen(store, choice, limit, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
 }
 
 pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -166,13 +170,50 @@ async fn try_noted(
     Ok(result.rows_affected())
 }
 
-/// Chooses rows, changes those that are still as they were, and notes how many. `choose` is told the `seq` of the last row that was chosen
-/// before. This database cannot update the rows of a query on the same table in one statement without reading them into a table first. What
+/// Which rows are to be changed.
+#[derive(Clone, Copy)]
+enum Choice<'a> {
+    Dead(&'a DeadFilter),
+    /// What waits for another attempt after this `seq`, and failed no more often than this.
+    Waiting {
+        most: Option<i64>,
+        after: u64,
+    },
+}
+
+impl Choice<'_> {
+    /// The `seq` of the next rows, in order, after the last one that was chosen before.
+    async fn next(self, store: &MySqlStore, last: Option<u64>, limit: u64) -> Result<Vec<u64>, StoreError> {
+        match self {
+            Self::Dead(filter) => read(store, filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(limit)).await,
+            Self::Waiting { most, after } => {
+                let after = last.unwrap_or(after);
+                let failed = sqlx::query(store.table.sql(CHOOSE_FAILED)).bind(after).bind(most).bind(most).bind(limit);
+                let mut chosen = read(store, failed).await?;
+                // No further than the failed ones went: for each batch, all events that were never put off would be read to the end.
+                let up_to = chosen.last().copied().filter(|_| chosen.len() as u64 >= limit).unwrap_or(i64::MAX.unsigned_abs());
+                let put_off =
+                    sqlx::query(store.table.sql(CHOOSE_PUT_OFF)).bind(after).bind(up_to).bind(most).bind(most).bind(limit);
+                chosen.extend(read(store, put_off).await?);
+                chosen.sort_unstable();
+                chosen.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+                Ok(chosen)
+            }
+        }
+    }
+}
+
+async fn read(store: &MySqlStore, choice: Statement<'_>) -> Result<Vec<u64>, StoreError> {
+    let rows = choice.fetch_all(&store.pool).await.map_err(|error| store.failed("do what was asked by hand", error))?;
+    rows.iter().map(sequence).collect()
+}
+
+/// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query on the same table in one statement without reading them into a table first. What
 /// somebody else changed in between is made up for by others: callers take fewer than `limit` for the end. Each further choice means that
 /// somebody else got on, so this comes to its end.
-async fn change_chosen<'q>(
+async fn change_chosen(
     store: &MySqlStore,
-    choose: impl Fn(Option<u64>, u64) -> Statement<'q> + Send,
+    choice: Choice<'_>,
     limit: u32,
     change: &'static str,
     audit: &Audit,
@@ -182,16 +223,15 @@ async fn change_chosen<'q>(
     let mut changed = RetriedNow::default();
     loop {
         let left = u64::from(limit) - changed.count;
-        let rows = choose(changed.last, left).fetch_all(&store.pool).await;
-        let rows = rows.map_err(|error| store.failed("do what was asked by hand", error))?;
-        if rows.is_empty() {
+        let sequences = choice.next(store, changed.last, left).await?;
+        if sequences.is_empty() {
             return Ok(changed);
         }
-        let sequences = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         let chosen = numbers(&sequences);
         let now = noted(store, || sqlx::query(store.table.sql(change)).bind(chosen.clone()), audit, action, selector).await?;
+        let is_whole = now == sequences.len() as u64;
         changed = RetriedNow { count: changed.count + now, last: sequences.into_iter().max() };
-        if now == rows.len() as u64 || changed.count >= u64::from(limit) {
+        if is_whole || changed.count >= u64::from(limit) {
             return Ok(changed);
         }
     }

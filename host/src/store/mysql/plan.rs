@@ -16,7 +16,7 @@ struct Explained {
 
 const ANY_DEAD: [&str; 20] = ["NULL"; 20];
 
-const STATEMENTS: [Explained; 13] = [
+const STATEMENTS: [Explained; 15] = [
     Explained { statement: "claim", sql: claim::CLAIM, index: "outbox_due", values: &["0", "500"] },
     Explained {
         statement: "claim in order",
@@ -43,6 +43,13 @@ const STATEMENTS: [Explained; 13] = [
     Explained { statement: "renew", sql: lease::RENEW, index: "PRIMARY", values: &["'[[1,1],[2,1]]'", "30000000"] },
     Explained { statement: "purge", sql: purge::CHOOSE, index: "outbox_done", values: &["1", "0", "500"] },
     Explained { statement: "dead", sql: dead::CHOOSE_DEAD, index: "outbox_dead", values: &ANY_DEAD },
+    Explained { statement: "retry now", sql: dead::CHOOSE_FAILED, index: "outbox_done", values: &["0", "NULL", "NULL", "500"] },
+    Explained {
+        statement: "retry put off",
+        sql: dead::CHOOSE_PUT_OFF,
+        index: "outbox_done",
+        values: &["0", "500", "NULL", "NULL", "500"],
+    },
     Explained {
         statement: "unpark",
         sql: route::CHOOSE_PARKED,

@@ -17,6 +17,7 @@ const STATEMENTS: [(&str, &str, &str); 12] = [
     ("renew", lease::RENEW, "outbox_event_pkey"),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
+    ("retry now", dead::RETRY_NOW, "outbox_event_open"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
     ("unblock", keys::UNBLOCK, "outbox_event_behind"),
     ("events of an aggregate", inspect::LIST_NEWEST_FIRST, "outbox_event_aggregate"),
@@ -63,6 +64,10 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<&str>).bind(None::<&str>);
             let statement = statement.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>).bind(None::<i32>);
             statement.bind(None::<super::time::Moment>).bind(None::<super::time::Moment>).bind(BATCH)
+        }
+        "retry now" => {
+            let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<i32>);
+            statement.bind(0_i64).bind(BATCH)
         }
         "unpark" => statement.bind(vec![NAME]).bind(vec![NAME]).bind(BATCH),
         "unblock" => statement.bind(numbers).bind(BATCH),

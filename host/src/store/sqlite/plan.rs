@@ -7,7 +7,7 @@ use super::{SqliteStore, claim, dead, front, keys, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with the part of the schema that it lives on.
-const STATEMENTS: [(&str, &str, &str); 11] = [
+const STATEMENTS: [(&str, &str, &str); 12] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
@@ -17,6 +17,7 @@ const STATEMENTS: [(&str, &str, &str); 11] = [
     ("renew", claim::RENEW, PRIMARY_KEY),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
+    ("retry now", dead::RETRY_NOW, "outbox_event_open"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
     ("unblock", keys::UNBLOCK, "outbox_event_behind"),
 ];

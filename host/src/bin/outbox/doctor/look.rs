@@ -139,19 +139,18 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
         return vec![Finding::good("nodes", "no host says that it works on this table now")];
     }
     let mut findings = Vec::new();
-    let hosts: Vec<&NodeRecord> = live.iter().copied().filter(|node| node.mode != "writer_only").collect();
-    if hosts.len() > 1
-        && let Some(alone) = hosts.iter().find(|node| node.mode == ALONE)
+    if live.len() > 1
+        && let Some(alone) = live.iter().find(|node| node.mode == ALONE)
     {
-        let what = format!("{} runs as {ALONE}, but others work on the table, too: {}", alone.label, named(&hosts));
+        let what = format!("{} runs as {ALONE}, but others work on the table, too: {}", alone.label, named(&live));
         let fix = "stop all but one, or set mode = \"multi_node\" for all of them; one that was killed is forgotten when its lease ends";
         findings.push(Finding::warning("nodes", what, fix));
     }
-    if let Some(ordered) = hosts.iter().find(|node| IN_ORDER.contains(&node.mode.as_str()))
-        && hosts.iter().any(|node| node.mode != ordered.mode)
+    if let Some(ordered) = live.iter().find(|node| IN_ORDER.contains(&node.mode.as_str()))
+        && live.iter().any(|node| node.mode != ordered.mode)
     {
         let mode = &ordered.mode;
-        let what = format!("{} keeps an order ({mode}) that other hosts do not: {}", ordered.label, named(&hosts));
+        let what = format!("{} keeps an order ({mode}) that other hosts do not: {}", ordered.label, named(&live));
         findings.push(Finding::fault("nodes", what, format!("set mode = \"{mode}\" for all of them, or for none")));
     }
     let versions: BTreeSet<&str> = live.iter().map(|node| node.version.as_str()).collect();

@@ -82,38 +82,32 @@ fn node_lines(nodes: &[NodeRecord], now: Timestamp) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use outbox::Route;
-    use outbox::store::Stats;
+    use outbox::event::OwnerId;
+    use outbox::store::{Node, Stats};
 
     use super::*;
 
     fn sample(routes: usize) -> Sample {
         let at = Timestamp::from_micros(1_795_249_980_000_000);
-        let route = |number: usize| RouteRecord {
-            route: Route::new("Order", format!("Event{number:02}")).unwrap(),
-            first_seen_at: Some(at),
-            paused_at: (number == 1).then(|| at.minus(Duration::from_secs(120))),
-            paused_by: None,
-            pause_reason: None,
-            waiting: u64::try_from(number).unwrap(),
-            parked: 0,
-            blocked: 0,
-            dead: 0,
+        let route = |number: usize| {
+            let mut route = RouteRecord::new(Route::new("Order", format!("Event{number:02}")).unwrap());
+            route.first_seen_at = Some(at);
+            route.paused_at = (number == 1).then(|| at.minus(Duration::from_secs(120)));
+            route.waiting = u64::try_from(number).unwrap();
+            route
         };
-        let node = |label: &str, alive| NodeRecord {
-            owner: label.to_owned(),
-            label: label.to_owned(),
-            mode: "multi_node".to_owned(),
-            version: "0.1.0".to_owned(),
-            started_at: at,
-            alive_until: at,
-            alive,
-            partitions: 0,
-            plugins: None,
+        let node = |label: &str, alive| {
+            let (owner, label) = (OwnerId::generate("shop"), label.to_owned());
+            let mut node = NodeRecord::new(&Node { owner, label, mode: "multi_node", version: "0.1.0", plugins: None }, at);
+            node.alive = alive;
+            node
         };
+        let mut stats = Stats::default();
+        (stats.new, stats.dead, stats.oldest_pending_seconds) = (41, 3, Some(75.0));
         Sample {
             at,
             seq: Some(7),
-            stats: Stats { new: 41, dead: 3, oldest_pending_seconds: Some(75.0), ..Stats::default() },
+            stats,
             routes: (0..routes).map(route).collect(),
             nodes: vec![node("shop\u{1b}[2J 1", false), node("shop 2", true)],
         }

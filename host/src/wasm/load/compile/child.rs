@@ -97,6 +97,10 @@ fn concluded(
     complaint: &str,
     limits: &CompileLimits,
 ) -> Result<Vec<u8>, CompileFailure> {
+    if let Some(signal) = status.signal().filter(|signal| [libc::SIGTERM, libc::SIGINT, libc::SIGHUP].contains(signal)) {
+        // As a service manager does that stops all processes of a unit at once. The component has nothing to do with it.
+        return Err(CompileFailure::Failed(io::Error::other(format!("it was told to end from outside (signal {signal})"))));
+    }
     if let Some(how) = death(status, complaint, limits) {
         return Err(CompileFailure::Stopped(how));
     }

@@ -1,35 +1,47 @@
-use outbox::store::Severity;
+use outbox::event::OwnerId;
+use outbox::store::{Node, Severity};
+use outbox::{Envelope, Status};
 
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
 
-fn node(label: &str, mode: &str, alive: bool) -> NodeRecord {
-    NodeRecord {
-        owner: format!("{label}-1"),
-        label: label.to_owned(),
-        mode: mode.to_owned(),
-        version: "1.0.0".to_owned(),
-        started_at: NOW,
-        alive_until: NOW,
-        alive,
-        partitions: 0,
-        plugins: None,
-    }
+fn node(label: &str, mode: &'static str, alive: bool) -> NodeRecord {
+    let owner = OwnerId::generate(label);
+    let mut node = NodeRecord::new(&Node { owner, label: label.to_owned(), mode, version: "1.0.0", plugins: None }, NOW);
+    node.alive = alive;
+    node
 }
 
 fn route(event_type: &str, parked: u64) -> RouteRecord {
-    RouteRecord {
-        route: Route::new("Order", event_type).unwrap(),
-        first_seen_at: None,
-        paused_at: None,
-        paused_by: None,
-        pause_reason: None,
-        waiting: 0,
-        parked,
-        blocked: 0,
-        dead: 0,
-    }
+    let mut route = RouteRecord::new(Route::new("Order", event_type).unwrap());
+    route.parked = parked;
+    route
+}
+
+/// The same as somebody paused it long ago.
+fn paused(mut route: RouteRecord) -> RouteRecord {
+    (route.paused_at, route.paused_by) = (Some(NOW.minus(LONG)), Some("anna".to_owned()));
+    route
+}
+
+/// The same with a listener that was there.
+fn seen(mut route: RouteRecord) -> RouteRecord {
+    route.first_seen_at = Some(NOW);
+    route
+}
+
+/// A route that never had a listener, with events that wait.
+fn waiting(event_type: &str, waiting: u64) -> RouteRecord {
+    let mut route = route(event_type, 0);
+    route.waiting = waiting;
+    route
+}
+
+fn stats(change: impl FnOnce(&mut Stats)) -> Stats {
+    let mut stats = Stats::default();
+    change(&mut stats);
+    stats
 }
 
 fn answering(answered: &[Route]) -> Here {
@@ -46,7 +58,6 @@ fn hosts_that_share_a_table_must_know_it() {
     for (modes, severity) in [
         (vec![], Good),
         (vec!["single_node"], Good),
-        (vec!["single_node", "writer_only"], Good),
         (vec!["multi_node", "multi_node"], Good),
         (vec!["ordered_by_aggregate", "ordered_by_aggregate"], Good),
         (vec!["single_node", "multi_node"], Warning),
@@ -73,7 +84,7 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
     let here = routes(&[route("A", 2)], &answering(&[Route::new("Order", "A").unwrap()]), NOW);
     assert!(here[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run")), "{here:?}");
 
-    let never = RouteRecord { waiting: 3, ..route("A", 0) };
+    let never = waiting("A", 3);
     let told = routes(std::slice::from_ref(&never), &answering(&[]), NOW);
     assert_eq!(told[0].found, "Order/A has 3 events waiting, and never had a listener");
     assert_eq!(
@@ -81,18 +92,15 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
         Severity::Good,
         "soon it has"
     );
-    let seen = RouteRecord { first_seen_at: Some(NOW), ..never };
-    assert_eq!(worst(&routes(&[seen], &answering(&[]), NOW)), Severity::Good, "another host may answer it");
+    assert_eq!(worst(&routes(&[seen(never)], &answering(&[]), NOW)), Severity::Good, "another host may answer it");
 
     let relays = vec![Route::new("Order", "*").unwrap()];
-    let had = RouteRecord { first_seen_at: Some(NOW), ..route("A", 2) };
-    let relayed = routes(&[had, route("B", 2)], &Here { relays, ..answering(&[]) }, NOW);
+    let relayed = routes(&[seen(route("A", 2)), route("B", 2)], &Here { relays, ..answering(&[]) }, NOW);
     let says =
         |finding: &Finding| finding.fix.as_deref().is_some_and(|fix| fix.contains("write [routes.\"Order/A\"] to relay it"));
     assert_eq!(relayed.iter().map(says).collect::<Vec<_>>(), [true, false], "{relayed:?}");
 
-    let paused = RouteRecord { paused_at: Some(NOW.minus(LONG)), paused_by: Some("anna".to_owned()), ..route("A", 2) };
-    let paused = routes(&[paused], &Here::default(), NOW);
+    let paused = routes(&[paused(route("A", 2))], &Here::default(), NOW);
     assert_eq!(paused.len(), 1);
     assert_eq!(paused[0].found, "Order/A has been paused by anna for 5m; 2 events held back");
     assert!(paused[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume Order/A")), "{paused:?}");
@@ -100,10 +108,7 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
 
 #[test]
 fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
-    let pattern = RouteRecord { paused_at: Some(NOW.minus(LONG)), paused_by: Some("anna".to_owned()), ..route("*", 0) };
-    let never = RouteRecord { waiting: 1, ..route("C", 0) };
-
-    let found = routes(&[pattern, route("A", 2), route("B", 3), never], &answering(&[]), NOW);
+    let found = routes(&[paused(route("*", 0)), route("A", 2), route("B", 3), waiting("C", 1)], &answering(&[]), NOW);
 
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].found, "Order/* has been paused by anna for 5m; 5 events held back");
@@ -113,11 +118,11 @@ fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
 #[test]
 fn events_that_need_somebody_are_told() {
     assert_eq!(worst(&events(&Stats::default(), false, &Flags::default())), Severity::Good);
-    let bad = Stats { dead: 1, blocked: 2, oldest_pending_seconds: Some(600.0), ..Stats::default() };
+    let bad = stats(|stats| (stats.dead, stats.blocked, stats.oldest_pending_seconds) = (1, 2, Some(600.0)));
     let findings = events(&bad, false, &Flags::default());
     assert!(findings.iter().all(|finding| finding.severity == Severity::Warning && finding.fix.is_some()), "{findings:?}");
     assert!(findings[2].fix.as_deref().is_some_and(|fix| fix.contains("start one")), "{findings:?}");
-    let due = Stats { oldest_pending_seconds: Some(1.0), ..Stats::default() };
+    let due = stats(|stats| stats.oldest_pending_seconds = Some(1.0));
     assert_eq!(
         (worst(&events(&due, true, &Flags::default())), worst(&events(&due, false, &Flags::default()))),
         (Severity::Good, Severity::Warning)
@@ -154,12 +159,11 @@ fn every_plugin_is_told_of_and_a_section_without_one_too() {
 
 #[test]
 fn events_that_fail_are_told_with_what_most_of_them_say() {
-    let failed = |error: &str| Record { last_error: Some(error.to_owned()), ..failing() };
     let newest = [
-        failed("fuel: used up 5"),
-        failed("[http-500] https://a.example answered\u{1b}[31m 500"),
-        failed("[http-500] https://b.example answered 500"),
-        Record { last_error: None, ..failing() },
+        failed(Some("fuel: used up 5")),
+        failed(Some("[http-500] https://a.example answered\u{1b}[31m 500")),
+        failed(Some("[http-500] https://b.example answered 500")),
+        failed(None),
     ];
 
     let found = retries(7, &newest, &Flags::default());
@@ -174,38 +178,10 @@ fn events_that_fail_are_told_with_what_most_of_them_say() {
     assert_eq!(retries(0, &[], &Flags::default()).severity, Severity::Good);
 }
 
-fn failing() -> Record {
-    Record {
-        seq: 1,
-        event_id: "failing".parse().unwrap(),
-        event_type: "OrderPlaced".to_owned(),
-        aggregate_type: "Order".to_owned(),
-        aggregate_id: None,
-        tenant_id: None,
-        headers: outbox::event::Headers::default(),
-        content_type: "application/json".to_owned(),
-        payload_bytes: 2,
-        payload: None,
-        status: outbox::Status::Retry,
-        attempts: 1,
-        deferrals: 0,
-        claims: 0,
-        starts: 0,
-        claim_seq: 1,
-        replays: 0,
-        occurred_at: NOW,
-        created_at: NOW,
-        available_at: NOW,
-        due_at: Some(NOW),
-        expires_at: None,
-        done_at: None,
-        parked: None,
-        behind: None,
-        blocks: false,
-        locked_by: None,
-        locked_at: None,
-        lease_end: None,
-        last_error: None,
-        last_cost: None,
-    }
+/// An event that failed.
+fn failed(error: Option<&str>) -> Record {
+    let envelope = Envelope::new("OrderPlaced").aggregate("Order", "42").json(&1).unwrap();
+    let mut record = Record::inserted(1, &envelope, NOW);
+    (record.status, record.attempts, record.last_error) = (Status::Retry, 1, error.map(str::to_owned));
+    record
 }

@@ -1,0 +1,105 @@
+//! The stop of a dispatcher: what is in hand is finished, the rest is given back, and all of it has a time.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use tokio::time::timeout_at;
+
+use super::Dispatcher;
+use crate::store::Settlement;
+
+/// How long a stop has after its drain timeout to write the last outcomes.
+const LAST_OUTCOMES: Duration = Duration::from_secs(5);
+/// How long a statement is waited for that is under way when all other time of a stop is over.
+const LAST_STATEMENT: Duration = Duration::from_secs(2);
+const A_DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The times of one stop. They count from its beginning, and no database and no listener makes them later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StopTimes {
+    /// When listeners are cut off.
+    drained: Instant,
+    /// When the settler gives up what the database refuses, and when the poller's claim is not waited for any longer.
+    pub(crate) give_up_at: Instant,
+    /// When a statement that is under way is not waited for any longer, whose ever it is.
+    pub(crate) over_at: Instant,
+    /// The same for signing off, which comes last.
+    pub(crate) signed_off: Instant,
+}
+
+impl StopTimes {
+    /// Of a stop that begins now and may drain for so long.
+    pub(crate) fn begin(drain_timeout: Duration) -> Self {
+        let drained = Instant::now() + drain_timeout.min(A_DAY);
+        let give_up_at = drained + LAST_OUTCOMES;
+        let over_at = give_up_at + LAST_STATEMENT;
+        Self { drained, give_up_at, over_at, signed_off: over_at + LAST_STATEMENT }
+    }
+}
+
+impl Dispatcher {
+    /// The times of a stop that begins now.
+    pub(crate) fn begin_stop(&self) -> StopTimes {
+        StopTimes::begin(self.shared.config.drain_timeout)
+    }
+
+    /// Lets the workers finish what is queued, at most `drain_timeout`; what is left then is given back, not counted. The
+    /// outcomes of calls that have ended come first.
+    ///
+    /// `poller` ends with the poller, or when that is not waited for any longer. The drain does not wait for it: it may stand in
+    /// a slow statement. The claim that it comes back with finds the queue closed, so the settler stays to give that back.
+    pub(crate) async fn stop(mut self, poller: impl Future<Output = ()>, times: StopTimes) {
+        self.signals.give_up_at.send_replace(Some(times.give_up_at));
+        self.shared.queue.close();
+        let drained = timeout_at(times.drained.into(), all_ended(&mut self.workers)).await.is_ok();
+        if !drained {
+            let (hot, cold) = self.shared.queue.depth();
+            tracing::warn!(
+                queued = hot + cold,
+                in_flight = self.in_flight.len(),
+                "the drain timeout is over; events that are not finished are given back"
+            );
+            self.signals.cut_off.send_replace(true);
+        }
+        self.give_back_queued(times).await;
+        if !drained && timeout_at(times.give_up_at.into(), all_ended(&mut self.workers)).await.is_err() {
+            tracing::error!(
+                workers = self.workers.len(),
+                "listeners block their threads and cannot be cut off; their events are delivered again when their leases end"
+            );
+        }
+        poller.await;
+        // Meanwhile a worker may have let an event wait for its listener, and the poller may have claimed events that wait for others.
+        self.give_back_queued(times).await;
+        let Self { settling, lease_keeper, signals, .. } = self;
+        signals.stopped.send_replace(true);
+        match timeout_at(times.over_at.into(), async { settling.await.and(lease_keeper.await) }).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the settler did not end well; what it held is delivered again after its lease");
+            }
+            Err(_) => tracing::error!(
+                "the database does not answer; events whose outcomes it does not write any more are delivered again when their leases end"
+            ),
+        }
+    }
+
+    /// Gives back what is queued or waits for its turn. Where the settler takes nothing any more, it waits for its lease.
+    async fn give_back_queued(&self, times: StopTimes) {
+        let mut left = self.shared.queue.drain();
+        // The queue is closed: what ends now lets nobody start any more.
+        left.extend(self.shared.order.iter().flat_map(|order| order.key_queues().drain()));
+        let giving_back = async {
+            for delivery in left {
+                self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
+            }
+        };
+        if timeout_at(times.over_at.into(), giving_back).await.is_err() {
+            tracing::error!("the database does not answer; events that are not given back are delivered when their leases end");
+        }
+    }
+}
+
+async fn all_ended(workers: &mut JoinSet<()>) {
+    while workers.join_next().await.is_some() {}
+}
