@@ -7,6 +7,7 @@
 //! `GET /openapi.json` describes every route of the API; router and document are made from one table. Programs send a token with each
 //! request; browsers log in with it once, and have a session.
 
+mod activity;
 mod api;
 mod auth;
 mod body;
@@ -15,6 +16,7 @@ mod config;
 mod guard;
 mod history;
 mod host;
+mod connections;
 mod openapi;
 mod pages;
 mod params;
