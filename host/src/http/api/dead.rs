@@ -119,7 +119,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
              `left` tells what is left, and a repeat goes on.",
         )
         .role(Role::Operator)
-        .asks_the_database()
+        .counts_first()
         .asked::<Replay>(example)
         .refuses(&[Kind::CountChanged])
         .answers::<Done>(StatusCode::OK, "How many are new again.");
@@ -264,8 +264,10 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
         return Err(Problem::field("batch_size", "it is 0; write at least 1, or leave it out"));
     }
     let time = longest(asked.time_limit.as_deref())?;
+    let place = host.look_place().await?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
+    drop(place);
     let wanted = matching.min(asked.limit.unwrap_or(u64::MAX));
     if asked.dry_run {
         return Ok(Json(Done { count: wanted, left: Some(matching - wanted), dry_run: true }));

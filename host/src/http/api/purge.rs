@@ -60,7 +60,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
             .detail("One request works for at most 25 s; `left` tells what is left, and a repeat goes on.")
             .role(Role::Admin)
-            .asks_the_database()
+            .counts_first()
             .asked::<Asking>(json!({ "older_than": "30d", "dry_run": true }))
             .answers::<Report>(StatusCode::OK, "How many are deleted."),
     ]
@@ -82,7 +82,9 @@ pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) ->
             "say how old dead events must be, such as 90d: this host keeps them for ever",
         ));
     };
+    let place = host.look_place().await?;
     let purgeable = host.store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
+    drop(place);
     let wanted = purgeable.count.min(limit.unwrap_or(u64::MAX));
     let purged = if dry_run || wanted == 0 {
         Purged { count: wanted, ..Purged::default() }

@@ -74,7 +74,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                  request with `after` set to `next`, and with `dead_before`, goes on.",
             )
             .role(Role::Operator)
-            .asks_the_database()
+            .counts_first()
             .asked::<Replay>(example)
             .answers::<Report>(StatusCode::OK, "How many go again."),
     ]
@@ -92,6 +92,7 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
         return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
     }
     // What dies from here on stays dead: else this request could push one event through all its attempts, again and again.
+    let place = host.look_place().await?;
     let now = host.store.now().await?;
     let dead_before = dead_before.map_or(now, |before| before.min(now));
     let filter = DeadFilter { max_attempts: retry_count_threshold, dead_before: Some(dead_before), ..DeadFilter::default() };
@@ -106,6 +107,7 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
         let report = Report { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run };
         return Ok(Json(report));
     }
+    drop(place);
     let started = Instant::now();
     let audit = by.0.audit(reason);
     let limits = ReplayLimits { time: Some(time), events: event_limit, ..ReplayLimits::default() };

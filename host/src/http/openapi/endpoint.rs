@@ -110,6 +110,11 @@ impl Endpoint {
         if looks { endpoint.refuses(&[Kind::Busy]) } else { endpoint }
     }
 
+    /// It changes the database after it has counted, which waits for a place as every look does.
+    pub(in crate::http) fn counts_first(self) -> Self {
+        self.asks_the_database().refuses(&[Kind::Busy])
+    }
+
     /// What else it may refuse a request for.
     pub(in crate::http) fn refuses(mut self, kinds: &[Kind]) -> Self {
         self.refusals.extend(kinds);

@@ -281,19 +281,26 @@ async fn a_page_of_large_rows_is_shorter_and_nothing_is_left_out() {
 async fn whoever_looks_into_the_database_beside_others_waits_and_probes_do_not() {
     let served = Served::start().await;
     let host = Host::new(&served.outbox, HttpConfig { open: true, ..HttpConfig::default() });
-    let status = async |path: &str| {
-        let request = Request::get(path).body(Body::empty()).unwrap();
+    let send = async |request: axum::http::request::Builder, body: &'static str| {
+        let request = request.header("content-type", "application/json").body(Body::from(body)).unwrap();
         super::super::of(host.clone()).call(request).await.expect("a router never fails").status().as_u16()
     };
+    let status = async |path: &str| send(Request::get(path), "").await;
     let held = (host.look_place().await.expect("free"), host.look_place().await.expect("free"));
 
     assert_eq!(status("/v1/events").await, 503, "statements of clients that went away count as well");
     assert_eq!(status("/events").await, 503);
+    let dry_run = async |path: &str| send(Request::post(path), r#"{"dry_run":true}"#).await;
+    let counting = tokio::join!(dry_run("/v1/purge"), dry_run("/v1/replay"), dry_run("/v1/dead/replay"));
+    assert_eq!(counting, (503, 503, 503), "what an operator counts is a look too");
     for path in ["/livez", "/readyz", "/metrics", "/openapi.json"] {
         assert_eq!(status(path).await, 200, "{path}");
     }
 
     drop(held);
     assert_eq!(status("/v1/events").await, 200);
+    for path in ["/v1/purge", "/v1/replay", "/v1/dead/replay"] {
+        assert_eq!(dry_run(path).await, 200, "{path}");
+    }
     served.stop().await;
 }
