@@ -44,7 +44,6 @@ mod systemd;
 mod terminal;
 mod token;
 mod top;
-mod when;
 mod why;
 mod wit;
 

@@ -10,13 +10,14 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::super::auth::{Operator, Role, Viewer};
+use super::super::auth::{Operator, Viewer};
 use super::super::body::Asked;
 use super::super::cached::Aged;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
 use super::super::params::{Named, Params};
 use super::super::problem::{Kind, Problem};
+use super::super::token::Role;
 use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;

@@ -5,43 +5,20 @@ use std::collections::HashSet;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
-use serde::Serialize;
 use serde_json::json;
-use utoipa::ToSchema;
 
-use super::super::auth::{Operator, Role};
+use super::super::answer::Written;
+use super::super::auth::Operator;
 use super::super::body;
 use super::super::host::Host;
 use super::super::openapi::{CloudEvent, Endpoint, Envelope};
 use super::super::problem::{Kind, Problem};
+use super::super::token::Role;
 use super::cloud_event_ids;
 use super::envelopes::Form;
 use crate::event::{EventId, TRACEPARENT, TraceParent};
 use crate::telemetry::Caller;
 use crate::writer::Emitted;
-
-/// What became of the events.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Written {
-    /// The ids that the events of the request are kept under, in their order. Each is the event's own, but that of a CloudEvent whose
-    /// `id` an event of another source has: it is made from both and starts with `ce-`.
-    ids: Vec<EventId>,
-    /// Of a request with one event: its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event_id: Option<EventId>,
-    /// Whether nothing was written, because every id was written before.
-    duplicate: bool,
-    /// Those whose id was written before, or stands twice in the request; they were skipped.
-    duplicates: Vec<EventId>,
-    /// Whether a writer hook of this host left events out: they are not written, and a repeat changes nothing. No field when it left none out.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schema(required = false)]
-    suppressed: bool,
-    /// Those that it left out; no field when it left none out.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
-    suppressed_ids: Vec<EventId>,
-}
 
 /// What became of the events, one by one.
 #[derive(Default)]

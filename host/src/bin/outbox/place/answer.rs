@@ -1,8 +1,7 @@
 //! What a host answers: its refusals, and the shapes that are no types of the library.
 
 use outbox::EventId;
-use outbox::store::{PurgeBatch, Record};
-use outbox::time::Timestamp;
+use outbox::store::Record;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -110,36 +109,6 @@ impl<'de> Deserialize<'de> for Whole {
         let Payload { payload_base64, payload_hidden } = serde_json::from_str(text.get()).map_err(serde::de::Error::custom)?;
         Ok(Self { record, payload_base64, payload_hidden })
     }
-}
-
-#[derive(Deserialize)]
-pub(super) struct Counted {
-    pub(super) count: u64,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Done {
-    pub(super) count: u64,
-    #[serde(default)]
-    pub(super) left: Option<u64>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct ReplayedAll {
-    pub(super) retried_now: u64,
-    pub(super) replayed: u64,
-    pub(super) left_dead: u64,
-    pub(super) out_of_time: bool,
-    pub(super) next: Option<u64>,
-    pub(super) dead_before: Timestamp,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Purge {
-    #[serde(flatten)]
-    pub(super) purged: PurgeBatch,
-    pub(super) blocking: u64,
-    pub(super) older_than_seconds: f64,
 }
 
 #[derive(Deserialize)]

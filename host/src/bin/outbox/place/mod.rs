@@ -5,6 +5,7 @@ mod answer;
 mod client;
 mod database;
 mod host;
+mod query;
 mod remote;
 mod writer;
 
