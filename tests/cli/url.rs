@@ -136,6 +136,8 @@ fn looking_shows_the_same_through_a_host_as_in_its_database() {
         "dead discard dead-1",
         "route list",
         "route list --output json",
+        "route blocked",
+        "route blocked --limit 1 --output json",
         "route resume Order/OrderPlacd",
         "stats",
         "audit list --action pause",
@@ -400,14 +402,16 @@ fn a_command_that_needs_the_database_says_so_and_does_nothing() {
         "migrate up",
         "doctor",
         "route forget Order/X",
-        "route blocked",
         "event test --plugin x.wasm one",
         "bench",
         "state list",
+        "dead test --plugin x.wasm",
     ] {
         let arguments: Vec<&str> = line.split(' ').collect();
         let ended = served.by_url(&arguments);
         assert_eq!(ended.code, Some(2), "outbox {line}: {}", ended.stderr);
+        let words: Vec<&str> = arguments.iter().take_while(|word| !word.contains(['-', '/'])).copied().collect();
+        assert!(ended.stderr.contains(&format!("`outbox {}` works on the database", words.join(" "))), "{}", ended.stderr);
         assert!(ended.stderr.contains("leave out --url"), "outbox {line}: {}", ended.stderr);
     }
     let both = served.place.run(&["stats", "--url", &served.url, "--database-url", "sqlite:outbox.db"]);

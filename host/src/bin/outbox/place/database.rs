@@ -9,7 +9,7 @@ use outbox::event::Status;
 use outbox::metrics::Metrics;
 use outbox::purge::{Purge, PurgeConfig, PurgeLimits};
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, DeadFilter, Filter, NodeRecord, PurgeRequest, Purged, Record, RouteRecord,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, PurgeRequest, Purged, Record, RouteRecord,
     Stats, hide_password,
 };
 use outbox::time::Timestamp;
@@ -156,6 +156,10 @@ impl Place for Database {
 
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
         Ok(self.store.count_routes().await?)
+    }
+
+    async fn blocked(&self, limit: u32) -> Result<Vec<BlockedKey>, Failure> {
+        Ok(self.store.blocked_keys(limit).await?)
     }
 
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure> {

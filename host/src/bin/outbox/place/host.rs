@@ -8,7 +8,7 @@ use outbox::dead::ReplayLimits;
 use outbox::http::answer::{Counted, Done, PurgeReport, ReplayReport};
 use outbox::purge::PurgeLimits;
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
 };
 use outbox::time::Timestamp;
 use outbox::why::Explanation;
@@ -287,6 +287,15 @@ impl Place for Host {
 
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
         self.get("/v1/routes").await
+    }
+
+    async fn blocked(&self, limit: u32) -> Result<Vec<BlockedKey>, Failure> {
+        if limit > PAGE {
+            let what =
+                format!("a host lists at most {PAGE} aggregates, not {limit}; give --limit {PAGE} or less, or leave out --url");
+            return Err(Failure::new(Exit::Usage, what));
+        }
+        self.get(&format!("/v1/routes/blocked?limit={limit}")).await
     }
 
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure> {

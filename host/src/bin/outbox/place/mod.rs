@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use outbox::dead::ReplayLimits;
 use outbox::purge::PurgeLimits;
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
 };
 use outbox::time::Timestamp;
 use outbox::why::Explanation;
@@ -96,6 +96,9 @@ pub(crate) trait Place: Send + Sync {
 
     /// Every route with its counts.
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure>;
+
+    /// The aggregates whose events wait behind another, longest queue first, at most `limit`.
+    async fn blocked(&self, limit: u32) -> Result<Vec<BlockedKey>, Failure>;
 
     /// Pauses a route or a pattern; false when it was paused already.
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure>;
