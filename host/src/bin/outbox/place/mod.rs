@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::plugins::PluginStatus;
 pub(crate) use remote::Remote;
-pub(crate) use writer::{Writer, writer};
+pub(crate) use writer::{Taken, Writer, writer};
 
 /// Told from time to time how many events it has been so far.
 pub(crate) type Progress<'p> = &'p mut (dyn FnMut(u64) + Send);
