@@ -113,8 +113,8 @@ async fn a_request_that_the_host_works_on_is_waited_for() {
 
 /// A client that asks for much and reads nothing.
 async fn deaf(served: &Served) -> TcpStream {
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(4_096).unwrap();
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket can be made");
+    socket.set_recv_buffer_size(4_096).expect("can be set");
     let mut deaf = socket.connect(served.server.address()).await.expect("it listens");
     // Many small requests at once: what is answered is larger than all that the operating system keeps for them.
     let many = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
