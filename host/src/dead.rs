@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 
 use crate::event::{EventId, Status};
 use crate::store::{Audit, DeadFilter, Filter, Record, RetriedNow, Store, StoreError};
+use crate::time::Timestamp;
 
 /// What can be done with events that were given up. Errors of the database are returned, never shown as 0.
 ///
@@ -104,6 +105,33 @@ impl DeadEvents {
         Ok(RetriedNow { count, last: Some(last.load(Ordering::Relaxed)).filter(|last| *last > after) })
     }
 
+    /// Lets everything that failed go again: what waits for another attempt is due now, then what is dead is new. What dies meanwhile is
+    /// left alone, so that no event goes through all its attempts again and again. The limits are those of both together.
+    ///
+    /// # Errors
+    /// As [`replay_all`](Self::replay_all).
+    pub async fn replay_failed(
+        &self,
+        failed: &FailedEvents,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        mut progress: impl FnMut(u64),
+    ) -> Result<ReplayedFailed, StoreError> {
+        let started = Instant::now();
+        let FailedEvents { max_attempts, after, dead_before } = *failed;
+        let now = self.store.now().await?;
+        let dead_before = dead_before.map_or(now, |before| before.min(now));
+        let retried = self.retry_all_now(max_attempts, after, limits, audit, &mut progress).await?;
+        let left = ReplayLimits {
+            time: limits.time.map(|limit| limit.saturating_sub(started.elapsed())),
+            events: limits.events.map(|most| most.saturating_sub(retried.count)),
+            ..*limits
+        };
+        let filter = DeadFilter { max_attempts, dead_before: Some(dead_before), ..DeadFilter::default() };
+        let replayed = self.replay_all(&filter, &left, audit, |so_far| progress(retried.count + so_far)).await?;
+        Ok(ReplayedFailed { retried, replayed })
+    }
+
     /// Deletes one; false when it is not there or not dead.
     ///
     /// # Errors
@@ -119,6 +147,26 @@ impl DeadEvents {
     pub async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
         self.store.skip(id, audit).await
     }
+}
+
+/// Which of the events that failed go again; by default all that failed by now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FailedEvents {
+    /// Only those that failed no more often than this.
+    pub max_attempts: Option<u32>,
+    /// Of those that wait, only events after this `seq`: the last one that an earlier call let go. 0 for all.
+    pub after: u64,
+    /// Of those that are dead, only events that were dead by then; `None` and later times mean now.
+    pub dead_before: Option<Timestamp>,
+}
+
+/// What became of the events that failed.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayedFailed {
+    /// Waited for another attempt, and are due now.
+    pub retried: RetriedNow,
+    /// How many were dead, and are new again.
+    pub replayed: u64,
 }
 
 /// How far and how fast one replay goes.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::event::{Envelope, OwnerId, Status};
 use crate::metrics::Metrics;
-use crate::store::{NewRow, Ownership, PurgeBatch, PurgeRequest, Purged, Store, StoreError};
+use crate::store::{Audit, NewRow, Ownership, PurgeBatch, PurgeRequest, Purged, Store, StoreError};
 use crate::units::{duration, duration_option, too_long};
 
 /// The type of the event that tells of a purge, when one is asked for.
@@ -72,6 +72,16 @@ impl Default for PurgeConfig {
 }
 
 impl PurgeConfig {
+    /// How long events of this status are kept; `None` for ever.
+    #[must_use]
+    pub const fn kept(&self, status: Status) -> Option<Duration> {
+        match status {
+            Status::Done => Some(self.retention),
+            Status::Dead => self.dead_retention,
+            Status::New | Status::Retry => None,
+        }
+    }
+
     /// Everything that is wrong with these values, one text each; names begin with `prefix`.
     #[must_use]
     pub fn faults(&self, prefix: &str) -> Vec<String> {
@@ -159,6 +169,30 @@ impl Purge {
         let mut walk = self.walk(limits);
         let ended = walk.run(|limit| self.finished(status, older_than, limit), progress).await;
         self.ended(walk.purged, ended).await
+    }
+
+    /// As [`run`](Self::run), for somebody: what was deleted is noted in the audit table as `purge`, also when the purge does not come to
+    /// its end.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); also when it could not be noted.
+    pub async fn run_for(
+        &self,
+        audit: &Audit,
+        status: Status,
+        older_than: Duration,
+        limits: PurgeLimits,
+        mut progress: impl FnMut(Purged),
+    ) -> Result<Purged, PurgeError> {
+        let mut purged = Purged::default();
+        let so_far = |now| {
+            purged = now;
+            progress(now);
+        };
+        let ended = self.run(status, older_than, limits, so_far).await;
+        let selector = serde_json::json!({ "status": status, "older_than_seconds": older_than.as_secs_f64() });
+        self.store.note(audit, "purge", &selector, purged.count).await?;
+        ended
     }
 
     /// No batch begins after this.

@@ -1,27 +1,20 @@
 //! Who sends a request, and what that caller may do.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
-use data_encoding::{BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sha2::{Digest as _, Sha256};
-use subtle::ConstantTimeEq as _;
 
 use super::Host;
 use super::problem::{Kind, Problem};
 use super::refused::{self, Door};
 use super::server::Peer;
 use super::session::{self, Sessions};
+use super::token::{Role, Token, TokenHash};
 use crate::store::Audit;
 use crate::time::{Timestamp, system_clock};
 
-/// What every token begins with, so that people and scanners of leaked secrets know one.
-const PREFIX: &str = "obx_";
 /// What proxies add. A caller behind one is not on this machine, whatever the connection says.
 const PASSED_ON: [&str; 8] = [
     "cf-connecting-ip",
@@ -33,110 +26,6 @@ const PASSED_ON: [&str; 8] = [
     "x-forwarded-proto",
     "x-real-ip",
 ];
-
-/// What a caller may do. Each role may do what those before it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Look at everything but payloads.
-    Viewer,
-    /// Look at payloads; write, replay, skip and discard events; pause and resume routes.
-    Operator,
-    /// Purge.
-    Admin,
-}
-
-impl Role {
-    /// Its name in the configuration.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// A token, as the host knows it: never the token itself.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Token {
-    /// Who uses it; the audit shows this name.
-    pub name: String,
-    /// What its bearer may do.
-    pub role: Role,
-    /// The SHA-256 of the token's text: 64 hex digits.
-    pub sha256: TokenHash,
-    /// When it stops being valid. Default never.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<Timestamp>,
-}
-
-impl Token {
-    /// A new token of 32 random bytes: the text for its bearer, and what the host keeps of it.
-    #[must_use]
-    pub fn generate(name: impl Into<String>, role: Role, expires_at: Option<Timestamp>) -> (String, Self) {
-        let secret: [u8; 32] = rand::random();
-        let text = format!("{PREFIX}{}", BASE64URL_NOPAD.encode(&secret));
-        let sha256 = TokenHash::of(&text);
-        (text, Self { name: name.into(), role, sha256, expires_at })
-    }
-}
-
-/// The SHA-256 of a token. Of 32 random bytes it tells nothing, so that it may stand in a file.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TokenHash([u8; 32]);
-
-impl TokenHash {
-    pub(super) fn of(token: &str) -> Self {
-        Self(Sha256::digest(token.as_bytes()).into())
-    }
-}
-
-/// A text that is not the SHA-256 of a token.
-#[derive(Debug, thiserror::Error)]
-#[error("it is not a SHA-256 in 64 hex digits; `outbox token new` prints one, and the token itself does not belong here")]
-pub struct TokenHashError;
-
-impl FromStr for TokenHash {
-    type Err = TokenHashError;
-
-    fn from_str(text: &str) -> Result<Self, TokenHashError> {
-        let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| TokenHashError)?;
-        bytes.try_into().map(Self).map_err(|_| TokenHashError)
-    }
-}
-
-impl fmt::Display for TokenHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
-impl fmt::Debug for TokenHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for TokenHash {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for TokenHash {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
 
 /// Who is let in.
 #[derive(Debug)]
@@ -257,12 +146,7 @@ impl Access {
 
     fn of_hash(&self, hash: TokenHash, now: Timestamp) -> Result<Viewer, Problem> {
         // All are compared, each in constant time: how long it takes tells nothing.
-        let found = self.tokens.iter().fold(
-            None,
-            |found, known| {
-                if bool::from(known.sha256.0.ct_eq(&hash.0)) { Some(known) } else { found }
-            },
-        );
+        let found = self.tokens.iter().fold(None, |found, known| if known.sha256.is(&hash) { Some(known) } else { found });
         match found {
             None => Err(Problem::new(Kind::Unauthorized, "the token is not one of this host")),
             Some(Token { expires_at: Some(end), .. }) if *end <= now => {
@@ -366,15 +250,6 @@ mod tests {
         assert_eq!(kind(&text[..text.len() - 1], 0), "unauthorized");
         assert_eq!(kind(&access.tokens[0].sha256.to_string(), 0), "unauthorized", "the hash is not the token");
         assert_eq!(kind("", 0), "unauthorized");
-    }
-
-    #[test]
-    fn a_new_token_is_long_and_unlike_the_last_and_its_hash_reads_back() {
-        let (first, token) = Token::generate("a", Role::Viewer, None);
-        let (second, _) = Token::generate("a", Role::Viewer, None);
-        assert!(first.starts_with(PREFIX) && first.len() == PREFIX.len() + 43 && first != second, "{first}");
-        assert_eq!(token.sha256.to_string().parse::<TokenHash>().expect("its own text"), token.sha256);
-        assert!(first.parse::<TokenHash>().is_err(), "whoever puts the token into the file is told");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::auth::Token;
+use super::token::Token;
 use crate::units::{ByteSize, duration, too_long};
 
 /// How the HTTP API is served.
@@ -37,7 +37,8 @@ pub struct HttpConfig {
     /// Longest that a client may take nothing of an answer that waits for it; then its connection is closed. Default 30 s.
     #[serde(with = "duration")]
     pub write_timeout: Duration,
-    /// Most connections at once; later ones wait until one closes. Default 256; at least 1.
+    /// Most connections at once. When one more comes, the connection is closed whose client has been idle or slow for longest; a request
+    /// that the host works on is waited for. Default 256; at least 1.
     pub max_connections: usize,
     /// Most clients that follow `GET /v1/stream` at once. Default 32.
     pub max_streams: usize,

@@ -45,8 +45,8 @@ pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next
     with_headers(response)
 }
 
-/// Whether a request needs a place among those who look into the database. What writes is short, or an operator's; and a body that comes
-/// slowly must not hold a place.
+/// Whether a request needs a place among those who look into the database. What writes is short, or takes a
+/// place itself where it counts; and a body that comes slowly must not hold a place.
 fn looks(request: &Request) -> bool {
     let path = request.uri().path();
     let needs_none = matches!(path, LIVEZ | READYZ | METRICS | OPENAPI) || path.starts_with("/assets/") || path == "/v1/stream";

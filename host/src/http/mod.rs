@@ -7,11 +7,15 @@
 //! `GET /openapi.json` describes every route of the API; router and document are made from one table. Programs send a token with each
 //! request; browsers log in with it once, and have a session.
 
+mod activity;
+#[doc(hidden)] // for our own program
+pub mod answer;
 mod api;
 mod auth;
 mod body;
 mod cached;
 mod config;
+mod connections;
 mod guard;
 mod history;
 mod host;
@@ -24,14 +28,15 @@ mod server;
 mod session;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
+mod token;
 mod writing;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 
-pub use auth::{Role, Token, TokenHash, TokenHashError};
 pub use config::{ConfigFaults, HttpConfig, Listen, ListenError};
 pub use server::{ServeError, Server};
+pub use token::{Role, Token, TokenHash, TokenHashError};
 
 use host::Host;
 use problem::{Kind, Problem};

@@ -1,7 +1,6 @@
 //! What stands in the address of a request: parameters of the query, names in the path.
 
 use std::str::FromStr;
-use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
@@ -10,7 +9,6 @@ use serde::de::DeserializeOwned;
 
 use super::problem::{FieldError, Kind, Problem};
 use crate::event::EventId;
-use crate::time::Timestamp;
 
 /// The largest page.
 pub(super) const MAX_PAGE: u32 = 200;
@@ -111,36 +109,6 @@ impl Params {
     }
 }
 
-/// A time, or how long ago it was: `2026-11-21T08:30:00Z`, `2h`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum When {
-    At(Timestamp),
-    Ago(Duration),
-}
-
-impl When {
-    pub(super) const HINT: &'static str = "write a span like 2h, or a time like 2026-11-21T08:30:00Z";
-
-    /// The time, by the clock of the database.
-    pub(super) fn from(self, now: Timestamp) -> Timestamp {
-        match self {
-            Self::At(time) => time,
-            Self::Ago(span) => now.minus(span),
-        }
-    }
-}
-
-impl FromStr for When {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Ok(span) = humantime::parse_duration(text) {
-            return Ok(Self::Ago(span));
-        }
-        text.parse().map(Self::At).map_err(|_| Self::HINT)
-    }
-}
-
 /// What stands in the path.
 ///
 /// # Errors
@@ -205,14 +173,5 @@ mod tests {
         assert_eq!(params.named("header."), Some(("source".to_owned(), "shop a".to_owned())));
         assert_eq!((params.value("after", ""), params.limit()), (Some(7_u64), 50));
         params.finish().expect("nothing is left");
-    }
-
-    #[test]
-    fn a_time_is_given_as_such_or_as_how_long_ago() {
-        let now = Timestamp::from_micros(10_000_000_000);
-        let at = |text: &str| text.parse::<When>().map(|when| when.from(now));
-        assert_eq!(at("2h"), Ok(now.minus(Duration::from_secs(7_200))));
-        assert_eq!(at("1970-01-01T00:00:01Z"), Ok(Timestamp::from_micros(1_000_000)));
-        assert!(at("yesterday").is_err());
     }
 }

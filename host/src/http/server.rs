@@ -1,39 +1,18 @@
-//! The socket: connections, their limits, and their end.
+//! The socket, and the server that stands behind it.
 
-use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, Response};
-use axum::response::IntoResponse;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::{JoinHandle, JoinSet};
-use tower_service::Service as _;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use super::guard::with_headers;
+use super::connections::Connections;
 use super::host::Host;
-use super::problem::{Kind, Problem};
-use super::writing::TimedWrites;
 use super::{ConfigFaults, HttpConfig, Listen};
 use crate::outbox::Outbox;
 use crate::store::SharedStore;
-
-/// How long a stop waits for requests that are being answered.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
-/// The rest after the operating system gave no connection: it has none left just now.
-const REST: Duration = Duration::from_millis(100);
-/// The most bytes of the headers of one request: some CloudEvents carry much in them.
-const MAX_HEADERS: usize = 64 << 10;
 
 /// How much of an answer the operating system keeps for a client that has not read it. Left to itself it keeps megabytes, and a client
 /// that follows the stream and never reads would be found out after hours.
@@ -72,8 +51,8 @@ impl ServeError {
 /// The addresses of the connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    local: SocketAddr,
-    remote: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
 }
 
 impl Peer {
@@ -141,15 +120,8 @@ impl Server {
         let address = listener.local_addr().map_err(refused)?;
         let (stop, stopped) = watch::channel(false);
         let router = Arc::new(OnceLock::new());
-        let accepting = Accepting {
-            listener,
-            router: router.clone(),
-            places: Arc::new(Semaphore::new(config.max_connections)),
-            header_timeout: config.header_timeout,
-            write_timeout: config.write_timeout,
-            stopping: Stopping(stopped),
-        };
-        Ok(Some(Self { address, config, router, stop, accepting: Some(tokio::spawn(accepting.run())) }))
+        let connections = Connections::new(listener, router.clone(), &config, Stopping(stopped));
+        Ok(Some(Self { address, config, router, stop, accepting: Some(tokio::spawn(connections.serve())) }))
     }
 
     /// The address that it listens on, with the port that was chosen for port 0.
@@ -183,100 +155,6 @@ impl Drop for Server {
     }
 }
 
-struct Accepting {
-    listener: TcpListener,
-    router: Arc<OnceLock<Router>>,
-    places: Arc<Semaphore>,
-    header_timeout: Duration,
-    write_timeout: Duration,
-    stopping: Stopping,
-}
-
-impl Accepting {
-    async fn run(self) {
-        let mut connections = JoinSet::new();
-        let mut stopping = self.stopping.clone();
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.accept() => accepted,
-                Some(_) = connections.join_next() => continue,
-                () = stopping.wait() => break,
-            };
-            match accepted {
-                Some((stream, peer, place)) => {
-                    let served = self.connection(stream, peer);
-                    connections.spawn(async move {
-                        served.await;
-                        drop(place);
-                    });
-                }
-                // As many as there may be, or files are short: without a rest this would be a busy loop.
-                None => tokio::time::sleep(REST).await,
-            }
-        }
-        let ended = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(LAST_ANSWERS, ended).await.is_err() {
-            tracing::warn!("some HTTP requests were not answered within {LAST_ANSWERS:?}; their connections are closed");
-        }
-    }
-
-    /// The next connection, and its place among those that there may be.
-    async fn accept(&self) -> Option<(TcpStream, Peer, tokio::sync::OwnedSemaphorePermit)> {
-        let place = self.places.clone().acquire_owned().await.ok()?;
-        let accepted = self
-            .listener
-            .accept()
-            .await
-            .and_then(|(stream, remote)| Ok((Peer { local: stream.local_addr()?, remote }, stream)));
-        match accepted {
-            Ok((peer, stream)) => {
-                // Answers are small and whole.
-                let _ = stream.set_nodelay(true);
-                Some((stream, peer, place))
-            }
-            Err(error) => {
-                tracing::debug!(%error, "a connection could not be accepted");
-                None
-            }
-        }
-    }
-
-    fn connection(&self, stream: TcpStream, peer: Peer) -> impl Future<Output = ()> + Send + 'static {
-        let (router, mut stopping) = (self.router.clone(), self.stopping.clone());
-        let for_handlers = stopping.clone();
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer.clone());
-            request.extensions_mut().insert(for_handlers.clone());
-            let router = router.get().cloned();
-            async move {
-                match router {
-                    Some(mut router) => router.call(request).await,
-                    None => Ok::<_, Infallible>(while_starting(&request)),
-                }
-            }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.header_timeout)
-            .max_buf_size(MAX_HEADERS)
-            .serve_connection(TokioIo::new(TimedWrites::new(stream, self.write_timeout)), service);
-        async move {
-            let mut connection = pin!(connection);
-            let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = stopping.wait() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.as_mut().await
-                }
-            };
-            // A client that goes away or is too slow is not worth a line.
-            if let Err(error) = ended {
-                tracing::debug!(%error, "an HTTP connection ended early");
-            }
-        }
-    }
-}
-
 /// As [`TcpListener::bind`], with a send buffer that the connections inherit.
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -286,12 +164,4 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
-}
-
-/// What is said before there is an outbox to serve.
-fn while_starting(request: &Request<Incoming>) -> Response<Body> {
-    if request.uri().path() == super::LIVEZ {
-        return with_headers("ok\n".into_response());
-    }
-    with_headers(Problem::new(Kind::Starting, "the host is starting; it may be waiting for its database").into_response())
 }

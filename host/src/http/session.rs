@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::http::{HeaderMap, HeaderValue, header};
 use data_encoding::BASE64URL_NOPAD;
 
-use super::auth::TokenHash;
+use super::token::TokenHash;
 use crate::time::Timestamp;
 
 /// How long a session lasts; whoever wants a longer one logs in again.

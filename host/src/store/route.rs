@@ -56,7 +56,8 @@ pub(super) fn names(route: Option<&Route>) -> (&str, &str) {
 }
 
 /// An aggregate whose events wait behind one that is not resolved.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 #[non_exhaustive]
 pub struct BlockedKey {
     /// The kind of aggregate.

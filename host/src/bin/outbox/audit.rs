@@ -4,13 +4,13 @@ use clap::{Args, Subcommand};
 use outbox::EventId;
 use outbox::deceptive::shown;
 use outbox::store::{Audit, AuditFilter, AuditRecord};
+use outbox::time::When;
 use outbox::why::selector;
 
 use crate::config::{Config, user_name};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output, or_dash, relative, short};
 use crate::place;
-use crate::when::When;
 
 /// `--reason`, for every command that changes something.
 #[derive(Args, Clone, Debug, Default)]

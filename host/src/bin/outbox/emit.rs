@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output;
-use crate::place::{self, Writer};
+use crate::place::{self, Taken, Writer};
 
 /// How many lines of a file go into one transaction.
 const CHUNK: usize = 1_000;
@@ -28,7 +28,9 @@ const MAX_LINE: u64 = 16 << 20;
     after_help = "Examples:\n  outbox event emit --type OrderPlaced --aggregate-type Order --payload '{\"total\":99.5}'\n  \
                   outbox event emit --jsonl events.jsonl\n\n\
                   Prints the ID of each event written, one per line. If the ID exists already, the command exits\n\
-                  with 7; with --jsonl, such events are skipped and counted."
+                  with 7; with --jsonl, such events are skipped and counted.\n\n\
+                  With --url, a request that fails for a passing reason is sent again a few times, with the same IDs:\n\
+                  no event is written twice."
 )]
 pub(crate) struct Emit {
     /// The event type, like OrderPlaced
@@ -94,7 +96,7 @@ impl Emit {
         if let Some(file) = &self.jsonl {
             return lines(file.clone(), self.dry_run, config).await;
         }
-        let dry_run = self.dry_run;
+        let (dry_run, has_own_id) = (self.dry_run, self.id.is_none());
         let envelope = self.envelope()?;
         if dry_run {
             eprintln!("the event is valid; nothing was written");
@@ -102,18 +104,23 @@ impl Emit {
         }
         let id = envelope.id();
         let writer = place::writer(config).await?;
-        let mut is_new = false;
+        let (mut is_new, mut may_be_new) = (false, false);
         let written = writer
-            .emit(vec![envelope], |ids| {
-                is_new |= !ids.is_empty();
+            .emit(vec![envelope], |taken| {
+                (is_new, may_be_new) = (!taken.new.is_empty(), !taken.may_be_new.is_empty());
                 Ok(())
             })
             .await;
         writer.close().await;
-        written?;
-        if !is_new {
+        written.map_err(|failure| {
+            let passes = config.remote.is_some() && failure.is_passing();
+            if passes { failure.detail(format!("to repeat it safely: the same command with --id {id}")) } else { failure }
+        })?;
+        // Nobody else has an ID that was made here.
+        if !(is_new || may_be_new && has_own_id) {
             let what = format!("an event with the ID {id} exists already; see `outbox event show {id}`");
-            return Err(Failure::new(Exit::Conflict, what));
+            let doubt = may_be_new.then(|| "a request of this command whose answer was lost may have written it".to_owned());
+            return Err(Failure::new(Exit::Conflict, what).details(doubt.into_iter().collect()));
         }
         output::print(&format!("{id}\n"))
     }
@@ -243,9 +250,10 @@ fn name(file: &std::path::Path) -> String {
     if file.as_os_str() == "-" { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-/// Writes a chunk, prints the ids of the events that are new, and counts them.
+/// Writes a chunk, prints the ids of the events that are new or may be, and counts them.
 async fn write(writer: &Writer, envelopes: Vec<Envelope>, count: &mut u64) -> Result<(), Failure> {
-    let written = |ids: &[EventId]| {
+    let written = |taken: Taken| {
+        let ids = [taken.new, taken.may_be_new].concat();
         *count += ids.len() as u64;
         let mut text = String::with_capacity(ids.len() * 27);
         for id in ids {

@@ -83,6 +83,12 @@ impl Failure {
         self
     }
 
+    /// With one more line.
+    pub(crate) fn detail(mut self, detail: String) -> Self {
+        self.details.push(detail);
+        self
+    }
+
     /// What went wrong, without its causes.
     pub(crate) fn message(&self) -> &str {
         &self.message

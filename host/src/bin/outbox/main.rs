@@ -44,13 +44,12 @@ mod systemd;
 mod terminal;
 mod token;
 mod top;
-mod when;
 mod why;
 mod wit;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use config::Settings;
 use failure::{Exit, Failure};
@@ -156,7 +155,9 @@ impl Command {
         match self {
             Self::Event(command) => !matches!(command, Event::Test { .. }),
             Self::Dead(command) => !matches!(command, Dead::Test(_)),
-            Self::Route(command) => matches!(command, Route::List { .. } | Route::Pause(_) | Route::Resume(_)),
+            Self::Route(command) => {
+                matches!(command, Route::List { .. } | Route::Blocked { .. } | Route::Pause(_) | Route::Resume(_))
+            }
             Self::Plugin(command) => matches!(command, Plugin::List { .. }),
             Self::Replay(_) | Self::Stats(_) | Self::Top(_) | Self::Purge(_) | Self::Node(_) | Self::Audit(_) => true,
             _ => false,
@@ -168,7 +169,8 @@ fn main() -> ExitCode {
     let colours = terminal::wanted_colours(std::env::args_os());
     terminal::choose_colours(colours);
     let command_line = || command_line().color(colours);
-    let cli = Cli::from_arg_matches(&command_line().get_matches());
+    let matches = command_line().get_matches();
+    let cli = Cli::from_arg_matches(&matches);
     let cli = cli.unwrap_or_else(|error| error.format(&mut command_line()).exit());
     terminal::choose_colours(cli.global.color);
     if let Command::Compile(command) = &cli.command {
@@ -182,7 +184,7 @@ fn main() -> ExitCode {
         }
     };
     let _last_lines = logging::LastLines;
-    let ended = runtime.block_on(execute(cli));
+    let ended = runtime.block_on(execute(cli, &words(&matches)));
     // Not waited for: a thread may still sit in a read from a terminal.
     runtime.shutdown_background();
     match ended {
@@ -191,7 +193,14 @@ fn main() -> ExitCode {
     }
 }
 
-async fn execute(cli: Cli) -> Result<(), Failure> {
+/// The words of a command: `outbox route forget`.
+fn words(matches: &ArgMatches) -> String {
+    let commands = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
+    commands.fold("outbox".to_owned(), |words, (name, _)| format!("{words} {name}"))
+}
+
+/// `words` are those that the command was called with.
+async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
     // These need no configuration, and must work where it is broken.
     let (command, global) = match (cli.command, cli.global) {
         (Command::Version, _) => return output::print(concat!("outbox ", env!("CARGO_PKG_VERSION"), "\n")),
@@ -217,7 +226,10 @@ async fn execute(cli: Cli) -> Result<(), Failure> {
     let settings = match &global.url {
         Some(url) if command.can_ask_host() => global.settings_of_host(url, &overrides)?,
         Some(_) => {
-            let what = "this command works on the database or on files of this machine, not over HTTP; leave out --url";
+            let what = format!(
+                "`{words}` works on the database or on files of this machine, not over HTTP; leave out --url, and run it where the \
+                 database or the files are"
+            );
             return Err(Failure::new(Exit::Usage, what));
         }
         None => Settings::load(global.config.as_deref(), &overrides)?,

@@ -326,16 +326,21 @@ fn near(route: &Route, routes: &[RouteRecord]) -> String {
 }
 
 async fn blocked(limit: u32, format: Format, config: &Config) -> Result<(), Failure> {
-    let keys = database::ready(config).await?.blocked_keys(limit).await?;
+    let keys = place::open(config).await?.blocked(limit).await?;
     output::many(&keys, format, |keys| if keys.is_empty() { String::new() } else { blocked_table(keys) })?;
     if format == Format::Table {
         match keys.first().and_then(|key| key.event_id) {
             None if keys.is_empty() => eprintln!("no event waits behind another"),
             None => {}
-            Some(id) => eprintln!(
-                "why: `outbox event why {id}`; if it is dead, `outbox dead replay {id}` delivers it again, and `outbox dead skip {id}` \
-                 lets the others go on"
-            ),
+            Some(id) => {
+                let command = |what: &str| config.flags.command(&format!("outbox {what} {id}"));
+                eprintln!(
+                    "why: `{}`; if it is dead, `{}` delivers it again, and `{}` lets the others go on",
+                    command("event why"),
+                    command("dead replay"),
+                    command("dead skip")
+                );
+            }
         }
     }
     Ok(())

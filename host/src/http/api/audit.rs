@@ -5,13 +5,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::json;
 
-use super::super::auth::{Role, Viewer};
+use super::super::auth::Viewer;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
-use super::super::params::{MAX_PAGE, Params, When};
+use super::super::params::{MAX_PAGE, Params};
 use super::super::problem::Problem;
+use super::super::token::Role;
 use super::events::id_schema;
 use crate::store::{AuditFilter, AuditRecord};
+use crate::time::When;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![

@@ -1,6 +1,6 @@
 //! CloudEvents into envelopes: structured and in binary mode. Source: CloudEvents 1.0.2, JSON format 1.0.2, HTTP binding 1.0.2.
 //!
-//! `id` becomes the event's id, `type` its type, `subject` the aggregate's id, `time` when it happened; the extensions `aggregatetype`,
+//! `id` becomes the event's id unless another source has used it (see [`cloud_event_ids`](super::cloud_event_ids)), `type` its type, `subject` the aggregate's id, `time` when it happened; the extensions `aggregatetype`,
 //! `tenantid` and `traceparent`, as the sinks of this host write them, become what they are called. All other attributes are kept
 //! as headers, `source` as `ce-source`.
 
@@ -50,7 +50,7 @@ pub(super) fn structured(text: &str) -> Result<Envelope, Fault> {
         (None, None) if is_json(&kind) => payload(builder, &kind, b"null".to_vec()),
         (None, None) => payload(builder, &kind, Vec::new()),
     };
-    built.map_err(|error| named(of_envelope(&error)))
+    built.map_err(|error| of_cloud_event(of_envelope(&error)))
 }
 
 /// One CloudEvent whose attributes are headers and whose data is the body.
@@ -68,10 +68,12 @@ pub(super) fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Envelope, Fault
     let kind = headers.get(header::CONTENT_TYPE).map_or(Ok(JSON), |kind| kind.to_str());
     let kind = kind.map_err(|_| Fault::new("content-type", "it cannot be read"))?;
     let body = if body.is_empty() && is_json(kind) { b"null" } else { body };
-    payload(builder(attributes)?, kind, body.to_vec()).map_err(|error| named(of_envelope(&error)))
+    payload(builder(attributes)?, kind, body.to_vec()).map_err(|error| of_cloud_event(of_envelope(&error)))
 }
 
 const JSON: &str = "application/json";
+/// The header that keeps the attribute `source`.
+pub(super) const SOURCE: &str = "ce-source";
 /// The attributes of the specification and of its tracing extension, which are texts; those of other extensions may be numbers and
 /// truth values as well.
 const TEXTS: [&str; 10] =
@@ -114,7 +116,7 @@ fn builder(mut attributes: BTreeMap<String, String>) -> Result<EnvelopeBuilder, 
     }
     let id = required("id")?.parse().map_err(|error| Fault::new("id", format!("{error}; it becomes the event's id")))?;
     let source = required("source")?;
-    let mut builder = Envelope::new(required("type")?).id(id).header("ce-source", source);
+    let mut builder = Envelope::new(required("type")?).id(id).header(SOURCE, source);
     if let Some(time) = attributes.remove("time") {
         builder = builder.occurred_at(time.parse().map_err(|error| Fault::new("time", format!("{error}")))?);
     }
@@ -131,7 +133,7 @@ fn builder(mut attributes: BTreeMap<String, String>) -> Result<EnvelopeBuilder, 
 }
 
 /// A fault under the name that the CloudEvent has for the field.
-fn named(fault: Fault) -> Fault {
+pub(super) fn of_cloud_event(fault: Fault) -> Fault {
     let field = match fault.field.as_str() {
         "event_type" => "type",
         "aggregate_type" => "aggregatetype",

@@ -6,45 +6,28 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::super::auth::{Operator, Role, Viewer};
+use super::super::answer::{Counted, Done};
+use super::super::auth::{Operator, Viewer};
 use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
-use super::super::params::{Id, Params, When};
+use super::super::params::{Id, Params};
 use super::super::problem::{Kind, Problem};
+use super::super::token::Role;
 use super::events::{
     PAYLOAD, Page, Shown, fields, filtered, found, id_schema, listed, page, payload_form, payload_schema, shown,
 };
 use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, When};
 
 /// The longest that one request works; a client would not wait longer. What is left is told, and a repeat goes on.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);
-
-/// How many match.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Counted {
-    /// How many.
-    count: u64,
-}
-
-/// What became of the events.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Done {
-    /// How many it was done to; of a dry run, how many it would have been.
-    count: u64,
-    /// How many match and are dead still, because a limit was reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    left: Option<u64>,
-    /// Whether nothing was done.
-    dry_run: bool,
-}
 
 /// Why something is done, for the audit.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -119,7 +102,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
              `left` tells what is left, and a repeat goes on.",
         )
         .role(Role::Operator)
-        .asks_the_database()
+        .counts_first()
         .asked::<Replay>(example)
         .refuses(&[Kind::CountChanged])
         .answers::<Done>(StatusCode::OK, "How many are new again.");
@@ -264,8 +247,10 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
         return Err(Problem::field("batch_size", "it is 0; write at least 1, or leave it out"));
     }
     let time = longest(asked.time_limit.as_deref())?;
+    let place = host.look_place().await?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
+    drop(place);
     let wanted = matching.min(asked.limit.unwrap_or(u64::MAX));
     if asked.dry_run {
         return Ok(Json(Done { count: wanted, left: Some(matching - wanted), dry_run: true }));

@@ -1,6 +1,7 @@
 //! The API, one file a noun. Field names are those of the command line's JSON.
 
 mod audit;
+mod cloud_event_ids;
 mod cloud_events;
 mod dead;
 mod envelopes;
@@ -19,11 +20,12 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 
-use super::auth::{Role, Viewer};
+use super::auth::Viewer;
 use super::host::Host;
 use super::openapi::{Endpoint, document};
 use super::params::Params;
 use super::problem::Problem;
+use super::token::Role;
 
 /// Every route of the API.
 pub(super) fn routes() -> Router<Host> {

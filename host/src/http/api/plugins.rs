@@ -5,11 +5,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::Value;
 
-use super::super::auth::{Role, Viewer};
+use super::super::auth::Viewer;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, Plugin};
 use super::super::params::Params;
 use super::super::problem::Problem;
+use super::super::token::Role;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![

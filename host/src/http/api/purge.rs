@@ -1,23 +1,23 @@
 //! Old finished events away.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::super::auth::{Admin, Role};
+use super::super::answer::PurgeReport;
+use super::super::auth::Admin;
 use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
 use super::super::problem::{Kind, Problem};
+use super::super::token::Role;
 use super::dead::longest;
 use crate::event::Status;
 use crate::purge::{Purge, PurgeError, PurgeLimits};
-use crate::store::{Audit, PurgeRequest, Purged};
+use crate::store::{PurgeRequest, Purged};
 
 /// What to delete.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -39,35 +39,19 @@ pub(super) struct Asking {
     reason: Option<String>,
 }
 
-/// What was deleted.
-#[derive(Serialize, ToSchema)]
-#[schema(as = PurgeReport)]
-pub(super) struct Report {
-    #[serde(flatten)]
-    purged: Purged,
-    /// How many are old enough and are there still, because a limit was reached.
-    left: u64,
-    /// How many are old enough and are kept, because later events of their aggregates wait behind them.
-    blocking: u64,
-    /// How long ago the events were finished at least.
-    older_than_seconds: f64,
-    /// Whether nothing was deleted.
-    dry_run: bool,
-}
-
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
             .detail("One request works for at most 25 s; `left` tells what is left, and a repeat goes on.")
             .role(Role::Admin)
-            .asks_the_database()
+            .counts_first()
             .asked::<Asking>(json!({ "older_than": "30d", "dry_run": true }))
-            .answers::<Report>(StatusCode::OK, "How many are deleted."),
+            .answers::<PurgeReport>(StatusCode::OK, "How many are deleted."),
     ]
 }
 
 /// `POST /v1/purge`.
-pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) -> Result<Json<Report>, Problem> {
+pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) -> Result<Json<PurgeReport>, Problem> {
     let Asking { older_than, dead, limit, time_limit, dry_run, reason } = asked.0;
     let time = longest(time_limit.as_deref())?;
     let older_than = older_than.map(|text| {
@@ -75,41 +59,29 @@ pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) ->
             .map_err(|_| Problem::field("older_than", format!("it is `{text}`; write a span like 7d")))
     });
     let settings = &host.inside.purge;
-    let (status, kept) = if dead { (Status::Dead, settings.dead_retention) } else { (Status::Done, Some(settings.retention)) };
-    let Some(older_than) = older_than.transpose()?.or(kept) else {
+    let status = if dead { Status::Dead } else { Status::Done };
+    let Some(older_than) = older_than.transpose()?.or(settings.kept(status)) else {
         return Err(Problem::field(
             "older_than",
             "say how old dead events must be, such as 90d: this host keeps them for ever",
         ));
     };
+    let place = host.look_place().await?;
     let purgeable = host.store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
+    drop(place);
     let wanted = purgeable.count.min(limit.unwrap_or(u64::MAX));
     let purged = if dry_run || wanted == 0 {
         Purged { count: wanted, ..Purged::default() }
     } else {
-        delete(&host, &by.0.audit(reason), status, older_than, PurgeLimits { time: Some(time), rows: Some(wanted) }).await?
+        let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
+        let purge = Purge::new(host.store.clone(), settings.clone(), host.metrics.clone());
+        let ended = purge.run_for(&by.0.audit(reason), status, older_than, limits, |_| {}).await;
+        ended.map_err(|error| match error {
+            PurgeError::Store(error) => error.into(),
+            PurgeError::Closed => Problem::new(Kind::Stopping, "the host is stopping"),
+        })?
     };
     let left = purgeable.count.saturating_sub(purged.count);
     let older_than_seconds = older_than.as_secs_f64();
-    Ok(Json(Report { purged, left, blocking: purgeable.blocking, older_than_seconds, dry_run }))
-}
-
-async fn delete(
-    host: &Host,
-    audit: &Audit,
-    status: Status,
-    older_than: Duration,
-    limits: PurgeLimits,
-) -> Result<Purged, Problem> {
-    let purge = Purge::new(host.store.clone(), host.inside.purge.clone(), host.metrics.clone());
-    let mut purged = Purged::default();
-    let ended = purge.run(status, older_than, limits, |so_far| purged = so_far).await;
-    // What was deleted is noted, also when the purge did not come to its end.
-    let selector = json!({ "status": status, "older_than_seconds": older_than.as_secs_f64() });
-    host.store.note(audit, "purge", &selector, purged.count).await?;
-    match ended {
-        Ok(_) => Ok(purged),
-        Err(PurgeError::Store(error)) => Err(error.into()),
-        Err(PurgeError::Closed) => Err(Problem::new(Kind::Stopping, "the host is stopping")),
-    }
+    Ok(Json(PurgeReport { purged, left, blocking: purgeable.blocking, older_than_seconds, dry_run }))
 }

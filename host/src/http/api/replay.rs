@@ -5,17 +5,19 @@ use std::time::Instant;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::super::auth::{Operator, Role};
+use super::super::answer::ReplayReport;
+use super::super::auth::Operator;
 use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
 use super::super::problem::Problem;
+use super::super::token::Role;
 use super::dead::longest;
-use crate::dead::ReplayLimits;
+use crate::dead::{FailedEvents, ReplayLimits, ReplayedFailed};
 use crate::store::DeadFilter;
 use crate::time::Timestamp;
 
@@ -42,28 +44,6 @@ pub(super) struct Replay {
     reason: Option<String>,
 }
 
-/// What became of the events that failed.
-#[derive(Serialize, ToSchema)]
-#[schema(as = ReplayReport)]
-pub(super) struct Report {
-    /// How many of those that waited for another attempt are due now.
-    retried_now: u64,
-    /// How many wait still.
-    left_waiting: u64,
-    /// How many dead events are new again.
-    replayed: u64,
-    /// How many are dead still.
-    left_dead: u64,
-    /// Whether the time was over before all had gone.
-    out_of_time: bool,
-    /// The `after` to go on with: the last event that waited and goes now, or what was sent; `null` for all.
-    next: Option<u64>,
-    /// Until when an event was dead to be brought back.
-    dead_before: Timestamp,
-    /// Whether nothing was done.
-    dry_run: bool,
-}
-
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let example = json!({ "retry_count_threshold": 20, "event_limit": 1_000, "reason": "the mail server answers again" });
     vec![
@@ -74,14 +54,14 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                  request with `after` set to `next`, and with `dead_before`, goes on.",
             )
             .role(Role::Operator)
-            .asks_the_database()
+            .counts_first()
             .asked::<Replay>(example)
-            .answers::<Report>(StatusCode::OK, "How many go again."),
+            .answers::<ReplayReport>(StatusCode::OK, "How many go again."),
     ]
 }
 
 /// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
-pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<Report>, Problem> {
+pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<ReplayReport>, Problem> {
     let Replay { retry_count_threshold, event_limit, after, dead_before, time_limit, dry_run, reason } = asked.0;
     let time = longest(time_limit.as_deref())?;
     // It takes every dead event: never by a request that says nothing.
@@ -91,7 +71,8 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
     if let Some(after) = after.filter(|after| i64::try_from(*after).is_err()) {
         return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
     }
-    // What dies from here on stays dead: else this request could push one event through all its attempts, again and again.
+    // As a replay takes them: what dies later stays dead.
+    let place = host.look_place().await?;
     let now = host.store.now().await?;
     let dead_before = dead_before.map_or(now, |before| before.min(now));
     let filter = DeadFilter { max_attempts: retry_count_threshold, dead_before: Some(dead_before), ..DeadFilter::default() };
@@ -103,20 +84,20 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
         let replayed = host.dead.count(&filter).await?.min(most - wanted);
         let (left_waiting, left_dead) = (waiting - wanted, all.saturating_sub(replayed));
         let (retried_now, out_of_time, next) = (wanted, false, after);
-        let report = Report { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run };
+        let report = ReplayReport { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run };
         return Ok(Json(report));
     }
+    drop(place);
     let started = Instant::now();
     let audit = by.0.audit(reason);
     let limits = ReplayLimits { time: Some(time), events: event_limit, ..ReplayLimits::default() };
-    let retried = host.dead.retry_all_now(retry_count_threshold, after.unwrap_or(0), &limits, &audit, |_| {}).await?;
+    let failed =
+        FailedEvents { max_attempts: retry_count_threshold, after: after.unwrap_or(0), dead_before: Some(dead_before) };
+    let ReplayedFailed { retried, replayed } = host.dead.replay_failed(&failed, &limits, &audit, |_| {}).await?;
     let retried_now = retried.count;
-    let time_left = Some(time.saturating_sub(started.elapsed()));
-    let limits = ReplayLimits { time: time_left, events: Some(most.saturating_sub(retried_now)), ..ReplayLimits::default() };
-    let replayed = host.dead.replay_all(&filter, &limits, &audit, |_| {}).await?;
     host.tell_hosts().await;
     let (left_waiting, left_dead) = (waiting.saturating_sub(retried_now), all.saturating_sub(replayed));
     let out_of_time = started.elapsed() >= time;
     let next = retried.last.or(after);
-    Ok(Json(Report { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run }))
+    Ok(Json(ReplayReport { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run }))
 }

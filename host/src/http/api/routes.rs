@@ -10,17 +10,18 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::super::auth::{Operator, Role, Viewer};
+use super::super::auth::{Operator, Viewer};
 use super::super::body::Asked;
 use super::super::cached::Aged;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
-use super::super::params::{Named, Params};
+use super::super::params::{MAX_PAGE, Named, Params};
 use super::super::problem::{Kind, Problem};
+use super::super::token::Role;
 use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;
-use crate::store::RouteRecord;
+use crate::store::{BlockedKey, RouteRecord};
 use crate::why::{held_by, holding, paused};
 
 /// A route of the list.
@@ -70,6 +71,17 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .checks_its_query()
             .answers_list::<Listed>(StatusCode::OK, "Each with its counts, and with what holds it.")
             .with_age(),
+        Endpoint::get(
+            "/v1/routes/blocked",
+            "list_blocked",
+            "List the aggregates whose events wait behind another event",
+            blocked,
+        )
+        .role(Role::Viewer)
+        .asks_the_database()
+        .checks_its_query()
+        .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most aggregates.")
+        .answers_list::<BlockedKey>(StatusCode::OK, "Longest queue first, each with the event that is not resolved."),
         changed(Endpoint::post(PAUSE, "pause_route", "Pause a route: its events wait", pause)),
         changed(Endpoint::post(RESUME, "resume_route", "Let a route go on", resume)),
     ]
@@ -86,6 +98,13 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) ->
     let paused = paused(&routes);
     let listed = routes.iter().map(|known| Listed { known: known.clone(), held_by: held_by(&known.route, &paused) });
     Ok(([(header::AGE, age.as_secs())], Json(listed.collect::<Vec<Listed>>())))
+}
+
+/// `GET /v1/routes/blocked`.
+pub(super) async fn blocked(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Vec<BlockedKey>>, Problem> {
+    let limit = params.limit();
+    params.finish()?;
+    Ok(Json(host.store.blocked_keys(limit).await?))
 }
 
 /// `POST /v1/routes/{aggregate_type}/{event_type}/pause`; `*` stands for any name.

@@ -14,13 +14,14 @@ use futures_util::stream::unfold;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::super::auth::{Role, Viewer};
+use super::super::auth::Viewer;
 use super::super::cached::Aged;
 use super::super::host::{Host, StreamPlace};
 use super::super::openapi::Endpoint;
 use super::super::params::Params;
 use super::super::problem::{Kind, Problem};
 use super::super::server::{Peer, Stopping};
+use super::super::token::Role;
 use crate::metrics::Counts;
 use crate::outbox::Mode;
 use crate::store::{Stats, StoreError};

@@ -5,40 +5,30 @@ use std::collections::HashSet;
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
-use serde::Serialize;
 use serde_json::json;
-use utoipa::ToSchema;
 
-use super::super::auth::{Operator, Role};
+use super::super::answer::Written;
+use super::super::auth::Operator;
 use super::super::body;
 use super::super::host::Host;
 use super::super::openapi::{CloudEvent, Endpoint, Envelope};
-use super::super::problem::Problem;
+use super::super::problem::{Kind, Problem};
+use super::super::token::Role;
+use super::cloud_event_ids;
 use super::envelopes::Form;
 use crate::event::{EventId, TRACEPARENT, TraceParent};
 use crate::telemetry::Caller;
 use crate::writer::Emitted;
 
-/// What became of the events.
-#[derive(Serialize, ToSchema)]
-pub(super) struct Written {
-    /// The ids of all events of the request, in their order.
-    ids: Vec<EventId>,
-    /// Of a request with one event: its id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event_id: Option<EventId>,
-    /// Whether nothing was written, because every id was written before.
-    duplicate: bool,
-    /// Those whose id was written before, or stands twice in the request; they were skipped.
-    duplicates: Vec<EventId>,
-    /// Whether a writer hook of this host left events out: they are not written, and a repeat changes nothing. No field when it left none out.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[schema(required = false)]
-    suppressed: bool,
-    /// Those that it left out; no field when it left none out.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(required = false)]
-    suppressed_ids: Vec<EventId>,
+/// What became of the events, one by one.
+#[derive(Default)]
+pub(super) struct Outcome {
+    /// The ids that they are kept under, in their order.
+    pub(super) ids: Vec<EventId>,
+    /// Those that were not there before.
+    pub(super) written: Vec<EventId>,
+    /// Those that the writer hooks let through.
+    pub(super) let_through: Vec<EventId>,
 }
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
@@ -51,7 +41,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         json!({ "oneOf": [one, { "type": "array", "items": one }] })
     };
     let about = "One event or an array of events; CloudEvents alone, as a batch, or in the binary mode: then the attributes are \
-                 headers `ce-…`, and the body is the data of any type.";
+                 headers `ce-…`, and the body is the data of any type. A CloudEvent is the same as another when `source` and `id` are: a \
+                 repeat is a duplicate, the `id` of another source is none, and a source that uses an `id` for two events is refused \
+                 with 409 `event_differs`.";
     let forms = vec![
         ("application/json", either("Envelope"), order),
         ("application/cloudevents+json", json!({ "$ref": "#/components/schemas/CloudEvent" }), cloud_event.clone()),
@@ -66,6 +58,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .detail("All are written, or none. An id that was written before is skipped, so that a request can be repeated.")
             .role(Role::Operator)
             .asks_the_database()
+            .refuses(&[Kind::Busy, Kind::EventDiffers])
             .forms(about.to_owned(), forms)
             .knows::<Envelope>()
             .knows::<CloudEvent>()
@@ -87,18 +80,22 @@ pub(super) async fn write(
     let form = Form::of(&parts.headers)?;
     let body = body::whole(&parts.headers, body, host.config.max_body.as_usize(), host.config.body_timeout).await?;
     let envelopes = form.envelopes(&parts.headers, &body, host.config.max_events)?;
-    let ids: Vec<EventId> = envelopes.iter().map(crate::event::Envelope::id).collect();
-    let Emitted { written, let_through } = if envelopes.is_empty() {
-        Emitted { written: Vec::new(), let_through: Vec::new() }
+    let (caller, single) = (caller(&parts.headers), form.is_single(&body));
+    let Outcome { ids, written, let_through } = if envelopes.is_empty() {
+        Outcome::default()
+    } else if form.is_cloud_event() {
+        cloud_event_ids::write(&host, &caller, &envelopes, single).await?
     } else {
-        host.emit(caller(&parts.headers), envelopes).await?
+        let ids = envelopes.iter().map(crate::event::Envelope::id).collect();
+        let Emitted { written, let_through } = host.emit(caller, envelopes).await?;
+        Outcome { ids, written, let_through }
     };
     let status = if written.is_empty() { StatusCode::OK } else { StatusCode::CREATED };
     let mut new: HashSet<EventId> = written.into_iter().collect();
     let known: HashSet<EventId> = let_through.into_iter().collect();
     let (rest, suppressed_ids): (Vec<EventId>, Vec<EventId>) = ids.iter().copied().partition(|id| known.contains(id));
     let duplicates: Vec<EventId> = rest.into_iter().filter(|id| !new.remove(id)).collect();
-    let event_id = form.is_single(&body).then(|| ids.first().copied()).flatten();
+    let event_id = single.then(|| ids.first().copied()).flatten();
     let duplicate = status == StatusCode::OK && !duplicates.is_empty() && suppressed_ids.is_empty();
     let suppressed = !suppressed_ids.is_empty();
     Ok((status, Json(Written { ids, event_id, duplicate, duplicates, suppressed, suppressed_ids })))

@@ -13,9 +13,9 @@ use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::response::{Response, ResponseBuilder};
 use utoipa::openapi::{Content, ContentBuilder, HttpMethod, RefOr, Required, Schema};
 
-use super::super::auth::Role;
 use super::super::host::Host;
 use super::super::problem::Kind;
+use super::super::token::Role;
 use super::{SECURITY, refusals};
 
 const JSON: &str = "application/json";
@@ -108,6 +108,11 @@ impl Endpoint {
         let looks = self.method == HttpMethod::Get;
         let endpoint = self.refuses(&OF_THE_DATABASE);
         if looks { endpoint.refuses(&[Kind::Busy]) } else { endpoint }
+    }
+
+    /// It changes the database after it has counted, which waits for a place as every look does.
+    pub(in crate::http) fn counts_first(self) -> Self {
+        self.asks_the_database().refuses(&[Kind::Busy])
     }
 
     /// What else it may refuse a request for.

@@ -144,8 +144,12 @@ fn cloud_event() -> Value {
         "description": "A CloudEvent 1.0. Attributes that are not named here are kept as headers, `source` as `ce-source`.",
         "properties": {
             "specversion": { "type": "string", "enum": ["1.0"] },
-            "id": { "$ref": "#/components/schemas/EventId" },
-            "source": text("Where it comes from."),
+            "id": {
+                "allOf": [{ "$ref": "#/components/schemas/EventId" }],
+                "description": "With `source` the key of the event; becomes the event's id. When an event of another source has that id, \
+                                the event's id is made from both, and this becomes the header `ce-id`.",
+            },
+            "source": text("Where it comes from; becomes the header `ce-source`."),
             "type": { "$ref": "#/components/schemas/EventType" },
             "subject": extension("Becomes the aggregate's id."),
             "time": time("When it happened."),

@@ -7,9 +7,8 @@ use super::layout::Frame;
 use super::link::query;
 use super::words::{Stand, number, short, visible, when};
 use crate::event::{EventId, Status};
-use crate::http::params::When;
 use crate::store::{DeadFilter, Filter, Record, SetAside};
-use crate::time::Timestamp;
+use crate::time::{Timestamp, When};
 
 /// Rows of a page.
 pub(super) const ROWS: u32 = 50;

@@ -10,8 +10,9 @@ use super::fields::Fields;
 use super::layout::{self, Frame, Theme};
 use super::link::{query, root};
 use super::{Pages, assets};
-use crate::http::auth::{Role, Viewer};
+use crate::http::auth::Viewer;
 use crate::http::session;
+use crate::http::token::Role;
 use crate::store::{Audit, StoreError};
 
 /// The cookie of the colours.

@@ -88,6 +88,86 @@ async fn cloud_events_are_taken_structured_in_batches_and_in_binary_mode() {
     served.stop().await;
 }
 
+/// Sends a CloudEvent.
+async fn cloud_event(served: &Served, event: &serde_json::Value) -> Answer {
+    served.send("POST /v1/events", "Content-Type: application/cloudevents+json\r\n", event.to_string().as_bytes()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_sources_may_use_one_id_and_a_repeat_of_either_is_a_duplicate() {
+    let served = Served::start().await;
+    let of =
+        |source: &str, data: u32| json!({"specversion": "1.0", "id": "1", "source": source, "type": "X", "data": {"of": data}});
+    let (first, second) = (cloud_event(&served, &of("/a", 1)).await, cloud_event(&served, &of("/b", 2)).await);
+
+    assert_eq!((first.status, &first.json()["event_id"]), (201, &json!("1")), "{}", first.text);
+    assert_eq!((second.status, &second.json()["duplicate"]), (201, &json!(false)), "{}", second.text);
+    let other = second.json()["event_id"].as_str().expect("an id").to_owned();
+    let row = served.get(&format!("/v1/events/{other}")).await.json();
+    assert_eq!((&row["payload"], &row["headers"]), (&json!({"of": 2}), &json!({"ce-id": "1", "ce-source": "/b"})));
+    for (event, id) in [(of("/a", 1), "1"), (of("/b", 2), other.as_str())] {
+        let again = cloud_event(&served, &event).await;
+        assert_eq!(
+            (again.status, &again.json()["duplicate"], &again.json()["event_id"]),
+            (200, &json!(true), &json!(id)),
+            "{}",
+            again.text
+        );
+    }
+
+    let batch = json!([of("/c", 3), of("/b", 2), of("/a", 1), of("/c", 3), of("/d", 4)]).to_string();
+    let headers = "Content-Type: application/cloudevents-batch+json\r\n";
+    let (batched, again) = (
+        served.send("POST /v1/events", headers, batch.as_bytes()).await.json(),
+        served.send("POST /v1/events", headers, batch.as_bytes()).await,
+    );
+    assert_eq!(batched["duplicates"].as_array().map(Vec::len), Some(3), "{batched}");
+    assert_eq!((&batched["ids"][1], &batched["ids"][2], &batched["ids"][3]), (&json!(other), &json!("1"), &batched["ids"][0]));
+    assert_eq!((again.status, &again.json()["ids"]), (200, &batched["ids"]), "{}", again.text);
+    assert_eq!(served.get("/v1/events").await.json()["events"].as_array().map(Vec::len), Some(4));
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_sends_two_events_with_one_id_is_refused_and_nothing_is_written() {
+    let served = Served::start().await;
+    let event = json!({"specversion": "1.0", "id": "1", "source": "/a", "type": "X", "subject": "s", "data": {"a": 1, "b": 2}});
+    assert_eq!(cloud_event(&served, &event).await.status, 201);
+    for (name, value) in [("type", json!("Y")), ("subject", json!("t")), ("data", json!({"a": 2})), ("tenantid", json!("t"))] {
+        let mut other = event.clone();
+        other[name] = value;
+        let refused = cloud_event(&served, &other).await;
+        assert_eq!((refused.status, refused.problem().as_str()), (409, "event_differs"), "{}", refused.text);
+        assert!(refused.text.contains(&format!("differ in {name}.")) && refused.text.contains("`/a`"), "{}", refused.text);
+    }
+    let mut new = event.clone();
+    new["id"] = json!("2");
+    let mut other = event.clone();
+    other["type"] = json!("Y");
+    let headers = "Content-Type: application/cloudevents-batch+json\r\n";
+    let refused = served.send("POST /v1/events", headers, json!([new, other]).to_string().as_bytes()).await;
+    assert_eq!((refused.status, &refused.json()["errors"][0]["index"]), (409, &json!(1)), "{}", refused.text);
+    assert_eq!(served.get("/v1/events/2").await.status, 404, "all of a request are written, or none");
+
+    let written_anew = r#"{"specversion":"1.0","id":"1","source":"/a","type":"X","subject":"s","data":{ "b": 2, "a": 1 }}"#;
+    let again = served.send("POST /v1/events", "Content-Type: application/cloudevents+json\r\n", written_anew.as_bytes()).await;
+    assert_eq!((again.status, &again.json()["duplicate"]), (200, &json!(true)), "{}", again.text);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_sources_that_send_one_id_at_once_no_event_is_lost() {
+    let served = Served::start().await;
+    for number in 0..20 {
+        let of = |source: &str| json!({"specversion": "1.0", "id": format!("n{number}"), "source": source, "type": "X", "data": source});
+        let (a, b) = (of("/a"), of("/b"));
+        let (one, other) = tokio::join!(cloud_event(&served, &a), cloud_event(&served, &b));
+        assert_eq!((one.status, other.status), (201, 201), "{} {}", one.text, other.text);
+    }
+    assert_eq!(served.get("/v1/events?limit=200").await.json()["events"].as_array().map(Vec::len), Some(40));
+    served.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_wrong_with_an_event_is_told_by_element_and_field_and_nothing_is_written() {
     let served = Served::start().await;

@@ -7,6 +7,9 @@ use tower_service::Service as _;
 use super::super::host::Host;
 use super::*;
 
+/// Longer than any test waits.
+const AGES: Duration = Duration::from_secs(600);
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_a_payload_or_an_array_that_is_too_large_is_refused_whole() {
     let served = Served::start().await;
@@ -53,20 +56,102 @@ async fn a_body_or_headers_that_do_not_come_end_the_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_beyond_the_limit_wait_until_one_closes() {
-    let served = Served::with(HttpConfig { max_connections: 1, ..HttpConfig::default() }).await;
-    let mut held = served.connect().await;
-    held.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    let mut first = [0; 15];
-    held.read_exact(&mut first).await.expect("the first is served");
+async fn beyond_the_limit_whoever_has_been_idle_for_longest_makes_room() {
+    let served = Served::with(HttpConfig { max_connections: 2, header_timeout: AGES, ..HttpConfig::default() }).await;
+    let mut held = [served.connect().await, served.connect().await];
+    for number in [0, 1, 0] {
+        held[number].write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut told = Vec::new();
+        while !told.ends_with(b"ok\n") {
+            assert!(held[number].read_buf(&mut told).await.expect("it is served") > 0, "it was closed");
+        }
+    }
+    let [mut first, mut second] = held;
 
-    let mut waits = served.connect().await;
-    waits.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
-    let mut byte = [0; 1];
-    assert!(tokio::time::timeout(Duration::from_millis(200), waits.peek(&mut byte)).await.is_err(), "the second waits");
+    assert_eq!(served.get("/livez").await.status, 200);
 
-    drop(held);
-    assert_eq!(Answer::read(&mut waits).await.status, 200);
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, second.read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "the one that asked last of all is not the one that is closed");
+    first.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+    first.read_to_end(&mut rest).await.expect("it is served on");
+    assert!(String::from_utf8_lossy(&rest).ends_with("ok\n"));
+    served.stop().await;
+}
+
+/// Says that it has begun, and goes on when it is told to.
+struct Slow(std::sync::mpsc::SyncSender<()>, std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl crate::writer::WriterHook for Slow {
+    fn before_write(&self, events: Vec<crate::Envelope>) -> Result<Vec<crate::Envelope>, crate::writer::HookError> {
+        self.0.send(()).expect("the test waits");
+        self.1.lock().expect("one at a time").recv_timeout(PATIENCE).expect("the test goes on");
+        Ok(events)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_request_that_the_host_works_on_is_waited_for() {
+    let (begun, has_begun) = std::sync::mpsc::sync_channel(1);
+    let (go_on, goes_on) = std::sync::mpsc::sync_channel(1);
+    let config = HttpConfig { max_connections: 1, ..HttpConfig::default() };
+    let served = Served::of(config, |builder| builder.hook(Slow(begun, goes_on.into()))).await;
+    let writing = async { served.post("/v1/events", r#"{"event_type":"X","payload":1}"#).await };
+    let meanwhile = async {
+        tokio::task::spawn_blocking(move || has_begun.recv_timeout(PATIENCE)).await.unwrap().expect("the hook is called");
+        let mut waits = served.connect().await;
+        waits.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut byte = [0; 1];
+        assert!(tokio::time::timeout(Duration::from_millis(200), waits.peek(&mut byte)).await.is_err(), "it waits");
+        go_on.send(()).expect("the hook waits");
+        Answer::read(&mut waits).await
+    };
+    let (written, probe) = tokio::join!(writing, meanwhile);
+    assert_eq!((written.status, probe.status), (201, 200), "{}", written.text);
+    served.stop().await;
+}
+
+/// A client that asks for much and reads nothing.
+async fn deaf(served: &Served) -> TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().expect("a socket can be made");
+    socket.set_recv_buffer_size(4_096).expect("can be set");
+    let mut deaf = socket.connect(served.server.address()).await.expect("it listens");
+    // Many small requests at once: what is answered is larger than all that the operating system keeps for them.
+    let many = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+    let _ = deaf.write_all(many.as_bytes()).await;
+    deaf
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_hold_every_connection_keep_no_probe_away() {
+    let config = HttpConfig {
+        max_connections: 8,
+        header_timeout: AGES,
+        body_timeout: AGES,
+        write_timeout: AGES,
+        ..HttpConfig::default()
+    };
+    let served = Served::with(config).await;
+    let mut slow = Vec::new();
+    for number in 0..24 {
+        if number % 4 == 0 {
+            slow.push(deaf(&served).await);
+            continue;
+        }
+        let mut stream = served.connect().await;
+        let begun: &[u8] = match number % 4 {
+            1 => b"",
+            2 => b"GET /livez HTTP/1.1\r\nX-A",
+            _ => b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nt",
+        };
+        stream.write_all(begun).await.unwrap();
+        slow.push(stream);
+    }
+
+    for path in ["/livez", "/readyz", "/metrics"] {
+        let answer = tokio::time::timeout(PATIENCE, served.get(path)).await.expect("no client keeps a probe away");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+    }
     served.stop().await;
 }
 
@@ -143,16 +228,13 @@ async fn the_stream_ends_when_the_session_does_that_it_was_asked_for_by() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_reads_no_answer_loses_the_place() {
-    let config = HttpConfig { max_connections: 1, write_timeout: Duration::from_millis(200), ..HttpConfig::default() };
+    let config = HttpConfig { write_timeout: Duration::from_millis(200), ..HttpConfig::default() };
     let served = Served::with(config).await;
-    let socket = tokio::net::TcpSocket::new_v4().unwrap();
-    socket.set_recv_buffer_size(4_096).unwrap();
-    let mut deaf = socket.connect(served.server.address()).await.expect("it listens");
-    // Many small requests at once: what is answered is larger than all that the operating system keeps for them.
-    let many = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
-    let _ = deaf.write_all(many.as_bytes()).await;
+    let mut deaf = deaf(&served).await;
 
-    assert_eq!(served.get("/livez").await.status, 200, "the place is free again");
+    // What is sent to a connection that was closed fails; one that is open takes some and then waits.
+    let sending = async { while deaf.write_all(&[b'\n'; 4_096]).await.is_ok() {} };
+    tokio::time::timeout(PATIENCE, sending).await.expect("the connection is closed");
 
     let mut rest = Vec::new();
     let _ = tokio::time::timeout(PATIENCE, deaf.read_to_end(&mut rest)).await.expect("the connection is closed");
@@ -199,19 +281,26 @@ async fn a_page_of_large_rows_is_shorter_and_nothing_is_left_out() {
 async fn whoever_looks_into_the_database_beside_others_waits_and_probes_do_not() {
     let served = Served::start().await;
     let host = Host::new(&served.outbox, HttpConfig { open: true, ..HttpConfig::default() });
-    let status = async |path: &str| {
-        let request = Request::get(path).body(Body::empty()).unwrap();
+    let send = async |request: axum::http::request::Builder, body: &'static str| {
+        let request = request.header("content-type", "application/json").body(Body::from(body)).unwrap();
         super::super::of(host.clone()).call(request).await.expect("a router never fails").status().as_u16()
     };
+    let status = async |path: &str| send(Request::get(path), "").await;
     let held = (host.look_place().await.expect("free"), host.look_place().await.expect("free"));
 
     assert_eq!(status("/v1/events").await, 503, "statements of clients that went away count as well");
     assert_eq!(status("/events").await, 503);
+    let dry_run = async |path: &str| send(Request::post(path), r#"{"dry_run":true}"#).await;
+    let counting = tokio::join!(dry_run("/v1/purge"), dry_run("/v1/replay"), dry_run("/v1/dead/replay"));
+    assert_eq!(counting, (503, 503, 503), "what an operator counts is a look too");
     for path in ["/livez", "/readyz", "/metrics", "/openapi.json"] {
         assert_eq!(status(path).await, 200, "{path}");
     }
 
     drop(held);
     assert_eq!(status("/v1/events").await, 200);
+    for path in ["/v1/purge", "/v1/replay", "/v1/dead/replay"] {
+        assert_eq!(dry_run(path).await, 200, "{path}");
+    }
     served.stop().await;
 }

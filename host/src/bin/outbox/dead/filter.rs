@@ -5,10 +5,9 @@ use std::time::Duration;
 use clap::Args;
 use outbox::dead::ReplayLimits;
 use outbox::store::{DeadFilter, Filter};
-use outbox::time::Timestamp;
+use outbox::time::{Timestamp, When};
 
 use crate::names::Names;
-use crate::when::When;
 
 /// Which dead events, their names aside: an argument that came in with another struct would be in no group.
 #[derive(Args, Clone, Debug)]

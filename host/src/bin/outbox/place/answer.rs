@@ -1,8 +1,6 @@
-//! What a host answers: its refusals, and the shapes that are no types of the library.
+//! What a host answers, where the library has no type for it: refusals, pages, and one row whole.
 
-use outbox::EventId;
-use outbox::store::{PurgeBatch, Record};
-use outbox::time::Timestamp;
+use outbox::store::Record;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -34,14 +32,31 @@ impl Refused {
     pub(super) fn code(&self) -> Option<&str> {
         match self {
             Self::Problem(problem) => Some(&problem.code),
-            Self::Failure(_) => None,
+            Self::Failure(_) | Self::Unsent(_) => None,
+        }
+    }
+
+    /// Whether it may have been done all the same: the answer was lost, or the host does not know itself.
+    pub(super) fn may_be_done(&self) -> bool {
+        match self {
+            Self::Problem(problem) => matches!(problem.code.as_str(), "database_unavailable" | "stopping" | "internal"),
+            Self::Failure(_) => true,
+            Self::Unsent(_) => false,
+        }
+    }
+
+    /// One that may be over later without anybody doing anything.
+    pub(super) fn passing(self) -> Self {
+        match self {
+            Self::Failure(failure) => Self::Failure(failure.passing()),
+            other => other,
         }
     }
 
     /// As a command ends with it. `base` is the address of the host.
     pub(super) fn failure(self, base: &str) -> Failure {
         let problem = match self {
-            Self::Failure(failure) => return failure,
+            Self::Failure(failure) | Self::Unsent(failure) => return failure,
             Self::Problem(problem) => problem,
         };
         let (exit, fix) = match problem.code.as_str() {
@@ -57,7 +72,7 @@ impl Refused {
                 (Exit::Config, "use the address on which the host listens, or add the name to its http.allowed_hosts")
             }
             "not_found" => (Exit::NotFound, ""),
-            "wrong_state" | "count_changed" => (Exit::Conflict, ""),
+            "wrong_state" | "count_changed" | "event_differs" => (Exit::Conflict, ""),
             "bad_request" | "malformed_json" | "invalid" | "method_not_allowed" | "unsupported_media_type" => (Exit::Usage, ""),
             "database_unavailable" | "starting" | "stopping" | "busy" => (Exit::Unreachable, "try again in a moment"),
             "too_large" => (Exit::Failed, "raise http.max_body or http.max_events of the host, or write to its database"),
@@ -110,45 +125,6 @@ impl<'de> Deserialize<'de> for Whole {
         let Payload { payload_base64, payload_hidden } = serde_json::from_str(text.get()).map_err(serde::de::Error::custom)?;
         Ok(Self { record, payload_base64, payload_hidden })
     }
-}
-
-#[derive(Deserialize)]
-pub(super) struct Counted {
-    pub(super) count: u64,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Done {
-    pub(super) count: u64,
-    #[serde(default)]
-    pub(super) left: Option<u64>,
-}
-
-#[derive(Deserialize)]
-pub(super) struct ReplayedAll {
-    pub(super) retried_now: u64,
-    pub(super) replayed: u64,
-    pub(super) left_dead: u64,
-    pub(super) out_of_time: bool,
-    pub(super) next: Option<u64>,
-    pub(super) dead_before: Timestamp,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Purge {
-    #[serde(flatten)]
-    pub(super) purged: PurgeBatch,
-    pub(super) blocking: u64,
-    pub(super) older_than_seconds: f64,
-}
-
-#[derive(Deserialize)]
-pub(super) struct Written {
-    pub(super) ids: Vec<EventId>,
-    pub(super) duplicates: Vec<EventId>,
-    /// What the service that the host runs in has left out.
-    #[serde(default)]
-    pub(super) suppressed_ids: Vec<EventId>,
 }
 
 #[derive(Deserialize)]

@@ -39,6 +39,8 @@ pub(super) enum Refused {
     Problem(Problem),
     /// There is no answer of a host.
     Failure(Failure),
+    /// There was no connection: nothing was sent.
+    Unsent(Failure),
 }
 
 impl Client {
@@ -108,7 +110,7 @@ impl Client {
         let (head, body) = answer.into_parts();
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
         let body = Limited::new(body, MOST).collect().await;
-        let body = body.map_err(|error| self.foreign("the answer broke off", Text(error.to_string())))?.to_bytes();
+        let body = body.map_err(|error| self.foreign("the answer broke off", Text(error.to_string())).passing())?.to_bytes();
         if kind == "application/problem+json"
             && let Ok(problem) = serde_json::from_slice::<Problem>(&body)
         {
@@ -135,7 +137,11 @@ impl Client {
         let what = format!("{} answers {status}, and not as an outbox host does", self.base());
         let fix =
             "check --url: it is what the host says after `listening on`, or the address of the proxy before it".to_owned();
-        Refused::Failure(Failure::new(Exit::Unreachable, what).details(vec![fix]))
+        let refused = Refused::Failure(Failure::new(Exit::Unreachable, what).details(vec![fix]));
+        // A proxy whose host is away, or does not answer in time.
+        let is_passing =
+            matches!(status, StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT);
+        if is_passing { refused.passing() } else { refused }
     }
 
     fn foreign(&self, what: &str, error: impl std::error::Error + Send + Sync + 'static) -> Refused {
@@ -152,11 +158,10 @@ impl Client {
         } else if error.is_connect() {
             "start one with `outbox run --listen 127.0.0.1:8080`, or check --url".to_owned()
         } else {
-            "check that --url names an outbox host; http and https are different. A change may have been made: an event that was \
-             written with --id can be written again without harm"
-                .to_owned()
+            "check that --url names an outbox host; http and https are different. A change may have been made".to_owned()
         };
-        Refused::Failure(Failure::new(Exit::Unreachable, what).because(Text(chain)).details(vec![fix]).passing())
+        let failure = Failure::new(Exit::Unreachable, what).because(Text(chain)).details(vec![fix]).passing();
+        if error.is_connect() { Refused::Unsent(failure) } else { Refused::Failure(failure) }
     }
 }
 

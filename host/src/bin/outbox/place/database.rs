@@ -1,21 +1,20 @@
 //! The database of the configuration as a place.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::dead::{DeadEvents, ReplayLimits};
+use outbox::dead::{DeadEvents, FailedEvents, ReplayLimits, ReplayedFailed};
 use outbox::event::Status;
 use outbox::metrics::Metrics;
 use outbox::purge::{Purge, PurgeConfig, PurgeLimits};
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, DeadFilter, Filter, NodeRecord, PurgeRequest, Purged, Record, RouteRecord, Stats,
-    hide_password,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, PurgeRequest, Purged, Record, RouteRecord,
+    Stats, hide_password,
 };
 use outbox::time::Timestamp;
 use outbox::why::{Explanation, explain};
 use outbox::{EventId, Route, Store};
-use serde_json::json;
 
 use super::{Change, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
 use crate::config::Config;
@@ -128,28 +127,14 @@ impl Place for Database {
         audit: &Audit,
         progress: Progress<'_>,
     ) -> Result<Replayed, Failure> {
-        let started = Instant::now();
-        let left = |gone: u64| ReplayLimits {
-            time: limits.time.map(|limit| limit.saturating_sub(started.elapsed())),
-            events: limits.events.map(|most| most.saturating_sub(gone)),
-            ..*limits
-        };
-        // What dies of this replay stays dead.
-        let dead_before = Some(self.store.now().await?);
-        let filter = DeadFilter { max_attempts: threshold, dead_before, ..DeadFilter::default() };
-        let retried_now = self.dead.retry_all_now(threshold, 0, &left(0), audit, &mut *progress).await?.count;
-        let so_far = |replayed| progress(retried_now + replayed);
-        let replayed = self.dead.replay_all(&filter, &left(retried_now), audit, so_far).await?;
+        let failed = FailedEvents { max_attempts: threshold, ..FailedEvents::default() };
+        let ReplayedFailed { retried, replayed } = self.dead.replay_failed(&failed, limits, audit, progress).await?;
         tell_hosts(&*self.store).await;
-        Ok(Replayed { retried_now, replayed })
+        Ok(Replayed { retried_now: retried.count, replayed })
     }
 
     async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure> {
-        let kept = match what {
-            Purging::Done => Some(self.purge.retention),
-            Purging::Dead => self.purge.dead_retention,
-        };
-        let Some(older_than) = older_than.or(kept) else {
+        let Some(older_than) = older_than.or(self.purge.kept(status(what))) else {
             let what = "dead events have no retention; give one like --older-than 90d, or set purge.dead_retention";
             return Err(Failure::new(Exit::Usage, what));
         };
@@ -166,21 +151,15 @@ impl Place for Database {
         progress: Progress<'_>,
     ) -> Result<Purged, Failure> {
         let purge = Purge::new(self.store.clone(), self.purge.clone(), Arc::new(Metrics::default()));
-        let mut purged = Purged::default();
-        let so_far = |now: Purged| {
-            purged = now;
-            progress(now.count);
-        };
-        let ended = purge.run(status(what), older_than, limits, so_far).await;
-        // What was deleted is noted, also when the purge did not come to its end.
-        let selector = json!({ "status": status(what), "older_than_seconds": older_than.as_secs_f64() });
-        self.store.note(audit, "purge", &selector, purged.count).await?;
-        ended?;
-        Ok(purged)
+        Ok(purge.run_for(audit, status(what), older_than, limits, |so_far| progress(so_far.count)).await?)
     }
 
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
         Ok(self.store.count_routes().await?)
+    }
+
+    async fn blocked(&self, limit: u32) -> Result<Vec<BlockedKey>, Failure> {
+        Ok(self.store.blocked_keys(limit).await?)
     }
 
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure> {

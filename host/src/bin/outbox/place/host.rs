@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use outbox::dead::ReplayLimits;
-use outbox::event::Status;
+use outbox::http::answer::{Counted, Done, PurgeReport, ReplayReport};
 use outbox::purge::PurgeLimits;
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, SetAside, Stats,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
 };
 use outbox::time::Timestamp;
 use outbox::why::Explanation;
 use outbox::{EventId, Route};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::answer::{Changed, Counted, Done, Now, Page, Purge, ReplayedAll, Whole};
+use super::answer::{Changed, Now, Page, Whole};
 use super::client::{Client, Refused};
+use super::query::{dead_of, encoded, list_of, query};
 use super::remote::Remote;
 use super::{Change, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
 use crate::failure::{Exit, Failure};
@@ -66,19 +66,6 @@ impl Host {
     }
 }
 
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
-
-/// Parameters of a query; those without a value are left out.
-type Parameters<'p> = Vec<(&'p str, Option<String>)>;
-
-/// The parameters of a query that have a value.
-fn query(pairs: &[(&str, Option<String>)]) -> String {
-    let set = pairs.iter().filter_map(|(name, value)| Some(format!("{}={}", encoded(name), encoded(value.as_deref()?))));
-    set.collect::<Vec<_>>().join("&")
-}
-
 /// What a request waits for at most: what is left of a limit of time.
 fn left(limit: Option<Duration>, started: Instant) -> Option<Duration> {
     limit.map(|limit| limit.saturating_sub(started.elapsed()))
@@ -86,48 +73,6 @@ fn left(limit: Option<Duration>, started: Instant) -> Option<Duration> {
 
 fn span(span: Option<Duration>) -> Option<String> {
     span.map(|span| humantime::format_duration(span).to_string())
-}
-
-/// The path of a list, and its parameters.
-fn list_of(filter: &Filter) -> Result<(&'static str, Parameters<'_>), Failure> {
-    let of_dead = filter.status == Some(Status::Dead) && filter.set_aside.is_none();
-    let is_of_death = filter.max_attempts.is_some() || filter.finished_after.is_some() || filter.finished_before.is_some();
-    if is_of_death && !of_dead {
-        return Err(Failure::new(Exit::Usage, "a host lists events by their end only among dead ones"));
-    }
-    let status = match (filter.set_aside, filter.status) {
-        _ if of_dead => None,
-        (Some(aside), _) => Some(SetAside::as_str(aside).to_owned()),
-        (None, status) => status.map(|status| status.as_str().to_ascii_lowercase()),
-    };
-    let mut pairs = vec![
-        ("status", status),
-        ("event_type", filter.event_type.clone()),
-        ("aggregate_type", filter.aggregate_type.clone()),
-        ("aggregate_id", filter.aggregate_id.clone()),
-        ("tenant_id", filter.tenant_id.clone()),
-        ("error", filter.error.clone()),
-        ("max_attempts", filter.max_attempts.map(|most| most.to_string())),
-        ("since", filter.finished_after.map(|time| time.to_string())),
-        ("until", filter.finished_before.map(|time| time.to_string())),
-        ("newest_first", filter.newest_first.then(|| "true".to_owned())),
-    ];
-    pairs.retain(|(_, value)| value.is_some());
-    Ok((if of_dead { "/v1/dead" } else { "/v1/events" }, pairs))
-}
-
-/// A filter as a query or a body names its fields.
-fn dead_of(filter: &DeadFilter) -> [(&'static str, Option<String>); 8] {
-    [
-        ("event_type", filter.event_type.clone()),
-        ("aggregate_type", filter.aggregate_type.clone()),
-        ("aggregate_id", filter.aggregate_id.clone()),
-        ("tenant_id", filter.tenant_id.clone()),
-        ("error", filter.error.clone()),
-        ("max_attempts", filter.max_attempts.map(|most| most.to_string())),
-        ("since", filter.dead_after.map(|time| time.to_string())),
-        ("until", filter.dead_before.map(|time| time.to_string())),
-    ]
 }
 
 #[async_trait]
@@ -256,7 +201,7 @@ impl Place for Host {
 
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure> {
         let body = json!({ "retry_count_threshold": threshold, "dry_run": true });
-        let all: ReplayedAll = self.post("/v1/replay", &body).await?;
+        let all: ReplayReport = self.post("/v1/replay", &body).await?;
         Ok(Failed { waiting: all.retried_now, matching: all.replayed, dead: all.left_dead + all.replayed })
     }
 
@@ -286,7 +231,7 @@ impl Place for Host {
                 "retry_count_threshold": threshold, "event_limit": events, "time_limit": span(time), "reason": audit.reason,
                 "after": after, "dead_before": dead_before,
             });
-            let all: ReplayedAll = self.post("/v1/replay", &body).await?;
+            let all: ReplayReport = self.post("/v1/replay", &body).await?;
             done.retried_now += all.retried_now;
             done.replayed += all.replayed;
             progress(done.retried_now + done.replayed);
@@ -299,7 +244,7 @@ impl Place for Host {
 
     async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure> {
         let body = json!({ "dead": what == Purging::Dead, "older_than": span(older_than), "dry_run": true });
-        let report = match self.client.post::<Purge>("/v1/purge", &body).await {
+        let report = match self.client.post::<PurgeReport>("/v1/purge", &body).await {
             Err(Refused::Problem(problem)) if problem.errors.iter().any(|error| error.field == "older_than") => {
                 let what = "dead events have no retention at this host; give one like --older-than 90d";
                 return Err(Failure::new(Exit::Usage, what));
@@ -331,7 +276,7 @@ impl Place for Host {
                 "dead": what == Purging::Dead, "older_than": span(Some(older_than)), "limit": rows, "time_limit": span(time),
                 "reason": audit.reason,
             });
-            let report: Purge = self.post("/v1/purge", &body).await?;
+            let report: PurgeReport = self.post("/v1/purge", &body).await?;
             purged.add(report.purged);
             progress(purged.count);
             if report.purged.count == 0 {
@@ -342,6 +287,15 @@ impl Place for Host {
 
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
         self.get("/v1/routes").await
+    }
+
+    async fn blocked(&self, limit: u32) -> Result<Vec<BlockedKey>, Failure> {
+        if limit > PAGE {
+            let what =
+                format!("a host lists at most {PAGE} aggregates, not {limit}; give --limit {PAGE} or less, or leave out --url");
+            return Err(Failure::new(Exit::Usage, what));
+        }
+        self.get(&format!("/v1/routes/blocked?limit={limit}")).await
     }
 
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure> {

@@ -5,6 +5,7 @@ mod answer;
 mod client;
 mod database;
 mod host;
+mod query;
 mod remote;
 mod writer;
 
@@ -15,7 +16,7 @@ use async_trait::async_trait;
 use outbox::dead::ReplayLimits;
 use outbox::purge::PurgeLimits;
 use outbox::store::{
-    Audit, AuditFilter, AuditRecord, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
+    Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
 };
 use outbox::time::Timestamp;
 use outbox::why::Explanation;
@@ -26,7 +27,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::plugins::PluginStatus;
 pub(crate) use remote::Remote;
-pub(crate) use writer::{Writer, writer};
+pub(crate) use writer::{Taken, Writer, writer};
 
 /// Told from time to time how many events it has been so far.
 pub(crate) type Progress<'p> = &'p mut (dyn FnMut(u64) + Send);
@@ -95,6 +96,9 @@ pub(crate) trait Place: Send + Sync {
 
     /// Every route with its counts.
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure>;
+
+    /// The aggregates whose events wait behind another, longest queue first, at most `limit`.
+    async fn blocked(&self, limit: u32) -> Result<Vec<BlockedKey>, Failure>;
 
     /// Pauses a route or a pattern; false when it was paused already.
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, Failure>;

@@ -1,22 +1,28 @@
 //! What `event emit` writes with.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
+use outbox::http::answer::Written;
 use outbox::{Envelope, EventId, Outbox, Store};
 
-use super::answer::Written;
 use super::client::Client;
 use crate::config::Config;
 use crate::database;
 use crate::failure::Failure;
+use crate::{logging, output};
 
 /// The largest body of a request, unless one event alone is larger: below the 2 MiB that a host takes by default.
 const BODY: usize = 1 << 20;
 /// The most events of one request: what a host takes by default.
 const EVENTS: usize = 1_000;
+/// The rests before a request is sent again that found no host, or whose answer was lost.
+const RESTS: [Duration; 3] = [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
+/// No request is sent again after this time: a host that keeps a request for so long is not helped by another.
+const REPEAT_WITHIN: Duration = Duration::from_secs(30);
 
 /// Writes events into the database, or has a host write them.
 pub(crate) enum Writer {
@@ -37,18 +43,18 @@ pub(crate) async fn writer(config: &Config) -> Result<Writer, Failure> {
 }
 
 impl Writer {
-    /// Writes events; the ids of those that were not there before, in order. The database takes all or none; a host takes all or
-    /// none of each request, and `written` is told of every one that it took.
+    /// Writes events. The database takes all or none; a host takes all or none of each request, and `written` is told of every one
+    /// that it took.
     pub(crate) async fn emit(
         &self,
         envelopes: Vec<Envelope>,
-        mut written: impl FnMut(&[EventId]) -> Result<(), Failure>,
+        mut written: impl FnMut(Taken) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         match self {
-            Self::Database(outbox) => written(&outbox.writer().emit(envelopes).await?),
+            Self::Database(outbox) => written(Taken { new: outbox.writer().emit(envelopes).await?, may_be_new: Vec::new() }),
             Self::Host(host) => {
                 for body in bodies(&envelopes) {
-                    written(&host.send(body).await?)?;
+                    written(host.send(&body).await?)?;
                 }
                 Ok(())
             }
@@ -62,15 +68,48 @@ impl Writer {
     }
 }
 
+/// The events that are there after a write and may be ours, in order.
+pub(crate) struct Taken {
+    /// Were not there before.
+    pub(crate) new: Vec<EventId>,
+    /// Were there when the request was sent again because its answer was lost: written by it, or earlier.
+    pub(crate) may_be_new: Vec<EventId>,
+}
+
 impl HostWriter {
-    async fn send(&self, body: String) -> Result<Vec<EventId>, Failure> {
-        let answer = self.0.send::<Written>(Method::POST, "/v1/events", Bytes::from(body)).await;
-        answer.map(new_ones).map_err(|refused| refused.failure(self.0.base()))
+    /// Sends a request, and sends it again after a failure that passes. The ids are chosen already, so that no event is written
+    /// twice.
+    async fn send(&self, body: &Body) -> Result<Taken, Failure> {
+        let (started, mut rests, mut may_be_done) = (std::time::Instant::now(), RESTS.iter(), false);
+        loop {
+            let refused = match self.0.send::<Written>(Method::POST, "/v1/events", body.text.clone()).await {
+                Ok(answer) => return Ok(taken(answer, may_be_done)),
+                Err(refused) => refused,
+            };
+            may_be_done |= refused.may_be_done();
+            let failure = refused.failure(self.0.base());
+            match rests.next().filter(|_| failure.is_passing() && started.elapsed() < REPEAT_WITHIN) {
+                Some(rest) => {
+                    logging::say(&format!("{}; trying again", outbox::deceptive::shown(failure.message())));
+                    tokio::time::sleep(*rest).await;
+                }
+                None if may_be_done => return Err(failure.detail(body.doubt())),
+                None => return Err(failure),
+            }
+        }
     }
 }
 
+/// What an answer tells, of a request that may have been done before.
+fn taken(answer: Written, may_be_done: bool) -> Taken {
+    let there = if may_be_done { answer.duplicates.clone() } else { Vec::new() };
+    let new = new_ones(answer);
+    let mut known: HashSet<EventId> = new.iter().copied().collect();
+    Taken { may_be_new: there.into_iter().filter(|id| known.insert(*id)).collect(), new }
+}
+
 /// The ids of the events that were written. Of an id that stands twice in a request the first is written.
-fn new_ones(Written { ids, duplicates, suppressed_ids }: Written) -> Vec<EventId> {
+fn new_ones(Written { ids, duplicates, suppressed_ids, .. }: Written) -> Vec<EventId> {
     let mut skipped: HashMap<EventId, u32> = HashMap::new();
     for id in duplicates.into_iter().chain(suppressed_ids) {
         *skipped.entry(id).or_default() += 1;
@@ -86,24 +125,41 @@ fn new_ones(Written { ids, duplicates, suppressed_ids }: Written) -> Vec<EventId
     new
 }
 
-/// The bodies of the requests, each an array.
-fn bodies(envelopes: &[Envelope]) -> Vec<String> {
-    let (mut bodies, mut body, mut events) = (Vec::new(), String::new(), 0);
-    for envelope in envelopes {
-        let text = envelope.to_json();
-        if events == EVENTS || events > 0 && body.len() + text.len() > BODY {
-            bodies.push(format!("[{body}]"));
-            body.clear();
-            events = 0;
+/// What one request sends.
+struct Body {
+    /// An array of envelopes.
+    text: Bytes,
+    /// The id of the first of them.
+    first: EventId,
+    events: usize,
+}
+
+impl Body {
+    /// What is told when nobody knows whether the events were written.
+    fn doubt(&self) -> String {
+        let Self { first, events, .. } = self;
+        if *events == 1 {
+            return format!("whether the event {first} was written is not known; `outbox event show {first}` tells");
         }
-        if events > 0 {
-            body.push(',');
-        }
-        body.push_str(&text);
-        events += 1;
+        let events = output::count(*events as u64, "event");
+        format!(
+            "whether {events} from {first} on were written is not known: all of them were or none, and `outbox event show {first}` \
+             tells which"
+        )
     }
-    if events > 0 {
-        bodies.push(format!("[{body}]"));
+}
+
+/// The requests that write these events.
+fn bodies(envelopes: &[Envelope]) -> Vec<Body> {
+    let (mut bodies, mut rest) = (Vec::new(), envelopes.iter().map(|envelope| (envelope.id(), envelope.to_json())).peekable());
+    while let Some((first, mut text)) = rest.next() {
+        let mut events = 1;
+        while let Some((_, next)) = rest.next_if(|(_, next)| events < EVENTS && text.len() + next.len() <= BODY) {
+            text.push(',');
+            text.push_str(&next);
+            events += 1;
+        }
+        bodies.push(Body { text: format!("[{text}]").into(), first, events });
     }
     bodies
 }
@@ -116,12 +172,13 @@ mod tests {
     fn events_are_sent_in_parts_that_a_host_takes_and_one_that_is_too_large_goes_alone() {
         let event = |bytes: usize| Envelope::new("X").bytes("text/plain", vec![b'x'; bytes]).expect("valid");
         let small: Vec<Envelope> = (0..1_001).map(|_| event(1)).collect();
-        assert_eq!(bodies(&small).iter().map(|body| body.matches("event_id").count()).collect::<Vec<_>>(), [1_000, 1]);
+        assert_eq!(bodies(&small).iter().map(|body| body.events).collect::<Vec<_>>(), [1_000, 1]);
         let mixed = [event(1), event(900 << 10), event(1), event(1)];
         let sent = bodies(&mixed);
-        assert_eq!(sent.iter().map(|body| body.matches("event_id").count()).collect::<Vec<_>>(), [1, 1, 2]);
+        assert_eq!(sent.iter().map(|body| body.events).collect::<Vec<_>>(), [1, 1, 2]);
         for body in sent {
-            serde_json::from_str::<Vec<serde_json::Value>>(&body).expect("an array");
+            let events: Vec<serde_json::Value> = serde_json::from_slice(&body.text).expect("an array");
+            assert_eq!((events.len(), &events[0]["event_id"]), (body.events, &body.first.to_string().into()));
         }
         assert!(bodies(&[]).is_empty());
     }
@@ -130,11 +187,21 @@ mod tests {
     fn an_id_that_stands_twice_is_new_once_and_one_that_was_there_is_not() {
         let ids = |names: &[&str]| names.iter().map(|name| name.parse().expect("an id")).collect::<Vec<EventId>>();
         let written = |all: &[&str], skipped: &[&str]| {
-            new_ones(Written { ids: ids(all), duplicates: ids(skipped), suppressed_ids: Vec::new() })
+            new_ones(Written { ids: ids(all), duplicates: ids(skipped), ..Written::default() })
         };
         assert_eq!(written(&["a", "b", "a", "c"], &["a", "c"]), ids(&["a", "b"]));
         assert_eq!(written(&["a", "a"], &["a", "a"]), ids(&[]));
-        let left_out = Written { ids: ids(&["a", "s"]), duplicates: Vec::new(), suppressed_ids: ids(&["s"]) };
+        let left_out = Written { ids: ids(&["a", "s"]), suppressed_ids: ids(&["s"]), ..Written::default() };
         assert_eq!(new_ones(left_out), ids(&["a"]), "what a hook of the host left out was not written");
+    }
+
+    #[test]
+    fn an_event_that_is_there_after_a_lost_answer_may_be_ours() {
+        let id = |name: &str| name.parse::<EventId>().expect("an id");
+        let answer = || Written { ids: vec![id("a"), id("b")], duplicates: vec![id("a")], ..Written::default() };
+        let sure = taken(answer(), false);
+        assert_eq!((sure.new, sure.may_be_new), (vec![id("b")], vec![]));
+        let unsure = taken(answer(), true);
+        assert_eq!((unsure.new, unsure.may_be_new), (vec![id("b")], vec![id("a")]));
     }
 }

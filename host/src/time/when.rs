@@ -1,20 +1,26 @@
-//! Times as arguments give them: `--since 2h`, `--until 2026-11-21T08:30:00Z`.
+//! Times as people give them: `2h` ago, or `2026-11-21T08:30:00Z`.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use outbox::time::Timestamp;
+use super::Timestamp;
 
 /// A time, or how long ago it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum When {
+pub enum When {
+    /// At this time.
     At(Timestamp),
+    /// So long before now.
     Ago(Duration),
 }
 
 impl When {
+    /// What one looks like.
+    pub const HINT: &'static str = "write a span like 2h, or a time like 2026-11-21T08:30:00Z";
+
     /// The time, by the clock that tells `now`.
-    pub(crate) fn from(self, now: Timestamp) -> Timestamp {
+    #[must_use]
+    pub fn from(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(time) => time,
             Self::Ago(span) => now.minus(span),
@@ -23,13 +29,13 @@ impl When {
 }
 
 impl FromStr for When {
-    type Err = String;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Ok(span) = humantime::parse_duration(text) {
             return Ok(Self::Ago(span));
         }
-        text.parse().map(Self::At).map_err(|_| "write a span like 2h, or a time like 2026-11-21T08:30:00Z".to_owned())
+        text.parse().map(Self::At).map_err(|_| Self::HINT)
     }
 }
 

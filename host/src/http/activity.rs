@@ -1,0 +1,84 @@
+//! What a connection waits for: its client, or the host.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+/// Whether the host works for a client, and else since when it waits for that client.
+#[derive(Debug)]
+pub(super) struct Activity {
+    /// Counts what the clients of all connections do: the order of their moments is all that matters.
+    moments: Arc<AtomicU64>,
+    last: AtomicU64,
+    is_worked_on: AtomicBool,
+}
+
+impl Activity {
+    /// Of a connection that was made just now. `moments` is the counter that all connections share.
+    pub(super) fn new(moments: Arc<AtomicU64>) -> Self {
+        let activity = Self { moments, last: AtomicU64::new(0), is_worked_on: AtomicBool::new(false) };
+        activity.moved();
+        activity
+    }
+
+    /// The client sent or took something just now.
+    pub(super) fn moved(&self) {
+        self.last.store(self.moments.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// The request has arrived whole: the host works on it.
+    fn has_arrived(&self) {
+        self.is_worked_on.store(true, Ordering::Relaxed);
+    }
+
+    /// The host has an answer: it is the client's turn to take it, and to send another request.
+    pub(super) fn is_answered(&self) {
+        self.moved();
+        self.is_worked_on.store(false, Ordering::Relaxed);
+    }
+
+    /// When the client did something last, in the order of all clients; `None` while the host works for it.
+    pub(super) fn waits_since(&self) -> Option<u64> {
+        (!self.is_worked_on.load(Ordering::Relaxed)).then(|| self.last.load(Ordering::Relaxed))
+    }
+}
+
+/// The body of a request, which tells when it has arrived.
+pub(super) struct WatchedBody {
+    body: Incoming,
+    activity: Arc<Activity>,
+}
+
+impl WatchedBody {
+    pub(super) fn new(body: Incoming, activity: Arc<Activity>) -> Self {
+        if body.is_end_stream() {
+            activity.has_arrived();
+        }
+        Self { body, activity }
+    }
+}
+
+impl Body for WatchedBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.activity.has_arrived();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

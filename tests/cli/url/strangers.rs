@@ -1,0 +1,110 @@
+//! Addresses where no host of ours answers, and hosts that want a token.
+
+use std::io::Write;
+use std::net::TcpListener;
+
+use super::*;
+
+/// Lines for three tokens, and their texts: viewer, operator, admin.
+fn tokens() -> (String, [String; 3]) {
+    let place = Place::empty();
+    let mut lines = String::new();
+    let tokens = ["viewer", "operator", "admin"].map(|role| {
+        let made = place.run(&["token", "new", "--name", role, "--role", role]);
+        lines.push_str(made.stderr.split_once("\n\n").expect("the lines follow").1);
+        made.stdout.trim().to_owned()
+    });
+    (lines, tokens)
+}
+
+#[test]
+fn a_token_lets_in_as_far_as_its_role_reaches_and_is_never_printed() {
+    let (lines, [viewer, operator, admin]) = tokens();
+    let served = Served::with(&lines);
+    events(&served.place);
+    let code = |arguments: &[&str], token: Option<&str>| {
+        let ended = served.with_token(arguments, token);
+        for secret in [&viewer, &operator, &admin] {
+            assert!(!ended.stderr.contains(secret.as_str()) && !ended.stdout.contains(secret.as_str()), "{}", ended.stderr);
+        }
+        (ended.code, ended.stderr)
+    };
+
+    let (none, said) = code(&["stats"], None);
+    assert_eq!(none, Some(4), "{said}");
+    assert!(said.contains(&served.url) && said.contains("OUTBOX_TOKEN"), "{said}");
+    assert_eq!(code(&["stats"], Some("obx_wrong")).0, Some(4));
+    assert_eq!(code(&["stats"], Some("not a token")).0, Some(4));
+    assert_eq!(code(&["stats"], Some(&viewer)).0, Some(0));
+    let (forbidden, said) = code(&["dead", "discard", "dead-1", "--yes"], Some(&viewer));
+    assert_eq!(forbidden, Some(4), "{said}");
+    assert!(said.contains("has the role viewer; this takes operator"), "{said}");
+    assert_eq!(code(&["dead", "discard", "dead-1", "--yes"], Some(&operator)).0, Some(0));
+    assert_eq!(code(&["purge", "--older-than", "1h", "--yes"], Some(&operator)).0, Some(4));
+    assert_eq!(code(&["purge", "--older-than", "1h", "--yes"], Some(&admin)).0, Some(0));
+
+    // By the flag: as a reference, or as it is.
+    std::fs::write(served.place.path().join("token"), format!("{viewer}\n")).expect("can be written");
+    for token in ["${file:token}", &viewer] {
+        let (by_flag, said) = code(&["event", "why", "dead-2", "--token", token], None);
+        assert_eq!(by_flag, Some(0), "{said}");
+    }
+    let why = served.with_token(&["event", "why", "dead-2", "--token", "${file:token}"], None).stdout;
+    assert!(why.contains("--token '${file:token}'"), "the command can be typed as it stands: {why}");
+    let (absent, said) = code(&["stats", "--token", "${env:NO_SUCH_TOKEN}"], None);
+    assert_eq!(absent, Some(4), "{said}");
+    assert!(said.contains("--token: ${env:NO_SUCH_TOKEN}: the environment variable NO_SUCH_TOKEN is not set"), "{said}");
+
+    // A viewer sees no payload, and is told so.
+    let hidden = served.with_token(&["event", "show", "new-1", "--output", "json"], Some(&viewer));
+    let row: serde_json::Value = serde_json::from_str(&hidden.stdout).expect("a document");
+    assert_eq!((hidden.code, row["payload_hidden"].as_bool()), (Some(0), Some(true)), "{}", hidden.stdout);
+    assert!(hidden.stderr.contains("does not show payloads"), "{}", hidden.stderr);
+    assert_eq!(served.place.json(&["audit", "list", "--actor", "operator", "--output", "json"])[0]["action"], "discard");
+}
+
+/// What a command says of an address where this answers, whatever it is asked; and what it asked.
+fn answered_by(scheme: &str, answer: &'static str) -> (Ended, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let url = format!("{scheme}://{}", listener.local_addr().expect("it has one"));
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody asks");
+        let mut asked = [0; 4096];
+        let read = stream.read(&mut asked).expect("it asks");
+        stream.write_all(answer.as_bytes()).expect("it reads");
+        String::from_utf8_lossy(&asked[..read]).into_owned()
+    });
+    let place = Place::empty();
+    let mut command = place.command(&["stats", "--url", &url]);
+    command.env("OUTBOX_TOKEN", "obx_secret");
+    let ended = Ended::of(command);
+    (ended, answering.join().expect("it answers"))
+}
+
+#[test]
+fn what_is_no_host_is_told_plainly_and_the_token_goes_nowhere_else() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it has one");
+    let url = format!("http://{closed}");
+    let place = Place::empty();
+    let ended = place.run(&["stats", "--url", &url]);
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("the host at {url} cannot be reached")), "{}", ended.stderr);
+    assert!(ended.stderr.contains("refused") && ended.stderr.contains("outbox run --listen"), "{}", ended.stderr);
+
+    let (page, asked) = answered_by("http", "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello");
+    assert!(asked.contains("obx_secret"), "the token goes to the address that was given: {asked}");
+    assert_eq!(page.code, Some(5), "{}", page.stderr);
+    assert!(page.stderr.contains("answers 200 OK, and not as an outbox host does"), "{}", page.stderr);
+    let (elsewhere, _) =
+        answered_by("http", "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(elsewhere.code, Some(5), "{}", elsewhere.stderr);
+    assert!(elsewhere.stderr.contains("which is not followed"), "{}", elsewhere.stderr);
+    let (other, _) = answered_by("http", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]");
+    assert_eq!(other.code, Some(5), "{}", other.stderr);
+    for ended in [page, elsewhere, other] {
+        assert!(!ended.stderr.contains("obx_secret"), "{}", ended.stderr);
+    }
+    let (tls, asked) = answered_by("https", "HTTP/1.1 400 Bad Request\r\n\r\n");
+    assert_eq!(tls.code, Some(5), "{}", tls.stderr);
+    assert!(!asked.contains("obx_secret") && tls.stderr.contains("cannot be reached"), "{}", tls.stderr);
+}
