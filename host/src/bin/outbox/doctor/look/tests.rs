@@ -94,7 +94,7 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
     let paused = RouteRecord { paused_at: Some(NOW.minus(LONG)), paused_by: Some("anna".to_owned()), ..route("A", 2) };
     let paused = routes(&[paused], &Here::default(), NOW);
     assert_eq!(paused.len(), 1);
-    assert_eq!(paused[0].found, "Order/A has been paused by anna for 5m; 2 events held back");
+    assert_eq!(paused[0].found, "Order/A has been paused by anna for 5 min; 2 events held back");
     assert!(paused[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume Order/A")), "{paused:?}");
 }
 
@@ -106,7 +106,7 @@ fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
     let found = routes(&[pattern, route("A", 2), route("B", 3), never], &answering(&[]), NOW);
 
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].found, "Order/* has been paused by anna for 5m; 5 events held back");
+    assert_eq!(found[0].found, "Order/* has been paused by anna for 5 min; 5 events held back");
     assert!(found[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume 'Order/*'")), "{found:?}");
 }
 
