@@ -71,7 +71,7 @@ fn timeline(why: &Explanation) -> Markup {
         }
         @if let Some(cost) = &why.last_cost {
             p {
-                "Last " (visible(&attempt(cost, why.last_plugin.as_deref())))
+                "The last one was " (visible(&attempt(cost, why.last_plugin.as_deref())))
                 @if let (Some(guest), Some(limit)) = (&cost.cost.guest, why.last_fuel_limit) { "; fuel " (plugins::part("Fuel", guest.fuel, limit)) " of its limit" }
             }
         }
