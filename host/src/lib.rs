@@ -84,7 +84,7 @@ pub mod listener;
 #[cfg(test)]
 mod log_lines;
 pub mod metrics;
-mod node;
+pub mod node;
 mod notifier;
 pub mod order;
 pub mod outbox;

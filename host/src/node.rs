@@ -1,6 +1,7 @@
 //! This node among the others: says that it is alive, and keeps its partitions.
 
 mod others;
+mod plugin;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,8 @@ use crate::store::{Node, NodeRecord, Store, StoreError};
 use crate::time::Timestamp;
 use crate::wake::Wake;
 use others::{Notice, Others};
+
+pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, plugins};
 
 /// So many times in a lease a node says that it is alive: one failure is no loss.
 const HEARTBEATS: u32 = 3;

@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 
 /// A number as people read it: `200,000,000`.
 #[must_use]
-pub fn grouped(number: u64) -> String {
+pub fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -118,6 +118,21 @@ pub fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A rate or a measured value with two figures or more: `0.4`, `3.1`, `42`, `1,250`.
+#[must_use]
+pub fn figure(value: f64) -> String {
+    if value == 0.0 {
+        "0".to_owned()
+    } else if value < 0.095 {
+        format!("{value:.2}")
+    } else if value < 9.95 {
+        format!("{value:.1}")
+    } else {
+        // Rounded and cut to what can be shown.
+        number(Duration::try_from_secs_f64(value.round()).map_or(u64::MAX, |whole| whole.as_secs()))
+    }
 }
 
 /// A number of bytes as people read it: `512 B`, `2.0 KiB`, `1.1 MiB`.
@@ -134,30 +149,39 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// `1 event`, `2 events`.
+/// `1 event`, `10,000 events`.
 #[must_use]
 pub fn count(count: u64, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+    if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", number(count)) }
 }
 
-/// A span in one unit, as people say it.
+/// A span in one unit with two figures: `0.4 ms`, `18 ms`, `1.2 s`, `42 s`, `4 min`, `5 h`, `12 d`.
 #[must_use]
 pub fn span(span: Duration) -> String {
-    let seconds = span.as_secs();
+    let seconds = span.as_secs_f64();
     match seconds {
-        0 if span.is_zero() => "0s".to_owned(),
-        0 => format!("{}ms", span.as_millis()),
-        1..60 => format!("{seconds}s"),
-        60..3600 => format!("{}m", seconds / 60),
-        3600..172_800 => format!("{}h", seconds / 3600),
-        _ => format!("{}d", seconds / 86_400),
+        0.0 => "0 s".to_owned(),
+        s if s < 0.009_95 => format!("{:.1} ms", s * 1_000.0),
+        s if s < 0.999_5 => format!("{:.0} ms", s * 1_000.0),
+        s if s < 9.95 && span.subsec_nanos() != 0 => format!("{s:.1} s"),
+        s if s < 60.0 => format!("{} s", span.as_secs()),
+        s if s < 3_600.0 => format!("{} min", span.as_secs() / 60),
+        s if s < 172_800.0 => format!("{} h", span.as_secs() / 3_600),
+        _ => format!("{} d", number(span.as_secs() / 86_400)),
     }
 }
 
-/// How far a time is from another, which is the present one: `in 3s`, `3s ago`.
+/// How far a time is from another, which is the present one, in whole seconds or more: `12 s ago`, `in 42 s`, `just now`.
 #[must_use]
 pub fn relative_to(time: Timestamp, now: Timestamp) -> String {
-    if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) }
+    let say = |distance: Duration| if distance.as_secs() < 10 { format!("{} s", distance.as_secs()) } else { span(distance) };
+    let (ahead, behind) = (time.since(now), now.since(time));
+    match (ahead.as_secs(), behind.as_secs()) {
+        (0, 0) if time > now => "in a moment".to_owned(),
+        (0, 0) => "just now".to_owned(),
+        (0, _) => format!("{} ago", say(behind)),
+        _ => format!("in {}", say(ahead)),
+    }
 }
 
 /// `"30s"` ↔ [`Duration`]; for `#[serde(with = "crate::units::duration")]`.
@@ -227,7 +251,7 @@ mod tests {
 
     #[test]
     fn numbers_and_sizes_can_be_read_at_a_glance() {
-        assert_eq!([0, 999, 8_812, 200_000_000].map(grouped), ["0", "999", "8,812", "200,000,000"]);
+        assert_eq!([0, 999, 8_812, 200_000_000].map(number), ["0", "999", "8,812", "200,000,000"]);
         assert_eq!([0, 1_023, 1_024, 1_048_576, 67_108_864].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "64.0 MiB"]);
     }
 
@@ -246,11 +270,21 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_said_in_one_unit() {
-        let said = [0, 59, 60, 7_200, 864_000].map(|seconds| span(Duration::from_secs(seconds)));
-        assert_eq!(said, ["0s", "59s", "1m", "2h", "10d"]);
-        let now = Timestamp::from_micros(10_000_000);
-        assert_eq!([now, now.plus(Duration::from_secs(3))].map(|time| relative_to(time, now)), ["0s ago", "in 3s"]);
-        assert_eq!([1, 2].map(|many| count(many, "event")), ["1 event", "2 events"]);
+    fn figures_and_spans_have_two_figures_and_a_unit() {
+        assert_eq!([0.0, 0.04, 0.44, 3.12, 41.6, 1_250.4].map(figure), ["0", "0.04", "0.4", "3.1", "42", "1,250"]);
+        let said = [0, 400, 18_000, 999_800, 1_200_000, 2_000_000, 42_000_000, 250_000_000, 18_000_000_000, 1_036_800_000_000];
+        let said = said.map(|micros| span(Duration::from_micros(micros)));
+        assert_eq!(said, ["0 s", "0.4 ms", "18 ms", "1.0 s", "1.2 s", "2 s", "42 s", "4 min", "5 h", "12 d"]);
+    }
+
+    #[test]
+    fn a_time_is_told_by_its_distance_and_nouns_follow_their_number() {
+        let now: Timestamp = "2026-11-21T14:02:11Z".parse().unwrap();
+        let at = |millis: i64| Timestamp::from_micros(now.as_micros() + millis * 1_000);
+        assert_eq!(
+            [-3_600_000, -12_000, -1_500, -999, 0, 999, 3_900, 42_000].map(|millis| relative_to(at(millis), now)),
+            ["1 h ago", "12 s ago", "1 s ago", "just now", "just now", "in a moment", "in 3 s", "in 42 s"]
+        );
+        assert_eq!([0, 1, 10_000].map(|many| count(many, "event")), ["0 events", "1 event", "10,000 events"]);
     }
 }

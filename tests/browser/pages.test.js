@@ -131,7 +131,7 @@ test('the page of plugins shows what each asks for beside what it is granted, it
   assert.match(state, /state\s+yes\s+.*no.*add `state = true` at the top of effects\.toml/s);
   const mailer = page.locator('section.plugin', { has: page.locator('h2', { hasText: 'order-mailer' }) });
   const fuel = await mailer.locator('tr', { hasText: 'Fuel' }).innerText();
-  assert.match(fuel, /200.000.000\s+[1-9][\d\s]*\s+\d+ %/u, 'the most that a call used');
+  assert.match(fuel, /200.000.000\s+[1-9][\d,]*\s+\d+ %/u, 'the most that a call used');
   assert.match(await mailer.locator('ol.timeline').innerText(), /loaded/);
   await close();
 });

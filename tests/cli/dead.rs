@@ -130,13 +130,13 @@ fn a_purge_by_hand_keeps_to_its_limit_and_is_noted() {
 
     assert_eq!(place.stat("dead"), 1);
     let audit = place.json(&["audit", "list", "--output", "json"]);
-    let entry = &audit[0];
+    let record = &audit[0];
     assert_eq!(
-        (entry["action"].as_str(), entry["count"].as_u64(), entry["reason"].as_str()),
+        (record["action"].as_str(), record["count"].as_u64(), record["reason"].as_str()),
         (Some("purge"), Some(2), Some("spring"))
     );
     assert_eq!(
-        (entry["selector"]["status"].as_str(), entry["selector"]["older_than_seconds"].as_f64()),
+        (record["selector"]["status"].as_str(), record["selector"]["older_than_seconds"].as_f64()),
         (Some("DEAD"), Some(2_592_000.0))
     );
 }

@@ -21,7 +21,7 @@ fn a_route_is_paused_and_resumed_and_both_are_noted() {
     assert!(route["paused_at"].is_string() && route["paused_by"].is_string(), "{route}");
     assert_eq!((again["changed"].as_bool(), not_paused["changed"].as_bool()), (Some(false), Some(false)));
     let audit = place.json(&["audit", "list", "--output", "json"]);
-    let actions: Vec<_> = audit.as_array().expect("an array").iter().map(|entry| entry["action"].as_str()).collect();
+    let actions: Vec<_> = audit.as_array().expect("an array").iter().map(|record| record["action"].as_str()).collect();
     assert_eq!(actions, [Some("resume"), Some("pause")], "newest first; what changed nothing is not noted");
     assert_eq!(audit[1]["reason"], "the mail server moves");
 }
@@ -199,7 +199,7 @@ fn a_pause_tells_that_running_hosts_have_yet_to_learn_of_it() {
 
     assert!(alone.starts_with("Order/OrderPlaced is paused; no host is running."), "{alone}");
     assert!(again.starts_with("Order/OrderPlaced is paused; its events wait until"), "{again}");
-    assert!(hosts.starts_with("Order/OrderPlaced will be paused within 2s by 1 running host;"), "{hosts}");
+    assert!(hosts.starts_with("Order/OrderPlaced will be paused within 2 s by 1 running host;"), "{hosts}");
     assert_eq!((json["hosts"].as_u64(), json["known_within_seconds"].as_u64()), (Some(1), Some(2)), "{json}");
 }
 

@@ -8,7 +8,7 @@ use std::io::Read;
 use crate::http::address;
 use crate::program::{Ended, Host, Place};
 
-/// A time that is over; microseconds. So long ago that "9000d ago" is the same in both runs.
+/// A time that is over; microseconds. So long ago that "9,000 d ago" is the same in both runs.
 const PAST: &str = "1000000000000000";
 
 /// A place with a host that delivers nothing, and its address.

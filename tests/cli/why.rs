@@ -119,6 +119,45 @@ fn a_pause_and_what_was_done_by_hand_are_told() {
     assert!(page.contains("outbox route resume Order/OrderPlaced"), "{page}");
 }
 
+/// As a bulk replay leaves them: one audit record for each batch of 100 events, the first just after the event was written.
+fn batches(place: &Place, count: u32, selector: &str) {
+    place.sql(&format!(
+        "WITH RECURSIVE batch (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM batch WHERE n < {count})
+         INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason)
+         SELECT (SELECT created_at FROM outbox_event WHERE event_id = 'one') + n, 'anna@shop', 'replay', '{selector}', 100, 'it is back'
+         FROM batch"
+    ));
+}
+
+#[test]
+fn a_bulk_action_is_one_line_and_hides_nothing_that_was_done_before() {
+    let job = r#"{"event_type":"OrderPlaced","dead_before":"2026-11-21T08:30:00.000000Z"}"#;
+    for count in [500, 1_500] {
+        let place = place("replays = 1");
+        place.ok(&["route", "pause", "Order/OrderPlaced", "--reason", "the mail server moves"]);
+        batches(&place, count, job);
+        // Those of another event, and of events of another type: they are not this one's.
+        batches(&place, 1_500, r#"{"event_id":"two"}"#);
+        batches(&place, 1_500, r#"{"event_type":"OrderPaid","dead_before":"2026-11-21T08:30:00.000000Z"}"#);
+        place.ok(&["route", "resume", "Order/OrderPlaced"]);
+
+        let page = place.json(&["event", "why", "one", "--output", "json"]);
+
+        let said = page["history"].as_array().expect("a list").iter().map(|step| step["what"].as_str().expect("a text"));
+        let by_hand: Vec<&str> = said.filter(|what| what.contains(" by ") && !what.contains("clock")).collect();
+        let events = count * 100;
+        let one = |part: &str| by_hand.iter().filter(|what| what.contains(part)).count();
+        assert_eq!(by_hand.len(), 3, "{by_hand:#?}");
+        assert_eq!((one("pause of its route by "), one("resume of its route by ")), (1, 1), "{by_hand:#?}");
+        let bulk = by_hand.iter().find(|what| what.starts_with("replay of ")).expect("the bulk action");
+        assert!(bulk.replace(',', "").starts_with(&format!("replay of {events} dead events (")), "{bulk}");
+        assert!(bulk.ends_with(" by anna@shop, maybe this one: it is back"), "{bulk}");
+        let text = place.ok(&["event", "why", "one"]);
+        assert_eq!(text.matches("anna@shop").count(), 1, "{text}");
+        assert!(text.contains("it is back (until "), "{text}");
+    }
+}
+
 #[test]
 fn an_event_under_a_paused_pattern_names_the_pattern_and_how_to_resume_it() {
     // As a host parks it.

@@ -131,7 +131,7 @@ pub(crate) async fn what_is_done_by_hand_is_noted_with_who_and_why(db: &dyn Harn
     assert_eq!(store.audit(1).await.expect("reads").len(), 1);
 }
 
-pub(crate) async fn notices_are_chosen_by_who_what_which_and_when_and_read_page_by_page(db: &dyn Harness) {
+pub(crate) async fn audit_records_are_chosen_by_who_what_which_and_when_and_read_page_by_page(db: &dyn Harness) {
     let (one, two) = (finished(db, dead("a")).await, finished(db, dead("b")).await);
     let store = db.store();
     let other = Audit::by("deploy");
@@ -161,6 +161,24 @@ pub(crate) async fn notices_are_chosen_by_who_what_which_and_when_and_read_page_
     let first = store.list_audit(&any, 2).await.expect("reads");
     let rest = store.list_audit(&AuditFilter { before: Some(first[1].id), ..any }, 2).await.expect("reads");
     assert_eq!(rest.iter().map(|record| record.action.as_str()).collect::<Vec<_>>(), ["replay"], "the next page");
+}
+
+pub(crate) async fn audit_records_that_may_touch_an_event_are_chosen(db: &dyn Harness) {
+    let (one, two) = (finished(db, dead("a")).await, finished(db, dead("b")).await);
+    let store = db.store();
+    let route = outbox::Route::new("Order", "OrderPlaced").expect("good");
+    assert!(store.replay(one, &Audit::by("alone")).await.expect("replays"));
+    assert_eq!(store.replay_batch(&DeadFilter::default(), 10, &Audit::by("by filter")).await.expect("replays"), 1);
+    assert!(store.pause(&route, &Audit::by("by route")).await.expect("pauses"));
+    store.note(&Audit::by("another"), "replay", &serde_json::json!({ "event_id": two }), 1).await.expect("notes");
+    store.note(&Audit::by("nobody's"), "purge", &serde_json::json!({ "status": "done" }), 7).await.expect("notes");
+    let actors = |records: Vec<outbox::store::AuditRecord>| records.into_iter().map(|record| record.actor).collect::<Vec<_>>();
+    let touching = AuditFilter { touching: Some(one), ..AuditFilter::default() };
+
+    assert_eq!(actors(store.list_audit(&touching, 10).await.expect("reads")), ["by route", "by filter", "alone"]);
+
+    let narrow = AuditFilter { action: Some("replay".to_owned()), ..touching };
+    assert_eq!(actors(store.list_audit(&narrow, 10).await.expect("reads")), ["by filter", "alone"]);
 }
 
 pub(crate) async fn a_replay_of_many_is_noted_with_its_filter(db: &dyn Harness) {

@@ -235,3 +235,16 @@ pub(crate) async fn an_unreadable_row_does_not_hide_the_others_from_a_list(db: &
 pub(crate) async fn an_unknown_id_is_nothing(db: &dyn Harness) {
     assert!(db.store().get("no-such-event".parse().expect("an id")).await.expect("looks").is_none());
 }
+
+pub(crate) async fn the_table_is_named_as_a_console_takes_it(db: &dyn Harness) {
+    for name in ["outbox_event", "Shop_Outbox2"] {
+        let store = db.other_table(name).await;
+        store.migrate_up().await.expect("makes the table");
+
+        let table = store.table_in_full().await.expect("knows its table");
+        db.execute(&format!("INSERT INTO {table} (event_type, payload) VALUES ('Copied', '1')")).await;
+
+        let copied = Filter { event_type: Some("Copied".to_owned()), ..Filter::default() };
+        assert_eq!(store.list(&copied, 10).await.expect("reads").len(), 1, "{table}");
+    }
+}

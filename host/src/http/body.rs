@@ -98,7 +98,12 @@ impl<T: DeserializeOwned + Default> FromRequest<Host> for Asked<T> {
             let detail = format!("the body's Content-Type is `{kind}`; send application/json");
             return Err(Problem::new(Kind::UnsupportedMediaType, detail));
         }
-        let read = serde_json::from_str(text(&body)?);
+        let text = text(&body)?;
+        // A structure can be read from a list, too, whose elements then are its fields in some order.
+        if text.trim_start().starts_with('[') {
+            return Err(Problem::field("body", "it is a list; send an object"));
+        }
+        let read = serde_json::from_str(text);
         read.map(Self).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => Problem::field(&field(&error.to_string()), error.to_string()),
             _ => Problem::new(Kind::MalformedJson, error.to_string()),

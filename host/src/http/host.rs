@@ -18,6 +18,7 @@ use crate::dead::DeadEvents;
 use crate::event::{Envelope, OwnerId};
 use crate::listener::Listeners;
 use crate::metrics::Metrics;
+use crate::node::PluginStatus;
 use crate::outbox::{Inside, Monitor, Outbox};
 use crate::store::{RouteRecord, SharedStore, Stats, Store};
 use crate::telemetry::Caller;
@@ -125,13 +126,10 @@ impl Parts {
         self.writer.has_hooks()
     }
 
-    /// The plugins of this host as they are now, one object each.
-    pub(super) fn plugins_json(&self) -> Vec<serde_json::Value> {
+    /// The plugins of this host as they are now.
+    pub(super) fn plugins(&self) -> Vec<PluginStatus> {
         #[cfg(feature = "wasm")]
-        {
-            let plugins = self.inside.plugins();
-            plugins.iter().filter_map(|plugin| serde_json::to_value(plugin).ok()).collect()
-        }
+        return self.inside.plugins();
         #[cfg(not(feature = "wasm"))]
         Vec::new()
     }

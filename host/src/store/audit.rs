@@ -36,18 +36,20 @@ pub struct AuditFilter {
     pub action: Option<String>,
     /// Of this very event: what was done by a filter that met it is left out.
     pub event_id: Option<EventId>,
+    /// Of what may have touched this event: done to it alone, to routes, or to many events by a filter.
+    pub touching: Option<EventId>,
     /// No earlier than this.
     pub since: Option<Timestamp>,
     /// No later than this.
     pub until: Option<Timestamp>,
-    /// Noted before the record of this `id`: the next page.
+    /// Before the record of this `id`: the next page.
     pub before: Option<u64>,
 }
 
 impl AuditFilter {
-    /// The selector of an action on the event, as it stands in the column.
-    pub(super) fn selector(&self) -> Option<String> {
-        self.event_id.map(|id| serde_json::json!({ "event_id": id }).to_string())
+    /// The selectors of actions on `event_id` alone and on `touching` alone, as they stand in the column.
+    pub(super) fn selectors(&self) -> [Option<String>; 2] {
+        [self.event_id, self.touching].map(|id| id.map(|id| serde_json::json!({ "event_id": id }).to_string()))
     }
 
     /// The largest number that the column can hold, where no page is continued.

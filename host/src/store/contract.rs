@@ -20,6 +20,12 @@ pub trait Store: StateStore {
     /// The kind of database: `sqlite`, `postgres`, `mysql`.
     fn kind(&self) -> &'static str;
 
+    /// The table as somebody writes it into a console of this database, whatever schema that looks in first: `billing.outbox_event`.
+    ///
+    /// # Errors
+    /// The database's own.
+    async fn table_in_full(&self) -> Result<String, StoreError>;
+
     /// Checks that the schema is there and of our version.
     ///
     /// # Errors

@@ -37,10 +37,11 @@ pub use self::manifest::{
 };
 pub(crate) use self::reload::RequiredPlugins;
 pub use self::reload::{
-    LockChange, Locked, PluginCapability, PluginDetails, PluginLimits, PluginReport, PluginState, PluginStatus, PluginSwap,
-    Plugins, PluginsConfig, ReadyWhen, WherePinned, check_manifests, inspect, lock, manifest_of, retry, rollback, strays,
+    LockChange, Locked, PluginReport, Plugins, PluginsConfig, ReadyWhen, WherePinned, check_manifests, inspect, lock,
+    manifest_of, retry, rollback, strays,
 };
 pub use self::single::{
     Call, CallReport, Disturbance, InstanceUse, MemoryState, Outside, PluginHost, Trouble, check, check_at, load_listener,
 };
+pub use crate::node::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap};
 use crate::text;

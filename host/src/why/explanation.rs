@@ -8,11 +8,9 @@ use super::reason::{Action, Cause, ReasonCode};
 use super::sentence::sentence;
 use super::state::State;
 use crate::event::{EventId, Route, Status};
-use crate::store::{AttemptCost, AuditRecord, NodeRecord, Record, Store, StoreError};
+use crate::node::{PluginStatus, plugins};
+use crate::store::{AttemptCost, NodeRecord, Record, Store, StoreError};
 use crate::time::Timestamp;
-
-/// How many notices of what was done by hand are looked through.
-const NOTICES: u32 = 1_000;
 
 /// Where an event is and why, what happened to it, what happens next, and what can be done.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -50,6 +48,8 @@ pub struct Explanation {
     pub last_cost: Option<AttemptCost>,
     /// The plugin of its last attempt, `order-mailer 1.0.0`, while a host tells of it.
     pub last_plugin: Option<String>,
+    /// The most fuel that one call of that plugin may use, while a host tells of it.
+    pub last_fuel_limit: Option<u64>,
     /// Who holds it now, or held it when the lease ended; `None` when nobody does.
     pub holder: Option<Holder>,
     /// The first event of the queue that it waits in, without its payload.
@@ -58,7 +58,7 @@ pub struct Explanation {
     pub waiting_behind: u64,
     /// The present time by the database's clock.
     pub now: Timestamp,
-    /// What happened, oldest first.
+    /// What happened and what comes next, oldest first.
     pub history: Vec<Step>,
 }
 
@@ -102,17 +102,17 @@ pub struct Holder {
 /// The database's own.
 pub async fn explain(store: &dyn Store, id: EventId, relays: Vec<Route>) -> Result<Option<Explanation>, StoreError> {
     let Some(record) = store.get(id).await? else { return Ok(None) };
-    let audit = store.audit(NOTICES).await?;
-    Ok(Some(Explanation::of(&Facts::gather(store, record, relays).await?, &audit)))
+    Ok(Some(Explanation::of(&Facts::gather(store, record, relays).await?)))
 }
 
 impl Explanation {
-    /// Decides it by these facts. `audit` is what was done by hand, newest first.
+    /// Decides it by these facts.
     #[must_use]
-    pub fn of(facts: &Facts, audit: &[AuditRecord]) -> Self {
+    pub fn of(facts: &Facts) -> Self {
         let record = &facts.record;
         let Cause { state, code, next_at, actions } = Cause::of(facts);
         let holder = record.locked_by.as_deref().filter(|_| matches!(state, State::Claimed | State::LeaseOver));
+        let last_plugin = record.last_cost.as_ref().and_then(|kept| plugin(kept, &facts.nodes));
         Self {
             event_id: record.event_id,
             seq: record.seq,
@@ -136,12 +136,13 @@ impl Explanation {
             behind: record.behind,
             last_error: record.last_error.clone(),
             last_cost: record.last_cost.clone(),
-            last_plugin: record.last_cost.as_ref().and_then(|kept| plugin(kept, &facts.nodes)),
+            last_plugin: last_plugin.as_ref().map(named),
+            last_fuel_limit: last_plugin.and_then(|plugin| plugin.details.limits).map(|limits| limits.fuel),
             holder: holder.map(|owner| held_by(owner, record, &facts.nodes)),
             head: facts.queue.last().cloned(),
             waiting_behind: facts.waiting,
             now: facts.now,
-            history: history(facts, audit),
+            history: history(facts, state, next_at),
         }
     }
 }
@@ -156,25 +157,16 @@ fn held_by(owner: &str, record: &Record, nodes: &[NodeRecord]) -> Holder {
     }
 }
 
-/// What a host tells of a plugin, as far as it is needed here: it may be a host of another version.
-#[derive(Deserialize)]
-struct Told {
-    name: String,
-    #[serde(default)]
-    version: Option<String>,
-    #[serde(default)]
-    digest: Option<String>,
+/// The plugin with the digest of this attempt, where a host tells of it.
+fn plugin(kept: &AttemptCost, nodes: &[NodeRecord]) -> Option<PluginStatus> {
+    let digest = kept.cost.guest?.digest.to_string();
+    let is_of = |plugin: &PluginStatus| plugin.digest.as_deref().is_some_and(|whole| whole.starts_with(&digest));
+    nodes.iter().flat_map(plugins).find(is_of)
 }
 
-/// `order-mailer 1.0.0`, where a host tells of a plugin with the digest of this attempt.
-fn plugin(kept: &AttemptCost, nodes: &[NodeRecord]) -> Option<String> {
-    let digest = kept.cost.guest?.digest.to_string();
-    let told = nodes.iter().filter_map(|node| serde_json::from_str::<Vec<Told>>(node.plugins.as_deref()?).ok()).flatten();
-    let mut same = told.filter(|told| told.digest.as_deref().is_some_and(|whole| whole.starts_with(&digest)));
-    same.next().map(|told| match told.version {
-        Some(version) => format!("{} {version}", told.name),
-        None => told.name,
-    })
+/// `order-mailer 1.0.0`.
+fn named(plugin: &PluginStatus) -> String {
+    plugin.version.as_ref().map_or_else(|| plugin.name.clone(), |version| format!("{} {version}", plugin.name))
 }
 
 #[cfg(test)]
@@ -204,10 +196,14 @@ mod tests {
         };
         let nodes = [
             node("no list"),
-            node(r#"[{"name":"other","digest":"ff"},{"name":"mailer","version":"1.4.0","digest":"0123456789abffff"}]"#),
+            node(
+                r#"[{"name":"other","digest":"ff","state":"serving"},
+                {"name":"mailer","version":"1.4.0","digest":"0123456789abffff","state":"serving","limits":{"fuel":200}}]"#,
+            ),
         ];
 
-        assert_eq!(plugin(&kept(Some(guest)), &nodes).as_deref(), Some("mailer 1.4.0"));
+        let found = plugin(&kept(Some(guest)), &nodes).expect("a host tells of it");
+        assert_eq!((named(&found).as_str(), found.details.limits.map(|limits| limits.fuel)), ("mailer 1.4.0", Some(200)));
         assert_eq!((plugin(&kept(Some(guest)), &nodes[..1]), plugin(&kept(None), &nodes)), (None, None));
     }
 }

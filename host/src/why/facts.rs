@@ -1,5 +1,6 @@
 //! Everything that the table knows of one event.
 
+use super::by_hand::ByHand;
 use crate::event::Route;
 use crate::store::{Filter, NodeRecord, Record, RouteRecord, Store, StoreError};
 use crate::time::Timestamp;
@@ -16,7 +17,7 @@ pub struct Facts {
     pub record: Record,
     /// The present time by the database's clock, which decides what is due.
     pub now: Timestamp,
-    /// The hosts, those included that left within a day.
+    /// The hosts, those included that have been gone for less than a day.
     pub nodes: Vec<NodeRecord>,
     /// The routes that are known, and their pauses.
     pub routes: Vec<RouteRecord>,
@@ -26,6 +27,8 @@ pub struct Facts {
     pub queue: Vec<Record>,
     /// How many later events of its aggregate wait behind it.
     pub waiting: u64,
+    /// What was done by hand that touches it.
+    pub by_hand: ByHand,
 }
 
 impl Facts {
@@ -41,6 +44,7 @@ impl Facts {
             relays,
             queue: queue(store, &record).await?,
             waiting: waiting(store, &record).await?,
+            by_hand: ByHand::read(store, &record).await?,
             record,
         })
     }

@@ -3,6 +3,8 @@
 //! [`explain`] asks the store for the [`Facts`]; all that follows is decided without I/O, so that every case is a plain test. The
 //! command line, the dashboard and the HTTP API show the same [`Explanation`].
 
+mod attempt;
+mod by_hand;
 mod explanation;
 mod facts;
 mod history;
@@ -11,9 +13,11 @@ mod reason;
 mod sentence;
 mod state;
 
+pub use attempt::attempt;
+pub use by_hand::{ByHand, ManualAction, selector};
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
-pub use history::{Step, selector};
+pub use history::Step;
 pub use pauses::{covered, held_by, holding, passed_over, pause_in_full, paused, resume_command};
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use sentence::parts;

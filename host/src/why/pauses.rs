@@ -41,7 +41,7 @@ pub fn resume_command(route: &Route) -> String {
     format!("outbox route resume {}", argument(&route.to_string()))
 }
 
-/// `by anna@shop since … (2h ago): the mail server moves`.
+/// `by anna@shop since … (2 h ago): the mail server moves`.
 #[must_use]
 pub fn pause_in_full(known: &RouteRecord, now: Timestamp) -> String {
     let since = known.paused_at.map_or_else(String::new, |since| format!(" since {since} ({})", relative_to(since, now)));

@@ -95,6 +95,12 @@ pub struct Action {
     pub command: String,
     /// The request that does it over HTTP: method and path. `None` when there is none.
     pub request: Option<String>,
+    /// The event that it is done to: this one, or the first of the queue that it waits in. `None` when it is done to none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_id: Option<EventId>,
+    /// The route or pattern that it is done to; `None` when it is done to none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<Route>,
 }
 
 /// Why an event stands where it stands, as values.
@@ -163,43 +169,76 @@ fn next_at(facts: &Facts, state: State) -> Option<Timestamp> {
 
 fn actions(facts: &Facts, state: State) -> Vec<Action> {
     let Facts { record, queue, .. } = facts;
-    let mut actions = Vec::new();
-    let mut blocking = (state == State::DeadBlocking).then_some(record);
     match state {
-        State::Behind => {
-            if let Some(head) = queue.last() {
-                blocking = (state_of(facts, head) == State::DeadBlocking).then_some(head);
-                let id = head.event_id;
-                actions.push(Action {
-                    code: ActionCode::ExplainHead,
-                    meaning: "explain the event that it waits for".to_owned(),
-                    command: format!("outbox event why {}", argument(id.as_str())),
-                    request: Some(format!("GET /v1/events/{}/why", encoded(id.as_str()))),
-                });
-            }
-        }
-        State::Paused => actions.extend(pauses(facts, record).into_iter().map(|pause| resume(&pause.route))),
-        State::Parked => actions.push(list_plugins("see which plugins answer which routes")),
-        State::Stranded => actions.push(Action {
+        State::DeadBlocking => of_blocking(record, record),
+        State::Behind => queue.last().map_or_else(Vec::new, |head| {
+            let blocks = state_of(facts, head) == State::DeadBlocking;
+            let of_head = if blocks { of_blocking(record, head) } else { Vec::new() };
+            [vec![explain(head.event_id)], of_head].concat()
+        }),
+        State::Paused => pauses(facts, record).into_iter().map(|pause| resume(&pause.route)).collect(),
+        State::Parked => vec![list_plugins("see which plugins answer which routes")],
+        State::Stranded => vec![Action {
             code: ActionCode::ExamineDatabase,
             meaning: "look at the database".to_owned(),
             command: "outbox doctor".to_owned(),
             request: None,
-        }),
-        _ => {}
-    }
-    if let Some(dead) = blocking {
-        actions.push(of_dead(ActionCode::Replay, dead.event_id, "deliver it again; later events wait until it is delivered"));
-        actions.push(of_dead(ActionCode::Skip, dead.event_id, "stop it from blocking later events; it stays dead"));
-        actions.push(of_dead(ActionCode::Discard, dead.event_id, "delete it permanently; later events continue"));
-    } else if state == State::Dead {
-        if is_unroutable(record) {
-            actions.push(list_plugins("see which routes are answered"));
+            event_id: None,
+            route: None,
+        }],
+        State::Dead => {
+            let listed = is_unroutable(record).then(|| list_plugins("see which routes are answered"));
+            listed.into_iter().chain(of_harmless(record)).collect()
         }
-        actions.push(of_dead(ActionCode::Replay, record.event_id, "deliver it again"));
-        actions.push(of_dead(ActionCode::Discard, record.event_id, "delete it permanently"));
+        _ => Vec::new(),
     }
-    actions
+}
+
+/// What can be done with a dead event that blocks later events of its aggregate: `record` itself, or the first of the queue that it waits in.
+fn of_blocking(record: &Record, dead: &Record) -> Vec<Action> {
+    let it = if record.event_id == dead.event_id { "it" } else { "that event" };
+    vec![
+        of_dead(
+            ActionCode::Replay,
+            dead.event_id,
+            format!(
+                "deliver {it} again at once, with no failures counted; later events of its aggregate wait until it is delivered"
+            ),
+        ),
+        of_dead(
+            ActionCode::Skip,
+            dead.event_id,
+            format!("let later events of the aggregate go on without {it}; it stays dead"),
+        ),
+        of_dead(
+            ActionCode::Discard,
+            dead.event_id,
+            format!("delete {it} permanently, with its payload; later events of its aggregate go on"),
+        ),
+    ]
+}
+
+/// What can be done with a dead event that nothing waits for.
+fn of_harmless(record: &Record) -> [Action; 2] {
+    let order = match record.aggregate_id {
+        Some(_) => "; events of its aggregate that were delivered meanwhile stay delivered",
+        None => "",
+    };
+    [
+        of_dead(ActionCode::Replay, record.event_id, format!("deliver it again at once, with no failures counted{order}")),
+        of_dead(ActionCode::Discard, record.event_id, "delete it permanently, with its payload".to_owned()),
+    ]
+}
+
+fn explain(head: EventId) -> Action {
+    Action {
+        code: ActionCode::ExplainHead,
+        meaning: "explain the event that it waits for".to_owned(),
+        command: format!("outbox event why {}", argument(head.as_str())),
+        request: Some(format!("GET /v1/events/{}/why", encoded(head.as_str()))),
+        event_id: Some(head),
+        route: None,
+    }
 }
 
 fn resume(route: &Route) -> Action {
@@ -210,7 +249,8 @@ fn resume(route: &Route) -> Action {
     };
     let (aggregate_type, event_type) = (encoded(route.aggregate_type.as_str()), encoded(route.event_type.as_str()));
     let request = Some(format!("POST /v1/routes/{aggregate_type}/{event_type}/resume"));
-    Action { code, meaning: meaning.to_owned(), command: resume_command(route), request }
+    let command = resume_command(route);
+    Action { code, meaning: meaning.to_owned(), command, request, event_id: None, route: Some(route.clone()) }
 }
 
 fn list_plugins(meaning: &str) -> Action {
@@ -219,10 +259,12 @@ fn list_plugins(meaning: &str) -> Action {
         meaning: meaning.to_owned(),
         command: "outbox plugin list".to_owned(),
         request: Some("GET /v1/plugins".to_owned()),
+        event_id: None,
+        route: None,
     }
 }
 
-fn of_dead(code: ActionCode, id: EventId, meaning: &str) -> Action {
+fn of_dead(code: ActionCode, id: EventId, meaning: String) -> Action {
     let verb = match code {
         ActionCode::Skip => "skip",
         ActionCode::Discard => "discard",
@@ -230,9 +272,11 @@ fn of_dead(code: ActionCode, id: EventId, meaning: &str) -> Action {
     };
     Action {
         code,
-        meaning: meaning.to_owned(),
+        meaning,
         command: format!("outbox dead {verb} {}", argument(id.as_str())),
         request: Some(format!("POST /v1/dead/{}/{verb}", encoded(id.as_str()))),
+        event_id: Some(id),
+        route: None,
     }
 }
 

@@ -118,7 +118,7 @@ fn holder(known: &Facts, record: &Record) -> String {
     let owner = record.locked_by.as_deref().unwrap_or_default();
     match known.nodes.iter().find(|node| node.owner == owner) {
         Some(node) if node.alive => format!("The host {} (alive)", shown(&node.label)),
-        Some(node) => format!("The host {} (gone since {})", shown(&node.label), at(node.alive_until, known.now)),
+        Some(node) => format!("The host {} (gone for {})", shown(&node.label), span(known.now.since(node.alive_until))),
         None => format!("The host {} (unknown in the table of hosts)", shown(owner)),
     }
 }

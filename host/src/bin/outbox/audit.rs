@@ -56,7 +56,7 @@ pub(crate) struct List {
     /// Show at most this many
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Only entries before the one with this number
+    /// Only records before the one with this number
     #[arg(long, value_name = "NUMBER")]
     before: Option<u64>,
     #[command(flatten)]
@@ -70,7 +70,15 @@ impl AuditCommand {
         let place = place::open(config).await?;
         let now = place.now().await?;
         let at = |when: Option<When>| when.map(|when| when.from(now));
-        let filter = AuditFilter { actor, action, event_id: event, since: at(since), until: at(until), before };
+        let filter = AuditFilter {
+            actor,
+            action,
+            event_id: event,
+            since: at(since),
+            until: at(until),
+            before,
+            ..AuditFilter::default()
+        };
         let mut records = place.audit(&filter, limit.saturating_add(1)).await?;
         let more = records.len() > usize::try_from(limit).unwrap_or(usize::MAX);
         if more {

@@ -158,7 +158,7 @@ fn is_of(row: &Record, route: &Route) -> bool {
 /// The plugins of the hosts that run.
 async fn served(store: &dyn Store) -> Result<Vec<PluginStatus>, Failure> {
     let live = store.nodes().await?.into_iter().filter(|node| node.alive);
-    Ok(live.flat_map(|node| plugins::of_node(&node)).collect())
+    Ok(live.flat_map(|node| outbox::node::plugins(&node)).collect())
 }
 
 /// The plugins that answer the routes of these rows, by name: those that are served, or else those of the directory.

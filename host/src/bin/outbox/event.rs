@@ -6,10 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use outbox::EventId;
 use outbox::event::Status;
 use outbox::store::{Filter, Record, SetAside, Whole};
+use outbox::why::attempt;
 use serde::Serialize;
 
 use crate::config::Config;
-use crate::cost::cost_text;
 use crate::database;
 use crate::dry_run::{self, Candidate};
 use crate::emit::Emit;
@@ -329,7 +329,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("locked_by", or_dash(row.locked_by.as_deref())),
             ("lease_end", time(row.lease_end)),
             ("last_error", or_dash(row.last_error.as_deref())),
-            ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| cost_text(cost, None))),
+            ("last_cost", row.last_cost.as_ref().map_or_else(|| "-".to_owned(), |cost| attempt(cost, None))),
         ];
         let headers: Vec<String> = row.headers.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
         pairs.push(("headers", if headers.is_empty() { "-".to_owned() } else { headers.join(", ") }));

@@ -8,7 +8,6 @@ mod changes;
 mod compile;
 mod componentize;
 mod config;
-mod cost;
 mod database;
 mod dead;
 mod dev;

@@ -11,7 +11,7 @@ use crate::place;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum NodeCommand {
-    /// List the hosts that share the table, and those that left within the last day
+    /// List the hosts that share the table, and those that have been gone for less than a day
     #[command(after_help = "Example:\n  outbox node list --output json")]
     List {
         #[command(flatten)]

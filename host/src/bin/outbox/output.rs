@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use outbox::deceptive::is_deceptive;
 pub(crate) use outbox::deceptive::{argument, shown};
 use outbox::time::{Clock, SystemClock, Timestamp};
-pub(crate) use outbox::units::{count, grouped, relative_to, size, span};
+pub(crate) use outbox::units::{count, number, relative_to, size, span};
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
@@ -188,7 +188,7 @@ pub(crate) fn or_dash(text: Option<&str>) -> String {
 
 /// `123.3 KiB (126,272 bytes)`; `512 B` says it all.
 pub(crate) fn whole_size(bytes: u64) -> String {
-    if bytes < 1_024 { size(bytes) } else { format!("{} ({} bytes)", size(bytes), grouped(bytes)) }
+    if bytes < 1_024 { size(bytes) } else { format!("{} ({} bytes)", size(bytes), number(bytes)) }
 }
 
 /// How far a time is from now.

@@ -2,21 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use outbox::store::NodeRecord;
+pub(crate) use outbox::node::{PluginState, PluginStatus};
 use outbox::wasm::{self, ChildCompiler, Compile, Resolve, Source, State};
 pub(crate) use outbox::wasm::{
-    Anatomy, CoreModule, Limits, LoadError, LockChange, Locked, PluginReport, PluginState, PluginStatus, PluginsConfig,
-    ReadyWhen, WherePinned,
+    Anatomy, CoreModule, Limits, LoadError, LockChange, Locked, PluginReport, PluginsConfig, ReadyWhen, WherePinned,
 };
 
 use crate::config::{Config, cache_dir, reference};
 use crate::output::busy;
 use crate::sinks;
-
-/// The plugins that a host has told of in the database; none when it has told nothing that can be read.
-pub(crate) fn of_node(node: &NodeRecord) -> Vec<PluginStatus> {
-    node.plugins.as_deref().and_then(|told| serde_json::from_str(told).ok()).unwrap_or_default()
-}
 
 /// The key below which manifests lie in the library's configuration. People write `[plugins.NAME]`.
 pub(crate) const MANIFESTS: &str = "manifests";

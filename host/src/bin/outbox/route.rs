@@ -12,7 +12,7 @@ use crate::database;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, Output, argument, count, or_dash, relative, short, shown, span};
 use crate::place::{self, Place};
-use crate::plugins::{self, answering};
+use crate::plugins::answering;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum RouteCommand {
@@ -137,7 +137,7 @@ fn table(routes: &[RouteRecord]) -> String {
     output::table(&["route", ">waiting", ">parked", ">blocked", ">dead", "first listener", "paused"], rows)
 }
 
-/// `2h ago by anna@shop: the mail server moves`, with the pattern in front that is paused instead of the route.
+/// `2 h ago by anna@shop: the mail server moves`, with the pattern in front that is paused instead of the route.
 fn paused(known: &RouteRecord, routes: &[RouteRecord]) -> String {
     let holding = holding(&known.route, routes);
     let Some(pause) = holding.first() else { return "-".to_owned() };
@@ -145,7 +145,7 @@ fn paused(known: &RouteRecord, routes: &[RouteRecord]) -> String {
     short(&format!("{by_pattern}{}", pause_for_lists(pause).unwrap_or_default()), 80)
 }
 
-/// `2h ago by anna@shop: the mail server moves`; `None` when it is not paused.
+/// `2 h ago by anna@shop: the mail server moves`; `None` when it is not paused.
 fn pause_for_lists(known: &RouteRecord) -> Option<String> {
     let by = shown(known.paused_by.as_deref().unwrap_or("an unknown user"));
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));
@@ -247,7 +247,7 @@ async fn forget(Change { route, reason, output }: Change, config: &Config) -> Re
     }
     let live = store.nodes().await?.into_iter().filter(|node| node.alive);
     for node in live {
-        if let Some(plugin) = answering(&plugins::of_node(&node), &route) {
+        if let Some(plugin) = answering(&outbox::node::plugins(&node), &route) {
             return refused(format!("the plugin {} on {} answers it", shown(&plugin.name), shown(&node.label)));
         }
     }

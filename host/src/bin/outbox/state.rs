@@ -10,7 +10,7 @@ use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Format, Output, argument, count, grouped, relative, short, shown, size};
+use crate::output::{self, Format, Output, argument, count, number, relative, short, shown, size};
 use crate::plugins::{self, StateQuotaKnown};
 
 /// How many values, or plugins, one statement brings or deletes.
@@ -294,7 +294,7 @@ impl Used {
         let plugin = shown(&self.plugin);
         let (keys, bytes) = (self.used_keys, self.used_bytes);
         if let Some((max_keys, max_bytes)) = self.max_keys.zip(self.max_bytes) {
-            let (keys, max_keys) = (grouped(keys), grouped(max_keys));
+            let (keys, max_keys) = (number(keys), number(max_keys));
             return format!("{plugin} keeps {keys} of {max_keys} keys and {} of {}", size(bytes), size(max_bytes));
         }
         let why = if self.granted.is_some() {
@@ -313,7 +313,7 @@ fn usage_table(used: &[Used]) -> String {
             (None, Some(_)) => "none".to_owned(),
             (None, None) => "-".to_owned(),
         };
-        let (keys, max_keys) = (grouped(used.used_keys), most(used.max_keys, grouped));
+        let (keys, max_keys) = (number(used.used_keys), most(used.max_keys, number));
         [short(&used.plugin, 48), keys, max_keys, size(used.used_bytes), most(used.max_bytes, size)]
     });
     output::table(&["plugin", ">keys", ">most keys", ">size", ">largest size"], rows)

@@ -1,13 +1,12 @@
 //! `outbox event why`: where an event is, what happened to it, and what happens next.
 
 use outbox::EventId;
-use outbox::why::{ActionCode, Explanation, State, parts};
+use outbox::why::{ActionCode, Explanation, State, attempt, parts};
 
 use crate::config::{Config, Flags};
-use crate::cost::cost_text;
 use crate::event::stands_as;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Colour, Format, count, paint, relative_to as at, shown};
+use crate::output::{self, Colour, Format, paint, relative_to as at, shown};
 use crate::place;
 
 /// Prints the page of one event.
@@ -52,21 +51,13 @@ fn text(why: &Explanation) -> String {
         }
     }
     if let Some(cost) = &why.last_cost {
-        text.push_str(&format!("cost        {}\n", cost_text(cost, why.last_plugin.as_deref())));
+        text.push_str(&format!("cost        {}\n", attempt(cost, why.last_plugin.as_deref())));
     }
-    let mut counted = vec![
-        count(counters.attempts.into(), "failed attempt"),
-        count(counters.deferrals.into(), "deferral"),
-        count(counters.claim_seq, "claim"),
-        format!("{} of them without an outcome", counters.claims),
-        count(counters.replays.into(), "replay"),
-    ];
-    if counters.starts > 0 {
-        // Two hosts were gone while they held it, so it is delivered with no other event beside it.
-        counted.push(format!("{} alone without an outcome", count(counters.starts.into(), "start")));
-    }
-    text.push_str(&format!("counted     {}\n\n", counted.join(", ")));
-    let rows = why.history.iter().map(|step| [at(step.at, why.now), step.at.to_string(), shown(&step.what).into_owned()]);
+    text.push_str(&format!("counted     {}\n\n", counters.in_words()));
+    let rows = why.history.iter().map(|step| {
+        let until = step.until.map_or_else(String::new, |until| format!(" (until {})", at(until, why.now)));
+        [at(step.at, why.now), step.at.to_string(), format!("{}{until}", shown(&step.what))]
+    });
     text.push_str(&output::table(&[">when", "at", "what happened"], rows));
     if !why.actions.is_empty() {
         let said: Vec<_> = why.actions.iter().map(|action| (shown(&action.command), shown(&action.meaning))).collect();

@@ -6,7 +6,7 @@ use super::Checked;
 use crate::conformance::ground::Ground;
 use crate::conformance::report::Finding;
 use crate::conformance::subject::{Answered, REALISTIC_BYTES};
-use crate::units::{grouped, size};
+use crate::units::{number, size};
 
 const TIMES: u64 = 4;
 /// How often a call that took long is measured again: another program may have had the machine.
@@ -14,7 +14,7 @@ const MEASUREMENTS: usize = 3;
 
 pub(super) async fn fuel(ground: &mut Ground) -> Checked {
     let limit = ground.host.manifest().limits.fuel;
-    judged(realistic(ground).iter().map(|one| (one, one.report.used.fuel)), limit, grouped)
+    judged(realistic(ground).iter().map(|one| (one, one.report.used.fuel)), limit, number)
 }
 
 pub(super) async fn memory(ground: &mut Ground) -> Checked {

@@ -46,6 +46,6 @@ pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params
     params.finish()?;
     let now = host.store.now().await?;
     let at = |when: Option<When>| when.map(|when| when.from(now));
-    let filter = AuditFilter { actor, action, event_id, since: at(since), until: at(until), before };
+    let filter = AuditFilter { actor, action, event_id, since: at(since), until: at(until), before, ..AuditFilter::default() };
     Ok(Json(host.store.list_audit(&filter, limit).await?))
 }

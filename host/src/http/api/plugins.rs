@@ -3,14 +3,17 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde_json::Value;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::super::auth::Viewer;
 use super::super::host::Host;
-use super::super::openapi::{Endpoint, Plugin};
+use super::super::openapi::Endpoint;
 use super::super::params::Params;
 use super::super::problem::Problem;
 use super::super::token::Role;
+use crate::node::{PluginStatus, plugins};
+use crate::store::NodeRecord;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -23,21 +26,23 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
+/// A plugin of a host.
+#[derive(Serialize, ToSchema)]
+struct Plugin {
+    /// Which host tells of it.
+    host: String,
+    #[serde(flatten)]
+    plugin: PluginStatus,
+}
+
 /// `GET /v1/plugins`: those of this host as they are now, and those that the other live hosts have told of. Each with its `host`.
-pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Vec<Value>>, Problem> {
+async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<Json<Vec<Plugin>>, Problem> {
     params.finish()?;
     let nodes = host.store.nodes().await?;
-    let mut listed = Vec::new();
-    for node in nodes.into_iter().filter(|node| node.alive) {
-        let own = (node.owner == host.owner.as_str()).then(|| host.plugins_json());
-        // What a host of another version has told may read otherwise.
-        let told = || serde_json::from_str::<Vec<Value>>(node.plugins.as_deref()?).ok();
-        for mut plugin in own.or_else(told).unwrap_or_default() {
-            if let Some(fields) = plugin.as_object_mut() {
-                fields.insert("host".to_owned(), Value::from(node.label.as_str()));
-            }
-            listed.push(plugin);
-        }
-    }
-    Ok(Json(listed))
+    let of_node = |node: NodeRecord| {
+        let own = node.owner == host.owner.as_str();
+        let plugins = if own { host.plugins() } else { plugins(&node) };
+        plugins.into_iter().map(move |plugin| Plugin { host: node.label.clone(), plugin })
+    };
+    Ok(Json(nodes.into_iter().filter(|node| node.alive).flat_map(of_node).collect()))
 }

@@ -14,7 +14,7 @@ use utoipa::openapi::{ComponentsBuilder, InfoBuilder, LicenseBuilder, OpenApi, O
 use utoipa::{PartialSchema as _, ToSchema as _};
 
 pub(super) use endpoint::Endpoint;
-pub(super) use schemas::{CloudEvent, Envelope, ID_PATTERN, Payload, Plugin};
+pub(super) use schemas::{CloudEvent, Envelope, ID_PATTERN, Payload};
 
 use super::HttpConfig;
 use super::params::MAX_PAGE;

@@ -61,21 +61,6 @@ schemas! {
             "payload_hidden": { "type": "boolean", "description": "True when the caller's role does not see payloads." },
         },
     });
-    Plugin, "Plugin", json!({
-        "type": "object", "required": ["host", "name", "state", "routes"],
-        "description": "A plugin of one host. A host of another version may tell more, or less.",
-        "properties": {
-            "host": { "type": "string", "description": "Which host tells of it." },
-            "name": { "type": "string", "description": "The file's name without `.wasm`." },
-            "version": { "type": ["string", "null"] },
-            "digest": { "type": ["string", "null"], "description": "SHA-256 of the component, in hex." },
-            "state": { "type": "string", "examples": ["serving", "serving_older", "failed", "loading", "paused"] },
-            "routes": { "type": "array", "items": { "$ref": "#/components/schemas/Route" } },
-            "more_routes": count("How many routes it answers beside those."),
-            "error": { "type": ["string", "null"], "description": "Why the file as it is now does not serve." },
-            "file": { "type": "string" },
-        },
-    });
 }
 
 /// Visible ASCII.
@@ -89,9 +74,6 @@ pub(in crate::http) struct CloudEvent;
 
 /// What a row that is shown alone has beside the fields of a list.
 pub(in crate::http) struct Payload;
-
-/// A plugin of a host, which is known as JSON alone.
-pub(in crate::http) struct Plugin;
 
 fn name(most: u32, example: &str, description: &str) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": most, "examples": [example], "description": description })

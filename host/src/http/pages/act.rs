@@ -13,10 +13,11 @@ use super::link::encoded;
 use super::look::sample;
 use super::routes::Waiting;
 use super::visit::Visit;
-use super::words::{count, number, visible};
+use super::words::visible;
 use crate::event::{EventId, Route};
 use crate::store::{Filter, StoreError};
 use crate::time::Timestamp;
+use crate::units::{count, number};
 
 /// What is done to many dead events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

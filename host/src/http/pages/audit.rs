@@ -4,8 +4,9 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::layout::Frame;
-use super::words::{number, visible, when};
+use super::words::{visible, when};
 use crate::store::AuditRecord;
+use crate::units::number;
 
 /// How many are shown.
 pub(super) const MOST: u32 = 200;

@@ -259,6 +259,7 @@ fn alone(points: &[Option<f64>], most: f64) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units;
 
     fn chart(points: Vec<Vec<Option<f64>>>, stacked: bool) -> Chart {
         let names = [("done", "done"), ("failed", "dead")];
@@ -266,7 +267,7 @@ mod tests {
         Chart {
             title: "Throughput",
             unit: "events a second",
-            say: words::figure,
+            say: units::figure,
             series: series.collect(),
             stacked,
             ends: "2026-11-21T14:02:00Z".parse().unwrap(),

@@ -16,14 +16,22 @@ use crate::units::size;
 /// The largest payload that is put into a command, in bytes.
 const MOST: usize = 32 << 10;
 
+/// Where a statement writes an event.
+pub(super) struct Table {
+    /// The kind of the database.
+    pub(super) kind: &'static str,
+    /// The table's name as the database takes it, with its schema.
+    pub(super) name: String,
+}
+
 /// Both, to be opened.
-pub(super) fn commands(record: &Record, kind: &str, with_token: bool) -> Markup {
+pub(super) fn commands(record: &Record, table: &Table, with_token: bool) -> Markup {
     let token = if with_token { " and OUTBOX_TOKEN is a token" } else { "" };
     let curl = format!("It writes a new event with an id of its own. OUTBOX_URL is the address of this host{token}.");
     let insert = "It writes a new event with an id of its own; in a transaction of yours, if you like.";
     html! {
         (command("Copy as curl", &curl, as_curl(record, with_token)))
-        (command("Copy as INSERT", insert, as_insert(record, kind)))
+        (command("Copy as INSERT", insert, as_insert(record, table)))
     }
 }
 
@@ -63,11 +71,10 @@ fn as_curl(record: &Record, with_token: bool) -> Option<String> {
     ))
 }
 
-/// The same event as a statement for a database of this kind; `None` where its payload is not known or too large, or the kind is not
-/// known.
-fn as_insert(record: &Record, kind: &str) -> Option<String> {
+/// The same event as a statement for this table; `None` where its payload is not known or too large, or the kind of database is not known.
+fn as_insert(record: &Record, table: &Table) -> Option<String> {
     let payload = record.payload.as_ref().filter(|payload| payload.len() <= MOST)?;
-    let sql = Dialect::of(kind)?;
+    let sql = Dialect::of(table.kind)?;
     let mut columns = vec![("event_type", sql.text(&record.event_type)), ("aggregate_type", sql.text(&record.aggregate_type))];
     columns.extend(record.aggregate_id.as_deref().map(|id| ("aggregate_id", sql.text(id))));
     columns.extend(record.tenant_id.as_deref().map(|tenant| ("tenant_id", sql.text(tenant))));
@@ -76,7 +83,7 @@ fn as_insert(record: &Record, kind: &str) -> Option<String> {
     columns.push(("payload", sql.bytes(payload)));
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     let values: Vec<&str> = columns.iter().map(|(_, value)| value.as_str()).collect();
-    Some(format!("INSERT INTO outbox_event ({}) VALUES ({});", names.join(", "), values.join(", ")))
+    Some(format!("INSERT INTO {} ({}) VALUES ({});", table.name, names.join(", "), values.join(", ")))
 }
 
 /// How a database writes texts and bytes.
@@ -179,6 +186,10 @@ mod tests {
         "",
     ];
 
+    fn table(kind: &'static str) -> Table {
+        Table { kind, name: "outbox_event".to_owned() }
+    }
+
     fn evil(text: &str) -> Record {
         Record {
             event_type: text.to_owned(),
@@ -212,13 +223,13 @@ mod tests {
     #[test]
     fn a_database_reads_one_text_whatever_an_event_holds() {
         for (kind, text) in ["sqlite", "postgres", "mysql"].into_iter().flat_map(|kind| EVIL.map(|text| (kind, text))) {
-            let statement = as_insert(&evil(text), kind).expect("small");
+            let statement = as_insert(&evil(text), &table(kind)).expect("small");
             assert!(statement.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'\\'), "{statement}");
             // Outside of quotes only our own words are left.
             let outside: String = statement.replace("''", "").split('\'').step_by(2).collect();
             assert!(!outside.contains("DROP") && !outside.contains("--") && outside.ends_with(");"), "{kind}: {outside}");
         }
-        assert_eq!(as_insert(&evil("a"), "another"), None);
+        assert_eq!(as_insert(&evil("a"), &table("another")), None);
     }
 
     #[test]
@@ -230,13 +241,13 @@ mod tests {
         assert!(!curl.contains("Authorization"));
         let plain = Record { payload: Some(bytes::Bytes::from_static(b"{\"s\":\"it's\"}")), ..record };
         assert_eq!(
-            as_insert(&plain, "postgres").expect("small"),
-            "INSERT INTO outbox_event (event_type, aggregate_type, aggregate_id, content_type, payload) \
+            as_insert(&plain, &Table { name: "billing.\"Shop\"".to_owned(), ..table("postgres") }).expect("small"),
+            "INSERT INTO billing.\"Shop\" (event_type, aggregate_type, aggregate_id, content_type, payload) \
              VALUES ('Paid', 'Order', '42', 'application/json', convert_to('{\"s\":\"it''s\"}', 'UTF8'));"
         );
         let bytes =
             Record { payload: Some(bytes::Bytes::from_static(&[0, 255])), content_type: "image/png".to_owned(), ..plain };
-        assert!(as_insert(&bytes, "mysql").expect("small").ends_with("'image/png', X'00ff');"));
+        assert!(as_insert(&bytes, &table("mysql")).expect("small").ends_with("'image/png', X'00ff');"));
         let body = as_curl(&bytes, false).expect("small");
         assert!(body.contains(r#""content_type":"image/png","payload_base64":"AP8=""#), "{body}");
         let body = body.split_once("--data-binary '").and_then(|(_, body)| body.strip_suffix('\'')).expect("quoted");
@@ -246,7 +257,7 @@ mod tests {
     #[test]
     fn what_is_too_large_for_a_command_line_is_none() {
         let large = Record { payload: Some(vec![b'1'; MOST + 1].into()), ..record() };
-        assert_eq!((as_curl(&large, false), as_insert(&large, "sqlite")), (None, None));
+        assert_eq!((as_curl(&large, false), as_insert(&large, &table("sqlite"))), (None, None));
         assert_eq!(as_curl(&record(), false), None, "a payload that was not read");
     }
 }

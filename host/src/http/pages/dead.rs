@@ -9,9 +9,10 @@ use super::jobs::{Ended, Job};
 use super::layout::Frame;
 use super::link::query;
 use super::look::SAMPLE;
-use super::words::{count, number, short, verb, visible, when, when_or_dash};
+use super::words::{short, verb, visible, when, when_or_dash};
 use crate::store::Record;
 use crate::time::Timestamp;
+use crate::units::{count, number};
 
 /// How many groups are shown.
 const GROUPS: usize = 20;
@@ -227,7 +228,7 @@ mod tests {
         assert!(none.contains("No dead events.") && !none.contains("<table"), "{none}");
         let frame = with_dead(10_000);
         let many = page(&Events::of(&frame, &wanted, vec![record(); 51]), 10_000).into_string();
-        for part in ["The newest 500 of 10\u{202f}000", "500 ×", "Replay all 10\u{202f}000"] {
+        for part in ["The newest 500 of 10,000", "500 ×", "Replay all 10,000"] {
             assert!(many.contains(part), "{part}: {many}");
         }
         assert!(many.len() < 150_000, "{}", many.len());

@@ -1,22 +1,18 @@
 //! One event: where it stands and why, what happened to it, what it carries, what can be done.
 
-use std::time::Duration;
-
 use maud::{Markup, html};
 
 use super::copy;
-use super::groups::head;
 use super::layout::Frame;
-use super::look::Look;
+use super::link::{encoded, query};
 use super::payload;
 use super::plugins;
-use super::told::{self, Told};
-use super::words::{Stand, count, is_word, number, span, visible, when};
-use crate::event::Status;
-use crate::store::{AttemptCost, AttemptEnd, AuditRecord, NodeRecord, Record};
+use super::words::{Stand, is_word, visible, when};
+use crate::event::EventId;
+use crate::store::Record;
 use crate::time::Timestamp;
-use crate::units::size;
-use crate::why::Explanation;
+use crate::units::{count, size};
+use crate::why::{Action, ActionCode, Explanation, attempt};
 
 /// What the page of one event shows.
 pub(super) struct OneEvent<'a> {
@@ -24,20 +20,16 @@ pub(super) struct OneEvent<'a> {
     pub(super) record: &'a Record,
     /// Why it stands where it stands.
     pub(super) why: &'a Explanation,
-    /// What was done by hand to this very event, newest first.
-    pub(super) by_hand: &'a [AuditRecord],
     /// Whether the payload is shown: it was asked for, and the visitor may see it.
     pub(super) payload: Payload,
-    /// The kind of the database.
-    pub(super) kind: &'static str,
 }
 
 /// Whether a visitor sees the payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload {
     Forbidden,
     Hidden,
-    Asked,
+    /// With the table that a copy of the event is written into.
+    Asked(copy::Table),
 }
 
 pub(super) fn page(event: &OneEvent<'_>) -> Markup {
@@ -45,8 +37,8 @@ pub(super) fn page(event: &OneEvent<'_>) -> Markup {
     let now = frame.seen.now();
     html! {
         (moving(event))
-        (timeline(event, now))
-        @if frame.may_act { (actions(event)) }
+        (timeline(event.why))
+        (actions(event))
         (envelope(event, now))
     }
 }
@@ -68,114 +60,81 @@ pub(super) fn moving(event: &OneEvent<'_>) -> Markup {
     frame.live("why", &stand)
 }
 
-fn holder(record: &Record, look: Option<&Look>) -> String {
-    let owner = record.locked_by.as_deref().unwrap_or("nobody");
-    let node: Option<&NodeRecord> = look.and_then(|look| look.nodes.iter().find(|node| node.owner == owner));
-    format!("The host {}", visible(node.map_or(owner, |node| &node.label)))
-}
-
-fn timeline(event: &OneEvent<'_>, now: Timestamp) -> Markup {
-    let record = event.record;
-    let look = event.frame.seen.look.as_deref();
-    let mut steps: Vec<(Timestamp, bool, Markup)> = Vec::new();
-    let mut add = |at: Option<Timestamp>, what: Markup| steps.extend(at.map(|at| (at, at > now, what)));
-    add(Some(record.created_at), html! { "written" @if let Some(late) = lateness(record) { " (" (late) ")" } });
-    if record.available_at > record.created_at {
-        add(Some(record.available_at), html! { "its writer wants it no sooner" });
-    }
-    add(record.expires_at, html! { "to be done by then, or given up" });
-    add(
-        record.locked_at,
-        html! {
-            "claimed by " span.mono { (holder(record, look).trim_start_matches("The host ")) } ", its claim number " (number(record.claim_seq))
-        },
-    );
-    add(
-        record.done_at,
-        html! { @if record.status == Status::Dead { "given up" @if let Some(error) = &record.last_error { ": " span.says { (visible(head(error))) } } } @else { "done" } },
-    );
-    for entry in event.by_hand {
-        let why = entry.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
-        add(Some(entry.at), html! { (visible(&format!("{} by {}{why}", entry.action.replace('_', " "), entry.actor))) });
-    }
-    if !matches!(record.status, Status::Done | Status::Dead) {
-        add(record.due_at.filter(|due| *due > now), html! { "due" });
-    }
-    steps.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+/// What happened and what comes next, newest first, as everybody tells it.
+fn timeline(why: &Explanation) -> Markup {
     html! {
         h2 { "What happened" }
         ol.timeline {
-            @for (at, is_next, what) in &steps { li.next[*is_next] { (when(*at, now)) " " (what) } }
+            @for step in why.history.iter().rev() {
+                li.next[step.at > why.now] { (when(step.at, why.now)) " " (visible(&step.what)) @if let Some(until) = step.until { " (until " (when(until, why.now)) ")" } }
+            }
         }
-        @if let Some(cost) = &record.last_cost { p { (attempt(cost, event.why, look)) } }
-        p.quiet {
-            (count(record.attempts.into(), "failed attempt")) ", " (count(record.deferrals.into(), "deferral")) ", " (count(record.claim_seq, "claim")) ", " (count(record.replays.into(), "replay"))
-            ". The row keeps its last claim and attempt; earlier ones are counted only."
+        @if let Some(cost) = &why.last_cost {
+            p {
+                "The last one was " (visible(&attempt(cost, why.last_plugin.as_deref())))
+                @if let (Some(guest), Some(limit)) = (&cost.cost.guest, why.last_fuel_limit) { "; fuel " (plugins::part("Fuel", guest.fuel, limit)) " of its limit" }
+            }
         }
+        p.quiet { (why.counters.in_words()) ". The row keeps its last claim and attempt; earlier ones are counted only." }
     }
-}
-
-/// How far the writer's clock and the database's are apart, where it is worth a word.
-fn lateness(record: &Record) -> Option<String> {
-    let apart = record.created_at.since(record.occurred_at).max(record.occurred_at.since(record.created_at));
-    (apart >= Duration::from_secs(1)).then(|| format!("it happened {} apart, by its writer's clock", span(apart)))
-}
-
-fn attempt(kept: &AttemptCost, why: &Explanation, look: Option<&Look>) -> Markup {
-    let AttemptCost { attempt, outcome, cost } = kept;
-    let came_to = match outcome {
-        AttemptEnd::Done => "was done",
-        AttemptEnd::Deferred => "asked for later",
-        AttemptEnd::Retry => "failed",
-        AttemptEnd::Dead => "failed for the last time",
-    };
-    html! {
-        "Attempt " (number((*attempt).into())) " " (came_to) " in " (span(cost.took))
-        @if let Some(guest) = &cost.guest {
-            ": " (number(guest.fuel)) " fuel, " @if let Some(limit) = fuel_limit(&guest.digest.to_string(), look) { (plugins::part("Fuel", guest.fuel, limit)) " of its limit, " }
-            (size(guest.memory_bytes)) " of memory, " (count(guest.host_calls.into(), "call")) " of the host, by "
-            span.mono { (component(&guest.digest.to_string(), why)) }
-        }
-        @if cost.events > 1 { "; its share of one call for " (number(cost.events.into())) " events" }
-    }
-}
-
-/// The fuel that one call of the plugin with this digest may use; `None` where no live host tells of it.
-fn fuel_limit(digest: &str, look: Option<&Look>) -> Option<u64> {
-    let plugins = look.map(|look| told::of_all(&look.nodes)).unwrap_or_default();
-    let is_of = |told: &Told| told.digest.as_deref().is_some_and(|whole| whole.starts_with(digest));
-    plugins.into_iter().map(|plugin| plugin.told).find(is_of)?.limits.map(|limits| limits.fuel)
-}
-
-/// `order-mailer 1.0.0 (0123456789ab)`, or the digest alone when no host tells of the plugin.
-fn component(digest: &str, why: &Explanation) -> String {
-    why.last_plugin.as_deref().map_or_else(|| digest.to_owned(), |plugin| visible(&format!("{plugin} ({digest})")))
 }
 
 /// Everything that can be done, each with what follows.
 fn actions(event: &OneEvent<'_>) -> Markup {
-    let record = event.record;
-    if record.status != Status::Dead {
-        return html! {};
+    let may = |action: &&Action| event.frame.may_act || !is_change(action.code);
+    let actions: Vec<&Action> = event.why.actions.iter().filter(may).collect();
+    html! {
+        @if !actions.is_empty() {
+            h2 { "What can be done" }
+            div.actions { @for one in actions { (action(event, one)) } }
+        }
     }
-    let action = |path: &str, title: &str, class: &str, meaning: &str| {
+}
+
+/// Whether it changes anything.
+const fn is_change(code: ActionCode) -> bool {
+    !matches!(code, ActionCode::ExplainHead | ActionCode::ListPlugins | ActionCode::ExamineDatabase)
+}
+
+fn action(event: &OneEvent<'_>, action: &Action) -> Markup {
+    let frame = event.frame;
+    let of = |verb: &str| match action.event_id {
+        Some(id) if id == event.record.event_id => format!("{verb} this event"),
+        _ => format!("{verb} the first event of its queue"),
+    };
+    let form = |path: &str, title: String, class: &str, id: EventId| {
         html! {
-            form.action method="post" action=(format!("{}/{path}", event.frame.event(record.event_id))) {
-                strong { (title) }
-                p.quiet { (meaning) }
+            form.action method="post" action=(format!("{}/{path}", frame.event(id))) {
+                (meaning(&title, action))
                 label { span.unseen { "Reason" } input name="reason" placeholder="Reason, for the audit" required maxlength="1000" autocomplete="off"; }
                 div.row-of { button.(class) { (title) } }
             }
         }
     };
-    html! {
-        h2 { "What can be done" }
-        div.actions {
-            (action("replay", "Replay this event", "primary", "It is delivered again at once, with no failures counted. Events of its aggregate that were delivered meanwhile stay delivered."))
-            @if record.blocks { (action("skip", "Skip this event", "", "It stays dead, and later events of its aggregate go on without it.")) }
-            (action("discard", "Discard this event", "danger", "It is deleted for good, with its payload. Nothing brings it back."))
+    let link = |to: &str, title: String| html! { div.action { (meaning(&title, action)) div.row-of { a.button href=(frame.to(to)) { (title) } } } };
+    match (action.code, action.event_id, &action.route) {
+        (ActionCode::Replay, Some(id), _) => form("replay", of("Replay"), "primary", id),
+        (ActionCode::Skip, Some(id), _) => form("skip", of("Skip"), "", id),
+        (ActionCode::Discard, Some(id), _) => form("discard", of("Discard"), "danger", id),
+        (ActionCode::ExplainHead, Some(id), _) => link(&format!("events/{}", encoded(id.as_str())), of("Look at")),
+        (ActionCode::ResumeRoute | ActionCode::ResumePattern, _, Some(route)) => {
+            let pair = query(&[("aggregate_type", route.aggregate_type.as_str()), ("event_type", route.event_type.as_str())]);
+            link(&format!("routes/resume?{pair}"), format!("Resume {}", visible(&route.to_string())))
         }
+        (ActionCode::ListPlugins, ..) => link("plugins", "Look at the plugins".to_owned()),
+        _ => html! { div.action { p { (visible(&capital(&action.meaning))) ":" } code.all { (visible(&action.command)) } } },
     }
+}
+
+/// What it is, and what follows.
+fn meaning(title: &str, action: &Action) -> Markup {
+    html! { strong { (title) } p.quiet { (visible(&capital(&action.meaning))) "." } }
+}
+
+/// As at the beginning of a sentence.
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
@@ -190,24 +149,24 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
             dt { "Written" } dd { (when(record.created_at, now)) " " span.quiet.mono { (record.created_at) } }
             dt { "Row" } dd.mono { "seq " (record.seq) }
         }
-        @if !record.headers.is_empty() && event.payload != Payload::Forbidden {
+        @if !record.headers.is_empty() && !matches!(event.payload, Payload::Forbidden) {
             details { summary { (count(record.headers.len() as u64, "header")) }
                 dl.facts { @for (key, value) in record.headers.iter() { dt.mono { (visible(key)) } dd.mono { (visible(value)) } } }
             }
         }
         h2 #payload { "Payload" }
         p.quiet { (visible(&record.content_type)) ", " (size(record.payload_bytes)) }
-        @match (event.payload, &record.payload) {
+        @match (&event.payload, &record.payload) {
             (Payload::Forbidden, _) => p { "Your role does not show payloads and headers." },
             (Payload::Hidden, _) => p { a.button href=(format!("{}?payload=show#payload", event.frame.event(record.event_id))) { "Show the payload" } },
-            (Payload::Asked, Some(bytes)) => {
+            (Payload::Asked(_), Some(bytes)) => {
                 @let shown = payload::shown(bytes);
                 pre tabindex="0" { (shown.text) }
                 @if shown.is_cut { p.quiet { "Only its beginning is shown, as " (shown.kind) ". " (command("All of it: ", "show", record.event_id.as_str())) } }
             }
-            (Payload::Asked, None) => p { "There is none." },
+            (Payload::Asked(_), None) => p { "There is none." },
         }
-        @if event.payload == Payload::Asked { (copy::commands(record, event.kind, event.frame.visitor.is_some())) }
+        @if let Payload::Asked(table) = &event.payload { (copy::commands(record, table, event.frame.visitor.is_some())) }
         p.quiet { (command("The same on a terminal: ", "why", record.event_id.as_str())) }
     }
 }
@@ -222,27 +181,40 @@ fn command(before: &str, verb: &str, id: &str) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::http::pages::fake::{frame, record};
-    use crate::why::Facts;
+    use std::time::Duration;
 
-    fn why(record: &Record) -> Explanation {
+    use super::*;
+    use crate::event::Status;
+    use crate::http::pages::fake::{frame, record, route};
+    use crate::store::RouteRecord;
+    use crate::why::{ByHand, Facts};
+
+    fn facts(record: Record) -> Facts {
         let seen = frame().seen;
         let look = seen.look.as_deref().expect("a look that was made up");
-        let facts = Facts {
-            record: record.clone(),
+        Facts {
+            record,
             now: seen.now(),
             nodes: look.nodes.clone(),
             routes: look.routes.clone(),
             relays: Vec::new(),
             queue: Vec::new(),
             waiting: 0,
-        };
-        Explanation::of(&facts, &[])
+            by_hand: ByHand::default(),
+        }
+    }
+
+    fn asked() -> Payload {
+        Payload::Asked(copy::Table { kind: "sqlite", name: "outbox_event".to_owned() })
+    }
+
+    fn shown(facts: &Facts, payload: Payload, may_act: bool) -> String {
+        let frame = Frame { may_act, ..frame() };
+        page(&OneEvent { frame: &frame, record: &facts.record, why: &Explanation::of(facts), payload }).into_string()
     }
 
     fn one(record: &Record, payload: Payload) -> String {
-        page(&OneEvent { frame: &frame(), record, why: &why(record), by_hand: &[], payload, kind: "sqlite" }).into_string()
+        shown(&facts(record.clone()), payload, true)
     }
 
     #[test]
@@ -252,13 +224,13 @@ mod tests {
         let payload = Some(bytes::Bytes::from_static(b"</pre><script>alert(2)</script>"));
         let record = Record { payload, headers, last_error: Some(evil.to_owned()), ..record() };
 
-        let asked = one(&record, Payload::Asked);
+        let asked = one(&record, asked());
         assert!(asked.contains("&lt;/pre&gt;&lt;script&gt;alert(2)") && !asked.contains("<script>"), "{asked}");
         assert!(!one(&record, Payload::Hidden).contains("alert(2)") && !one(&record, Payload::Hidden).contains("INSERT INTO"));
         assert!(asked.contains("data-copy") && asked.contains("INSERT INTO"), "{asked}");
         let forbidden = one(&record, Payload::Forbidden);
         assert!(!forbidden.contains("INSERT INTO"), "{forbidden}");
-        assert!(!forbidden.contains("alert(2)") && forbidden.matches("alert(1)").count() == 3, "no header either: {forbidden}");
+        assert!(!forbidden.contains("alert(2)") && forbidden.matches("alert(1)").count() == 2, "no header either: {forbidden}");
     }
 
     #[test]
@@ -276,17 +248,51 @@ mod tests {
         assert!(one(&record(), Payload::Hidden).contains("/replay\"") && !one(&record(), Payload::Hidden).contains("/skip\""));
         assert!(one(&Record { blocks: true, ..record() }, Payload::Hidden).contains("/skip\""));
         assert!(!one(&Record { status: Status::Done, ..record() }, Payload::Hidden).contains("<form class=\"action\""));
-        let frame = Frame { may_act: false, ..frame() };
-        let text = page(&OneEvent {
-            frame: &frame,
-            record: &record(),
-            why: &why(&record()),
-            by_hand: &[],
-            payload: Payload::Forbidden,
-            kind: "sqlite",
-        })
-        .into_string();
+        let text = shown(&facts(record()), Payload::Forbidden, false);
         assert!(!text.contains("<form"), "a viewer can do nothing: {text}");
+    }
+
+    #[test]
+    fn the_page_offers_what_the_explanation_does_to_the_event_in_front_and_to_the_pause() {
+        let head = Record { event_id: "front".parse().unwrap(), blocks: true, ..record() };
+        let behind = Record { status: Status::New, done_at: None, behind: Some(head.seq), ..record() };
+        let blocked = Facts { queue: vec![head], ..facts(behind.clone()) };
+        let text = shown(&blocked, Payload::Hidden, true);
+        for part in [
+            "events/front/replay\"",
+            "events/front/skip\"",
+            "events/front/discard\"",
+            "href=\"./events/front\"",
+            "first event of its queue",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("Replay this event"), "only a dead event can be replayed: {text}");
+        let viewer = shown(&blocked, Payload::Forbidden, false);
+        assert!(viewer.contains("href=\"./events/front\"") && !viewer.contains("<form"), "a viewer may look: {viewer}");
+
+        let pause = RouteRecord { paused_at: Some(frame().seen.now()), ..route("Order", "*") };
+        let due_at = Some(frame().seen.now());
+        let paused = Facts { routes: vec![pause], ..facts(Record { behind: None, due_at, ..behind }) };
+        let link = "routes/resume?aggregate_type=Order&amp;event_type=%2A";
+        let text = shown(&paused, Payload::Hidden, true);
+        assert!(text.contains(link) && text.contains("Resume Order/*"), "{text}");
+        assert!(!shown(&paused, Payload::Forbidden, false).contains(link), "a viewer resumes nothing");
+    }
+
+    #[test]
+    fn the_page_tells_every_step_of_the_explanation() {
+        let expires_at = Some(frame().seen.now().plus(Duration::from_secs(90)));
+        let record =
+            Record { expires_at, locked_at: Some(frame().seen.now()), locked_by: Some("owner-web-1".to_owned()), ..record() };
+        let facts = facts(record);
+        let text = shown(&facts, Payload::Hidden, true);
+        let steps = Explanation::of(&facts).history;
+        assert_eq!(steps.len(), 4, "{steps:?}");
+        for step in steps {
+            assert!(text.contains(&step.what), "{}: {text}", step.what);
+        }
+        assert_eq!(text.matches("<li class=\"next\">").count(), 1, "{text}");
     }
 
     #[test]

@@ -5,10 +5,11 @@ use maud::{Markup, html};
 use super::groups::head;
 use super::layout::Frame;
 use super::link::query;
-use super::words::{Stand, number, short, visible, when};
+use super::words::{Stand, short, visible, when};
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, Record, SetAside};
 use crate::time::{Timestamp, When};
+use crate::units::number;
 
 /// Rows of a page.
 pub(super) const ROWS: u32 = 50;

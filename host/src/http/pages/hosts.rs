@@ -3,8 +3,9 @@
 use maud::{Markup, html};
 
 use super::layout::Frame;
-use super::words::{figure, number, visible, when};
+use super::words::{visible, when};
 use crate::store::NodeRecord;
+use crate::units::{figure, number};
 
 /// What only the host that answers knows of itself.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
     html! {
         h1 { "Hosts" }
         @if nodes.iter().any(|node| node.alive) {
-            p.quiet { "A host that says nothing until its lease ends is late: other hosts take what it held. Hosts that stop by themselves are not listed." }
+            p.quiet { "A host that says nothing until its lease ends is gone: other hosts take what it held. Hosts that stop by themselves are not listed." }
         } @else {
             p { "No host is alive. Start one where its configuration is: " code.all { "outbox run" } }
         }
@@ -39,7 +40,7 @@ pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
                             td.first { span.mono { (visible(&node.label)) } @if node.owner == own.owner { " " span.quiet { "(this one)" } } }
                             td.tight {
                                 @if node.alive { span.state.done { span aria-hidden="true" { "●" } " alive" } }
-                                @else { span.state.retry { span aria-hidden="true" { "!" } " late" } }
+                                @else { span.state.retry { span aria-hidden="true" { "!" } " gone" } }
                             }
                             td { (visible(&node.mode.replace('_', " "))) }
                             td.mono { (visible(&node.version)) }

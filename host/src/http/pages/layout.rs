@@ -8,7 +8,7 @@ use super::assets;
 use super::link::encoded;
 use super::look::Seen;
 use super::status::{Finding, Severity, all_well, findings};
-use super::words::number;
+use crate::units::{count, number};
 
 /// The colours that a visitor chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,11 +112,9 @@ impl Frame {
         match entry {
             "Dead" if dead > 0 => Some(html! { span.badge.dead { (number(dead)) } }),
             "Plugins" => {
-                let plugins = super::told::of_all(&look.nodes);
-                plugins
-                    .iter()
-                    .any(|plugin| plugin.told.error.is_some())
-                    .then(|| html! { span.badge.dead title="a plugin failed" { "!" } })
+                let served = super::served::of_all(&look.nodes);
+                let fails = served.iter().any(|served| served.plugin.error.is_some());
+                fails.then(|| html! { span.badge.dead title="a plugin failed" { "!" } })
             }
             "Routes" => {
                 let paused = look.routes.iter().filter(|route| route.paused_at.is_some()).count() as u64;
@@ -201,7 +199,7 @@ impl Frame {
                 (Some((first, more)), _) => {
                     (self.finding(first))
                     @if !more.is_empty() && self.entry != "Overview" {
-                        p.quiet { a href=(self.to("")) { "and " (super::words::count(more.len() as u64, "other thing")) } }
+                        p.quiet { a href=(self.to("")) { "and " (count(more.len() as u64, "other thing")) } }
                     }
                     @if self.entry == "Overview" { @for finding in more { (self.finding(finding)) } }
                 }

@@ -26,10 +26,10 @@ mod payload;
 mod plugins;
 mod read;
 mod routes;
+mod served;
 mod status;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
-mod told;
 mod visit;
 mod words;
 

@@ -8,10 +8,11 @@ use super::audit;
 use super::chart::{Chart, Series};
 use super::layout::Frame;
 use super::look::Look;
-use super::words::{Stand, figure, number, span, visible};
+use super::words::{Stand, visible};
 use crate::http::history::Minute;
 use crate::store::{AuditRecord, RouteRecord};
 use crate::time::Timestamp;
+use crate::units::{figure, number, span};
 
 /// How many routes are listed: those with the most to do.
 const ROUTES: usize = 12;

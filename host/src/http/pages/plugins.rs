@@ -6,49 +6,51 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::layout::Frame;
-use super::told::{Capability, Limits, Plugin, Swap};
-use super::words::{is_word, number, span, visible, when};
+use super::served::{self, Served};
+use super::words::{is_word, visible, when};
 use crate::metrics::CallCounts;
+use crate::node::{PluginCapability, PluginLimits, PluginSwap};
 use crate::time::Timestamp;
-use crate::units::size;
+use crate::units::{number, size, span};
 
 /// Part of a limit from which its use is worth a warning.
 const CLOSE: f64 = 0.8;
 
 /// `calls` is what the calls of each plugin cost on this host since it started.
-pub(super) fn page(frame: &Frame, plugins: &[Plugin], calls: &BTreeMap<String, CallCounts>) -> Markup {
-    let failed = plugins.iter().filter(|plugin| plugin.told.error.is_some());
-    let serving = plugins.iter().filter(|plugin| plugin.told.error.is_none());
+pub(super) fn page(frame: &Frame, plugins: &[Served], calls: &BTreeMap<String, CallCounts>) -> Markup {
+    let failed = plugins.iter().filter(|served| served.plugin.error.is_some());
+    let serving = plugins.iter().filter(|served| served.plugin.error.is_none());
     let now = frame.seen.now();
     html! {
         h1 { "Plugins" }
         @if plugins.is_empty() {
             p { "No live host tells of plugins. Copy a component into the plugins directory as " code { "NAME.wasm" } ", or make one: " code.all { "outbox plugin new NAME --lang rust" } }
         }
-        @for plugin in failed.chain(serving) { (one(plugin, calls.get(&plugin.told.name), now)) }
+        @for served in failed.chain(serving) { (one(served, calls.get(&served.plugin.name), now)) }
     }
 }
 
-fn one(plugin: &Plugin, calls: Option<&CallCounts>, now: Timestamp) -> Markup {
-    let told = &plugin.told;
+fn one(served: &Served, calls: Option<&CallCounts>, now: Timestamp) -> Markup {
+    let Served { plugin, hosts } = served;
+    let details = &plugin.details;
     let calls = calls.filter(|calls| calls.calls > 0);
-    let (class, shape) = told.state.look();
+    let (class, shape) = served::look(plugin.state);
     html! {
         section.plugin {
             h2 {
-                span.mono { (visible(&told.name)) " " (visible(told.version.as_deref().unwrap_or_default())) } " "
-                span.state.(class) { span aria-hidden="true" { (shape) } " " (told.state.word()) }
+                span.mono { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) } " "
+                span.state.(class) { span aria-hidden="true" { (shape) } " " (plugin.state.word()) }
             }
-            @if let Some(error) = &told.error { pre.error tabindex="0" { (visible(error)) } }
+            @if let Some(error) = &plugin.error { pre.error tabindex="0" { (visible(error)) } }
             dl.facts {
-                dt { "Digest" } dd.mono { span.all title=[told.digest.as_deref()] { (told.short_digest()) } }
+                dt { "Digest" } dd.mono { span.all title=[plugin.digest.as_deref()] { (plugin.short_digest().unwrap_or("–")) } }
                 dt { "Routes" } dd.mono {
-                    @for (index, route) in told.routes.iter().take(20).enumerate() { @if index > 0 { ", " } (visible(&route.to_string())) }
-                    @let more = told.routes.len().saturating_sub(20) + told.more_routes;
+                    @for (index, route) in plugin.routes.iter().take(20).enumerate() { @if index > 0 { ", " } (visible(&route.to_string())) }
+                    @let more = plugin.routes.len().saturating_sub(20) + plugin.more_routes;
                     @if more > 0 { " and " (number(more as u64)) " more" }
-                    @if told.routes.is_empty() && more == 0 { "–" }
+                    @if plugin.routes.is_empty() && more == 0 { "–" }
                 }
-                dt { "On" } dd { (visible(&plugin.hosts.join(", "))) }
+                dt { "On" } dd { (visible(&hosts.join(", "))) }
                 @if let Some(calls) = calls {
                     dt { "Calls" } dd {
                         (number(calls.calls)) " on this host since it started; on average "
@@ -56,15 +58,15 @@ fn one(plugin: &Plugin, calls: Option<&CallCounts>, now: Timestamp) -> Markup {
                     }
                 }
             }
-            @if !told.capabilities.is_empty() { (capabilities(&told.capabilities)) }
-            @if let Some(limits) = &told.limits { (uses(limits, calls)) }
-            @if !told.swaps.is_empty() { (swaps(&told.name, &told.swaps, now)) }
+            @if !details.capabilities.is_empty() { (capabilities(&details.capabilities)) }
+            @if let Some(limits) = &details.limits { (uses(limits, calls)) }
+            @if !details.swaps.is_empty() { (swaps(&plugin.name, &details.swaps, now)) }
         }
     }
 }
 
 /// What it asks for beside what it is granted, and the line to add.
-fn capabilities(all: &[Capability]) -> Markup {
+fn capabilities(all: &[PluginCapability]) -> Markup {
     html! {
         h3 { "Capabilities" }
         table.rows {
@@ -90,7 +92,7 @@ fn capabilities(all: &[Capability]) -> Markup {
 }
 
 /// What one call may use, and the most that one did.
-fn uses(limits: &Limits, calls: Option<&CallCounts>) -> Markup {
+fn uses(limits: &PluginLimits, calls: Option<&CallCounts>) -> Markup {
     let deadline = Duration::from_millis(limits.deadline_ms);
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let most = |of: fn(&CallCounts) -> u64| calls.map(of);
@@ -98,7 +100,7 @@ fn uses(limits: &Limits, calls: Option<&CallCounts>) -> Markup {
         ("Fuel", limits.fuel, most(|calls| calls.fuel_peak), number as fn(u64) -> String),
         ("Time", nanos(deadline), calls.map(|calls| nanos(calls.longest)), |nanos| span(Duration::from_nanos(nanos))),
         ("Memory", limits.memory_bytes, most(|calls| calls.memory_peak_bytes), size),
-        ("Calls of the host", limits.host_calls, most(|calls| calls.host_calls_peak), number),
+        ("Calls of the host", limits.host_calls.into(), most(|calls| calls.host_calls_peak), number),
     ];
     html! {
         h3 { "Limits of one call" }
@@ -118,7 +120,7 @@ fn uses(limits: &Limits, calls: Option<&CallCounts>) -> Markup {
         p.quiet {
             "The most that one call used on this host since it started. "
             @match limits.concurrency {
-                Some(calls) => { "At most " (number(calls)) " calls at once." },
+                Some(calls) => { "At most " (number(calls as u64)) " calls at once." },
                 None => "At most half of the workers call it at once.",
             }
         }
@@ -138,7 +140,7 @@ pub(super) fn part(name: &str, used: u64, allowed: u64) -> Markup {
 }
 
 /// What became of its file.
-fn swaps(name: &str, swaps: &[Swap], now: Timestamp) -> Markup {
+fn swaps(name: &str, swaps: &[PluginSwap], now: Timestamp) -> Markup {
     html! {
         h3 { "What happened to its file" }
         ol.timeline {
@@ -146,7 +148,7 @@ fn swaps(name: &str, swaps: &[Swap], now: Timestamp) -> Markup {
                 li {
                     (when(swap.at, now)) " "
                     span.mono { (visible(swap.version.as_deref().unwrap_or_default())) " " (visible(swap.digest.as_deref().unwrap_or_default())) }
-                    " " (visible(swap.words()))
+                    " " (visible(served::result(swap)))
                 }
             }
         }

@@ -4,6 +4,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use super::copy::Table;
 use super::event::{OneEvent, Payload};
 use super::events::{Events, ROWS, as_id};
 use super::hosts::Own;
@@ -11,15 +12,13 @@ use super::link::{encoded, query};
 use super::overview::Overview;
 use super::visit::Visit;
 use super::{audit as audit_page, dead as dead_page, event as event_page, events as events_page, hosts as hosts_page};
-use super::{overview as overview_page, plugins as plugins_page, routes as routes_page, told};
+use super::{overview as overview_page, plugins as plugins_page, routes as routes_page, served};
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter};
 use crate::why::{Explanation, Facts};
 
 /// How many changes the overview lists.
 const CHANGES: u32 = 8;
-/// How many notices of what was done by hand are looked through for those of one event.
-const NOTICES: u32 = 1_000;
 
 pub(super) async fn overview(visit: Visit) -> Response {
     let changes = if visit.frame.seen.gone.is_some() {
@@ -88,22 +87,19 @@ pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
         Ok(None) => return gone(),
         Err(error) => return visit.failed(error),
     };
-    // In full, since what is done by hand may touch it by a filter or a route.
-    let audit = store.audit(NOTICES).await.unwrap_or_default();
     let why = match Facts::gather(&**store, record.clone(), visit.pages.host.listeners.relays()).await {
-        Ok(facts) => Explanation::of(&facts, &audit),
+        Ok(facts) => Explanation::of(&facts),
         Err(error) => return visit.failed(error),
     };
-    let by_hand: Vec<_> = audit
-        .into_iter()
-        .filter(|entry| entry.selector.get("event_id").and_then(serde_json::Value::as_str) == Some(id.as_str()))
-        .collect();
     let payload = match (visit.viewer.sees_payloads(), visit.asked.text("payload")) {
         (false, _) => Payload::Forbidden,
-        (true, "show") => Payload::Asked,
+        (true, "show") => match store.table_in_full().await {
+            Ok(name) => Payload::Asked(Table { kind: store.kind(), name }),
+            Err(error) => return visit.failed(error),
+        },
         (true, _) => Payload::Hidden,
     };
-    let event = OneEvent { frame: &visit.frame, record: &record, why: &why, by_hand: &by_hand, payload, kind: store.kind() };
+    let event = OneEvent { frame: &visit.frame, record: &record, why: &why, payload };
     let body = if visit.wants_parts() { event_page::moving(&event) } else { event_page::page(&event) };
     visit.page(&format!("{}/{}", record.aggregate_type, record.event_type), body)
 }
@@ -146,7 +142,7 @@ pub(super) async fn plugins(visit: Visit) -> Response {
     }
     let host = &visit.pages.host;
     let nodes = visit.frame.seen.look.as_ref().map_or(&[][..], |look| &look.nodes);
-    let plugins = told::with_own(nodes, host.owner.as_str(), &host.plugins_json());
+    let plugins = served::with_own(nodes, host.owner.as_str(), &host.plugins());
     visit.page("Plugins", plugins_page::page(&visit.frame, &plugins, &host.metrics.calls.counts()))
 }
 

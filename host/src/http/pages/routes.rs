@@ -5,10 +5,11 @@ use maud::{Markup, html};
 use super::layout::Frame;
 use super::link::query;
 use super::look::Look;
-use super::told;
-use super::words::{number, visible, when};
+use super::served::{self, Served};
+use super::words::{visible, when};
 use crate::event::Route;
 use crate::store::RouteRecord;
+use crate::units::number;
 use crate::why::{holding, paused};
 
 /// How many events of a route, or of all routes that a pattern covers, stand where.
@@ -48,7 +49,7 @@ pub(super) fn filter(route: &Route) -> String {
 /// `here` are the routes that this host has a listener for.
 pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
     let Some(look) = &frame.seen.look else { return html! { h1 { "Routes" } } };
-    let list = List { paused: paused(&look.routes), plugins: told::of_all(&look.nodes), here };
+    let list = List { paused: paused(&look.routes), plugins: served::of_all(&look.nodes), here };
     html! {
         h1 { "Routes" }
         @if look.routes.is_empty() {
@@ -65,7 +66,7 @@ pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
 /// What every row needs.
 struct List<'a> {
     paused: Vec<RouteRecord>,
-    plugins: Vec<told::Plugin>,
+    plugins: Vec<Served>,
     here: &'a [Route],
 }
 
@@ -109,10 +110,10 @@ fn row(frame: &Frame, look: &Look, list: &List<'_>, known: &RouteRecord) -> Mark
 }
 
 fn listener(list: &List<'_>, known: &RouteRecord) -> Markup {
-    let answers = list.plugins.iter().find(|plugin| plugin.told.routes.contains(&known.route));
+    let answers = list.plugins.iter().find(|served| served.plugin.routes.contains(&known.route));
     html! {
         @match answers {
-            Some(plugin) => { (visible(&plugin.told.name)) " " (visible(plugin.told.version.as_deref().unwrap_or_default())) },
+            Some(Served { plugin, .. }) => { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) },
             None if list.here.contains(&known.route) => "native or sink",
             None if known.route.is_pattern() => span.quiet { "a pattern" },
             None => span.quiet { @if known.first_seen_at.is_some() { "none on this host" } @else { "none" } },

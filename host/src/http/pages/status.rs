@@ -4,10 +4,12 @@ use super::groups::{Group, groups};
 use super::link::{Link, query};
 use super::look::{Look, SAMPLE, Seen};
 use super::routes::Waiting;
-use super::told::{self, State};
-use super::words::{ago, clock, count, number, short, span, verb, visible};
+use super::served::{self, Served};
+use super::words::{clock, short, verb, visible};
+use crate::node::PluginState;
 use crate::store::NodeRecord;
 use crate::time::Timestamp;
+use crate::units::{count, figure, number, relative_to, span};
 use crate::why::holding;
 use std::time::Duration;
 
@@ -54,7 +56,7 @@ pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
         all.extend(no_host(look));
         all.extend(plugins(look));
         all.extend(dead(look, now));
-        all.extend(late_hosts(look, now));
+        all.extend(gone_hosts(look, now));
         all.extend(paused(look, now));
         all.extend(unanswered(look));
         all.extend(behind(look));
@@ -68,7 +70,7 @@ pub(super) fn findings(seen: &Seen) -> Vec<Finding> {
 pub(super) fn all_well(look: &Look, rate: Option<f64>) -> String {
     let live = look.nodes.iter().filter(|node| node.alive).count() as u64;
     let mut parts = vec!["All well".to_owned(), count(live, "host")];
-    parts.extend(rate.map(|rate| format!("{}/s by this one", super::words::figure(rate))));
+    parts.extend(rate.map(|rate| format!("{}/s by this one", figure(rate))));
     match look.stats.oldest_pending_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
         Some(oldest) if look.unfinished() > 0 => parts.push(format!("oldest waits {}", span(oldest))),
         _ => parts.push("nothing waits".to_owned()),
@@ -99,40 +101,40 @@ fn no_host(look: &Look) -> Option<Finding> {
 }
 
 fn plugins(look: &Look) -> Vec<Finding> {
-    let finding = |plugin: told::Plugin| {
-        let told = &plugin.told;
-        let on = match plugin.hosts.as_slice() {
+    let finding = |served: Served| {
+        let plugin = &served.plugin;
+        let on = match served.hosts.as_slice() {
             [host] => format!(" on {}", visible(host)),
             hosts => format!(" on {} hosts", hosts.len()),
         };
-        let name = visible(&told.name);
-        let finding = match told.state {
-            State::Failed => Finding::new(
+        let name = visible(&plugin.name);
+        let finding = match plugin.state {
+            PluginState::Failed => Finding::new(
                 Severity::Fault,
                 format!("Plugin {name} failed to load{on}; nothing of it serves."),
                 "plugins",
                 "Why",
             ),
-            State::ServingOlder => {
-                let version = told
+            PluginState::ServingOlder => {
+                let version = plugin
                     .version
                     .as_deref()
                     .map_or_else(|| "the version before".to_owned(), |version| format!("version {}", visible(version)));
                 let sentence = format!("The new file of plugin {name} failed to load{on}; {version} goes on serving.");
                 Finding::new(Severity::Warning, sentence, "plugins", "Why")
             }
-            State::Paused => {
+            PluginState::Paused => {
                 let sentence = format!("Plugin {name} broke so often{on} that it rests for a while; its events wait.");
                 Finding::new(Severity::Warning, sentence, "plugins", "Why")
             }
-            State::Serving | State::Loading | State::Unknown => return None,
+            _ => return None,
         };
-        Some(match &told.error {
+        Some(match &plugin.error {
             Some(error) => finding.said(error.clone()),
             None => finding,
         })
     };
-    told::of_all(&look.nodes).into_iter().filter_map(finding).collect()
+    served::of_all(&look.nodes).into_iter().filter_map(finding).collect()
 }
 
 fn dead(look: &Look, now: Timestamp) -> Option<Finding> {
@@ -165,14 +167,14 @@ fn dead(look: &Look, now: Timestamp) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence + ":", to, "Look").said(largest.error.clone()))
 }
 
-fn late_hosts(look: &Look, now: Timestamp) -> Option<Finding> {
-    let late: Vec<&NodeRecord> = look.nodes.iter().filter(|node| !node.alive).collect();
-    let sentence = match late.as_slice() {
+fn gone_hosts(look: &Look, now: Timestamp) -> Option<Finding> {
+    let gone: Vec<&NodeRecord> = look.nodes.iter().filter(|node| !node.alive).collect();
+    let sentence = match gone.as_slice() {
         [] => return None,
         [node] => format!(
             "Host {} has said nothing since its lease ended {}; what it held goes to others.",
             visible(&node.label),
-            ago(node.alive_until, now)
+            relative_to(node.alive_until, now)
         ),
         nodes => format!("{} hosts have said nothing since their leases ended; what they held goes to others.", nodes.len()),
     };
@@ -181,7 +183,7 @@ fn late_hosts(look: &Look, now: Timestamp) -> Option<Finding> {
 
 fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
     let finding = |route: &crate::store::RouteRecord| {
-        let since = ago(route.paused_at?, now);
+        let since = relative_to(route.paused_at?, now);
         let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
         let name = visible(&route.route.to_string());
         let parked = Waiting::of(look, &route.route).parked;
@@ -271,7 +273,7 @@ mod tests {
         let stats = Stats { new: 2_311, ..Stats::default() };
         let gone = crate::store::NodeRecord { alive: false, ..node("web-1", now()) };
         let all = said(Look { stats, nodes: vec![gone], ..look() });
-        assert_eq!(all[0], "Nothing is delivered: 2\u{202f}311 events wait, and no host is alive.");
+        assert_eq!(all[0], "Nothing is delivered: 2,311 events wait, and no host is alive.");
         assert_eq!(said(Look { stats, ..look() }), Vec::<String>::new());
         assert_eq!(said(Look { nodes: vec![], ..look() }), Vec::<String>::new(), "nothing waits, nobody is missed");
     }
@@ -284,7 +286,7 @@ mod tests {
         let mixed = Look { stats: stats(5), dead: [dead(2, "Paid", "x"), dead(3, "Placed", "y")].concat(), ..look() };
         assert_eq!(said(mixed), ["5 events are dead since 14:02:00, 3 of them of Order/Placed: y"]);
         let many = Look { stats: stats(10_000), dead: dead(500, "Paid", "deadline"), ..look() };
-        assert_eq!(said(many), ["10\u{202f}000 events are dead, most of the newest of Order/Paid: deadline"]);
+        assert_eq!(said(many), ["10,000 events are dead, most of the newest of Order/Paid: deadline"]);
         let one = Look { stats: stats(1), dead: dead(1, "Paid", "deadline"), ..look() };
         assert_eq!(said(one), ["1 event is dead since 14:02:00, of Order/Paid: deadline"]);
     }
@@ -331,14 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn a_late_host_and_a_growing_backlog_are_warnings() {
-        let late = crate::store::NodeRecord {
+    fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
+        let gone = crate::store::NodeRecord {
             alive: false,
             alive_until: now().minus(Duration::from_secs(42)),
             ..node("web-2", now())
         };
         let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
-        let all = said(Look { nodes: vec![node("web-1", now()), late], stats, ..look() });
+        let all = said(Look { nodes: vec![node("web-1", now()), gone], stats, ..look() });
         assert_eq!(all[0], "Host web-2 has said nothing since its lease ended 42 s ago; what it held goes to others.");
         assert_eq!(all[1], "The hosts fall behind: 9 events wait, the oldest for 4 min.");
     }

@@ -12,14 +12,17 @@ use crate::time::Timestamp;
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (UTC_TIMESTAMP(6), ?, ?, ?, ?, ?)";
 
-/// Nothing bound means any. Actor, action, selector, earliest and latest time each twice; before, limit.
-const LIST: &str = "
+/// Nothing bound means any. Actor, action, selector, the selector of the event that may have been touched, earliest and latest time
+/// each twice; before, limit.
+const LIST: &str = r#"
 SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) AS at, actor, action, selector, count, reason
 FROM outbox_event_audit
 WHERE (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?) AND (? IS NULL OR selector = ?)
+  AND (? IS NULL OR selector = ?
+       OR (action IN ('pause', 'resume', 'replay', 'retry_now') AND selector NOT LIKE '{"event_id":%'))
   AND (? IS NULL OR at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
   AND (? IS NULL OR at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND) AND id < ?
-ORDER BY id DESC LIMIT ?";
+ORDER BY id DESC LIMIT ?"#;
 
 /// Notes it in the transaction that does it; nothing when nothing was done.
 pub(super) async fn note(
@@ -49,7 +52,8 @@ pub(super) async fn note(
 pub(super) async fn list(store: &MySqlStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
     let failed = |error| store.failed("read what was done by hand", error);
     let mut query = sqlx::query(store.table.sql(LIST));
-    for text in [filter.actor.clone(), filter.action.clone(), filter.selector()] {
+    let [selector, touching] = filter.selectors();
+    for text in [filter.actor.clone(), filter.action.clone(), selector, touching] {
         query = query.bind(text.clone()).bind(text);
     }
     for time in [filter.since.map(bound), filter.until.map(bound)] {

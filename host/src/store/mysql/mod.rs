@@ -101,6 +101,10 @@ impl Store for MySqlStore {
         "mysql"
     }
 
+    async fn table_in_full(&self) -> Result<String, StoreError> {
+        Ok(self.table.to_string())
+    }
+
     async fn check_schema(&self) -> Result<(), StoreError> {
         migrate::check(self).await
     }

@@ -15,12 +15,15 @@ const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
 VALUES (now(), $1::text, $2::text, $3::text, $4::text, $5::bigint)";
 
-/// Nothing bound means any. $1 actor, $2 action, $3 selector, $4 earliest and $5 latest time, $6 before, $7 limit.
-const LIST: &str = "
+/// Nothing bound means any. $1 actor, $2 action, $3 selector, $4 earliest and $5 latest time, $6 before, $7 limit, $8 the selector of
+/// the event that may have been touched.
+const LIST: &str = r#"
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2) AND ($3::text IS NULL OR selector = $3)
   AND ($4::timestamptz IS NULL OR at >= $4) AND ($5::timestamptz IS NULL OR at <= $5) AND id < $6::bigint
-ORDER BY id DESC LIMIT $7::bigint";
+  AND ($8::text IS NULL OR selector = $8
+       OR (action IN ('pause', 'resume', 'replay', 'retry_now') AND selector NOT LIKE '{"event_id":%'))
+ORDER BY id DESC LIMIT $7::bigint"#;
 
 pub(super) async fn note(
     store: &PostgresStore,
@@ -72,9 +75,10 @@ pub(super) async fn noted_row<'q>(
 
 pub(super) async fn list(store: &PostgresStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
     let action = "read what was done by hand";
-    let statement = store.statement(LIST).bind(filter.actor.clone()).bind(filter.action.clone()).bind(filter.selector());
+    let [selector, touching] = filter.selectors();
+    let statement = store.statement(LIST).bind(filter.actor.clone()).bind(filter.action.clone()).bind(selector);
     let statement = statement.bind(filter.since.map(Moment)).bind(filter.until.map(Moment)).bind(filter.before());
-    let rows = store.all(action, statement.bind(i64::from(limit))).await?;
+    let rows = store.all(action, statement.bind(i64::from(limit)).bind(touching)).await?;
     rows.iter().map(record).collect::<Result<_, _>>().map_err(|error| store.failed(action, error))
 }
 

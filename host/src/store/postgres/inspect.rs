@@ -1,5 +1,6 @@
 //! What people ask: counts, lists, one row.
 
+use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
@@ -10,6 +11,11 @@ use super::time::Moment;
 use crate::event::{EventId, Status};
 use crate::store::number::signed;
 use crate::store::{Filter, Record, SetAside, Stats, StoreError};
+
+const TABLE_IN_FULL: &str = "
+SELECT format('%I.%I', pg_namespace.nspname, pg_class.relname) AS name
+FROM pg_class JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_class.oid = 'outbox_event'::regclass";
 
 /// Each number from the index that holds just those rows.
 const STATS: &str = "
@@ -100,6 +106,13 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        created_at, available_at, due_at, expires_at, done_at, parked, behind, blocks, locked_by, locked_at, lease_end,
        last_error, last_cost
 FROM outbox_event WHERE event_id = $1::text";
+
+/// Asked of the server, since only its search path knows the schema of a table that was named without one.
+pub(super) async fn table_in_full(store: &PostgresStore) -> Result<String, StoreError> {
+    let action = "look up the name of the table";
+    let row = store.one(action, store.statement(TABLE_IN_FULL)).await?;
+    row.try_get("name").map_err(|error| store.failed(action, error))
+}
 
 pub(super) async fn stats(store: &PostgresStore) -> Result<Stats, StoreError> {
     let action = "count events";

@@ -101,6 +101,10 @@ impl Store for PostgresStore {
         "postgres"
     }
 
+    async fn table_in_full(&self) -> Result<String, StoreError> {
+        inspect::table_in_full(self).await
+    }
+
     async fn check_schema(&self) -> Result<(), StoreError> {
         migrate::check(self).await
     }

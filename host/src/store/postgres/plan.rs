@@ -7,7 +7,7 @@ use super::{PostgresStore, claim, dead, front, inspect, keys, lease, purge, rout
 use crate::store::{Filter, Plan, StoreError};
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 12] = [
+const STATEMENTS: [(&str, &str, &str); 13] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),

@@ -13,12 +13,15 @@ use crate::time::Timestamp;
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// Nothing bound means any. ?1 actor, ?2 action, ?3 selector, ?4 earliest and ?5 latest time, ?6 before, ?7 limit.
-const LIST: &str = "
+/// Nothing bound means any. ?1 actor, ?2 action, ?3 selector, ?4 earliest and ?5 latest time, ?6 before, ?7 limit, ?8 the selector of
+/// the event that may have been touched.
+const LIST: &str = r#"
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
 WHERE (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2) AND (?3 IS NULL OR selector = ?3)
   AND (?4 IS NULL OR at >= ?4) AND (?5 IS NULL OR at <= ?5) AND id < ?6
-ORDER BY id DESC LIMIT ?7";
+  AND (?8 IS NULL OR selector = ?8
+       OR (action IN ('pause', 'resume', 'replay', 'retry_now') AND selector NOT LIKE '{"event_id":%'))
+ORDER BY id DESC LIMIT ?7"#;
 
 /// Notes it in the transaction that does it; nothing when nothing was done.
 pub(super) async fn note(
@@ -48,14 +51,16 @@ pub(super) async fn note(
 
 pub(super) async fn list(store: &SqliteStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
     let action = "read what was done by hand";
+    let [selector, touching] = filter.selectors();
     let rows = sqlx::query(store.table.sql(LIST))
         .bind(&filter.actor)
         .bind(&filter.action)
-        .bind(filter.selector())
+        .bind(selector)
         .bind(filter.since.map(Timestamp::as_micros))
         .bind(filter.until.map(Timestamp::as_micros))
         .bind(filter.before())
         .bind(i64::from(limit))
+        .bind(touching)
         .fetch_all(&store.readers)
         .await
         .map_err(|error| failed(action, error))?;

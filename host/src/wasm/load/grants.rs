@@ -3,9 +3,9 @@
 //! A component that imports more than it is granted still loads, since toolchains import what a guest never calls. It is refused
 //! at the call.
 
+use crate::node::PluginCapability;
 use crate::wasm::manifest::Manifest;
 use crate::wasm::manifest::advice::{at_the_end, at_the_top};
-use crate::wasm::reload::status::PluginCapability;
 
 /// Everything that the component asks for or the manifest grants.
 pub(in crate::wasm) fn capabilities(name: &str, imports: &[String], manifest: &Manifest) -> Vec<PluginCapability> {

@@ -8,6 +8,7 @@ use wasmtime::{CallHook, Store, StoreContextMut, UpdateDeadline};
 
 use crate::event::{GuestCost, Route};
 use crate::listener::{Concurrency, Registration};
+use crate::node::PluginCapability;
 use crate::turns;
 use crate::wasm::bindings::{Listener as Guest, ListenerPre};
 use crate::wasm::call::PluginListener;
@@ -20,7 +21,6 @@ use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
 use crate::wasm::load::grants;
 use crate::wasm::manifest::{Isolation, Limits, Manifest};
 use crate::wasm::private::cache::copied;
-use crate::wasm::reload::status::PluginCapability;
 use crate::wasm::shares::PluginShare;
 
 /// The dispatcher's own deadline comes so much later than the plugin's, which can say more.

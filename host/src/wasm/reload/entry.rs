@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use wasmtime::component::Component;
 
 use super::job::LoadedFrom;
-use super::status::{PluginDetails, PluginState, PluginStatus, PluginSwap};
 use crate::event::Route;
 use crate::metrics::{CallTotals, Swap};
+use crate::node::{PluginDetails, PluginState, PluginStatus, PluginSwap};
 use crate::time::system_clock;
 use crate::wasm::call::PluginListener;
 use crate::wasm::directory::{ManifestFile, Pair};

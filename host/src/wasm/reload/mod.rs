@@ -6,14 +6,14 @@ pub(super) mod entry;
 mod job;
 mod refresh;
 mod reloader;
+pub(super) mod report;
 mod required;
-pub(super) mod status;
 mod swap;
 mod watch;
 
 pub use self::by_hand::{LockChange, Locked, WherePinned, lock, retry, rollback};
+pub use self::report::PluginReport;
 pub(crate) use self::required::RequiredPlugins;
-pub use self::status::{PluginCapability, PluginDetails, PluginLimits, PluginReport, PluginState, PluginStatus, PluginSwap};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,6 +41,7 @@ use super::private::cache::Cache;
 use super::private::quarantine::Quarantine;
 use crate::health::Health;
 use crate::listener::Listeners;
+use crate::node::{PluginState, PluginStatus};
 use crate::sink::Sinks;
 use crate::time::system_clock;
 use crate::units::{ByteSize, duration};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
 use super::reloader::Reloader;
-use super::status::{PluginState, PluginStatus};
+use crate::node::{PluginState, PluginStatus};
 use crate::wasm::text::escape;
 
 /// The plugins that must serve.
@@ -40,7 +40,7 @@ fn missing(name: &str, list: &[PluginStatus]) -> Option<String> {
     match status.state {
         PluginState::Serving | PluginState::ServingOlder | PluginState::Paused => None,
         PluginState::Loading => Some(format!("the required plugin {shown} is still being loaded")),
-        PluginState::Failed | PluginState::Loads | PluginState::OlderLoads => {
+        PluginState::Failed | PluginState::Loads | PluginState::OlderLoads | PluginState::Unknown => {
             Some(format!("the required plugin {shown} does not serve: {error}"))
         }
     }

@@ -24,7 +24,7 @@ use super::load::grants;
 use super::load::{Loaded, Loader};
 use super::manifest::Manifest;
 use super::reload::PluginsConfig;
-use super::reload::status::PluginReport;
+use super::reload::report::PluginReport;
 use crate::listener::Registration;
 
 /// Loads one component file as a host with this configuration and so many workers would, and reports what it is. Nothing of it

@@ -28,7 +28,7 @@ use crate::wasm::load::plugin::{Instance, Linked, Plugin, used};
 use crate::wasm::load::{Loaded, Loader};
 use crate::wasm::manifest::Manifest;
 use crate::wasm::reload::PluginsConfig;
-use crate::wasm::reload::status::PluginReport;
+use crate::wasm::reload::report::PluginReport;
 
 /// One call at a time, and one instance kept.
 const WORKERS: usize = 2;

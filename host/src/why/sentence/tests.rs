@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use super::super::by_hand::ByHand;
 use super::super::reason::{ActionCode, Cause, ReasonCode};
 use super::*;
 use crate::event::{Headers, Route, Status};
@@ -79,6 +80,7 @@ fn known(record: Record) -> Facts {
         relays: Vec::new(),
         queue: Vec::new(),
         waiting: 0,
+        by_hand: ByHand::default(),
     }
 }
 
@@ -107,7 +109,7 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
     let mut known = known(record(1));
     let said = |known: &Facts| told(known).1;
     assert_eq!(told(&known).0, State::Due);
-    assert_eq!(said(&known), "It has been due for 1m. The one live host takes it when it has room.");
+    assert_eq!(said(&known), "It has been due for 1 min. The one live host takes it when it has room.");
     known.nodes.push(node("two", true));
     assert!(said(&known).contains("Any of the 2 live hosts"), "{}", said(&known));
     known.nodes[1].mode = "ordered_by_aggregate".to_owned();
@@ -120,7 +122,7 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
 fn an_event_that_waits_for_its_time_says_when_and_why() {
     let delayed = Record { available_at: soon(3), due_at: Some(soon(3)), ..record(1) };
     let (state, next, _) = told(&known(delayed));
-    assert!(state == State::Delayed && next.contains("it is due in 3s. Then any host takes it."), "{next}");
+    assert!(state == State::Delayed && next.contains("it is due in 3 s. Then any host takes it."), "{next}");
 
     // A plain INSERT that set available_at alone is due at once, and then again at its time.
     let plain = Record { available_at: soon(3), ..record(1) };
@@ -130,7 +132,7 @@ fn an_event_that_waits_for_its_time_says_when_and_why() {
     let failed = Record { status: Status::Retry, attempts: 2, due_at: Some(soon(3)), last_error, ..record(1) };
     let (state, next, _) = told(&known(failed));
     assert_eq!(state, State::Retrying);
-    assert_eq!(next, "It failed 2 times, last with: timeout. It is due in 3s. Then any host takes it.");
+    assert_eq!(next, "It failed 2 times, last with: timeout. It is due in 3 s. Then any host takes it.");
 
     let deferred = Record { deferrals: 1, due_at: Some(soon(3)), ..record(1) };
     let (state, next, _) = told(&known(deferred));
@@ -157,11 +159,11 @@ fn an_event_that_is_held_names_its_holder() {
     };
     let (state, next, _) = told(&known(held(soon(25), "one")));
     assert_eq!(state, State::Claimed);
-    assert!(next.starts_with("The host machine of one (alive) has it until ") && next.contains("(in 25s)"), "{next}");
+    assert!(next.starts_with("The host machine of one (alive) has it until ") && next.contains("(in 25 s)"), "{next}");
 
     let mut gone = known(held(soon(25), "two"));
     gone.nodes.push(node("two", false));
-    assert!(told(&gone).1.contains("machine of two (gone since 40s ago)"), "{}", told(&gone).1);
+    assert!(told(&gone).1.contains("machine of two (gone for 40 s)"), "{}", told(&gone).1);
 
     let again = Record { attempts: 1, last_error: Some("timeout".to_owned()), ..held(soon(25), "one") };
     assert!(told(&known(again)).1.starts_with("It failed once, last with: timeout. The host machine of one"));
@@ -175,14 +177,14 @@ fn an_event_that_is_held_names_its_holder() {
 fn a_finished_event_says_when() {
     let done = Record { status: Status::Done, due_at: None, done_at: Some(ago(5)), ..record(1) };
     let (state, next, commands) = told(&known(done));
-    assert!(state == State::Done && next.contains("(5s ago)") && commands.is_empty(), "{next}");
+    assert!(state == State::Done && next.contains("(5 s ago)") && commands.is_empty(), "{next}");
 }
 
 #[test]
 fn a_dead_event_says_why_and_what_can_be_done() {
     let (state, next, commands) = told(&known(dead(1, false)));
     assert_eq!(state, State::Dead);
-    assert!(next.contains("(5s ago), after 3 failed attempts: no such customer."), "{next}");
+    assert!(next.contains("(5 s ago), after 3 failed attempts: no such customer."), "{next}");
     assert_eq!(commands, "outbox dead replay event-1\noutbox dead discard event-1");
 
     let blocking = Facts { waiting: 7, ..known(dead(1, true)) };
@@ -224,7 +226,7 @@ fn an_event_in_a_line_tells_of_the_head_and_how_to_release_it() {
 
     let failing = Record { status: Status::Retry, attempts: 1, due_at: Some(soon(9)), ..record(2) };
     let (_, next, commands) = told(&Facts { queue: vec![failing], ..known(waits.clone()) });
-    assert!(next.contains("That one is RETRY: It failed once") && next.contains("due in 9s"), "{next}");
+    assert!(next.contains("That one is RETRY: It failed once") && next.contains("due in 9 s"), "{next}");
     assert_eq!(commands, "outbox event why event-2");
 
     let (_, next, _) = told(&Facts { queue: vec![dead(2, false)], ..known(waits.clone()) });
@@ -262,7 +264,7 @@ fn a_parked_event_says_what_ends_its_wait() {
     for record in [parked, record(1)] {
         let (state, next, commands) = told(&Facts { routes: vec![paused()], ..known(record) });
         assert_eq!((state, commands.as_str()), (State::Paused, "outbox route resume Order/OrderPlaced"));
-        assert!(next.contains("paused by anna@shop since ") && next.contains("(2m ago): the mail server moves"), "{next}");
+        assert!(next.contains("paused by anna@shop since ") && next.contains("(2 min ago): the mail server moves"), "{next}");
     }
 }
 
@@ -275,7 +277,7 @@ fn an_event_under_a_paused_pattern_is_told_of_the_pattern_and_how_to_resume_it()
         let (state, next, commands) = told(&Facts { routes: vec![other.clone(), pattern.clone()], ..known(record) });
         assert_eq!((state, commands.as_str()), (State::Paused, "outbox route resume 'Order/*'"));
         let held = "Its route Order/OrderPlaced is held by the pattern Order/*, which is paused by anna@shop since ";
-        assert!(next.starts_with(held) && next.contains("(2m ago): the mail server moves"), "{next}");
+        assert!(next.starts_with(held) && next.contains("(2 min ago): the mail server moves"), "{next}");
         assert!(next.ends_with("It goes on when Order/* is resumed."), "{next}");
     }
 

@@ -97,7 +97,7 @@ mod tests {
         let (_, old) = Token::generate("old", Role::Viewer, Some(NOW));
         let config = HttpConfig { listen: "127.0.0.1:1".parse().unwrap(), tokens: vec![old.clone()], ..HttpConfig::default() };
         let expired = said(&config, &["http.tokens"]);
-        assert!(expired.len() == 2 && expired[1].1.starts_with("the token \"old\" expired 0s ago"), "{expired:?}");
+        assert!(expired.len() == 2 && expired[1].1.starts_with("the token \"old\" expired just now"), "{expired:?}");
         let off = said(&HttpConfig { tokens: vec![old], ..HttpConfig::default() }, &["http.tokens", "http.max_body"]);
         assert!(off[1].1.starts_with("http.tokens, http.max_body are set, but http.listen is off"), "{off:?}");
     }

@@ -116,7 +116,7 @@ pub(super) fn served_elsewhere(nodes: &[NodeRecord], dir: &Path, flags: &Flags) 
         return None;
     }
     let live = nodes.iter().filter(|node| node.alive);
-    let served = live.flat_map(plugins::of_node);
+    let served = live.flat_map(outbox::node::plugins);
     let dirs: BTreeSet<String> = served.filter_map(|plugin| Some(argument(&plugin.file.parent()?.to_string_lossy()))).collect();
     let dir_there = dirs.first()?;
     let again = flags.command(&format!("outbox doctor --plugins {dir_there}"));

@@ -20,7 +20,6 @@ use super::{Change, Failed, Found, Listed, Place, Progress, Purging, Replayed, W
 use crate::config::Config;
 use crate::database::{self, tell_hosts};
 use crate::failure::{Exit, Failure};
-use crate::plugins;
 
 pub(super) struct Database {
     store: Arc<dyn Store>,
@@ -180,7 +179,7 @@ impl Place for Database {
 
     async fn plugins(&self) -> Result<Vec<Listed>, Failure> {
         let listed = |node: NodeRecord| {
-            let plugins = plugins::of_node(&node);
+            let plugins = outbox::node::plugins(&node);
             plugins.into_iter().map(move |status| Listed { host: Some(node.label.clone()), status })
         };
         Ok(self.nodes().await?.into_iter().filter(|node| node.alive).flat_map(listed).collect())

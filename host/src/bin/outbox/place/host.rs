@@ -318,19 +318,19 @@ impl Place for Host {
             ("since", filter.since.map(|time| time.to_string())),
             ("until", filter.until.map(|time| time.to_string())),
         ];
-        let (mut before, mut notices) = (filter.before, Vec::new());
+        let (mut before, mut records) = (filter.before, Vec::new());
         loop {
-            let wanted = limit.saturating_sub(u32::try_from(notices.len()).unwrap_or(u32::MAX)).min(PAGE);
+            let wanted = limit.saturating_sub(u32::try_from(records.len()).unwrap_or(u32::MAX)).min(PAGE);
             if wanted == 0 {
-                return Ok(notices);
+                return Ok(records);
             }
             let place = [("limit", Some(wanted.to_string())), ("before", before.map(|id| id.to_string()))];
             let page: Vec<AuditRecord> = self.get(&format!("/v1/audit?{}", query(&[&pairs[..], &place[..]].concat()))).await?;
             before = page.last().map(|last| last.id);
             let is_last = u32::try_from(page.len()).is_ok_and(|many| many < wanted);
-            notices.extend(page);
+            records.extend(page);
             if is_last {
-                return Ok(notices);
+                return Ok(records);
             }
         }
     }

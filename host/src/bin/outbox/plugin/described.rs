@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{lines, routes};
-use crate::output::{self, grouped, shown, size, whole_size};
+use crate::output::{self, number, shown, size, whole_size};
 use crate::plugins::{Anatomy, CoreModule, Limits, PluginReport};
 
 /// A page of WebAssembly's memories.
@@ -103,5 +103,5 @@ fn milliseconds(span: Duration) -> Duration {
 }
 
 fn told_limits(limits: &Limits) -> String {
-    format!("fuel {} instructions, deadline {:?}, memory {}", grouped(limits.fuel), limits.deadline, size(limits.memory.0))
+    format!("fuel {} instructions, deadline {:?}, memory {}", number(limits.fuel), limits.deadline, size(limits.memory.0))
 }

@@ -63,8 +63,8 @@ fn table(plugins: &[Listed]) -> String {
         let columns = [
             short(&status.name, 32),
             or_dash(status.version.as_deref()),
-            status.digest.as_deref().map_or_else(|| "-".to_owned(), |digest| digest.chars().take(12).collect()),
-            state(status.state).to_owned(),
+            or_dash(status.short_digest()),
+            status.state.word().to_owned(),
             answered(status),
         ];
         hosts.then(|| short(host.as_deref().unwrap_or("-"), 40)).into_iter().chain(columns).collect::<Vec<_>>()
@@ -79,18 +79,6 @@ fn table(plugins: &[Listed]) -> String {
         }
     }
     text
-}
-
-fn state(state: PluginState) -> &'static str {
-    match state {
-        PluginState::Serving => "serving",
-        PluginState::ServingOlder => "serving an older version",
-        PluginState::Loads => "loads",
-        PluginState::OlderLoads => "would serve an older version",
-        PluginState::Failed => "failed",
-        PluginState::Loading => "loading",
-        PluginState::Paused => "paused",
-    }
 }
 
 /// What a plugin answers, on a line that fits: the first of its routes, and how many there are beside.

@@ -159,7 +159,7 @@ fn for_people(host: &PluginHost, report: &CallReport) -> String {
         "cost",
         format!(
             "{took:?}, {} fuel, {} of memory, {} of the host",
-            output::grouped(report.used.fuel),
+            output::number(report.used.fuel),
             output::size(report.used.memory_bytes),
             output::count(report.used.host_calls.into(), "call")
         ),

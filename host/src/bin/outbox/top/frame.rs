@@ -118,7 +118,7 @@ mod tests {
         let rates = Rates { written_per_second: Some(120.0), delivered_per_second: None };
         let text = frame(&sample(3), &rates, "sqlite:outbox.db", (100, 40)).join("\n");
         for part in
-            ["2026-11-21T08:33:00.000000Z  1 host  q quits  sqlite:outbox.db", "120/s", "oldest", "2m ago", "multi_node"]
+            ["2026-11-21T08:33:00.000000Z  1 host  q quits  sqlite:outbox.db", "120/s", "oldest", "2 min ago", "multi_node"]
         {
             assert!(text.contains(part), "{part}\n---\n{text}");
         }

@@ -102,7 +102,7 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
 
     let paused = routes(&[paused(route("A", 2))], &Here::default(), NOW);
     assert_eq!(paused.len(), 1);
-    assert_eq!(paused[0].found, "Order/A has been paused by anna for 5m; 2 events held back");
+    assert_eq!(paused[0].found, "Order/A has been paused by anna for 5 min; 2 events held back");
     assert!(paused[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume Order/A")), "{paused:?}");
 }
 
@@ -111,7 +111,7 @@ fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
     let found = routes(&[paused(route("*", 0)), route("A", 2), route("B", 3), waiting("C", 1)], &answering(&[]), NOW);
 
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].found, "Order/* has been paused by anna for 5m; 5 events held back");
+    assert_eq!(found[0].found, "Order/* has been paused by anna for 5 min; 5 events held back");
     assert!(found[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume 'Order/*'")), "{found:?}");
 }
 

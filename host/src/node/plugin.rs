@@ -1,24 +1,31 @@
-//! What is told of plugins: to `plugin list`, to `plugin check`, to the dashboard.
+//! What a host tells of its plugins: to the other hosts and programs through the table of hosts, over HTTP, and to the dashboard.
+//!
+//! Known in programs that are built without plugins too, since they show those of other hosts.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::event::Route;
+use crate::store::NodeRecord;
+#[cfg(feature = "wasm")]
+use crate::text::cut;
 use crate::time::Timestamp;
-use crate::wasm::manifest::{Isolation, Limits};
-use crate::wasm::text::cut;
 
+#[cfg(feature = "wasm")]
 /// The most routes of one plugin that a host tells of.
 const TOLD_ROUTES: usize = 100;
+#[cfg(feature = "wasm")]
 /// The most bytes of the reason why a plugin does not serve that a host tells of.
 const TOLD_ERROR_BYTES: usize = 4 << 10;
+#[cfg(feature = "wasm")]
 /// The most bytes of one grant, such as a long list of origins, that a host tells of.
 const TOLD_GRANT_BYTES: usize = 512;
 
 /// A plugin as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct PluginStatus {
     /// The file's name without `.wasm`.
     pub name: String,
@@ -29,6 +36,7 @@ pub struct PluginStatus {
     /// Whether it answers.
     pub state: PluginState,
     /// What it answers, sorted; of a plugin with many routes a host tells other programs the first 100 only.
+    #[serde(default)]
     pub routes: Vec<Route>,
     /// How many routes it answers beside those.
     #[serde(default)]
@@ -36,6 +44,8 @@ pub struct PluginStatus {
     /// Why the file as it is now does not serve; the version before it may serve still.
     pub error: Option<String>,
     /// The component file.
+    #[serde(default)]
+    #[cfg_attr(feature = "http", schema(value_type = String))]
     pub file: PathBuf,
     /// What it may do and use, and what served before.
     #[serde(flatten)]
@@ -45,6 +55,7 @@ pub struct PluginStatus {
 /// What a plugin may do and use, and what served as it before. Empty where a host of an earlier version tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct PluginDetails {
     /// What the serving component asks for, and what its manifest grants.
     pub capabilities: Vec<PluginCapability>,
@@ -57,6 +68,7 @@ pub struct PluginDetails {
 /// Something outside of the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct PluginCapability {
     /// `config`, `secrets`, `emit`, `state`, `publish`, `http`.
     pub name: String,
@@ -71,6 +83,7 @@ pub struct PluginCapability {
 /// What one call may use, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct PluginLimits {
     /// Instructions, roughly.
     pub fuel: u64,
@@ -86,6 +99,7 @@ pub struct PluginLimits {
 
 /// A change of what serves as a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct PluginSwap {
     /// When.
     pub at: Timestamp,
@@ -98,8 +112,9 @@ pub struct PluginSwap {
 }
 
 /// Whether a plugin answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub enum PluginState {
     /// It answers its routes.
     Serving,
@@ -115,11 +130,49 @@ pub enum PluginState {
     Loading,
     /// It broke so often that at least one of its routes rests for a while.
     Paused,
+    /// A state of a later version of this program.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// The plugins that a host tells of in its row; none when it tells nothing. A host of another version may tell more or less: what cannot
+/// be read is left out.
+#[must_use]
+pub fn plugins(node: &NodeRecord) -> Vec<PluginStatus> {
+    let listed: Vec<Value> = node.plugins.as_deref().and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default();
+    listed.into_iter().filter_map(|plugin| serde_json::from_value(plugin).ok()).collect()
 }
 
 impl PluginStatus {
+    /// The first 12 digits of the digest, by which people know it.
+    #[must_use]
+    pub fn short_digest(&self) -> Option<&str> {
+        self.digest.as_deref().map(|digest| digest.get(..12).unwrap_or(digest))
+    }
+}
+
+impl PluginState {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::ServingOlder => "serving an older version",
+            Self::Loads => "loads",
+            Self::OlderLoads => "would serve an older version",
+            Self::Failed => "failed",
+            Self::Loading => "loading",
+            Self::Paused => "paused after failures",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(feature = "wasm")]
+impl PluginStatus {
     /// As a host tells it to other programs through the database: of a bounded size, whatever the plugin declares.
-    pub(super) fn told(mut self) -> Self {
+    pub(crate) fn told(mut self) -> Self {
         self.more_routes += self.routes.len().saturating_sub(TOLD_ROUTES);
         self.routes.truncate(TOLD_ROUTES);
         self.error = self.error.map(|error| {
@@ -136,63 +189,37 @@ impl PluginStatus {
     }
 }
 
-/// What a look at one component file found.
-#[derive(Clone, Debug, Serialize)]
-pub struct PluginReport {
-    /// The file's name without `.wasm`.
-    pub name: String,
-    /// What the component calls itself.
-    pub described_name: String,
-    /// What the component says of its version.
-    pub version: String,
-    /// SHA-256 in hex.
-    pub digest: String,
-    /// What it answers, sorted.
-    pub routes: Vec<Route>,
-    /// The interfaces that it asks for, sorted.
-    pub imports: Vec<String>,
-    /// What its manifest grants it, such as `emit` or `state (1000 keys, 1MiB)`.
-    pub granted: Vec<String>,
-    /// What it asks for and is not granted, each with the line to add.
-    pub not_granted: Vec<String>,
-    /// The file's size in bytes.
-    pub size_bytes: u64,
-    /// How long compiling took, or reading what had been compiled.
-    #[serde(rename = "compile_ms", serialize_with = "milliseconds")]
-    pub compile: Duration,
-    /// Whether the cache had it compiled already.
-    pub was_compiled: bool,
-    /// How long one instance would live.
-    pub isolation: Isolation,
-    /// What one call may use.
-    #[serde(serialize_with = "in_numbers")]
-    pub limits: Limits,
-}
-
-fn milliseconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(whole_milliseconds(*span))
-}
-
-fn whole_milliseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A manifest has texts such as "5s" and "64MiB", which a program that reads a report would have to take apart.
-fn in_numbers<S: Serializer>(limits: &Limits, serializer: S) -> Result<S::Ok, S::Error> {
-    PluginLimits::from(*limits).serialize(serializer)
-}
-
-impl From<Limits> for PluginLimits {
-    fn from(limits: Limits) -> Self {
-        let Limits { fuel, deadline, memory, host_calls, concurrency } = limits;
-        Self { fuel, deadline_ms: whole_milliseconds(deadline), memory_bytes: memory.0, host_calls, concurrency }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn node(plugins: &str) -> NodeRecord {
+        let at = Timestamp::from_micros(0);
+        NodeRecord {
+            owner: "host-1".to_owned(),
+            label: "shop 1".to_owned(),
+            mode: "multi_node".to_owned(),
+            version: "0.1.0".to_owned(),
+            started_at: at,
+            alive_until: at,
+            alive: true,
+            partitions: 0,
+            plugins: Some(plugins.to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_a_host_of_another_version_tells_of_hides_no_other() {
+        let told = r#"[{"name":"later","state":"resting","mood":"calm"},{"nobody":1},{"name":"mailer","state":"serving","routes":[]}]"#;
+
+        let read = plugins(&node(told));
+
+        let named: Vec<_> = read.iter().map(|plugin| (plugin.name.as_str(), plugin.state)).collect();
+        assert_eq!(named, [("later", PluginState::Unknown), ("mailer", PluginState::Serving)]);
+        assert_eq!(plugins(&node("no list")), []);
+    }
+
+    #[cfg(feature = "wasm")]
     #[test]
     fn what_a_host_tells_of_a_plugin_has_a_bound_and_says_what_is_left_out() {
         let route = |number| Route::new("Order", format!("Event{number:04}")).unwrap();

@@ -1,0 +1,102 @@
+//! What an attempt came to and what it cost, in words.
+
+use super::Counters;
+use crate::deceptive::shown;
+use crate::event::{Cost, ShortDigest};
+use crate::store::{AttemptCost, AttemptEnd};
+use crate::units::{count, number, size, span};
+
+/// `attempt 2, which failed: 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab`; safe for a
+/// terminal. `plugin` is the name of the component, where it is known.
+#[must_use]
+pub fn attempt(kept: &AttemptCost, plugin: Option<&str>) -> String {
+    let AttemptCost { attempt, outcome, cost } = kept;
+    let came_to = match outcome {
+        AttemptEnd::Done => "which was done",
+        AttemptEnd::Deferred => "which asked for later",
+        AttemptEnd::Retry => "which failed",
+        AttemptEnd::Dead => "after which it was given up",
+    };
+    format!("attempt {attempt}, {came_to}: {}", figures(cost, plugin))
+}
+
+fn figures(cost: &Cost, plugin: Option<&str>) -> String {
+    let mut text = span(cost.took);
+    if let Some(guest) = &cost.guest {
+        text.push_str(&format!(
+            ", {} fuel, {} of memory, {} of the host with {}, by {}",
+            number(guest.fuel),
+            size(guest.memory_bytes),
+            count(guest.host_calls.into(), "call"),
+            size(guest.host_bytes),
+            component(guest.digest, plugin),
+        ));
+    }
+    if cost.events > 1 {
+        text.push_str(&format!("; its share of one call for {} events, but for the memory", cost.events));
+    }
+    text
+}
+
+/// `order-mailer 1.0.0 (0123456789ab)`, or the digest alone where the plugin's name is not known.
+fn component(digest: ShortDigest, plugin: Option<&str>) -> String {
+    plugin.map_or_else(|| digest.to_string(), |plugin| format!("{} ({digest})", shown(plugin)))
+}
+
+impl Counters {
+    /// How often what happened: `3 failed attempts, 0 deferrals, 4 claims, 1 of them without an outcome, 0 replays`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let mut counted = vec![
+            count(self.attempts.into(), "failed attempt"),
+            count(self.deferrals.into(), "deferral"),
+            count(self.claim_seq, "claim"),
+        ];
+        if self.claims > 0 {
+            counted.push(format!("{} of them without an outcome", self.claims));
+        }
+        counted.push(count(self.replays.into(), "replay"));
+        if self.starts > 0 {
+            // Two hosts were gone while they held it, so it is delivered with no other event beside it.
+            counted.push(format!("{} alone without an outcome", count(self.starts.into(), "start")));
+        }
+        counted.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::GuestCost;
+
+    const DIGEST: &str = "0123456789ab";
+
+    fn guest() -> Cost {
+        let digest = DIGEST.parse().expect("hex");
+        let guest = GuestCost { digest, fuel: 1_200_000, memory_bytes: 1_179_648, host_calls: 5, host_bytes: 2_048 };
+        Cost { guest: Some(guest), ..Cost::of_time(Duration::from_nanos(12_345_678)) }
+    }
+
+    #[test]
+    fn it_says_what_was_used_and_by_which_component() {
+        let kept = AttemptCost { attempt: 2, outcome: AttemptEnd::Retry, cost: guest() };
+
+        assert_eq!(
+            attempt(&kept, None),
+            "attempt 2, which failed: 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab"
+        );
+        let named = attempt(&kept, Some("mailer 1.4.0"));
+        assert!(named.ends_with(", by mailer 1.4.0 (0123456789ab)"), "{named}");
+    }
+
+    #[test]
+    fn a_share_of_a_call_says_so_and_native_code_has_a_time_only() {
+        let share = AttemptCost { attempt: 1, outcome: AttemptEnd::Done, cost: guest().share(0, 40) };
+        let native = AttemptCost { attempt: 3, outcome: AttemptEnd::Dead, cost: Cost::of_time(Duration::from_millis(250)) };
+
+        assert!(attempt(&share, None).ends_with("; its share of one call for 40 events, but for the memory"));
+        assert_eq!(attempt(&native, None), "attempt 3, after which it was given up: 250 ms");
+    }
+}

@@ -1,0 +1,224 @@
+//! What was done by hand that touches one event: to it alone, to its route, or to many events by a filter.
+//!
+//! A bulk action leaves one audit record for each of its batches. They are one action here.
+
+use serde_json::Value;
+
+use crate::deceptive::shown;
+use crate::event::Route;
+use crate::store::{AuditFilter, AuditRecord, Record, Store, StoreError};
+use crate::time::Timestamp;
+use crate::units::count;
+
+/// How many actions are told.
+const ACTIONS: usize = 50;
+/// How many audit records are read at once.
+const PAGE: u32 = 500;
+/// How many pages of them are read: the batches of a replay of two million events.
+const PAGES: usize = 40;
+
+/// Something that was done by hand, and left one audit record or several.
+#[derive(Clone, Debug)]
+pub struct ManualAction {
+    /// Its first audit record, but with the `count` of all of them.
+    pub record: AuditRecord,
+    /// When its last audit record was written.
+    pub last_at: Timestamp,
+    /// How many audit records it left.
+    pub records: u64,
+}
+
+/// What was done by hand that touches one event.
+#[derive(Clone, Debug, Default)]
+pub struct ByHand {
+    /// The actions, the latest first.
+    pub actions: Vec<ManualAction>,
+    /// Whether there are earlier ones than these.
+    pub has_earlier: bool,
+}
+
+impl ByHand {
+    /// Reads as much as is told, and no more.
+    pub(super) async fn read(store: &dyn Store, record: &Record) -> Result<Self, StoreError> {
+        let mut filter =
+            AuditFilter { touching: Some(record.event_id), since: Some(record.created_at), ..AuditFilter::default() };
+        let mut by_hand = Self::default();
+        for _ in 0..PAGES {
+            let page = store.list_audit(&filter, PAGE).await?;
+            let is_last = page.len() < PAGE as usize;
+            filter.before = page.last().map(|last| last.id);
+            page.into_iter().filter(|entry| touches(record, entry)).for_each(|entry| by_hand.add(entry));
+            if by_hand.actions.len() > ACTIONS {
+                break;
+            }
+            if is_last {
+                return Ok(by_hand);
+            }
+        }
+        by_hand.actions.truncate(ACTIONS);
+        by_hand.has_earlier = true;
+        Ok(by_hand)
+    }
+
+    /// Adds an audit record that is older than those before it.
+    fn add(&mut self, record: AuditRecord) {
+        // A replay by filter keeps the time at which it began in its selector, so that its batches are known wherever they stand. Other
+        // actions are one only where nothing came between them.
+        let is_known_anywhere = record.selector.get("dead_before").is_some();
+        let reach = if is_known_anywhere { self.actions.len() } else { 1 };
+        match self.actions.iter_mut().rev().take(reach).find(|known| is_same(&known.record, &record)) {
+            Some(known) => {
+                known.record = AuditRecord { count: known.record.count.saturating_add(record.count), ..record };
+                known.records += 1;
+            }
+            None => self.actions.push(ManualAction { last_at: record.at, records: 1, record }),
+        }
+    }
+}
+
+fn is_same(one: &AuditRecord, other: &AuditRecord) -> bool {
+    let key = |record: &AuditRecord| (record.actor.clone(), record.action.clone(), record.reason.clone());
+    key(one) == key(other) && one.selector == other.selector
+}
+
+/// Whether it was done to this event, to its route, or to events among which this one may have been.
+fn touches(record: &Record, done: &AuditRecord) -> bool {
+    let field = |name: &str| done.selector.get(name).and_then(Value::as_str);
+    if let Some(id) = field("event_id") {
+        return id == record.event_id.as_str();
+    }
+    let fits = |name: &str, own: Option<&str>| field(name).is_none_or(|wanted| own == Some(wanted));
+    match done.action.as_str() {
+        "pause" | "resume" => {
+            let (changed, own) = (changed_route(done), Route::new(record.aggregate_type.as_str(), record.event_type.as_str()));
+            changed.zip(own.ok()).is_some_and(|(changed, own)| changed.covers(&own))
+        }
+        // Which events a filter met is not kept.
+        "replay" => {
+            record.replays > 0
+                && fits("event_type", Some(&record.event_type))
+                && fits("aggregate_type", Some(&record.aggregate_type))
+                && fits("aggregate_id", record.aggregate_id.as_deref())
+                && fits("tenant_id", record.tenant_id.as_deref())
+        }
+        "retry_now" => record.attempts > 0,
+        _ => false,
+    }
+}
+
+/// The route or pattern that was paused or resumed.
+fn changed_route(done: &AuditRecord) -> Option<Route> {
+    let field = |name: &str| done.selector.get(name).and_then(Value::as_str);
+    Route::new(field("aggregate_type")?, field("event_type")?).ok()
+}
+
+/// What was done to this event, by whom and why, safe for a terminal.
+pub(super) fn words(event: &Record, action: &ManualAction) -> String {
+    let ManualAction { record: done, records, .. } = action;
+    let by = format!(" by {}", shown(&done.actor));
+    let why = done.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", shown(reason)));
+    let word = done.action.replace('_', " ");
+    let times = if *records == 1 { String::new() } else { format!(", {},", count(*records, "time")) };
+    if done.selector.get("event_id").is_some() {
+        return format!("{word}{times}{by}{why}");
+    }
+    match done.action.as_str() {
+        "replay" => {
+            let events = count(done.count, "dead event");
+            format!("replay of {events} ({}){by}, maybe this one{why}", shown(&selector(&done.selector)))
+        }
+        "retry_now" => format!("retry of {}{by}, maybe this one{why}", count(done.count, "failed event")),
+        _ => {
+            let is_own = |route: &Route| {
+                route.aggregate_type.as_str() == event.aggregate_type && route.event_type.as_str() == event.event_type
+            };
+            let which = match changed_route(done) {
+                Some(route) if !is_own(&route) => shown(&route.to_string()).into_owned(),
+                _ => "its route".to_owned(),
+            };
+            format!("{word} of {which}{times}{by}{why}")
+        }
+    }
+}
+
+/// What something was done to by hand, as one line: `event_type=OrderPlaced error=timeout`; `all` for a filter without conditions.
+#[must_use]
+pub fn selector(selector: &Value) -> String {
+    let Some(fields) = selector.as_object() else { return selector.to_string() };
+    let fields: Vec<String> = fields
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+        .collect();
+    if fields.is_empty() { "all".to_owned() } else { fields.join(" ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    fn record(second: i64, action: &str, selector: Value) -> AuditRecord {
+        AuditRecord {
+            id: second.unsigned_abs(),
+            at: at(second),
+            actor: "anna".to_owned(),
+            action: action.to_owned(),
+            selector,
+            count: 100,
+            reason: None,
+        }
+    }
+
+    /// What becomes of audit records that are given oldest first.
+    fn folded(records: impl DoubleEndedIterator<Item = AuditRecord>) -> Vec<(String, i64, i64, u64, u64)> {
+        let mut by_hand = ByHand::default();
+        records.rev().for_each(|record| by_hand.add(record));
+        let told = |action: ManualAction| {
+            let second = |time: Timestamp| time.as_micros() / 1_000_000;
+            (action.record.action, second(action.record.at), second(action.last_at), action.record.count, action.records)
+        };
+        by_hand.actions.into_iter().rev().map(told).collect()
+    }
+
+    #[test]
+    fn the_batches_of_one_replay_are_one_action_though_others_came_between() {
+        let job = |began: &str| json!({ "event_type": "OrderPlaced", "dead_before": began });
+        let pause = json!({ "aggregate_type": "Order", "event_type": "OrderPlaced" });
+        let batches = (0..1_000).map(|n| record(n, "replay", job(if n % 2 == 0 { "2026-11-21" } else { "2026-11-22" })));
+        let others = [record(2_000, "pause", pause.clone()), record(2_001, "resume", pause)];
+
+        let told = folded(batches.chain(others).collect::<Vec<_>>().into_iter());
+
+        let wanted = [
+            ("replay".to_owned(), 0, 998, 50_000, 500),
+            ("replay".to_owned(), 1, 999, 50_000, 500),
+            ("pause".to_owned(), 2_000, 2_000, 100, 1),
+            ("resume".to_owned(), 2_001, 2_001, 100, 1),
+        ];
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn what_was_done_again_after_something_else_is_told_again() {
+        let id = || json!({ "event_id": "one" });
+        let records = ["replay", "replay", "skip", "replay"].into_iter().enumerate();
+        let records: Vec<_> = records.map(|(second, action)| record(i64::try_from(second).unwrap(), action, id())).collect();
+
+        let told: Vec<_> = folded(records.into_iter()).into_iter().map(|(action, .., records)| (action, records)).collect();
+
+        assert_eq!(told, [("replay".to_owned(), 2), ("skip".to_owned(), 1), ("replay".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_selector_is_said_on_one_line() {
+        let filter = json!({ "event_type": "OrderPlaced", "max_attempts": 3, "tenant_id": null });
+        assert_eq!(selector(&filter), "event_type=OrderPlaced max_attempts=3");
+        assert_eq!(selector(&json!({})), "all");
+    }
+}
