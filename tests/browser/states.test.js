@@ -123,7 +123,7 @@ test('an event after twelve attempts says how often, why, and what can be done',
   await page.goto(host.at(`events/${event_id}`));
   const text = await page.locator('main').innerText();
   assert.match(text, /It was given up .*, after 12 failed attempts: /);
-  assert.match(text, /Attempt 12 failed for the last time in .* fuel,\s+\d+ % of its limit/s);
+  assert.match(text, /attempt 12, after which it was given up: .* fuel, .*; fuel\s+\d+ % of its limit/s);
   await close();
 });
 
