@@ -82,8 +82,6 @@ CREATE INDEX outbox_event_open ON outbox_event (seq) WHERE done_at IS NULL;
 
 -- All events of an aggregate: the search that everybody makes first. Its entries are written with the row and with its end.
 CREATE INDEX outbox_event_aggregate ON outbox_event (aggregate_id, seq) WHERE aggregate_id IS NOT NULL;
--- When they were written: a summary of each half megabyte, so that a row costs nothing.
-CREATE INDEX outbox_event_created ON outbox_event USING brin (created_at) WITH (pages_per_range = 64, autosummarize = on);
 
 -- Routes that have had a listener: their events are parked, never killed, while it is away.
 CREATE TABLE outbox_event_route (

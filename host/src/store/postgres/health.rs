@@ -6,7 +6,7 @@ use super::PostgresStore;
 use crate::store::finding::GRANT;
 use crate::store::{Finding, StoreError};
 
-const INDEXES: [&str; 10] = [
+const INDEXES: [&str; 9] = [
     "outbox_event_pkey",
     "outbox_event_due",
     "outbox_event_done",
@@ -16,7 +16,6 @@ const INDEXES: [&str; 10] = [
     "outbox_event_behind",
     "outbox_event_open",
     "outbox_event_aggregate",
-    "outbox_event_created",
 ];
 
 /// What a host needs of each table.
