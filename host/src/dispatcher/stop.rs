@@ -39,7 +39,7 @@ impl StopTimes {
 
 impl Dispatcher {
     /// The times of a stop that begins now.
-    pub(crate) fn begin_stop(&self) -> StopTimes {
+    pub(crate) fn stop_times(&self) -> StopTimes {
         StopTimes::begin(self.shared.config.drain_timeout)
     }
 

@@ -31,12 +31,12 @@ impl Activity {
     }
 
     /// The request has arrived whole: the host works on it.
-    fn has_arrived(&self) {
+    fn arrived(&self) {
         self.is_worked_on.store(true, Ordering::Relaxed);
     }
 
     /// The host has an answer: it is the client's turn to take it, and to send another request.
-    pub(super) fn is_answered(&self) {
+    pub(super) fn answered(&self) {
         self.moved();
         self.is_worked_on.store(false, Ordering::Relaxed);
     }
@@ -56,7 +56,7 @@ pub(super) struct WatchedBody {
 impl WatchedBody {
     pub(super) fn new(body: Incoming, activity: Arc<Activity>) -> Self {
         if body.is_end_stream() {
-            activity.has_arrived();
+            activity.arrived();
         }
         Self { body, activity }
     }
@@ -69,7 +69,7 @@ impl Body for WatchedBody {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         if frame.is_none() || self.body.is_end_stream() {
-            self.activity.has_arrived();
+            self.activity.arrived();
         }
         Poll::Ready(frame)
     }

@@ -136,7 +136,7 @@ impl Connections {
                     Some(mut router) => router.call(request).await,
                     None => Ok::<_, Infallible>(while_starting(request.uri().path())),
                 };
-                activity.is_answered();
+                activity.answered();
                 answer
             }
         });

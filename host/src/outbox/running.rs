@@ -39,7 +39,7 @@ impl Running {
             purge.close();
         }
         signals.stopped.send_replace(true);
-        let times = self.dispatcher.as_ref().map_or_else(|| StopTimes::begin(Duration::ZERO), Dispatcher::begin_stop);
+        let times = self.dispatcher.as_ref().map_or_else(|| StopTimes::begin(Duration::ZERO), Dispatcher::stop_times);
         if let Some(dispatcher) = self.dispatcher {
             let poller = async {
                 if let Some(task) = self.poller {

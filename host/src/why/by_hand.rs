@@ -2,6 +2,8 @@
 //!
 //! A bulk action leaves one audit record for each of its batches. They are one action here.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::deceptive::shown;
@@ -16,6 +18,9 @@ const ACTIONS: usize = 50;
 const PAGE: u32 = 500;
 /// How many pages of them are read: the batches of a replay of two million events.
 const PAGES: usize = 40;
+
+/// The longest time between two batches of one replay.
+const BETWEEN_BATCHES: Duration = Duration::from_secs(60);
 
 /// Something that was done by hand, and left one audit record or several.
 #[derive(Clone, Debug)]
@@ -62,11 +67,14 @@ impl ByHand {
 
     /// Adds an audit record that is older than those before it.
     fn add(&mut self, record: AuditRecord) {
-        // A replay by filter keeps the time at which it began in its selector, so that its batches are known wherever they stand. Other
-        // actions are one only where nothing came between them.
-        let is_known_anywhere = record.selector.get("dead_before").is_some();
-        let reach = if is_known_anywhere { self.actions.len() } else { 1 };
-        match self.actions.iter_mut().rev().take(reach).find(|known| is_same(&known.record, &record)) {
+        // A replay by filter keeps in its selector by when an event must have been dead, so that its batches are known though others
+        // came between them. One with a given time says the same when it is run again later: then it is another action. Everything
+        // else is one action only where nothing came between.
+        let is_replay = record.selector.get("dead_before").is_some();
+        let reach = if is_replay { self.actions.len() } else { 1 };
+        let follows = |known: &ManualAction| !is_replay || known.record.at.since(record.at) <= BETWEEN_BATCHES;
+        let same = |known: &&mut ManualAction| is_same(&known.record, &record) && follows(known);
+        match self.actions.iter_mut().rev().take(reach).find(same) {
             Some(known) => {
                 known.record = AuditRecord { count: known.record.count.saturating_add(record.count), ..record };
                 known.records += 1;
@@ -202,6 +210,16 @@ mod tests {
             ("resume".to_owned(), 2_001, 2_001, 100, 1),
         ];
         assert_eq!(told, wanted);
+    }
+
+    #[test]
+    fn a_replay_with_the_same_given_time_is_told_again_when_it_is_run_later() {
+        let until = || json!({ "dead_before": "2026-11-21" });
+        let records = [record(0, "replay", until()), record(30, "replay", until()), record(3_600, "replay", until())];
+
+        let told: Vec<_> = folded(records.into_iter()).into_iter().map(|(_, first, last, ..)| (first, last)).collect();
+
+        assert_eq!(told, [(0, 30), (3_600, 3_600)]);
     }
 
     #[test]

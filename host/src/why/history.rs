@@ -15,7 +15,7 @@ use crate::units::span;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct Step {
-    /// When, by the database's clock; that it happened, by its writer's. A time to come is of something that will happen.
+    /// When, by the database's clock; for when the event happened, by its writer's clock. In the future for what is to come.
     pub at: Timestamp,
     /// When it ended, where it took its time: the last batch of a bulk action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,9 @@ pub(super) fn history(known: &Facts, state: State, next_at: Option<Timestamp>) -
     if is_delayed {
         add(Some(record.available_at), "the earliest delivery that its writer asked for".to_owned());
     }
-    add(record.expires_at, "expires, and is given up if it has not been delivered".to_owned());
+    if !matches!(record.status, Status::Done | Status::Dead) {
+        add(record.expires_at, "expires, and is given up if it has not been delivered".to_owned());
+    }
     let holder = record.locked_by.as_deref().unwrap_or_default();
     let label = known.nodes.iter().find(|node| node.owner == holder).map_or(holder, |node| &node.label);
     add(record.locked_at, format!("claimed by {}, its claim number {}", shown(label), record.claim_seq));
@@ -65,12 +67,14 @@ pub(super) fn history(known: &Facts, state: State, next_at: Option<Timestamp>) -
 /// When it happened and when it was inserted; one step where the clocks of its writer and of the database agree to a second.
 fn written(record: &Record) -> Vec<Step> {
     let step = |at: Timestamp, what: String| Step { at, until: None, what };
-    let apart = record.created_at.since(record.occurred_at).max(record.occurred_at.since(record.created_at));
+    let (later, earlier) = (record.created_at.since(record.occurred_at), record.occurred_at.since(record.created_at));
+    let apart = later.max(earlier);
+    let which = if later > earlier { "after" } else { "before" };
     if apart.as_millis() < 1_000 {
         return vec![step(record.created_at, "it was written".to_owned())];
     }
     vec![
         step(record.occurred_at, "it happened, by the clock of its writer".to_owned()),
-        step(record.created_at, format!("it was written, by the database's clock, {} apart", span(apart))),
+        step(record.created_at, format!("it was written {} {which} it happened, by the database's clock", span(apart))),
     ]
 }

@@ -114,11 +114,20 @@ impl Emit {
         writer.close().await;
         written.map_err(|failure| {
             let passes = config.remote.is_some() && failure.is_passing();
-            if passes { failure.detail(format!("to repeat it safely: the same command with --id {id}")) } else { failure }
+            if passes {
+                failure.detail(format!(
+                    "to repeat it safely, run the same command with --id {id}; it ends with 7 if the event is there already"
+                ))
+            } else {
+                failure
+            }
         })?;
         // Nobody else has an ID that was made here.
         if !(is_new || may_be_new && has_own_id) {
-            let what = format!("an event with the ID {id} exists already; see `outbox event show {id}`");
+            let what = format!(
+                "an event with the ID {id} exists already; see {}",
+                config.flags.command(&format!("outbox event show {id}"))
+            );
             let doubt = may_be_new.then(|| "a request of this command whose answer was lost may have written it".to_owned());
             return Err(Failure::new(Exit::Conflict, what).details(doubt.into_iter().collect()));
         }

@@ -42,7 +42,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     };
     let about = "One event or an array of events; CloudEvents alone, as a batch, or in the binary mode: then the attributes are \
                  headers `ce-…`, and the body is the data of any type. A CloudEvent is the same as another when `source` and `id` are: a \
-                 repeat is a duplicate, the `id` of another source is none, and a source that uses an `id` for two events is refused \
+                 repeat is a duplicate, the same `id` from another source is another event, and a source that uses an `id` for two events is refused \
                  with 409 `event_differs`.";
     let forms = vec![
         ("application/json", either("Envelope"), order),

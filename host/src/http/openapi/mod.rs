@@ -4,6 +4,7 @@
 //! role, a body, the database. The codes of refusals come from the one list of problems.
 
 mod endpoint;
+mod plain;
 mod refusals;
 mod schemas;
 
@@ -16,6 +17,8 @@ use utoipa::{PartialSchema as _, ToSchema as _};
 pub(super) use endpoint::Endpoint;
 pub(super) use schemas::{CloudEvent, Envelope, ID_PATTERN, Payload};
 
+use plain::plain;
+
 use super::HttpConfig;
 use super::params::MAX_PAGE;
 use super::problem::Document;
@@ -25,8 +28,9 @@ const SECURITY: &str = "token";
 
 /// The document for a host with this configuration, as JSON.
 pub(super) fn document(table: Vec<Endpoint>, config: &HttpConfig) -> Bytes {
-    let text = serde_json::to_vec(&describe(table, config)).expect("a document is JSON");
-    Bytes::from(text)
+    let mut document = serde_json::to_value(describe(table, config)).expect("a document is JSON");
+    plain(&mut document);
+    Bytes::from(document.to_string())
 }
 
 fn describe(table: Vec<Endpoint>, config: &HttpConfig) -> OpenApi {

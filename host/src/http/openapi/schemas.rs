@@ -31,7 +31,7 @@ schemas! {
     });
     EventId, "EventId", json!({
         "type": "string", "minLength": 1, "maxLength": 36, "pattern": ID_PATTERN, "examples": ["01J9ZC4M1T2V3W4X5Y6Z7A8B9C"],
-        "description": "The key of one event: 1 to 36 visible ASCII characters. Ids that a host makes are ULIDs.",
+        "description": "The id of one event: 1 to 36 visible ASCII characters. Ids that a host makes are ULIDs.",
     });
     EventType, "EventType", name(128, "OrderPlaced", "What happened.");
     AggregateType, "AggregateType", name(64, "Order", "To what kind of thing it happened; `__GLOBAL__` when its writer said nothing.");

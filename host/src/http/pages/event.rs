@@ -288,11 +288,20 @@ mod tests {
         let facts = facts(record);
         let text = shown(&facts, Payload::Hidden, true);
         let steps = Explanation::of(&facts).history;
-        assert_eq!(steps.len(), 4, "{steps:?}");
+        assert_eq!(steps.len(), 3, "{steps:?}");
         for step in steps {
             assert!(text.contains(&step.what), "{}: {text}", step.what);
         }
-        assert_eq!(text.matches("<li class=\"next\">").count(), 1, "{text}");
+        assert_eq!(text.matches("<li class=\"next\">").count(), 0, "nothing is to come for a finished event: {text}");
+    }
+
+    #[test]
+    fn what_is_to_come_is_told_as_such() {
+        let expires_at = Some(frame().seen.now().plus(Duration::from_secs(90)));
+        let record = Record { expires_at, status: Status::New, done_at: None, due_at: Some(frame().seen.now()), ..record() };
+        let text = shown(&facts(record), Payload::Hidden, true);
+        let next = text.split("<li class=\"next\">").nth(1).unwrap_or_else(|| panic!("{text}"));
+        assert!(next.split("</li>").next().is_some_and(|step| step.contains("expires")), "{next}");
     }
 
     #[test]

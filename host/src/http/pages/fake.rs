@@ -1,43 +1,21 @@
 //! Rows for tests.
 
-use crate::event::{EventId, Headers, Route, Status};
+use crate::event::{Envelope, Route, Status};
 use crate::store::{NodeRecord, Record, RouteRecord};
 use crate::time::Timestamp;
 
 pub(super) fn record() -> Record {
     let at = Timestamp::from_micros(1_795_249_980_000_000);
+    let envelope = Envelope::new("Paid").aggregate("Order", "42").occurred_at(at).json(&42).expect("valid");
     Record {
-        seq: 7,
-        event_id: EventId::generate(at),
-        event_type: "Paid".to_owned(),
-        aggregate_type: "Order".to_owned(),
-        aggregate_id: Some("42".to_owned()),
-        tenant_id: None,
-        headers: Headers::default(),
-        content_type: "application/json".to_owned(),
-        payload_bytes: 2,
         payload: None,
         status: Status::Dead,
         attempts: 3,
-        deferrals: 0,
-        claims: 0,
-        starts: 0,
         claim_seq: 3,
-        replays: 0,
-        occurred_at: at,
-        created_at: at,
-        available_at: at,
         due_at: None,
-        expires_at: None,
         done_at: Some(at),
-        parked: None,
-        behind: None,
-        blocks: false,
-        locked_by: None,
-        locked_at: None,
-        lease_end: None,
         last_error: Some("deadline".to_owned()),
-        last_cost: None,
+        ..Record::inserted(7, &envelope, at)
     }
 }
 
@@ -56,17 +34,7 @@ pub(super) fn node(label: &str, now: Timestamp) -> NodeRecord {
 }
 
 pub(super) fn route(aggregate_type: &str, event_type: &str) -> RouteRecord {
-    RouteRecord {
-        route: Route::new(aggregate_type, event_type).unwrap(),
-        first_seen_at: None,
-        paused_at: None,
-        paused_by: None,
-        pause_reason: None,
-        waiting: 0,
-        parked: 0,
-        blocked: 0,
-        dead: 0,
-    }
+    RouteRecord::new(Route::new(aggregate_type, event_type).unwrap())
 }
 
 /// The frame of a page that knows an empty table.

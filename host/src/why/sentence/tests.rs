@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::super::by_hand::ByHand;
 use super::super::reason::{ActionCode, Cause, ReasonCode};
 use super::*;
-use crate::event::{Headers, Route, Status};
+use crate::event::{Envelope, Route, Status};
 use crate::store::{NodeRecord, RouteRecord};
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
@@ -17,39 +17,9 @@ fn soon(seconds: u64) -> Timestamp {
 }
 
 fn record(seq: u64) -> Record {
-    Record {
-        seq,
-        event_id: format!("event-{seq}").parse().unwrap(),
-        event_type: "OrderPlaced".to_owned(),
-        aggregate_type: "Order".to_owned(),
-        aggregate_id: Some("42".to_owned()),
-        tenant_id: None,
-        headers: Headers::default(),
-        content_type: "application/json".to_owned(),
-        payload_bytes: 2,
-        payload: None,
-        status: Status::New,
-        attempts: 0,
-        deferrals: 0,
-        claims: 0,
-        starts: 0,
-        claim_seq: 0,
-        replays: 0,
-        occurred_at: ago(60),
-        created_at: ago(60),
-        available_at: ago(60),
-        due_at: Some(ago(60)),
-        expires_at: None,
-        done_at: None,
-        parked: None,
-        behind: None,
-        blocks: false,
-        locked_by: None,
-        locked_at: None,
-        lease_end: None,
-        last_error: None,
-        last_cost: None,
-    }
+    let id = format!("event-{seq}").parse().unwrap();
+    let envelope = Envelope::new("OrderPlaced").id(id).aggregate("Order", "42").occurred_at(ago(60)).json(&42).unwrap();
+    Record { payload: None, ..Record::inserted(seq, &envelope, ago(60)) }
 }
 
 fn dead(seq: u64, blocks: bool) -> Record {

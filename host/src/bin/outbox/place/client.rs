@@ -151,7 +151,11 @@ impl Client {
 
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> Refused {
         let (base, chain) = (self.base(), outbox::chain(error));
-        let what = format!("the host at {base} cannot be reached");
+        let what = if error.is_connect() {
+            format!("the host at {base} cannot be reached")
+        } else {
+            format!("the connection to the host at {base} broke off before it answered")
+        };
         let fix = if chain.contains("certificate") || chain.contains("UnknownIssuer") {
             "this machine does not trust its certificate; with an authority of your own, name its file in SSL_CERT_FILE"
                 .to_owned()

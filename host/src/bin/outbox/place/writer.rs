@@ -10,7 +10,7 @@ use outbox::http::answer::Written;
 use outbox::{Envelope, EventId, Outbox, Store};
 
 use super::client::Client;
-use crate::config::Config;
+use crate::config::{Config, Flags};
 use crate::database;
 use crate::failure::Failure;
 use crate::{logging, output};
@@ -31,12 +31,16 @@ pub(crate) enum Writer {
 }
 
 /// Sends events to a host.
-pub(crate) struct HostWriter(Client);
+pub(crate) struct HostWriter {
+    client: Client,
+    /// Those of this command, for commands to type.
+    flags: Flags,
+}
 
 /// The writer of the place that the configuration means.
 pub(crate) async fn writer(config: &Config) -> Result<Writer, Failure> {
     if let Some(remote) = &config.remote {
-        return Ok(Writer::Host(Box::new(HostWriter(Client::new(remote)?))));
+        return Ok(Writer::Host(Box::new(HostWriter { client: Client::new(remote)?, flags: config.flags.clone() })));
     }
     let store = database::open(config, database::Missing::Refuse).await?;
     Ok(Writer::Database(Outbox::writer_only(store).label("outbox event emit").start().await?))
@@ -82,18 +86,18 @@ impl HostWriter {
     async fn send(&self, body: &Body) -> Result<Taken, Failure> {
         let (started, mut rests, mut may_be_done) = (std::time::Instant::now(), RESTS.iter(), false);
         loop {
-            let refused = match self.0.send::<Written>(Method::POST, "/v1/events", body.text.clone()).await {
+            let refused = match self.client.send::<Written>(Method::POST, "/v1/events", body.text.clone()).await {
                 Ok(answer) => return Ok(taken(answer, may_be_done)),
                 Err(refused) => refused,
             };
             may_be_done |= refused.may_be_done();
-            let failure = refused.failure(self.0.base());
+            let failure = refused.failure(self.client.base());
             match rests.next().filter(|_| failure.is_passing() && started.elapsed() < REPEAT_WITHIN) {
                 Some(rest) => {
                     logging::say(&format!("{}; trying again", outbox::deceptive::shown(failure.message())));
                     tokio::time::sleep(*rest).await;
                 }
-                None if may_be_done => return Err(failure.detail(body.doubt())),
+                None if may_be_done => return Err(failure.detail(body.doubt(&self.flags))),
                 None => return Err(failure),
             }
         }
@@ -136,15 +140,16 @@ struct Body {
 
 impl Body {
     /// What is told when nobody knows whether the events were written.
-    fn doubt(&self) -> String {
+    fn doubt(&self, flags: &Flags) -> String {
         let Self { first, events, .. } = self;
+        let show = flags.command(&format!("outbox event show {first}"));
         if *events == 1 {
-            return format!("whether the event {first} was written is not known; `outbox event show {first}` tells");
+            return format!("whether the event {first} was written is not known; `{show}` tells");
         }
         let events = output::count(*events as u64, "event");
         format!(
-            "whether {events} from {first} on were written is not known: all of them were or none, and `outbox event show {first}` \
-             tells which"
+            "whether {events} from {first} on were written is not known: all of them were or none, and `{show}` tells \
+             which"
         )
     }
 }

@@ -141,3 +141,19 @@ fn death(status: ExitStatus, complaint: &str, limits: &CompileLimits) -> Option<
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_from_outside_marks_no_component_and_one_of_the_kernels_does() {
+        let ended_by = |signal: i32| concluded(ExitStatus::from_raw(signal), Vec::new(), "", &CompileLimits::default());
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            assert!(matches!(ended_by(signal), Err(CompileFailure::Failed(_))), "{signal}");
+        }
+        for signal in [libc::SIGKILL, libc::SIGXCPU, libc::SIGSEGV, libc::SIGABRT] {
+            assert!(matches!(ended_by(signal), Err(CompileFailure::Stopped(_))), "{signal}");
+        }
+    }
+}
