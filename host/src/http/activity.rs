@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -11,23 +12,22 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 /// Whether the host works for a client, and else since when it waits for that client.
 #[derive(Debug)]
 pub(super) struct Activity {
-    /// Counts what the clients of all connections do: the order of their moments is all that matters.
-    moments: Arc<AtomicU64>,
-    last: AtomicU64,
+    opened: Instant,
+    /// When the client did something last, in microseconds since then.
+    last_us: AtomicU64,
     is_worked_on: AtomicBool,
 }
 
 impl Activity {
-    /// Of a connection that was made just now. `moments` is the counter that all connections share.
-    pub(super) fn new(moments: Arc<AtomicU64>) -> Self {
-        let activity = Self { moments, last: AtomicU64::new(0), is_worked_on: AtomicBool::new(false) };
-        activity.moved();
-        activity
+    /// Of a connection that was made just now.
+    pub(super) fn new() -> Self {
+        Self { opened: Instant::now(), last_us: AtomicU64::new(0), is_worked_on: AtomicBool::new(false) }
     }
 
     /// The client sent or took something just now.
     pub(super) fn moved(&self) {
-        self.last.store(self.moments.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        let since = u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.last_us.store(since, Ordering::Relaxed);
     }
 
     /// The request has arrived whole: the host works on it.
@@ -41,9 +41,10 @@ impl Activity {
         self.is_worked_on.store(false, Ordering::Relaxed);
     }
 
-    /// When the client did something last, in the order of all clients; `None` while the host works for it.
-    pub(super) fn waits_since(&self) -> Option<u64> {
-        (!self.is_worked_on.load(Ordering::Relaxed)).then(|| self.last.load(Ordering::Relaxed))
+    /// For how long the client has done nothing; `None` while the host works for it.
+    pub(super) fn idle_for(&self) -> Option<Duration> {
+        let last = Duration::from_micros(self.last_us.load(Ordering::Relaxed));
+        (!self.is_worked_on.load(Ordering::Relaxed)).then(|| self.opened.elapsed().saturating_sub(last))
     }
 }
 

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -29,6 +28,8 @@ use super::writing::TimedWrites;
 
 /// How long a stop waits for requests that are being answered.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
+/// How long a client may do nothing before its connection makes room for another.
+const GRACE: Duration = Duration::from_secs(1);
 /// The rest after the operating system gave no connection, and while no connection can be closed for another.
 const REST: Duration = Duration::from_millis(100);
 /// The most bytes of the headers of one request: some CloudEvents carry much in them.
@@ -42,7 +43,6 @@ pub(super) struct Connections {
     header_timeout: Duration,
     write_timeout: Duration,
     stopping: Stopping,
-    moments: Arc<AtomicU64>,
     tasks: JoinSet<()>,
     open: HashMap<Id, (Arc<Activity>, AbortHandle)>,
 }
@@ -57,7 +57,6 @@ impl Connections {
             header_timeout: config.header_timeout,
             write_timeout: config.write_timeout,
             stopping,
-            moments: Arc::default(),
             tasks: JoinSet::new(),
             open: HashMap::new(),
         }
@@ -91,7 +90,7 @@ impl Connections {
                 continue;
             };
             self.make_room().await;
-            let activity = Arc::new(Activity::new(self.moments.clone()));
+            let activity = Arc::new(Activity::new());
             let served = self.connection(stream, peer, activity.clone());
             let handle = self.tasks.spawn(served);
             self.open.insert(handle.id(), (activity, handle));
@@ -99,11 +98,15 @@ impl Connections {
     }
 
     /// Waits until one connection more may be served. Whoever is idle or slow makes room, so that nobody keeps probes away by
-    /// holding connections; requests that the host works on are waited for.
+    /// holding connections; requests that the host works on are waited for. Whoever has just come, or has just been answered, is closed
+    /// only when that goes on for long: clients that move now and then must not keep everybody else away either.
     async fn make_room(&mut self) {
+        let since = Instant::now();
         while self.open.len() >= self.most {
-            let idle = self.open.values().filter_map(|(activity, handle)| Some((activity.waits_since()?, handle)));
-            if let Some((_, longest)) = idle.min_by_key(|(since, _)| *since) {
+            let idle = self.open.values().filter_map(|(activity, handle)| Some((activity.idle_for()?, handle)));
+            if let Some((idle, longest)) = idle.max_by_key(|(idle, _)| *idle)
+                && (idle >= GRACE || since.elapsed() >= GRACE)
+            {
                 longest.abort();
             }
             tokio::select! {

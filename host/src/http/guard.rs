@@ -35,7 +35,8 @@ pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next
     let checked =
         check_host(&request, &host.config.allowed_hosts).and_then(|()| check_site(request.method(), request.headers()));
     let response = match checked {
-        Ok(()) if !looks(&request) => in_task(None, request, next).await,
+        // Strangers are refused without a place: they must not stand before those who may look.
+        Ok(()) if !looks(&request) || is_stranger(&host, &request) => in_task(None, request, next).await,
         Ok(()) => match host.look_place().await {
             Ok(place) => in_task(Some(place), request, next).await,
             Err(problem) => problem.into_response(),
@@ -51,6 +52,11 @@ fn looks(request: &Request) -> bool {
     let path = request.uri().path();
     let needs_none = matches!(path, LIVEZ | READYZ | METRICS | OPENAPI) || path.starts_with("/assets/") || path == "/v1/stream";
     matches!(*request.method(), Method::GET | Method::HEAD) && !needs_none
+}
+
+/// Whether nobody sent the request who may look at anything.
+fn is_stranger(host: &Host, request: &Request) -> bool {
+    host.access.viewer(request.headers(), request.extensions().get()).is_err()
 }
 
 /// In a task of its own: when the client goes away its connection is dropped, and a statement that is broken off in the middle would

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     fn activity() -> Arc<Activity> {
-        Arc::new(Activity::new(Arc::default()))
+        Arc::new(Activity::new())
     }
 
     #[tokio::test]

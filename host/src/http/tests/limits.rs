@@ -60,6 +60,8 @@ async fn beyond_the_limit_whoever_has_been_idle_for_longest_makes_room() {
     let served = Served::with(HttpConfig { max_connections: 2, header_timeout: AGES, ..HttpConfig::default() }).await;
     let mut held = [served.connect().await, served.connect().await];
     for number in [0, 1, 0] {
+        // Apart, so that their order is plain: the host notes what it has sent a moment after the client has it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
         held[number].write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let mut told = Vec::new();
         while !told.ends_with(b"ok\n") {
