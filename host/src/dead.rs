@@ -10,6 +10,9 @@ use crate::event::{EventId, Status};
 use crate::store::{Audit, DeadFilter, Filter, Record, RetriedNow, Store, StoreError};
 use crate::time::Timestamp;
 
+/// Past every event, and a number that every reader of JSON keeps.
+const LAST_SEQ: u64 = (1 << 53) - 1;
+
 /// What can be done with events that were given up. Errors of the database are returned, never shown as 0.
 ///
 /// ```
@@ -121,12 +124,16 @@ impl DeadEvents {
         let FailedEvents { max_attempts, after, dead_before } = *failed;
         let now = self.store.now().await?;
         let dead_before = dead_before.map_or(now, |before| before.min(now));
-        let retried = self.retry_all_now(max_attempts, after, limits, audit, &mut progress).await?;
+        let mut retried = self.retry_all_now(max_attempts, after, limits, audit, &mut progress).await?;
         let left = ReplayLimits {
             time: limits.time.map(|limit| limit.saturating_sub(started.elapsed())),
             events: limits.events.map(|most| most.saturating_sub(retried.count)),
             ..*limits
         };
+        if left.time.is_none_or(|time| !time.is_zero()) && left.events != Some(0) {
+            // None waits any more. What is brought back below and fails again must not be taken for one that waits by a call that goes on.
+            retried.last = Some(LAST_SEQ);
+        }
         let filter = DeadFilter { max_attempts, dead_before: Some(dead_before), ..DeadFilter::default() };
         let replayed = self.replay_all(&filter, &left, audit, |so_far| progress(retried.count + so_far)).await?;
         Ok(ReplayedFailed { retried, replayed })
@@ -163,7 +170,7 @@ pub struct FailedEvents {
 /// What became of the events that failed.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayedFailed {
-    /// Waited for another attempt, and are due now.
+    /// Waited for another attempt, and are due now. Its `last` is `after` of a call that goes on; past every event when none waits any more.
     pub retried: RetriedNow,
     /// How many were dead, and are new again.
     pub replayed: u64,
@@ -207,7 +214,8 @@ impl ReplayLimits {
             let count = batch(limit).await?;
             replayed += count;
             progress(replayed);
-            if count < u64::from(limit) {
+            // Not when it is short: what somebody else took at the same moment may be missing from it.
+            if count == 0 {
                 return Ok(replayed);
             }
             if let Some(per_second) = self.per_second {

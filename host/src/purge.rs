@@ -171,8 +171,8 @@ impl Purge {
         self.ended(walk.purged, ended).await
     }
 
-    /// As [`run`](Self::run), for somebody: what was deleted is noted in the audit table as `purge`, also when the purge does not come to
-    /// its end.
+    /// As [`run`](Self::run), for somebody: what was deleted is noted in the audit table as `purge`, batch by batch, so that a process
+    /// that ends in the middle has told all but the last one.
     ///
     /// # Errors
     /// As [`run`](Self::run); also when it could not be noted.
@@ -182,17 +182,24 @@ impl Purge {
         status: Status,
         older_than: Duration,
         limits: PurgeLimits,
-        mut progress: impl FnMut(Purged),
+        progress: impl FnMut(Purged),
     ) -> Result<Purged, PurgeError> {
-        let mut purged = Purged::default();
-        let so_far = |now| {
-            purged = now;
-            progress(now);
+        let selector = &serde_json::json!({ "status": status, "older_than_seconds": older_than.as_secs_f64() });
+        let mut walk = self.walk(limits);
+        let batch = |limit| -> Batch<'_> {
+            Box::pin(async move {
+                let purged = self.finished(status, older_than, limit).await?;
+                if purged.count > 0 {
+                    self.store.note(audit, "purge", selector, purged.count).await?;
+                }
+                Ok(purged)
+            })
         };
-        let ended = self.run(status, older_than, limits, so_far).await;
-        let selector = serde_json::json!({ "status": status, "older_than_seconds": older_than.as_secs_f64() });
-        self.store.note(audit, "purge", &selector, purged.count).await?;
-        ended
+        let ended = walk.run(batch, progress).await;
+        if walk.purged.count == 0 {
+            self.store.note(audit, "purge", selector, 0).await?;
+        }
+        self.ended(walk.purged, ended).await
     }
 
     /// No batch begins after this.

@@ -88,11 +88,14 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
     assert_eq!(served.post("/v1/replay", before_it_died).await.json()["replayed"], 0);
     let none = served.post("/v1/replay", r#"{"reason":"r","time_limit":"0s"}"#).await.json();
     assert_eq!((&none["replayed"], &none["out_of_time"]), (&json!(0), &json!(true)), "the same request goes on");
+    assert_eq!(none["next"], json!(null), "whether others wait is not known yet");
     assert_eq!(served.post("/v1/routes/Order/Paid/pause", "[]").await.status, 422, "a list is no object");
     let bad = served.post("/v1/replay", r#"{"reason":"r","time_limit":"soon"}"#).await;
     assert_eq!((bad.status, &bad.json()["errors"][0]["field"]), (422, &json!("time_limit")));
     let all = served.post("/v1/replay", r#"{"reason":"r"}"#).await.json();
     assert_eq!((&all["replayed"], &all["out_of_time"]), (&json!(1), &json!(false)));
+    let next = all["next"].as_u64().expect("a number");
+    assert!(next > 1 << 52, "what was brought back and waits by now is not taken again by a request that goes on: {next}");
     served.wait_for("d1", "DEAD").await;
 
     let kept = served.post("/v1/purge", r#"{"dead":true}"#).await;
