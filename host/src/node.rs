@@ -17,6 +17,8 @@ use crate::time::Timestamp;
 use crate::wake::Wake;
 use others::{Notice, Others};
 
+#[cfg(feature = "wasm")]
+pub(crate) use plugin::MOST_SWAPS;
 pub use plugin::{PluginCapability, PluginDetails, PluginLimits, PluginState, PluginStatus, PluginSwap, plugins};
 
 /// So many times in a lease a node says that it is alive: one failure is no loss.

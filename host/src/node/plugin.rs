@@ -13,6 +13,10 @@ use crate::store::NodeRecord;
 use crate::text::cut;
 use crate::time::Timestamp;
 
+/// How many plugins of a host are read.
+const MOST_PLUGINS: usize = 1_000;
+/// How many swaps of a plugin are kept.
+pub(crate) const MOST_SWAPS: usize = 10;
 #[cfg(feature = "wasm")]
 /// The most routes of one plugin that a host tells of.
 const TOLD_ROUTES: usize = 100;
@@ -141,10 +145,22 @@ pub enum PluginState {
 #[must_use]
 pub fn plugins(node: &NodeRecord) -> Vec<PluginStatus> {
     let listed: Vec<Value> = node.plugins.as_deref().and_then(|list| serde_json::from_str(list).ok()).unwrap_or_default();
-    listed.into_iter().filter_map(|plugin| serde_json::from_value(plugin).ok()).collect()
+    listed
+        .into_iter()
+        .take(MOST_PLUGINS)
+        .filter_map(|plugin| serde_json::from_value(plugin).ok())
+        .map(PluginStatus::bounded)
+        .collect()
 }
 
 impl PluginStatus {
+    /// Whoever can write into the table can tell anything: a digest is one, and a list no longer than a host's own.
+    fn bounded(mut self) -> Self {
+        self.digest = self.digest.filter(|digest| digest.len() <= 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        self.details.swaps.truncate(MOST_SWAPS);
+        self
+    }
+
     /// The first 12 digits of the digest, by which people know it.
     #[must_use]
     pub fn short_digest(&self) -> Option<&str> {

@@ -101,6 +101,8 @@ struct Kept {
 /// A look on its way. It is never broken off: a statement would be left in the middle.
 struct Running {
     since: Instant,
+    /// It may have begun before a change, so that another one follows.
+    is_outdated: bool,
     /// The look, and how long it took.
     task: JoinHandle<Result<(Look, Duration), StoreError>>,
 }
@@ -108,7 +110,7 @@ struct Running {
 impl Running {
     fn begin(look: BoxFuture<'static, Result<Look, StoreError>>) -> Self {
         let since = Instant::now();
-        Self { since, task: tokio::spawn(async move { Ok((look.await?, since.elapsed())) }) }
+        Self { since, is_outdated: false, task: tokio::spawn(async move { Ok((look.await?, since.elapsed())) }) }
     }
 
     /// Whether it came back so long ago that it tells nothing of the present.
@@ -120,9 +122,10 @@ impl Running {
 impl Kept {
     /// Whether the last look will do while a new one is on its way.
     fn will_do(&self) -> bool {
-        !self.is_outdated
-            && self.seen.gone.is_none()
-            && self.seen.look.as_ref().is_some_and(|look| look.taken.elapsed() < OLDEST)
+        // Where a look takes long, the last one is older than that when the next one is due.
+        let oldest = OLDEST + self.took + PATIENCE;
+        let is_young = self.seen.look.as_ref().is_some_and(|look| look.taken.elapsed() < oldest);
+        is_young && !self.is_outdated && self.seen.gone.is_none()
     }
 }
 
@@ -137,28 +140,34 @@ impl Looks {
         if kept.next.is_some_and(|next| next > Instant::now()) {
             return kept.seen.clone();
         }
-        let running = kept.running.take().filter(|running| !running.is_stale());
-        let mut running = running.unwrap_or_else(|| Running::begin((self.take)()));
-        let left = PATIENCE.saturating_sub(running.since.elapsed());
-        let is_prompt = kept.will_do() && left > PROMPT;
-        let why = match tokio::time::timeout(if is_prompt { PROMPT } else { left }, &mut running.task).await {
-            Ok(Ok(Ok((look, took)))) => {
-                kept.next = Some(look.taken + rest(took));
-                kept.took = took;
-                kept.seen = Seen { look: Some(Arc::new(look)), gone: None };
-                kept.is_outdated = false;
-                return kept.seen.clone();
-            }
-            Ok(Ok(Err(error))) => crate::chain(&error).to_string(),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => {
-                kept.running = Some(running);
-                if is_prompt {
-                    // Whoever asks next does not wait for the same look again.
-                    kept.next = Some(Instant::now() + PROMPT * 4);
+        let asked = Instant::now();
+        let why = loop {
+            let running = kept.running.take().filter(|running| !running.is_stale());
+            let mut running = running.unwrap_or_else(|| Running::begin((self.take)()));
+            let left = PATIENCE.saturating_sub(running.since.elapsed().max(asked.elapsed()));
+            let is_prompt = kept.will_do() && left > PROMPT;
+            match tokio::time::timeout(if is_prompt { PROMPT } else { left }, &mut running.task).await {
+                Ok(Ok(Ok((look, took)))) => {
+                    kept.next = Some(look.taken + rest(took));
+                    kept.took = took;
+                    kept.seen = Seen { look: Some(Arc::new(look)), gone: None };
+                    if running.is_outdated {
+                        continue;
+                    }
+                    kept.is_outdated = false;
                     return kept.seen.clone();
                 }
-                format!("no answer for {} s", PATIENCE.as_secs())
+                Ok(Ok(Err(error))) => break crate::chain(&error).to_string(),
+                Ok(Err(error)) => break error.to_string(),
+                Err(_) => {
+                    kept.running = Some(running);
+                    if is_prompt {
+                        // Whoever asks next does not wait for the same look again.
+                        kept.next = Some(Instant::now() + PROMPT * 4);
+                        return kept.seen.clone();
+                    }
+                    break format!("no answer for {} s", PATIENCE.as_secs());
+                }
             }
         };
         let since = kept.seen.gone.take().map_or_else(|| system_clock().now(), |gone| gone.since);
@@ -185,7 +194,10 @@ impl Looks {
         let mut kept = self.kept.lock().await;
         kept.next = None;
         kept.is_outdated = true;
-        kept.running = None; // it may have begun before the change; it comes to its end, and nobody asks
+        // One at a time, so that whoever changes much does not count the table many times at once.
+        if let Some(running) = &mut kept.running {
+            running.is_outdated = true;
+        }
     }
 }
 

@@ -46,7 +46,7 @@ fn one(served: &Served, calls: Option<&CallCounts>, now: Timestamp) -> Markup {
                 dt { "Digest" } dd.mono { span.all title=[plugin.digest.as_deref()] { (plugin.short_digest().unwrap_or("–")) } }
                 dt { "Routes" } dd.mono {
                     @for (index, route) in plugin.routes.iter().take(20).enumerate() { @if index > 0 { ", " } (visible(&route.to_string())) }
-                    @let more = plugin.routes.len().saturating_sub(20) + plugin.more_routes;
+                    @let more = plugin.routes.len().saturating_sub(20).saturating_add(plugin.more_routes);
                     @if more > 0 { " and " (number(more as u64)) " more" }
                     @if plugin.routes.is_empty() && more == 0 { "–" }
                 }

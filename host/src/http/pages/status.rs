@@ -10,7 +10,7 @@ use crate::node::PluginState;
 use crate::store::NodeRecord;
 use crate::time::Timestamp;
 use crate::units::{count, figure, number, relative_to, span};
-use crate::why::holding;
+use crate::why::{holding, paused as pauses};
 use std::time::Duration;
 
 /// An event that could be delivered and waits longer than this says that the hosts fall behind.
@@ -201,7 +201,8 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
 
 /// Parked events whose route is not paused: no host has a listener for them.
 fn unanswered(look: &Look) -> Option<Finding> {
-    let is_open = |known: &&crate::store::RouteRecord| holding(&known.route, &look.routes).is_empty();
+    let paused = pauses(&look.routes);
+    let is_open = |known: &&crate::store::RouteRecord| holding(&known.route, &paused).is_empty();
     let waiting: Vec<_> = look.routes.iter().filter(|known| known.parked > 0).filter(is_open).collect();
     let events: u64 = waiting.iter().map(|known| known.parked).sum();
     let of = match waiting.as_slice() {

@@ -10,7 +10,7 @@ use wasmtime::component::Component;
 use super::job::LoadedFrom;
 use crate::event::Route;
 use crate::metrics::{CallTotals, Swap};
-use crate::node::{PluginDetails, PluginState, PluginStatus, PluginSwap};
+use crate::node::{MOST_SWAPS, PluginDetails, PluginState, PluginStatus, PluginSwap};
 use crate::time::system_clock;
 use crate::wasm::call::PluginListener;
 use crate::wasm::directory::{ManifestFile, Pair};
@@ -22,8 +22,6 @@ use crate::wasm::text::escape;
 /// The target of the log lines that tell why a plugin was not loaded: whoever is told by other means can leave them out.
 pub(in crate::wasm) const LOADS: &str = "outbox::plugin_loads";
 
-/// How many swaps of a plugin are kept.
-const MOST_SWAPS: usize = 10;
 /// The longest that a load rests that may pass, unless scans are rarer.
 const LONGEST_REST: Duration = Duration::from_secs(300);
 

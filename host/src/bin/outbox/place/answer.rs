@@ -72,7 +72,7 @@ impl Refused {
                 (Exit::Config, "use the address on which the host listens, or add the name to its http.allowed_hosts")
             }
             "not_found" => (Exit::NotFound, ""),
-            "wrong_state" | "count_changed" | "event_differs" => (Exit::Conflict, ""),
+            "wrong_state" | "count_changed" => (Exit::Conflict, ""),
             "bad_request" | "malformed_json" | "invalid" | "method_not_allowed" | "unsupported_media_type" => (Exit::Usage, ""),
             "database_unavailable" | "starting" | "stopping" | "busy" => (Exit::Unreachable, "try again in a moment"),
             "too_large" => (Exit::Failed, "raise http.max_body or http.max_events of the host, or write to its database"),

@@ -182,7 +182,7 @@ impl Place for Host {
             body.insert("reason".to_owned(), audit.reason.clone().into());
             match self.client.post::<Done>("/v1/dead/replay", &Value::Object(body)).await {
                 Ok(done) => {
-                    replayed += done.count;
+                    replayed = u64::saturating_add(replayed, done.count);
                     progress(replayed);
                     expected = done.left.unwrap_or(0);
                     if done.count == 0 {
@@ -202,7 +202,7 @@ impl Place for Host {
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure> {
         let body = json!({ "retry_count_threshold": threshold, "dry_run": true });
         let all: ReplayReport = self.post("/v1/replay", &body).await?;
-        Ok(Failed { waiting: all.retried_now, matching: all.replayed, dead: all.left_dead + all.replayed })
+        Ok(Failed { waiting: all.retried_now, matching: all.replayed, dead: all.left_dead.saturating_add(all.replayed) })
     }
 
     async fn replay_failed(
@@ -221,7 +221,7 @@ impl Place for Host {
         // Where the request before has left off: no event goes twice.
         let (mut after, mut dead_before) = (None, None);
         loop {
-            let gone = done.retried_now + done.replayed;
+            let gone = done.retried_now.saturating_add(done.replayed);
             let events = limits.events.map(|most| most.saturating_sub(gone));
             let time = left(limits.time, started);
             if events == Some(0) || time.is_some_and(|time| time.is_zero()) {
@@ -232,9 +232,9 @@ impl Place for Host {
                 "after": after, "dead_before": dead_before,
             });
             let all: ReplayReport = self.post("/v1/replay", &body).await?;
-            done.retried_now += all.retried_now;
-            done.replayed += all.replayed;
-            progress(done.retried_now + done.replayed);
+            done.retried_now = done.retried_now.saturating_add(all.retried_now);
+            done.replayed = done.replayed.saturating_add(all.replayed);
+            progress(done.retried_now.saturating_add(done.replayed));
             if !all.out_of_time {
                 return Ok(done);
             }

@@ -84,7 +84,7 @@ fn table(plugins: &[Listed]) -> String {
 /// What a plugin answers, on a line that fits: the first of its routes, and how many there are beside.
 fn answered(status: &PluginStatus) -> String {
     const WIDTH: usize = 100;
-    let all = status.routes.len() + status.more_routes;
+    let all = status.routes.len().saturating_add(status.more_routes);
     let (mut text, mut count) = (String::new(), 0);
     for route in &status.routes {
         let route = shown(&route.to_string()).into_owned();
