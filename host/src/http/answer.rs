@@ -66,8 +66,8 @@ pub struct PurgeReport {
 /// What became of the events.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 pub struct Written {
-    /// The ids that the events of the request are kept under, in their order. Each is the event's own. Only where an event of
-    /// another source has the `id` of a CloudEvent, it is made from `source` and `id`, and starts with `ce-`.
+    /// The ids that the events of the request are kept under, in their order. That of a CloudEvent whose `id` is no UUID
+    /// and no ULID is made from `source` and `id`, and starts with `ce-`.
     pub ids: Vec<EventId>,
     /// Of a request with one event: its id.
     #[serde(skip_serializing_if = "Option::is_none")]

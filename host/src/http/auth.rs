@@ -216,7 +216,9 @@ impl FromRequestParts<Host> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
-        host.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Operator).map(Self)
+        let operator = host.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Operator)?;
+        check_parameters(parts)?;
+        Ok(Self(operator))
     }
 }
 
@@ -224,8 +226,20 @@ impl FromRequestParts<Host> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, host: &Host) -> Result<Self, Problem> {
-        host.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Admin).map(Self)
+        let admin = host.viewer(&parts.headers, parts.extensions.get())?.at_least(Role::Admin)?;
+        check_parameters(parts)?;
+        Ok(Self(admin))
     }
+}
+
+/// What a change asks for stands in its body. A `dry_run` in the address must not be passed over.
+fn check_parameters(parts: &Parts) -> Result<(), Problem> {
+    let Some(query) = parts.uri.query().filter(|query| !query.is_empty()) else { return Ok(()) };
+    let name = query.split(['=', '&']).next().unwrap_or_default();
+    Err(Problem::field(
+        name,
+        "a request that changes something has no parameters in its address; write it into the JSON of the body",
+    ))
 }
 
 #[cfg(test)]

@@ -121,11 +121,6 @@ impl Parts {
         self.writer.emit(caller, envelopes).await
     }
 
-    /// Whether hooks see every event before it is written, and may change it.
-    pub(super) fn has_hooks(&self) -> bool {
-        self.writer.has_hooks()
-    }
-
     /// The plugins of this host as they are now.
     pub(super) fn plugins(&self) -> Vec<PluginStatus> {
         #[cfg(feature = "wasm")]
@@ -158,16 +153,10 @@ impl Drop for StreamPlace {
 /// What writes events, whatever the type of its store.
 trait Emit: Send + Sync {
     fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>>;
-
-    fn has_hooks(&self) -> bool;
 }
 
 impl<S: SharedStore> Emit for Writer<S> {
     fn emit(&self, caller: Caller, envelopes: Vec<Envelope>) -> BoxFuture<'_, Result<Emitted, WriteError>> {
         Box::pin(self.emit_for(caller, envelopes))
-    }
-
-    fn has_hooks(&self) -> bool {
-        Self::has_hooks(self)
     }
 }

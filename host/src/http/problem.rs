@@ -41,8 +41,6 @@ pub(super) enum Kind {
     WrongState,
     /// The number of events is not what the caller expects.
     CountChanged,
-    /// A source of CloudEvents used one `id` for two events.
-    EventDiffers,
     /// The body, a payload or the number of events is too large.
     TooLarge,
     /// The body is of a kind that the API does not read.
@@ -78,7 +76,6 @@ impl Kind {
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "body_timeout", "The body took too long"),
             Self::WrongState => (StatusCode::CONFLICT, "wrong_state", "Not in a state for this"),
             Self::CountChanged => (StatusCode::CONFLICT, "count_changed", "The number of events has changed"),
-            Self::EventDiffers => (StatusCode::CONFLICT, "event_differs", "Another event has this id"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too_large", "Too large"),
             Self::UnsupportedMediaType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", "The body's type is not supported")

@@ -145,12 +145,6 @@ impl<S> Writer<S> {
         Self { store, ownership, hooks: hooks.into(), hot, spans }
     }
 
-    /// Whether hooks see every event before it is written.
-    #[cfg(feature = "http")]
-    pub(crate) fn has_hooks(&self) -> bool {
-        !self.hooks.is_empty()
-    }
-
     /// Runs the hooks before the write; what they leave is written.
     fn before_write(&self, envelopes: Vec<Envelope>) -> Result<Vec<Envelope>, WriteError> {
         if self.hot.is_stopped() {

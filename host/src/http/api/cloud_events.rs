@@ -1,18 +1,20 @@
 //! CloudEvents into envelopes: structured and in binary mode. Source: CloudEvents 1.0.2, JSON format 1.0.2, HTTP binding 1.0.2.
 //!
-//! `id` becomes the event's id unless another source has used it (see [`cloud_event_ids`](super::cloud_event_ids)), `type` its type, `subject` the aggregate's id, `time` when it happened; the extensions `aggregatetype`,
-//! `tenantid` and `traceparent`, as the sinks of this host write them, become what they are called. All other attributes are kept
-//! as headers, `source` as `ce-source`.
+//! `id` becomes the event's id where it is unique by itself, and else one made from it and `source`. `type` becomes the event's type,
+//! `subject` the aggregate's id, `time` when it happened; the extensions `aggregatetype`, `tenantid` and `traceparent`, as the sinks of
+//! this host write them, become what they are called. All other attributes are kept as headers, `source` as `ce-source`.
 
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, header};
+use data_encoding::HEXLOWER;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 
 use super::envelopes::{Fault, of_envelope};
-use crate::event::{Envelope, EnvelopeBuilder, TRACEPARENT};
+use crate::event::{Envelope, EnvelopeBuilder, EventId, TRACEPARENT};
 
 /// One CloudEvent as a JSON object.
 pub(super) fn structured(text: &str) -> Result<Envelope, Fault> {
@@ -72,8 +74,6 @@ pub(super) fn binary(headers: &HeaderMap, body: &[u8]) -> Result<Envelope, Fault
 }
 
 const JSON: &str = "application/json";
-/// The header that keeps the attribute `source`.
-pub(super) const SOURCE: &str = "ce-source";
 /// The attributes of the specification and of its tracing extension, which are texts; those of other extensions may be numbers and
 /// truth values as well.
 const TEXTS: [&str; 10] =
@@ -114,9 +114,13 @@ fn builder(mut attributes: BTreeMap<String, String>) -> Result<EnvelopeBuilder, 
     if version != "1.0" {
         return Err(Fault::new("specversion", format!("it is `{version}`; this host reads 1.0")));
     }
-    let id = required("id")?.parse().map_err(|error| Fault::new("id", format!("{error}; it becomes the event's id")))?;
-    let source = required("source")?;
-    let mut builder = Envelope::new(required("type")?).id(id).header(SOURCE, source);
+    let (id, source) = (required("id")?, required("source")?);
+    let mut builder = Envelope::new(required("type")?);
+    builder = match unique(&id) {
+        Some(unique) => builder.id(unique),
+        None => builder.id(made_of(&source, &id)).header("ce-id", id),
+    };
+    builder = builder.header("ce-source", source);
     if let Some(time) = attributes.remove("time") {
         builder = builder.occurred_at(time.parse().map_err(|error| Fault::new("time", format!("{error}")))?);
     }
@@ -132,8 +136,24 @@ fn builder(mut attributes: BTreeMap<String, String>) -> Result<EnvelopeBuilder, 
     Ok(builder)
 }
 
+/// An `id` that no other source has by accident: a UUID or a ULID.
+fn unique(id: &str) -> Option<EventId> {
+    let is_hyphen = |place: usize| matches!(place, 8 | 13 | 18 | 23);
+    let digit = |(place, byte): (usize, u8)| if is_hyphen(place) { byte == b'-' } else { byte.is_ascii_hexdigit() };
+    let is_uuid = id.len() == 36 && id.bytes().enumerate().all(digit);
+    (is_uuid || ulid::Ulid::from_string(id).is_ok()).then(|| id.parse().ok()).flatten()
+}
+
+/// The id of an event whose own `id` another source may use as well: always the same for the same two, whatever the table holds, so
+/// that a repeat is known and two events are never one.
+fn made_of(source: &str, id: &str) -> EventId {
+    // Each with its length, so that no other pair makes the same text.
+    let digest = Sha256::digest(format!("{}:{source}{id}", source.len()).as_bytes());
+    format!("ce-{}", HEXLOWER.encode(&digest[..16])).parse().expect("35 visible characters are an id")
+}
+
 /// A fault under the name that the CloudEvent has for the field.
-pub(super) fn of_cloud_event(fault: Fault) -> Fault {
+fn of_cloud_event(fault: Fault) -> Fault {
     let field = match fault.field.as_str() {
         "event_type" => "type",
         "aggregate_type" => "aggregatetype",

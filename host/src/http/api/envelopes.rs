@@ -64,11 +64,6 @@ impl Form {
         }
     }
 
-    /// Whether the events are CloudEvents.
-    pub(super) fn is_cloud_event(self) -> bool {
-        self != Self::Envelope
-    }
-
     /// Whether the body is one event and no array.
     pub(super) fn is_single(self, body: &[u8]) -> bool {
         match self {

@@ -1,7 +1,6 @@
 //! The API, one file a noun. Field names are those of the command line's JSON.
 
 mod audit;
-mod cloud_event_ids;
 mod cloud_events;
 mod dead;
 mod envelopes;

@@ -12,24 +12,12 @@ use super::super::auth::Operator;
 use super::super::body;
 use super::super::host::Host;
 use super::super::openapi::{CloudEvent, Endpoint, Envelope};
-use super::super::problem::{Kind, Problem};
+use super::super::problem::Problem;
 use super::super::token::Role;
-use super::cloud_event_ids;
 use super::envelopes::Form;
 use crate::event::{EventId, TRACEPARENT, TraceParent};
 use crate::telemetry::Caller;
 use crate::writer::Emitted;
-
-/// What became of the events, one by one.
-#[derive(Default)]
-pub(super) struct Outcome {
-    /// The ids that they are kept under, in their order.
-    pub(super) ids: Vec<EventId>,
-    /// Those that were not there before.
-    pub(super) written: Vec<EventId>,
-    /// Those that the writer hooks let through.
-    pub(super) let_through: Vec<EventId>,
-}
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let order =
@@ -41,9 +29,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         json!({ "oneOf": [one, { "type": "array", "items": one }] })
     };
     let about = "One event or an array of events; CloudEvents alone, as a batch, or in the binary mode: then the attributes are \
-                 headers `ce-…`, and the body is the data of any type. A CloudEvent is the same as another when `source` and `id` are: a \
-                 repeat is a duplicate, the same `id` from another source is another event, and a source that uses an `id` for two events is refused \
-                 with 409 `event_differs`.";
+                 headers `ce-…`, and the body is the data of any type. A UUID or a ULID that a \
+                 CloudEvent has as its `id` is the id of the event; any other `id`, which another source may use too, becomes an id \
+                 `ce-…` made from `source` and `id`. So a repeat is a duplicate, and the same number from another source is not.";
     let forms = vec![
         ("application/json", either("Envelope"), order),
         ("application/cloudevents+json", json!({ "$ref": "#/components/schemas/CloudEvent" }), cloud_event.clone()),
@@ -58,7 +46,6 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .detail("All are written, or none. An id that was written before is skipped, so that a request can be repeated.")
             .role(Role::Operator)
             .asks_the_database()
-            .refuses(&[Kind::Busy, Kind::EventDiffers])
             .forms(about.to_owned(), forms)
             .knows::<Envelope>()
             .knows::<CloudEvent>()
@@ -81,14 +68,11 @@ pub(super) async fn write(
     let body = body::whole(&parts.headers, body, host.config.max_body.as_usize(), host.config.body_timeout).await?;
     let envelopes = form.envelopes(&parts.headers, &body, host.config.max_events)?;
     let (caller, single) = (caller(&parts.headers), form.is_single(&body));
-    let Outcome { ids, written, let_through } = if envelopes.is_empty() {
-        Outcome::default()
-    } else if form.is_cloud_event() {
-        cloud_event_ids::write(&host, &caller, &envelopes, single).await?
+    let ids: Vec<EventId> = envelopes.iter().map(crate::event::Envelope::id).collect();
+    let Emitted { written, let_through } = if envelopes.is_empty() {
+        Emitted { written: Vec::new(), let_through: Vec::new() }
     } else {
-        let ids = envelopes.iter().map(crate::event::Envelope::id).collect();
-        let Emitted { written, let_through } = host.emit(caller, envelopes).await?;
-        Outcome { ids, written, let_through }
+        host.emit(caller, envelopes).await?
     };
     let status = if written.is_empty() { StatusCode::OK } else { StatusCode::CREATED };
     let mut new: HashSet<EventId> = written.into_iter().collect();

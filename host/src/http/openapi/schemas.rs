@@ -126,11 +126,8 @@ fn cloud_event() -> Value {
         "description": "A CloudEvent 1.0. Attributes that are not named here are kept as headers, `source` as `ce-source`.",
         "properties": {
             "specversion": { "type": "string", "enum": ["1.0"] },
-            "id": {
-                "allOf": [{ "$ref": "#/components/schemas/EventId" }],
-                "description": "With `source` the key of the event; becomes the event's id. When an event of another source has that id, \
-                                the event's id is made from both, and this becomes the header `ce-id`.",
-            },
+            "id": text("Names the event together with `source`. A UUID or a ULID becomes the event's id; any other text becomes the \
+                        header `ce-id`, and the event's id is made from both."),
             "source": text("Where it comes from; becomes the header `ce-source`."),
             "type": { "$ref": "#/components/schemas/EventType" },
             "subject": extension("Becomes the aggregate's id."),
