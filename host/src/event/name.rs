@@ -144,7 +144,7 @@ impl Default for AggregateType {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct Route {
-    /// To what kind of thing it happened; [`AggregateType::GLOBAL`] when the writer said nothing.
+    /// To what kind of thing it happened; `__GLOBAL__` when the writer said nothing.
     #[serde(default)]
     pub aggregate_type: AggregateType,
     /// What happened.

@@ -252,10 +252,13 @@ impl Listeners {
     /// Why events of a route that nobody answers here wait for a listener; `None` when there is no reason to wait.
     #[must_use]
     pub fn awaited(&self, route: &Route) -> Option<String> {
+        let incomplete = self.incomplete.load();
         if self.is_remembered(route) {
-            return Some("it had a listener before, or has one in another host".to_owned());
+            // Which of the two it is, nobody can say who does not know what the plugin would answer.
+            let here = incomplete.as_ref().map_or_else(String::new, |why| format!("; here {why}"));
+            return Some(format!("it had a listener before, or has one in another host{here}"));
         }
-        if let Some(why) = &*self.incomplete.load() {
+        if let Some(why) = &*incomplete {
             return Some(why.to_string());
         }
         let is_empty = self.table.load().is_empty() && self.relays.load().is_empty();

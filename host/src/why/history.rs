@@ -56,9 +56,10 @@ pub(super) fn history(known: &Facts, state: State, next_at: Option<Timestamp>) -
         until: Some(action.last_at).filter(|last| *last > action.record.at),
         what: words(record, action),
     }));
-    if let (true, Some(earliest)) = (known.by_hand.has_earlier, known.by_hand.actions.last()) {
+    if known.by_hand.has_earlier {
+        let at = known.by_hand.actions.last().map_or(record.created_at, |earliest| earliest.record.at);
         let what = "earlier manual operations are not listed here; see `outbox audit list`".to_owned();
-        steps.push(Step { at: earliest.record.at, until: None, what });
+        steps.push(Step { at, until: None, what });
     }
     steps.sort_by_key(|step| step.at);
     steps

@@ -12,7 +12,7 @@ use crate::watch::Watch;
 use crate::workspace::Workspace;
 
 /// Plugins that have nothing to show: one is for the benchmark, one needs an endpoint to call, the others are for the tests.
-const NOT_FOR_SHOW: [&str; 4] = ["noop", "order-webhook", "recorder", "trouble"];
+const NOT_FOR_SHOW: [&str; 6] = ["batches", "effects", "noop", "order-webhook", "recorder", "trouble"];
 
 /// Builds, runs `outbox dev`, rebuilds what changes, and ends as the host ends.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {

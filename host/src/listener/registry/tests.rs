@@ -43,6 +43,9 @@ fn events_wait_for_a_listener_when_there_was_one_or_routes_may_be_missing_or_the
     assert_eq!(listeners.awaited(&paid), None);
     listeners.set_incomplete(Some("the plugin b did not load".to_owned()));
     assert_eq!(listeners.awaited(&paid).as_deref(), Some("the plugin b did not load"));
+    listeners.remember([Route::new("Order", "OrderShipped").expect("valid")]);
+    let shipped = listeners.awaited(&Route::new("Order", "OrderShipped").expect("valid")).expect("it had one");
+    assert!(shipped.contains("had a listener before") && shipped.ends_with("here the plugin b did not load"), "{shipped}");
     listeners.set_incomplete(None);
     assert!(listeners.gives_up_any([&paid].into_iter()));
     listeners.remember([paid.clone()]);
