@@ -196,7 +196,7 @@ impl Default for ReplayLimits {
 }
 
 impl ReplayLimits {
-    /// Batch by batch, until one is not full or a limit is reached.
+    /// Batch by batch, until one is empty or a limit is reached.
     async fn run<'a>(
         &self,
         mut progress: impl FnMut(u64),
@@ -212,13 +212,13 @@ impl ReplayLimits {
                 return Ok(replayed);
             }
             let count = batch(limit).await?;
-            replayed += count;
-            progress(replayed);
             // Not when it is short: what somebody else took at the same moment may be missing from it.
             if count == 0 {
                 return Ok(replayed);
             }
-            if let Some(per_second) = self.per_second {
+            replayed += count;
+            progress(replayed);
+            if let Some(per_second) = self.per_second.filter(|_| count == u64::from(limit)) {
                 tokio::time::sleep(Duration::from_secs(1) * limit / per_second.max(1)).await;
             }
         }
