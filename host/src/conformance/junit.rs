@@ -20,46 +20,50 @@ struct Test<'r> {
     took: Duration,
 }
 
-pub(super) fn written(report: &Report) -> String {
-    let rules = report.rules.iter().map(|rule| Test {
-        name: rule.id,
-        class: format!("{}.rules", report.plugin),
-        verdict: rule.verdict,
-        note: rule.note.as_deref(),
-        findings: &rule.findings,
-        promise: Some(rule.promise),
-        advice: rule.advice.unwrap_or_default().to_owned(),
-        took: rule.took,
-    });
-    let cases = report.cases.iter().map(|case| Test {
-        name: &case.name,
-        class: format!("{}.cases", report.plugin),
-        verdict: case.verdict,
-        note: None,
-        findings: &case.findings,
-        promise: None,
-        advice: match &case.file {
-            Some(file) => format!("Mend the plugin, or what the case expects in {file}."),
-            None => "Mend the plugin, or what the case expects.".to_owned(),
-        },
-        took: case.took,
-    });
-    let counts = |count: fn(&Report, Verdict) -> usize| {
-        let (failed, skipped) = (count(report, Verdict::Failed), count(report, Verdict::Skipped));
-        let tests = failed + skipped + count(report, Verdict::Passed);
-        (format!("tests=\"{tests}\" failures=\"{failed}\" errors=\"0\""), format!("skipped=\"{skipped}\""))
-    };
-    // `testsuites` has no count of skipped tests in the usual schema.
-    let ((counts, skipped), time) = (counts(Report::count), time(report.took()));
-    let name = escaped(&format!("{} {}", report.plugin, report.version));
-    let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
-    let _ = writeln!(xml, "<testsuites name=\"outbox plugin test\" {counts} {time}>");
-    let _ = writeln!(xml, "  <testsuite name=\"{name}\" {counts} {skipped} {time}>");
-    for test in rules.chain(cases) {
-        write_test(&mut xml, &test);
+impl Report {
+    /// The report as JUnit XML: one test case for each rule, and one for each case that the author wrote.
+    #[must_use]
+    pub fn junit(&self) -> String {
+        let rules = self.rules.iter().map(|rule| Test {
+            name: rule.id,
+            class: format!("{}.rules", self.plugin),
+            verdict: rule.verdict,
+            note: rule.note.as_deref(),
+            findings: &rule.findings,
+            promise: Some(rule.promise),
+            advice: rule.advice.unwrap_or_default().to_owned(),
+            took: rule.took,
+        });
+        let cases = self.cases.iter().map(|case| Test {
+            name: &case.name,
+            class: format!("{}.cases", self.plugin),
+            verdict: case.verdict,
+            note: None,
+            findings: &case.findings,
+            promise: None,
+            advice: match &case.file {
+                Some(file) => format!("Mend the plugin, or what the case expects in {file}."),
+                None => "Mend the plugin, or what the case expects.".to_owned(),
+            },
+            took: case.took,
+        });
+        let counts = |count: fn(&Report, Verdict) -> usize| {
+            let (failed, skipped) = (count(self, Verdict::Failed), count(self, Verdict::Skipped));
+            let tests = failed + skipped + count(self, Verdict::Passed);
+            (format!("tests=\"{tests}\" failures=\"{failed}\" errors=\"0\""), format!("skipped=\"{skipped}\""))
+        };
+        // `testsuites` has no count of skipped tests in the usual schema.
+        let ((counts, skipped), time) = (counts(Report::count), time(self.took()));
+        let name = escaped(&format!("{} {}", self.plugin, self.version));
+        let mut xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n".to_owned();
+        let _ = writeln!(xml, "<testsuites name=\"outbox plugin test\" {counts} {time}>");
+        let _ = writeln!(xml, "  <testsuite name=\"{name}\" {counts} {skipped} {time}>");
+        for test in rules.chain(cases) {
+            write_test(&mut xml, &test);
+        }
+        xml.push_str("  </testsuite>\n</testsuites>\n");
+        xml
     }
-    xml.push_str("  </testsuite>\n</testsuites>\n");
-    xml
 }
 
 /// The attribute, in seconds.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::junit;
 use crate::wasm::PluginHost;
 
 /// The most bytes of what is compared with something else, and of the place where it was found.
@@ -161,12 +160,6 @@ impl Report {
     #[must_use]
     pub fn took(&self) -> Duration {
         self.rules.iter().map(|rule| rule.took).chain(self.cases.iter().map(|case| case.took)).sum()
-    }
-
-    /// The report as JUnit writes its own: one test case for each rule and for each case of the author.
-    #[must_use]
-    pub fn junit(&self) -> String {
-        junit::written(self)
     }
 }
 
