@@ -22,8 +22,8 @@ use tower_service::Service as _;
 use super::HttpConfig;
 use super::activity::{Activity, WatchedBody};
 use super::guard::with_headers;
+use super::peer::{Peer, Stopping};
 use super::problem::{Kind, Problem};
-use super::server::{Peer, Stopping};
 use super::writing::TimedWrites;
 
 /// How long a stop waits for requests that are being answered.

@@ -7,10 +7,10 @@ use axum::response::{IntoResponse, Response};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::auth::bearer;
+use super::access::bearer;
 use super::config::names_loopback;
+use super::peer::Peer;
 use super::problem::{Kind, Problem};
-use super::server::Peer;
 use super::{Host, LIVEZ, METRICS, OPENAPI, READYZ};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::HttpConfig;
-use super::auth::Access;
+use super::access::Access;
 use super::cached::Cached;
 use super::problem::{Kind, Problem};
 use super::refused::Refused;
@@ -47,7 +47,7 @@ pub(super) struct Parts {
     pub(super) inside: Inside,
     pub(super) access: Access,
     pub(super) config: HttpConfig,
-    pub(super) refused: Refused,
+    pub(super) refused: Arc<Refused>,
     /// How many events stand where.
     pub(super) stats: Cached<Stats>,
     /// Every route with its counts.
@@ -79,7 +79,7 @@ impl Host {
             inside: outbox.inside(),
             access: Access::new(config.tokens.clone(), config.open),
             config,
-            refused: Refused::default(),
+            refused: Refused::new(outbox.store().clone()),
             stats: Cached::default(),
             routes: Cached::default(),
             document: OnceLock::new(),
@@ -87,10 +87,6 @@ impl Host {
             streams: AtomicUsize::new(0),
             looks: Arc::new(Semaphore::new(LOOKS)),
         }))
-    }
-
-    pub(super) fn parts(&self) -> &Arc<Parts> {
-        &self.0
     }
 
     /// Takes a place among those who follow; `None` when there is none.

@@ -7,6 +7,7 @@
 //! `GET /openapi.json` describes every route of the API; router and document are made from one table. Programs send a token with each
 //! request; browsers log in with it once, and have a session.
 
+mod access;
 mod activity;
 #[doc(hidden)] // for our own program
 pub mod answer;
@@ -22,6 +23,7 @@ mod host;
 mod openapi;
 mod pages;
 mod params;
+mod peer;
 mod problem;
 mod refused;
 mod server;

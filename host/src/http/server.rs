@@ -1,4 +1,4 @@
-//! The socket, and the server that stands behind it.
+//! The listening socket, and the server behind it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::connections::Connections;
 use super::host::Host;
+use super::peer::Stopping;
 use super::{ConfigFaults, HttpConfig, Listen};
 use crate::outbox::Outbox;
 use crate::store::SharedStore;
@@ -48,44 +49,6 @@ impl ServeError {
     }
 }
 
-/// The addresses of the connection of a request.
-#[derive(Clone, Debug)]
-pub(super) struct Peer {
-    pub(super) local: SocketAddr,
-    pub(super) remote: SocketAddr,
-}
-
-impl Peer {
-    /// Where the client is, or a proxy that it comes by.
-    pub(super) fn address(&self) -> std::net::IpAddr {
-        self.remote.ip().to_canonical()
-    }
-
-    /// A connection to this address.
-    #[cfg(test)]
-    pub(super) fn made_up(local: &str) -> Self {
-        let local = local.parse().expect("an address");
-        Self { local, remote: local }
-    }
-
-    /// Whether the client is on this machine.
-    pub(super) fn is_on_loopback(&self) -> bool {
-        self.local.ip().to_canonical().is_loopback()
-    }
-}
-
-/// Tells a handler that goes on and on, by an extension of its request, that the server stops.
-#[derive(Clone, Debug)]
-pub(super) struct Stopping(watch::Receiver<bool>);
-
-impl Stopping {
-    /// Waits until the server stops.
-    pub(super) async fn wait(&mut self) {
-        // An error is the end of the server as well.
-        let _ = self.0.wait_for(|stopped| *stopped).await.map(drop);
-    }
-}
-
 /// A listening socket that serves the HTTP API of an outbox.
 ///
 /// From [`bind`](Self::bind) to [`serve`](Self::serve) it answers `GET /livez`, and everything else with 503. Dropped without a
@@ -120,7 +83,7 @@ impl Server {
         let address = listener.local_addr().map_err(refused)?;
         let (stop, stopped) = watch::channel(false);
         let router = Arc::new(OnceLock::new());
-        let connections = Connections::new(listener, router.clone(), &config, Stopping(stopped));
+        let connections = Connections::new(listener, router.clone(), &config, Stopping::new(stopped));
         Ok(Some(Self { address, config, router, stop, accepting: Some(tokio::spawn(connections.serve())) }))
     }
 

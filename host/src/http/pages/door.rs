@@ -10,7 +10,7 @@ use super::Pages;
 use super::fields::{Fields, Form};
 use super::layout::{Theme, shell};
 use super::visit::{THEME, document, theme as theme_of};
-use crate::http::server::Peer;
+use crate::http::peer::Peer;
 use crate::http::session;
 
 /// A request by anybody.
