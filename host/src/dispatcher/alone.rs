@@ -1,7 +1,7 @@
-//! Events that are delivered alone, because hosts were gone while they held them: one of them may have stopped those hosts.
+//! Events that are delivered alone: hosts died while they held them, and one of the events may be the cause.
 //!
-//! Its start is counted in the table before its listener is called, while no other listener is at work. Who reads the count
-//! later and no outcome knows which event stopped the host. A host that is still there afterwards takes the count back.
+//! The start of such an event is counted in the table before its listener is called, and no other listener runs meanwhile. A row
+//! with a counted start and no outcome then names the event that stopped the host. A host that survives takes the count back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -15,28 +15,28 @@ use crate::queue::{Admitted, Delivery, Work};
 use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::Settlement;
 
-/// How long an event steps back that must be delivered alone, when a listener that blocks its thread keeps it from that.
+/// How long an event waits in the table when it must be alone and a listener that blocks its thread prevents that.
 const NOT_ALONE: Duration = Duration::from_secs(30);
-/// The longest call that others wait for, or that is waited for, as a multiple of the usual deadline.
+/// The longest call that such an event waits for, or that others wait for, as a multiple of the usual deadline.
 const LONGEST_CALL: u32 = 5;
-/// How long an event steps back when its start could not be counted.
+/// How long an event waits in the table when its start could not be counted.
 const NOT_COUNTED: Duration = Duration::from_secs(1);
-/// How long an event is kept for its start to be taken back.
+/// How long an event is held while its start is taken back.
 const UNCOUNTED: Duration = Duration::from_secs(2);
-/// The one place in which such an event waits to be alone, so that the others of them wait without a worker. No listener has an
-/// empty name.
+/// Of all events that must be alone, one waits with a worker; the others wait for this place, without a worker. No listener has
+/// an empty name.
 static PLACE: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(""));
 
-/// Asks for the place of events that are delivered alone. Their listener's own places do not matter: nobody else is there.
+/// Asks for the place of events that are delivered alone. The listener's own bound does not matter: no other call runs.
 pub(super) fn admit(shared: &Shared, delivery: Delivery) -> Admitted {
     shared.queue.admit(&PLACE, 1, delivery)
 }
 
-/// Waits until no other worker is with a listener, and keeps the others away; what becomes of the event when that takes too
+/// Waits until no other worker calls a listener, and keeps them waiting. `Err` is the settlement of the event when that takes too
 /// long.
 pub(super) async fn enter(shared: &Shared) -> Result<Work<'_>, Settlement> {
     let usual = shared.config.deadline;
-    // As long as a call may take, or a listener that takes its time would keep it from ever being alone.
+    // As long as the longest call may take; otherwise a slow listener could prevent it for ever.
     let longest = shared.listeners.longest_deadline().unwrap_or(usual).clamp(usual, usual.saturating_mul(LONGEST_CALL));
     let work = shared.at_work.enter_alone(longest, longest).await;
     work.ok_or(Settlement::Released { after: NOT_ALONE })
@@ -46,17 +46,17 @@ pub(super) async fn enter(shared: &Shared) -> Result<Work<'_>, Settlement> {
 #[derive(Debug, Default)]
 pub(super) struct Start {
     counted: AtomicBool,
-    /// Held while it is being counted.
+    /// Locked while the start is being counted.
     counting: Arc<Mutex<()>>,
 }
 
 impl Start {
-    /// Counts the start of an event. The one time that a worker waits for the database: what it knows when its host has stopped
-    /// must be in the table before. `Err` when it could not be counted: what becomes of the event, or `None` when its claim was
+    /// Counts the start of an event. Only here does a worker wait for the database: the count must be in the table before a listener
+    /// that may stop the host. `Err` when it could not be counted, with the settlement of the event, or `None` when its claim was
     /// lost.
     pub(super) async fn count(&self, shared: &Shared, delivery: &Delivery) -> Result<(), Option<Settlement>> {
         let Some(fence) = delivery.fence() else { return Ok(()) };
-        // Before the answer: it may be counted though nobody tells us so.
+        // Set before the answer: the database may have counted even if the answer is lost.
         self.counted.store(true, Ordering::Relaxed);
         let counting = self.counting.clone().lock_owned().await;
         let store = shared.store.clone();
@@ -79,7 +79,7 @@ impl Start {
         }
     }
 
-    /// Sends what became of an event, and takes its start back: this host is still there, so the event did not stop it.
+    /// Sends the conclusion of an event and takes its start back: this host is still alive, so the event did not stop it.
     pub(super) async fn end(
         self,
         shared: &Shared,
@@ -88,9 +88,9 @@ impl Start {
         conclusion: Option<Conclusion>,
     ) {
         match conclusion {
-            // Before anybody can claim it again, and count the starts.
+            // First, so that no host that claims the event sees the count.
             None => self.uncount(shared, &delivery).await,
-            // One with effects may be given back yet, when they meet others'.
+            // An answer with effects may still be given back, when its effects conflict with others.
             Some(back)
                 if back.effects.is_some()
                     || matches!(back.settlement, Settlement::Released { .. } | Settlement::Parked { .. }) =>
@@ -98,7 +98,7 @@ impl Start {
                 self.uncount(shared, &delivery).await;
                 settler.send(delivery, back).await;
             }
-            // Nobody waits for it: an outcome ends the count by itself, unless somebody else holds the event by now.
+            // No need to wait: the outcome clears the count, unless another host holds the event by now.
             Some(outcome) => {
                 drop(self.uncounting(shared, &delivery));
                 settler.send(delivery, outcome).await;
@@ -108,13 +108,13 @@ impl Start {
 
     async fn uncount(self, shared: &Shared, delivery: &Delivery) {
         if let Some(uncounting) = self.uncounting(shared, delivery) {
-            // It goes on when this wait ends.
+            // The task goes on after this wait.
             let _ = tokio::time::timeout(UNCOUNTED, uncounting).await;
         }
     }
 
-    /// Takes a counted start back, in a task of its own. When the database does not do it either, the event has one start too
-    /// many until its next outcome.
+    /// Takes a counted start back, in a task of its own. If the database refuses that too, the event has one start too many until
+    /// its next outcome.
     fn uncounting(self, shared: &Shared, delivery: &Delivery) -> Option<JoinHandle<()>> {
         let fence = delivery.fence().filter(|_| self.counted.load(Ordering::Relaxed))?;
         let (store, metrics) = (shared.store.clone(), shared.metrics.clone());

@@ -1,4 +1,4 @@
-//! One call of a listener for one event, within its deadline and its lease, and what surrounds it.
+//! One call of a listener for one event, within its deadline and its lease, and the interceptors around it.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -13,11 +13,11 @@ use crate::event::{Cost, Event};
 use crate::listener::{Cause, Failure, Outcome, RegistryEntry, Reply, Visit, panic_text};
 use crate::queue::Delivery;
 
-/// A listener with a deadline of its own reports it better than we do: it gets so much longer to speak first.
+/// A listener that watches its own deadline reports more than we can, so it gets this much longer to report first.
 const GRACE: Duration = Duration::from_millis(250);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Where an attempt is made.
+/// One attempt, and what it needs to know.
 #[derive(Clone, Copy)]
 pub(super) struct Attempt<'a> {
     pub(super) shared: &'a Shared,
@@ -41,7 +41,7 @@ impl Attempt<'_> {
             // Its share of a call for several events is not how long it took.
             entry.route_totals().duration.observe(cost.took.saturating_mul(cost.events));
         }
-        // One that had no room was no call.
+        // A listener without room was not called.
         if let Outcome::Busy { after } = reply.outcome {
             return Some(Outcome::Busy { after: admittance.no_call(after, Instant::now()) }.into());
         }
@@ -64,7 +64,7 @@ impl Attempt<'_> {
     /// One call, with what it cost.
     async fn call(self, entry: &RegistryEntry, max_attempts: u32) -> Option<Reply> {
         let Self { shared, worker, delivery, watched } = self;
-        // A year is as good as for ever, and can be added to any time.
+        // A year stands for no limit, and can be added to any time without overflow.
         let allowed = entry.registration.deadline.map_or(shared.config.deadline, |own| own.min(YEAR) + GRACE);
         // The clock starts here: no wait before the call counts against it.
         let began = Instant::now();
@@ -76,7 +76,7 @@ impl Attempt<'_> {
         let call = async { entry.registration.listener.call(visit).await };
         let mut call = std::pin::pin!(AssertUnwindSafe(call).catch_unwind());
         let measured = |reply: Reply| {
-            // A busy listener was not called, unless it says what it cost.
+            // A busy listener was not called, unless it reports a cost.
             let was_called = !matches!(reply.outcome, Outcome::Busy { .. });
             let cost = reply.cost.or_else(|| was_called.then(|| Cost::of_time(began.elapsed())));
             Some(Reply { cost, ..reply })
@@ -86,8 +86,8 @@ impl Attempt<'_> {
             let Some(lease_end) = holds() else {
                 return lost(shared, delivery, "while its listener was at work");
             };
-            // Looked at before each step: a process that was stopped in the middle of a call wakes up with the call first and its
-            // timers later, and would go on with an event that somebody else holds by now.
+            // Checked before each step: a process that was suspended during a call may resume the call before its timers, and would
+            // go on with an event that another host holds by now.
             let step =
                 poll_fn(|context| if holds().is_some() { call.as_mut().poll(context).map(Some) } else { Poll::Ready(None) });
             match tokio::time::timeout_at(deadline.min(lease_end).into(), step).await {
@@ -135,7 +135,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Says that somebody else has the event now, so that nothing may be written.
+/// Reports that another host holds the event now, so that nothing may be written.
 pub(super) fn lost<T>(shared: &Shared, delivery: &Delivery, when: &str) -> Option<T> {
     shared.metrics.leases_lost.increment();
     let event = &delivery.event;

@@ -11,51 +11,51 @@ use crate::units::{ByteSize, duration, too_long};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DispatcherConfig {
-    /// How many events are with their listeners at once. Default 256, of which most wait for something outside, such as a
-    /// response: of one listener with a bound, no more compute at once than there are threads. From four workers on, an eighth is
-    /// left to listeners with a bound that have no call yet. At least 1.
+    /// How many events are handled at once. Default 256: most of them wait for something outside, such as a response. Of one listener
+    /// with a bound, no more calls compute at once than there are threads. From four workers on, an eighth is kept for listeners
+    /// with a bound that have no call running. At least 1.
     pub workers: usize,
-    /// Most events that wait after their commit; as many more of each listener that has no free place. Default 1,000; at least
-    /// 1.
+    /// Most events queued straight after their commit; each listener without a free place may queue as many again. Default 1,000; at
+    /// least 1.
     pub hot_queue: usize,
-    /// Most events that wait after a poll; as many more of each listener that has no free place. Default 1,000; at least 1.
+    /// Most events queued after a poll; each listener without a free place may queue as many again. Default 1,000; at least 1.
     pub cold_queue: usize,
-    /// Most bytes in each of the two queues, and as many more of each listener that has no free place. Default 32 MiB.
+    /// Most bytes in each of the two queues; each listener without a free place may queue as many again. Default 32 MiB.
     pub queue_bytes: ByteSize,
     /// Counted failures after which an event is dead. Default 10; at least 1.
     pub max_attempts: u32,
-    /// Times a listener may ask for later before the event is dead. Default 1,000.
+    /// How often a listener may defer an event before it is dead. Default 1,000.
     pub max_deferrals: u32,
-    /// How often an event may stop its host before it is dead. Default 5; at least 1. Counted are only starts with no other
-    /// event at work: an event that two hosts held when they went is delivered like that.
+    /// How often an event may stop its host before it is dead. Default 5; at least 1. An event that two hosts held when they died is
+    /// delivered alone from then on; only those starts are counted.
     pub max_starts: u32,
-    /// The longest that a call of a listener may take when it has no deadline of its own, and that all interceptors may take
-    /// together before it, and after it. Default 20 s; below the lease.
+    /// The longest call of a listener without a deadline of its own. All interceptors together have the same time before the call, and
+    /// again after it. Default 20 s; below the lease.
     #[serde(with = "duration")]
     pub deadline: Duration,
     /// How long a claim holds; renewed at a third of it. Default 30 s; at least 1 s.
     #[serde(with = "duration")]
     pub lease: Duration,
-    /// How long a stop waits for what is queued. Default 5 s. Writing the last outcomes may take 5 s more, and statements that are under
-    /// way then, 4 s. What the database has not done by then waits for its lease.
+    /// How long a stop handles queued events. Default 5 s. Writing the last outcomes may take 5 s more, and statements still running
+    /// then 4 s more. Events that the database has not settled by then are delivered again after their leases.
     #[serde(with = "duration")]
     pub drain_timeout: Duration,
-    /// What becomes of an event whose route never had a listener. Default dead.
+    /// What happens to an event whose route never had a listener. Default dead.
     pub unroutable: Unroutable,
     /// For which attempts the cost is stored with the event. Default failures.
     pub record: RecordedCosts,
     /// Most outcomes written by one statement. Default 500; at least 1.
     pub settle_batch: usize,
-    /// Longest that an outcome waits for others to be written with. Default 2 ms.
+    /// How long an outcome waits at most to be written together with others. Default 2 ms.
     #[serde(with = "duration")]
     pub settle_delay: Duration,
 }
 
-/// What becomes of an event whose route never had a listener. One that had a listener before is always parked.
+/// What happens to an event whose route never had a listener. An event whose route had one before is always parked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unroutable {
-    /// Dead at once, with the near names in the reason.
+    /// Dead at once; the error suggests routes with similar names.
     #[default]
     Dead,
     /// Set aside until a listener is there.

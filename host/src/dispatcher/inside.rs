@@ -1,11 +1,11 @@
-//! Whether code runs inside a visit to a listener: there it must not wait for the end of all visits.
+//! Whether code runs inside a visit to a listener, where it must not wait for the end of all visits.
 
 use std::sync::Arc;
 
 use crate::queue::Queue;
 
 tokio::task_local! {
-    /// Which outbox makes the visit, by the address of its queue.
+    /// The outbox that makes the visit, by the address of its queue.
     static VISITED_BY: usize;
 }
 
@@ -14,8 +14,7 @@ pub(super) fn within<F: Future>(queue: &Arc<Queue>, visit: F) -> impl Future<Out
     VISITED_BY.scope(address(queue), visit)
 }
 
-/// Whether the caller is a listener or an interceptor that the outbox with this queue waits for. Tasks that these have spawned are not
-/// known to be theirs.
+/// Whether the caller is a listener or an interceptor that the outbox with this queue waits for. False in tasks that these spawned.
 pub(crate) fn is_inside(queue: &Arc<Queue>) -> bool {
     VISITED_BY.try_with(|visited_by| *visited_by == address(queue)).unwrap_or(false)
 }

@@ -1,35 +1,35 @@
-//! What happens around every attempt, whatever its listener: audit, logging, tracing.
+//! Interceptors: code that runs around every attempt of every listener, such as an audit or logging.
 
 use async_trait::async_trait;
 
 use crate::event::Event;
 use crate::listener::Outcome;
 
-/// Called around every attempt. All that are called before it have the dispatcher's deadline together, and so have all that are
-/// called after it. Source: specification 9.3, 9.5.
+/// Called around every attempt. All calls of `before` for one attempt share the dispatcher's deadline, and so do all calls of `after`.
+/// Source: specification 9.3, 9.5.
 #[async_trait]
 pub trait Interceptor: Send + Sync + 'static {
-    /// Before the listener, in the order of registration; before it is known whether anybody answers the event, or may now.
+    /// Called before the listener, in the order of registration; also for events without a listener, or with one that is paused.
     ///
     /// # Errors
-    /// A text ends the attempt as a counted failure; the listener is not called.
+    /// Ends the attempt as a counted failure with this text; the listener is not called.
     async fn before(&self, event: &Event) -> Result<(), String> {
         let _ = event;
         Ok(())
     }
 
-    /// After the listener, in reverse order, also when it failed, and when nobody was there to answer ([`Outcome::Unroutable`]) or
-    /// nobody could now ([`Outcome::Busy`]). Not called when an earlier `before` ended the attempt, or the claim was lost.
+    /// Called after the listener, in reverse order, also when it failed, when there was none ([`Outcome::Unroutable`]), or when it had
+    /// no room ([`Outcome::Busy`]). Not called when an earlier `before` ended the attempt, or the claim was lost.
     ///
     /// # Errors
-    /// A text is logged; the outcome stands.
+    /// The text is logged; the outcome does not change.
     async fn after(&self, event: &Event, outcome: &Outcome) -> Result<(), String> {
         let _ = (event, outcome);
         Ok(())
     }
 }
 
-/// An interceptor that calls a function before every attempt. A text ends the attempt as a counted failure.
+/// An interceptor that calls a function before every attempt. An error ends the attempt as a counted failure.
 ///
 /// ```
 /// use outbox::dispatcher::before;
@@ -45,7 +45,7 @@ where
     Before(call)
 }
 
-/// An interceptor that calls a function after every attempt. A text is logged; the outcome stands.
+/// An interceptor that calls a function after every attempt. An error is logged; the outcome does not change.
 ///
 /// ```
 /// use outbox::dispatcher::after;

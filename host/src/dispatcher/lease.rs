@@ -15,8 +15,8 @@ use crate::store::{Store, StoreError};
 /// Most claims renewed by one statement.
 const BATCH: usize = 2_000;
 
-/// Renews at every third of the lease, until it is stopped. One failed renewal is no loss: two more fit into the lease. What a
-/// listener should have come back with long ago is not renewed: somebody else may take it over.
+/// Renews at every third of the lease, until it is stopped. One failed renewal does no harm: two more fit into the lease. The claim of
+/// an event whose call is overdue is not renewed, so that another host may take the event over.
 pub(super) async fn keep(
     store: Arc<dyn Store>,
     in_flight: Arc<InFlight>,
@@ -26,7 +26,7 @@ pub(super) async fn keep(
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut failing = false;
-    // Only the rest is cut short by a stop, never a statement.
+    // A stop ends the wait, never a statement.
     while tokio::time::timeout(lease / 3, stopped.wait_for(|stopped| *stopped)).await.is_err() {
         let mut failed = None;
         let mut held = in_flight.held();

@@ -1,7 +1,7 @@
-//! Workers: each takes an event from the queue, brings it to its listener, and hands what came of it to the settler.
+//! Workers: each takes an event from the queue, calls its listener, and hands the outcome to the settler.
 //!
-//! No worker waits for the database, but for an event that is delivered alone: its start is counted in the table first. None
-//! holds a connection or a lock of the database while a listener runs.
+//! No worker waits for the database, with one exception: the start of an event that is delivered alone is counted in the table
+//! first. No worker holds a connection or a lock of the database while a listener runs.
 
 mod alone;
 mod attempt;
@@ -40,10 +40,10 @@ use crate::store::Store;
 use crate::telemetry::Spans;
 use crate::wake::Wake;
 
-/// How often it is looked whether events lie there beside workers that sleep.
+/// How often sleeping workers are woken if events are queued.
 const WAKE: Duration = Duration::from_millis(100);
 
-/// What workers share.
+/// What all workers use.
 pub(crate) struct Shared {
     pub(crate) queue: Arc<Queue>,
     pub(crate) listeners: Arc<Listeners>,
@@ -51,20 +51,20 @@ pub(crate) struct Shared {
     pub(crate) retry: Arc<dyn RetryPolicy>,
     pub(crate) config: DispatcherConfig,
     pub(crate) metrics: Arc<Metrics>,
-    /// How many workers are with a listener right now.
+    /// The workers that are calling a listener right now.
     pub(crate) at_work: Arc<AtWork>,
     /// For events that are delivered alone: their starts are counted in the table.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keeps: Keeps,
-    /// `None` where order is not asked for.
+    /// `None` in modes without order.
     pub(crate) order: Option<Arc<Order>>,
     pub(crate) visits: Arc<Visits>,
-    /// Makes a span of each delivery, where somebody traces.
+    /// Makes a span of each delivery, if tracing is on.
     pub(crate) spans: Spans,
 }
 
 /// The running workers, their settler and their lease keeper.
-#[doc(hidden)] // an `Outbox` starts and stops it; nobody else can
+#[doc(hidden)] // only an `Outbox` starts and stops it
 pub struct Dispatcher {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
@@ -75,7 +75,7 @@ pub struct Dispatcher {
     signals: Signals,
 }
 
-/// What ends the parts of a dispatcher, in the order of a stop.
+/// The signals that end the parts of a dispatcher, in the order of a stop.
 #[derive(Default)]
 struct Signals {
     /// When the whole stop must be over; the settler gives up what it could not write by then.
@@ -111,7 +111,7 @@ impl Dispatcher {
             failing: AtomicUsize::new(0),
             batch_size: config.settle_batch,
             delay: config.settle_delay,
-            // By then somebody else holds the events, or will.
+            // After that long, another host holds the events or is about to.
             patience: config.lease.saturating_mul(10),
             give_up_at: signals.give_up_at.subscribe(),
             gave_up: AtomicBool::new(false),
@@ -122,7 +122,7 @@ impl Dispatcher {
             let work = worker::work(worker, shared.clone(), settler.clone(), signals.cut_off.subscribe());
             workers.spawn(health.clone().watched("worker", work));
         }
-        // A worker that blocks its thread wakes nobody, though the runtime may have others: then this does.
+        // A worker that blocks its thread wakes no other worker, though other threads may be free; this task does.
         let (queue, mut over) = (shared.queue.clone(), signals.stopped.subscribe());
         health.spawn("waker", async move {
             while tokio::time::timeout(WAKE, over.wait_for(|over| *over)).await.is_err() {

@@ -1,5 +1,4 @@
-//! Which workers are with a listener for longer than can be: one that blocks its thread cannot be cut off, but its event need not
-//! wait for it.
+//! Workers whose listener is overdue. A listener that blocks its thread cannot be cut off, but its event need not wait for it.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +6,7 @@ use std::time::Instant;
 
 use crate::event::EventId;
 
-/// What each worker is with, and until when it may be.
+/// The event that each worker is handling, and when that must have ended.
 #[derive(Debug)]
 pub(crate) struct Visits(Box<[Mutex<Option<Visited>>]>);
 
@@ -15,8 +14,8 @@ pub(crate) struct Visits(Box<[Mutex<Option<Visited>>]>);
 struct Visited {
     id: EventId,
     until: Option<Instant>,
-    /// Whether it was said already that it is overdue.
-    told: bool,
+    /// Whether it was already logged as overdue.
+    logged: bool,
 }
 
 /// A worker's visit with an event, as long as it lives.
@@ -30,7 +29,7 @@ impl Visits {
     /// Begins a worker's visit with an event. A worker has one at a time.
     pub(super) fn begin(&self, worker: usize, id: EventId) -> Watched<'_> {
         let visit = &self.0[worker];
-        *lock(visit) = Some(Visited { id, until: None, told: false });
+        *lock(visit) = Some(Visited { id, until: None, logged: false });
         Watched(visit)
     }
 
@@ -42,7 +41,7 @@ impl Visits {
             let Some(visited) = visit.as_mut().filter(|visited| visited.until.is_some_and(|until| until < now)) else {
                 continue;
             };
-            if !std::mem::replace(&mut visited.told, true) {
+            if !std::mem::replace(&mut visited.logged, true) {
                 tracing::error!(
                     event.id = %visited.id,
                     "a listener or an interceptor blocks its thread and cannot be cut off; its event can be taken over when \
@@ -56,7 +55,7 @@ impl Visits {
 }
 
 impl Watched<'_> {
-    /// What comes next should have ended by then.
+    /// Sets when the next step of the visit must have ended.
     pub(super) fn until(&self, until: Instant) {
         if let Some(visited) = lock(self.0).as_mut() {
             visited.until = Some(until);
@@ -85,7 +84,7 @@ mod tests {
         let (visits, start) = (Visits::new(2), Instant::now());
         let id: EventId = "a".parse().expect("valid");
         let watched = visits.begin(1, id);
-        assert!(visits.overdue(start).is_empty(), "nothing was said of its time");
+        assert!(visits.overdue(start).is_empty(), "it has no time limit yet");
         watched.until(start + Duration::from_secs(1));
         assert!(visits.overdue(start).is_empty());
         assert_eq!(visits.overdue(start + Duration::from_secs(2)), HashSet::from([id]));

@@ -1,7 +1,7 @@
 //! Whether a worker's visit computes or waits for something outside the host.
 //!
-//! A visit that waits needs no thread: another worker may take the next event, and another call of the same listener may compute.
-//! One that gives way, to let others run, does not wait: it has woken itself.
+//! A waiting visit needs no thread: another worker may take the next event, and another call of the same listener may compute.
+//! A visit that yields has woken itself, so it does not wait in this sense.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -16,11 +16,11 @@ use tokio::time::Sleep;
 use crate::queue::{CallPlace, Queue};
 use crate::turns::noticing_turns;
 
-/// How long a visit waits until its listener may compute one call more; then it goes on all the same. Nobody checks its deadline or
-/// its claim meanwhile, so this stays below `GRACE` in `attempt.rs` (250 ms).
+/// How long a visit waits for its listener to be allowed one more computing call; then it goes on anyway. Its deadline and its claim
+/// are not checked meanwhile, so this stays below `GRACE` in `attempt.rs` (250 ms).
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
-/// One worker's eye on its visits.
+/// Observes the visits of one worker.
 pub(super) struct Presence {
     bell: Arc<Bell>,
     waker: Waker,
@@ -50,9 +50,9 @@ impl Presence {
         Self { waker: Waker::from(bell.clone()), bell }
     }
 
-    /// Goes on a visit. While it waits, its place says so, and another worker is woken if there is an event for it. When the wait
-    /// has ended, the visit goes on once its listener may compute one call more. One that waits for its turn does not wait in this
-    /// sense: it has everything but a processor.
+    /// Runs a visit. When the visit waits, its place says so, and another worker is woken for the next event. When the wait has
+    /// ended, the visit goes on once its listener may compute one more call. A visit that waits for a processor (its turn) does not
+    /// count as waiting.
     pub(super) async fn watch<T>(&self, queue: &Queue, place: &Held, visit: impl Future<Output = T>) -> T {
         let mut visit = pin!(visit);
         let mut waits = false;
@@ -80,7 +80,7 @@ impl Presence {
     }
 }
 
-/// The place that a visit has with its listener, if that has a bound: given on as soon as it is let go.
+/// The place of a visit with its listener, if the listener has a bound; free for the next event once it is let go.
 pub(super) struct Held(Mutex<Option<CallPlace>>);
 
 impl Held {

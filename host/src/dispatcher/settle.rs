@@ -3,7 +3,7 @@
 use crate::listener::{Failure, FailureKind, Outcome, RetryPolicy};
 use crate::store::Settlement;
 
-/// What decides what follows a failure.
+/// The limits that decide what an outcome leads to.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy<'a> {
     /// When a failed event is tried again.
@@ -12,7 +12,7 @@ pub struct Policy<'a> {
     pub max_attempts: u32,
     /// Deferrals after which it is dead.
     pub max_deferrals: u32,
-    /// Whether an event without a listener waits for one.
+    /// Whether an event without a listener is parked; otherwise it is dead.
     pub park_unroutable: bool,
 }
 

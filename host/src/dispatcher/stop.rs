@@ -1,4 +1,4 @@
-//! The stop of a dispatcher: what is in hand is finished, the rest is given back, and all of it has a time.
+//! The stop of a dispatcher: running calls are finished, queued events are given back, and each step has a time limit.
 
 use std::time::{Duration, Instant};
 
@@ -10,25 +10,25 @@ use crate::store::Settlement;
 
 /// How long a stop has after its drain timeout to write the last outcomes.
 const LAST_OUTCOMES: Duration = Duration::from_secs(5);
-/// How long a statement is waited for that is under way when all other time of a stop is over.
+/// How long a stop waits at its very end for a statement that is still running.
 const LAST_STATEMENT: Duration = Duration::from_secs(2);
 const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The times of one stop. They count from its beginning, and no database and no listener makes them later.
+/// The times of one stop. They count from its beginning; no slow database or listener moves them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StopTimes {
     /// When listeners are cut off.
     drained: Instant,
-    /// When the settler gives up what the database refuses, and when the poller's claim is not waited for any longer.
+    /// When the settler gives up outcomes that the database refuses, and the stop no longer waits for the poller's claim.
     pub(crate) give_up_at: Instant,
-    /// When a statement that is under way is not waited for any longer, whose ever it is.
+    /// When the stop no longer waits for any running statement.
     pub(crate) over_at: Instant,
-    /// The same for signing off, which comes last.
+    /// When the stop no longer waits for the row of this host to be removed, its last step.
     pub(crate) signed_off: Instant,
 }
 
 impl StopTimes {
-    /// Of a stop that begins now and may drain for so long.
+    /// The times of a stop that begins now and drains for at most `drain_timeout`.
     pub(crate) fn begin(drain_timeout: Duration) -> Self {
         let drained = Instant::now() + drain_timeout.min(A_DAY);
         let give_up_at = drained + LAST_OUTCOMES;
@@ -43,11 +43,12 @@ impl Dispatcher {
         StopTimes::begin(self.shared.config.drain_timeout)
     }
 
-    /// Lets the workers finish what is queued, at most `drain_timeout`; what is left then is given back, not counted. The
-    /// outcomes of calls that have ended come first.
+    /// Lets the workers finish the queued events within `drain_timeout`; events left then are given back without counting an
+    /// attempt. Outcomes of calls that have ended are written first.
     ///
-    /// `poller` ends with the poller, or when that is not waited for any longer. The drain does not wait for it: it may stand in
-    /// a slow statement. The claim that it comes back with finds the queue closed, so the settler stays to give that back.
+    /// `poller` is ready when the poller has ended, or when the stop no longer waits for it. The drain runs beside it, since the
+    /// poller may be in a slow statement. Events that this statement claims find the queue closed; the settler runs on to give them
+    /// back.
     pub(crate) async fn stop(mut self, poller: impl Future<Output = ()>, times: StopTimes) {
         self.signals.give_up_at.send_replace(Some(times.give_up_at));
         self.shared.queue.close();
@@ -69,7 +70,8 @@ impl Dispatcher {
             );
         }
         poller.await;
-        // Meanwhile a worker may have let an event wait for its listener, and the poller may have claimed events that wait for others.
+        // Since the first time, a worker may have queued an event for its listener, and the poller may have claimed events that wait
+        // for others of their key.
         self.give_back_queued(times).await;
         let Self { settling, lease_keeper, signals, .. } = self;
         signals.stopped.send_replace(true);
@@ -84,10 +86,11 @@ impl Dispatcher {
         }
     }
 
-    /// Gives back what is queued or waits for its turn. Where the settler takes nothing any more, it waits for its lease.
+    /// Gives back events that are queued or wait for others of their key. Those that the settler no longer takes are claimed again
+    /// after their leases.
     async fn give_back_queued(&self, times: StopTimes) {
         let mut left = self.shared.queue.drain();
-        // The queue is closed: what ends now lets nobody start any more.
+        // The queue is closed: an event that ends now starts no other.
         left.extend(self.shared.order.iter().flat_map(|order| order.key_queues().drain()));
         let giving_back = async {
             for delivery in left {

@@ -1,4 +1,4 @@
-//! What a worker does: it takes an event from the queue, goes to its listener, and hands what came of it to the settler.
+//! A worker takes an event from the queue, calls its listener, and hands the outcome to the settler.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -19,7 +19,7 @@ use crate::telemetry::ProcessSpan;
 
 /// Takes deliveries until the queue is closed and empty, or the listener is cut off.
 pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHandle, mut cut_off: watch::Receiver<bool>) {
-    // Made once: a wait that is begun anew for each event would cost more than many a call.
+    // Made once: starting this wait again for each event would cost more than some calls.
     let mut cut_off = std::pin::pin!(cut_off.wait_for(|cut_off| *cut_off));
     let presence = Presence::new();
     while let Some(delivery) = shared.queue.take().await {
@@ -47,7 +47,7 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
                 _ = &mut cut_off => None,
             }
         };
-        // Before the outcome is sent: others wait for it.
+        // Before the outcome is sent, since other events wait for the place.
         place.let_go();
         let is_cut_off = ended.is_none();
         let released = || Settlement::Released { after: Duration::ZERO }.into();
@@ -64,22 +64,22 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
         if is_cut_off {
             return;
         }
-        // A worker whose listeners never wait would keep its thread from everybody else.
+        // A worker whose listeners never wait would otherwise never let other tasks use its thread.
         tokio::task::coop::consume_budget().await;
     }
 }
 
-/// How far a visit has come: what a worker must know of one that is cut off.
+/// How far a visit has come, for when it is cut off.
 struct Progress {
     /// `None` for an event that is delivered beside others.
     start: Option<Start>,
-    /// What the listener has said already, while its interceptors are still told.
+    /// The listener's answer, once it is known; interceptors may still be running.
     said: OnceLock<Conclusion>,
-    /// The delivery's own.
+    /// The span of the delivery.
     span: ProcessSpan,
 }
 
-/// Who answers an event.
+/// What answers an event.
 enum Answer {
     Listener(Arc<RegistryEntry>),
     /// Its route is paused, for this reason.
@@ -90,14 +90,14 @@ enum Answer {
 /// Whether a worker can begin with an event.
 enum Readiness {
     Starts(Delivery, Answer),
-    /// It waits for a place with its listener.
+    /// The queue keeps it until its listener has a place.
     Waits,
-    /// It goes back to the table for so long.
+    /// It goes back to the table, to be claimed after this time.
     Back(Delivery, Duration),
 }
 
-/// Begins the span of a delivery, where somebody traces and a listener answers. The event says from here on what its listener's own
-/// requests and messages go on with.
+/// Begins the span of a delivery, if tracing is on and a listener answers. From here on the event carries the span's trace context,
+/// which the requests and messages of its listener continue.
 fn begin_span(shared: &Shared, answer: &Answer, delivery: &mut Delivery) -> ProcessSpan {
     let Answer::Listener(entry) = answer else { return ProcessSpan::none() };
     let span = shared.spans.process(&delivery.event, &entry.owner);
@@ -107,8 +107,8 @@ fn begin_span(shared: &Shared, answer: &Answer, delivery: &mut Delivery) -> Proc
     span
 }
 
-/// Counts what became of an event, for its route. No listener's own: nobody is to fill the metrics with names of routes that nobody
-/// answers.
+/// Counts the outcome of an event for its route. Routes without a listener are counted together, so that a writer cannot fill the
+/// metrics with made-up names.
 fn count(shared: &Shared, answer: &Answer, delivery: &Delivery, conclusion: &Conclusion) {
     let totals = match answer {
         Answer::Listener(entry) => entry.route_totals(),
@@ -117,15 +117,15 @@ fn count(shared: &Shared, answer: &Answer, delivery: &Delivery, conclusion: &Con
     totals.count(&delivery.event, &conclusion.settlement);
 }
 
-/// Finds out who answers an event, and whether there is a place for it: no worker waits for one. Nothing is counted before.
+/// Finds what answers an event, and whether that has a place: no worker waits for a place. Nothing is counted yet.
 fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
     let route = delivery.event.route();
     if let Some(reason) = shared.listeners.paused(route) {
         return Readiness::Starts(delivery, Answer::Paused(reason));
     }
     let Some(entry) = shared.listeners.find(route) else {
-        // The poller asks the table for routes before it hands on an event that would be given up. This one came straight from
-        // its commit, so nobody has asked.
+        // The poller looks in the table for hosts that answer a route before it hands on an event without a listener here. This
+        // event came straight from its commit, so the poller must see it first.
         let unasked = delivery.via == Via::Hot && delivery.fence().is_some() && shared.listeners.awaited(route).is_none();
         return if unasked { Readiness::Back(delivery, Duration::ZERO) } else { Readiness::Starts(delivery, Answer::Nobody) };
     };
@@ -143,8 +143,8 @@ fn admit(shared: &Shared, delivery: Delivery) -> Readiness {
     }
 }
 
-/// Goes to the listener of a delivery, when that is allowed: beside others, or alone. `None` when the claim was lost on the
-/// way, and nothing may be written.
+/// Calls the listener of a delivery, beside others or alone. `None` when the claim was lost before the end, so that nothing may be
+/// written.
 async fn go(
     shared: &Shared,
     worker: usize,
@@ -153,16 +153,16 @@ async fn go(
     progress: &Progress,
     place: &Held,
 ) -> Option<Conclusion> {
-    // No listener, nobody who must be kept away from it.
+    // Without a listener there is no call to keep others away from.
     let alone = progress.start.as_ref().filter(|_| matches!(answer, Answer::Listener(_)));
-    // Let go before the outcome is sent: the settler stores at once when nobody is with a listener any more.
+    // Dropped before the outcome is sent: the settler writes at once when no worker is calling a listener.
     let _work = if alone.is_some() {
-        // Looked at before everybody else is kept away, too.
+        // Checked here too, before all other workers are kept waiting.
         if let Err(instead) = check(shared, delivery, answer) {
             return instead.map(Conclusion::from);
         }
         let entered = alone::enter(shared).await;
-        // The next may wait now.
+        // The next event that must be alone may wait now.
         place.let_go();
         match entered {
             Ok(work) => work,
@@ -189,7 +189,7 @@ fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Op
     }
     let Answer::Listener(entry) = answer else { return Ok(()) };
     if delivery.is_expired() {
-        // A hot event has met no clock but the host's own: the database's decides at its next claim.
+        // A hot event was compared with this host's clock only. The database's clock decides, at the next claim.
         return Err(Some(match delivery.via {
             Via::Hot if delivery.fence().is_some() => Settlement::Released { after: Duration::ZERO },
             Via::Hot | Via::Cold => Settlement::Dead { error: EXPIRED.to_owned(), counted: false, blocks: false },
@@ -221,7 +221,7 @@ async fn visit(
         Answer::Paused(_) | Answer::Nobody => None,
     };
     let max_attempts = match (&shared.order, registration.and_then(|own| own.max_attempts)) {
-        // Where all events stand in one line each has one attempt, whatever its listener allows.
+        // Where all events are in one order, each has one attempt, whatever its listener allows.
         (Some(order), _) if order.is_one_for_all() => 1,
         (_, own) => own.unwrap_or(shared.config.max_attempts),
     };
@@ -257,14 +257,14 @@ async fn visit(
     if !asked || shared.interceptors.is_empty() {
         return Some(concluded(outcome));
     }
-    // Said before they are told: a stop that cuts them off must not deliver the event a second time.
+    // Kept before interceptors run: a stop that cuts them off must not deliver the event a second time.
     let conclusion = concluded(outcome.clone());
     let conclusion = progress.said.get_or_init(|| conclusion).clone();
     attempt.after(&outcome).await;
     Some(conclusion)
 }
 
-/// What becomes of an event that nobody answers here; `awaited` is why it waits for a listener.
+/// The outcome of an event without a listener here; `awaited` is why the event waits for one.
 fn unroutable(shared: &Shared, delivery: &Delivery, awaited: Option<&str>) -> Outcome {
     let reason = shared.listeners.unroutable(delivery.event.route());
     Outcome::Unroutable(match awaited {
