@@ -120,11 +120,16 @@ pub fn number(number: u64) -> String {
     text
 }
 
-/// A rate or a measured value with two figures or more: `0.4`, `3.1`, `42`, `1,250`.
+/// A rate or a measured value with up to two figures, or more from 100 on: `<0.001`, `0.04`, `0.4`, `3.1`, `42`, `1,250`.
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value == 0.0 {
         "0".to_owned()
+    } else if value < 0.000_5 {
+        // Never a zero for something that happened.
+        "<0.001".to_owned()
+    } else if value < 0.009_5 {
+        format!("{value:.3}")
     } else if value < 0.095 {
         format!("{value:.2}")
     } else if value < 9.95 {
@@ -272,6 +277,7 @@ mod tests {
     #[test]
     fn figures_and_spans_have_two_figures_and_a_unit() {
         assert_eq!([0.0, 0.04, 0.44, 3.12, 41.6, 1_250.4].map(figure), ["0", "0.04", "0.4", "3.1", "42", "1,250"]);
+        assert_eq!([0.003_3, 0.000_1].map(figure), ["0.003", "<0.001"], "what happened is never told as a zero");
         let said = [0, 400, 18_000, 999_800, 1_200_000, 2_000_000, 42_000_000, 250_000_000, 18_000_000_000, 1_036_800_000_000];
         let said = said.map(|micros| span(Duration::from_micros(micros)));
         assert_eq!(said, ["0 s", "0.4 ms", "18 ms", "1.0 s", "1.2 s", "2 s", "42 s", "4 min", "5 h", "12 d"]);

@@ -26,6 +26,7 @@ mod payload;
 mod plugins;
 mod read;
 mod routes;
+mod scale;
 mod served;
 mod status;
 #[cfg(all(test, feature = "sqlite"))]
