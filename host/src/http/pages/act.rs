@@ -162,19 +162,20 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, Form(form): F
 }
 
 /// How far it has come.
-pub(super) async fn progress(visit: Visit, Path(id): Path<u64>) -> Response {
-    match visit.pages.jobs.get(id) {
-        Some(job) => visit.page(job.action.word(), dead::progress(&visit.frame, id, &job)),
+pub(super) async fn progress(visit: Visit, Path(id): Path<String>) -> Response {
+    match id.parse().ok().and_then(|id| Some((id, visit.pages.jobs.get(id)?))) {
+        Some((id, job)) => visit.page(job.action.word(), dead::progress(&visit.frame, id, &job)),
         None => {
             visit.refused(StatusCode::NOT_FOUND, "Not found", "This host does not remember it; what was done is in the audit.")
         }
     }
 }
 
-pub(super) async fn stop(visit: Visit, Path(id): Path<u64>) -> Response {
+pub(super) async fn stop(visit: Visit, Path(id): Path<String>) -> Response {
     if let Err(refused) = visit.may_act() {
         return *refused;
     }
+    let Ok(id) = id.parse::<u64>() else { return nothing_here(&visit) };
     if let Some(job) = visit.pages.jobs.get(id) {
         job.stop();
     }

@@ -21,6 +21,7 @@ mod jobs;
 mod layout;
 mod link;
 mod look;
+mod lost;
 mod overview;
 mod payload;
 mod plugins;
@@ -33,6 +34,8 @@ mod status;
 mod tests;
 mod visit;
 mod words;
+
+pub(super) use lost::other_method;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -98,6 +101,7 @@ pub(super) fn routes<S>(host: Host) -> Router<S> {
         .route("/theme", post(door::theme))
         .route(&asset(assets::script_path()), get(assets::script))
         .route(&asset(assets::icon_path()), get(assets::icon))
+        .fallback(lost::nowhere)
         .with_state(pages)
 }
 

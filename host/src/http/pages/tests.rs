@@ -201,6 +201,38 @@ async fn an_empty_table_is_no_error_and_says_how_to_begin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browser_at_an_address_without_a_page_gets_one_in_the_looks_of_the_house_and_a_program_json() {
+    let house = House::open().await;
+    let ask = async |method: &str, path: &str, accept: &str| {
+        let request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+        let answer = house.send(request.header("sec-fetch-site", "same-origin").body(Body::empty()).expect("a request")).await;
+        let kind = answer.headers[header::CONTENT_TYPE].to_str().expect("text").to_owned();
+        (answer.status, kind, answer.text)
+    };
+    const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
+    for path in ["/evnts", "/no/such/page", "/%3Cscript%3E"] {
+        let (status, kind, text) = ask("GET", path, BROWSER).await;
+        assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "text/html; charset=utf-8"), "{path}: {text}");
+        let root = super::link::root(path);
+        assert!(text.contains("Page not found") && text.contains(&format!("href=\"{root}events\"")), "{path}: {text}");
+        assert!(!text.contains("<script>"), "{text}");
+    }
+    let (status, kind, text) = ask("DELETE", "/events", BROWSER).await;
+    assert_eq!((status, kind.as_str()), (StatusCode::METHOD_NOT_ALLOWED, "text/html; charset=utf-8"), "{text}");
+    for (path, accept) in [("/evnts", "*/*"), ("/evnts", "application/json"), ("/v1/evnts", BROWSER)] {
+        let (status, kind, text) = ask("GET", path, accept).await;
+        assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "application/problem+json"), "{path} {accept}: {text}");
+    }
+
+    let (_, viewer) = Token::generate("ada", Role::Viewer, None);
+    let house = House::with(HttpConfig { tokens: vec![viewer], ..HttpConfig::default() }).await;
+    let answer =
+        house.send(Request::get("/evnts").header(header::ACCEPT, BROWSER).body(Body::empty()).expect("a request")).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert!(!answer.text.contains("<nav") && answer.text.contains("Page not found"), "nothing of the table: {}", answer.text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn assets_are_found_where_the_pages_look_for_them_and_may_be_kept() {
     let house = House::open().await;
     let page = house.get("/").await.text;
