@@ -18,6 +18,8 @@ pub use by_hand::{ByHand, ManualAction, selector};
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::Step;
+#[cfg(feature = "http")]
+pub(crate) use pauses::Pauses;
 pub use pauses::{covered, held_by, holding, passed_over, pause_in_full, paused, resume_command};
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use sentence::parts;

@@ -4,12 +4,14 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::layout::Frame;
-use super::words::{visible, when};
+use super::words::{short, visible, when};
 use crate::store::AuditRecord;
 use crate::units::number;
 
 /// How many are shown.
-pub(super) const MOST: u32 = 200;
+pub(super) const MOST: u32 = 100;
+/// Most characters of a reason or a filter that a row shows.
+const TEXT: usize = 200;
 
 pub(super) fn page(frame: &Frame, records: &[AuditRecord]) -> Markup {
     html! {
@@ -40,7 +42,7 @@ pub(super) fn rows(frame: &Frame, records: &[AuditRecord]) -> Markup {
                         td.tight { (visible(&record.action.replace('_', " "))) }
                         td.mono { (selector(frame, &record.selector)) }
                         td.number { (number(record.count)) }
-                        td.error { (record.reason.as_deref().map(visible).unwrap_or_default()) }
+                        td.error { (record.reason.as_deref().map(|reason| visible(&short(reason, TEXT))).unwrap_or_default()) }
                     }
                 }
             }
@@ -59,7 +61,7 @@ fn selector(frame: &Frame, selector: &Value) -> Markup {
         _ => {
             let of = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let pairs = fields.iter().map(|(name, value)| format!("{name}={}", of(value)));
-            html! { (visible(&pairs.collect::<Vec<_>>().join(" "))) }
+            html! { (visible(&short(&pairs.collect::<Vec<_>>().join(" "), TEXT))) }
         }
     }
 }

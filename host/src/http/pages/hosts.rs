@@ -2,10 +2,15 @@
 
 use maud::{Markup, html};
 
+use super::fields::Fields;
 use super::layout::Frame;
+use super::paging::Paging;
 use super::words::{visible, when};
 use crate::store::NodeRecord;
 use crate::units::{figure, number};
+
+/// Rows of a page.
+const ROWS: usize = 100;
 
 /// What only the host that answers knows of itself.
 #[derive(Debug)]
@@ -21,8 +26,9 @@ pub(super) struct Own {
     pub(super) db_errors: u64,
 }
 
-pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
+pub(super) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
     let nodes: &[NodeRecord] = frame.seen.look.as_ref().map_or(&[], |look| &look.nodes);
+    let paging = Paging::of(asked, ROWS, nodes.len());
     let now = frame.seen.now();
     html! {
         h1 { "Hosts" }
@@ -35,7 +41,7 @@ pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
             table.rows {
                 thead { tr { th scope="col" { "Host" } th scope="col" { "State" } th scope="col" { "Mode" } th scope="col" { "Version" } th scope="col" { "Started" } th scope="col" { "Alive until" } th.number scope="col" { "Partitions" } } }
                 tbody {
-                    @for node in nodes {
+                    @for node in paging.slice(nodes) {
                         tr {
                             td.first { span.mono { (visible(&node.label)) } @if node.owner == own.owner { " " span.quiet { "(this one)" } } }
                             td.tight {
@@ -51,6 +57,7 @@ pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
                     }
                 }
             }
+            (paging.show(frame, "hosts", &[]))
         }
         h2 { "This host" }
         (this_host(frame, own))

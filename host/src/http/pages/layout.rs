@@ -199,7 +199,7 @@ impl Frame {
                 (Some((first, more)), _) => {
                     (self.finding(first))
                     @if !more.is_empty() && self.entry != "Overview" {
-                        p.quiet { a href=(self.to("")) { "and " (count(more.len() as u64, "other thing")) } }
+                        p.quiet { a href=(self.to("")) { "and " (count(more.len() as u64, "more problem")) } }
                     }
                     @if self.entry == "Overview" { @for finding in more { (self.finding(finding)) } }
                 }

@@ -23,12 +23,14 @@ mod link;
 mod look;
 mod lost;
 mod overview;
+mod paging;
 mod payload;
 mod plugins;
 mod read;
 mod routes;
 mod scale;
 mod served;
+mod standing;
 mod status;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;

@@ -5,28 +5,37 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
+use super::fields::Fields;
 use super::layout::Frame;
+use super::paging::Paging;
 use super::served::{self, Served};
 use super::words::{is_word, visible, when};
 use crate::metrics::CallCounts;
 use crate::node::{PluginCapability, PluginLimits, PluginSwap};
 use crate::time::Timestamp;
-use crate::units::{number, size, span};
+use crate::units::{count, number, size, span};
 
+/// Plugins of a page.
+const AT_ONCE: usize = 20;
+/// Hosts that are named for one plugin.
+const HOSTS: usize = 10;
 /// Part of a limit from which its use is worth a warning.
 const CLOSE: f64 = 0.8;
 
 /// `calls` is what the calls of each plugin cost on this host since it started.
-pub(super) fn page(frame: &Frame, plugins: &[Served], calls: &BTreeMap<String, CallCounts>) -> Markup {
+pub(super) fn page(frame: &Frame, plugins: &[Served], calls: &BTreeMap<String, CallCounts>, asked: &Fields) -> Markup {
     let failed = plugins.iter().filter(|served| served.plugin.error.is_some());
     let serving = plugins.iter().filter(|served| served.plugin.error.is_none());
+    let sorted: Vec<&Served> = failed.chain(serving).collect();
+    let paging = Paging::of(asked, AT_ONCE, sorted.len());
     let now = frame.seen.now();
     html! {
         h1 { "Plugins" }
         @if plugins.is_empty() {
             p { "No live host tells of plugins. Copy a component into the plugins directory as " code { "NAME.wasm" } ", or make one: " code.all { "outbox plugin new NAME --lang rust" } }
         }
-        @for served in failed.chain(serving) { (one(served, calls.get(&served.plugin.name), now)) }
+        @for served in paging.slice(&sorted) { (one(served, calls.get(&served.plugin.name), now)) }
+        (paging.show(frame, "plugins", &[]))
     }
 }
 
@@ -50,7 +59,10 @@ fn one(served: &Served, calls: Option<&CallCounts>, now: Timestamp) -> Markup {
                     @if more > 0 { " and " (number(more as u64)) " more" }
                     @if plugin.routes.is_empty() && more == 0 { "–" }
                 }
-                dt { "On" } dd { (visible(&hosts.join(", "))) }
+                dt { "On" } dd {
+                    (visible(&hosts[..hosts.len().min(HOSTS)].join(", ")))
+                    @if hosts.len() > HOSTS { " and " (count((hosts.len() - HOSTS) as u64, "other host")) }
+                }
                 @if let Some(calls) = calls {
                     dt { "Calls" } dd {
                         (number(calls.calls)) " on this host since it started; on average "
