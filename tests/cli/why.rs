@@ -50,7 +50,7 @@ fn each_state_has_its_sentence() {
         (
             format!("locked_by = 'gone-1', locked_at = {PAST}, claim_seq = 1, claims = 1, lease_end = {PAST}"),
             "lease_over",
-            "The host gone-1 (unknown in the table of hosts) claimed it",
+            "The host gone-1 (not in the table of hosts) claimed it",
         ),
         (format!("status = 1, due_at = NULL, done_at = {PAST}"), "done", "It was delivered at 2001-"),
         (

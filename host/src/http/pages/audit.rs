@@ -16,13 +16,13 @@ const TEXT: usize = 200;
 pub(super) fn page(frame: &Frame, records: &[AuditRecord]) -> Markup {
     html! {
         h1 { "Audit" }
-        p.quiet { "What was done by hand, newest first. Nobody can change it here." }
+        p.quiet { "Every manual change, newest first. This list cannot be edited." }
         @if records.is_empty() {
-            p { "Nothing yet: every replay, discard, pause, resume and purge is noted here with its reason." }
+            p { "No changes yet. Every replay, skip, discard, pause, resume and purge is recorded here with its reason." }
         } @else {
             (rows(frame, records))
             @if records.len() >= usize::try_from(MOST).unwrap_or(usize::MAX) {
-                p.quiet { "These are the newest " (number(MOST.into())) ". All of them: " code { "outbox audit list" } }
+                p.quiet { "These are the newest " (number(MOST.into())) " changes. To list all: " code { "outbox audit list" } }
             }
         }
     }
@@ -33,7 +33,7 @@ pub(super) fn rows(frame: &Frame, records: &[AuditRecord]) -> Markup {
     let now = frame.seen.now();
     html! {
         table.rows {
-            thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" } th scope="col" { "To" } th.number scope="col" { "Events" } th scope="col" { "Why" } } }
+            thead { tr { th scope="col" { "When" } th scope="col" { "User" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Events" } th scope="col" { "Reason" } } }
             tbody {
                 @for record in records {
                     tr {

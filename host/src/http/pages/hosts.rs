@@ -33,9 +33,9 @@ pub(super) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
     html! {
         h1 { "Hosts" }
         @if nodes.iter().any(|node| node.alive) {
-            p.quiet { "A host that says nothing until its lease ends is gone: other hosts take what it held. Hosts that stop by themselves are not listed." }
+            p.quiet { "A host that does not renew its lease in time is gone, and other hosts take over its events. Hosts that were stopped are not listed." }
         } @else {
-            p { "No host is alive. Start one where its configuration is: " code.all { "outbox run" } }
+            p { "No host is alive. Start one in the directory of its configuration: " code.all { "outbox run" } }
         }
         @if !nodes.is_empty() {
             table.rows {
@@ -69,10 +69,10 @@ pub(super) fn this_host(frame: &Frame, own: &Own) -> Markup {
     let facts = html! {
         dl.facts {
             dt { "Owner" } dd.mono.all { (visible(&own.owner)) }
-            dt { "Delivers" } dd { (frame.rate.map_or_else(|| "–".to_owned(), figure)) " events a second" }
-            dt { "In its hands" } dd { (number(own.in_flight as u64)) " events" }
+            dt { "Delivery rate" } dd { (frame.rate.map_or_else(|| "–".to_owned(), figure)) " events a second" }
+            dt { "In flight" } dd { (number(own.in_flight as u64)) " events" }
             dt { "Queued" } dd { (number(own.queued.0 as u64)) " hot, " (number(own.queued.1 as u64)) " cold" }
-            dt { "Since it started" } dd { (number(own.leases_lost)) " leases lost, " (number(own.fenced)) " outcomes that came too late, " (number(own.db_errors)) " statements that the database did not do" }
+            dt { "Since it started" } dd { (number(own.leases_lost)) " leases lost, " (number(own.fenced)) " outcomes reported too late, " (number(own.db_errors)) " failed database statements" }
         }
     };
     frame.live("own", &facts)

@@ -78,7 +78,7 @@ pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
         visit.refused(
             StatusCode::NOT_FOUND,
             "No such event",
-            "It may be discarded or purged already: the audit and the finished events tell.",
+            "It may have been discarded or purged. The audit log lists every discard and purge by hand.",
         )
     };
     let Ok(id) = id.parse::<EventId>() else { return gone() };
