@@ -107,6 +107,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 }
 
 /// A number as people read it: `200,000,000`.
+#[doc(hidden)]
 #[must_use]
 pub fn number(number: u64) -> String {
     let digits = number.to_string();
@@ -121,6 +122,7 @@ pub fn number(number: u64) -> String {
 }
 
 /// A rate or a measured value with up to two figures, or more from 100 on: `<0.001`, `0.04`, `0.4`, `3.1`, `42`, `1,250`.
+#[doc(hidden)]
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value == 0.0 {
@@ -141,6 +143,7 @@ pub fn figure(value: f64) -> String {
 }
 
 /// A number of bytes as people read it: `512 B`, `2.0 KiB`, `1.1 MiB`.
+#[doc(hidden)]
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let tenths = |shift: u32| {
@@ -155,12 +158,14 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// `1 event`, `10,000 events`.
+#[doc(hidden)]
 #[must_use]
 pub fn count(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", number(count)) }
 }
 
 /// A span in one unit with two figures: `0.4 ms`, `18 ms`, `1.2 s`, `42 s`, `4 min`, `5 h`, `12 d`.
+#[doc(hidden)]
 #[must_use]
 pub fn span(span: Duration) -> String {
     let seconds = span.as_secs_f64();
@@ -177,6 +182,7 @@ pub fn span(span: Duration) -> String {
 }
 
 /// How far a time is from another, which is the present one, in whole seconds or more: `12 s ago`, `in 42 s`, `just now`.
+#[doc(hidden)]
 #[must_use]
 pub fn relative_to(time: Timestamp, now: Timestamp) -> String {
     let say = |distance: Duration| if distance.as_secs() < 10 { format!("{} s", distance.as_secs()) } else { span(distance) };

@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 /// Where an event is and why, what happened to it, what happens next, and what can be done.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct Explanation {
     /// The event's key.
     pub event_id: EventId,

@@ -22,7 +22,7 @@ pub fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRec
 /// The routes and patterns that are paused: all that [`holding`] needs. Whoever asks for many routes asks these, since writers choose how
 /// many routes there are.
 #[must_use]
-pub fn paused(routes: &[RouteRecord]) -> Vec<RouteRecord> {
+pub(crate) fn paused(routes: &[RouteRecord]) -> Vec<RouteRecord> {
     routes.iter().filter(|known| known.paused_at.is_some()).cloned().collect()
 }
 
@@ -66,7 +66,7 @@ pub fn resume_command(route: &Route) -> String {
 
 /// `by anna@shop since … (2 h ago): the mail server moves`.
 #[must_use]
-pub fn pause_in_full(known: &RouteRecord, now: Timestamp) -> String {
+pub(super) fn pause_in_full(known: &RouteRecord, now: Timestamp) -> String {
     let since = known.paused_at.map_or_else(String::new, |since| format!(" since {since} ({})", relative_to(since, now)));
     let by = shown(known.paused_by.as_deref().unwrap_or("an unknown user"));
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));

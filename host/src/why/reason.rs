@@ -86,6 +86,7 @@ pub enum ActionCode {
 /// Something that can be done.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct Action {
     /// What it is.
     pub code: ActionCode,
