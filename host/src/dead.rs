@@ -169,6 +169,7 @@ pub struct FailedEvents {
 
 /// What became of the events that failed.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ReplayedFailed {
     /// Waited for another attempt, and are due now. Its `last` is `after` of a call that goes on; past every event when none waits any more.
     pub retried: RetriedNow,

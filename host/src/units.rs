@@ -107,6 +107,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 }
 
 /// A number as people read it: `200,000,000`.
+#[doc(hidden)]
 #[must_use]
 pub fn number(number: u64) -> String {
     let digits = number.to_string();
@@ -120,11 +121,17 @@ pub fn number(number: u64) -> String {
     text
 }
 
-/// A rate or a measured value with two figures or more: `0.4`, `3.1`, `42`, `1,250`.
+/// A rate or a measured value with up to two figures, or more from 100 on: `<0.001`, `0.04`, `0.4`, `3.1`, `42`, `1,250`.
+#[doc(hidden)]
 #[must_use]
 pub fn figure(value: f64) -> String {
     if value == 0.0 {
         "0".to_owned()
+    } else if value < 0.000_5 {
+        // Never a zero for something that happened.
+        "<0.001".to_owned()
+    } else if value < 0.009_5 {
+        format!("{value:.3}")
     } else if value < 0.095 {
         format!("{value:.2}")
     } else if value < 9.95 {
@@ -136,6 +143,7 @@ pub fn figure(value: f64) -> String {
 }
 
 /// A number of bytes as people read it: `512 B`, `2.0 KiB`, `1.1 MiB`.
+#[doc(hidden)]
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let tenths = |shift: u32| {
@@ -150,12 +158,14 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// `1 event`, `10,000 events`.
+#[doc(hidden)]
 #[must_use]
 pub fn count(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{} {noun}s", number(count)) }
 }
 
 /// A span in one unit with two figures: `0.4 ms`, `18 ms`, `1.2 s`, `42 s`, `4 min`, `5 h`, `12 d`.
+#[doc(hidden)]
 #[must_use]
 pub fn span(span: Duration) -> String {
     let seconds = span.as_secs_f64();
@@ -172,6 +182,7 @@ pub fn span(span: Duration) -> String {
 }
 
 /// How far a time is from another, which is the present one, in whole seconds or more: `12 s ago`, `in 42 s`, `just now`.
+#[doc(hidden)]
 #[must_use]
 pub fn relative_to(time: Timestamp, now: Timestamp) -> String {
     let say = |distance: Duration| if distance.as_secs() < 10 { format!("{} s", distance.as_secs()) } else { span(distance) };
@@ -272,6 +283,7 @@ mod tests {
     #[test]
     fn figures_and_spans_have_two_figures_and_a_unit() {
         assert_eq!([0.0, 0.04, 0.44, 3.12, 41.6, 1_250.4].map(figure), ["0", "0.04", "0.4", "3.1", "42", "1,250"]);
+        assert_eq!([0.003_3, 0.000_1].map(figure), ["0.003", "<0.001"], "what happened is never told as a zero");
         let said = [0, 400, 18_000, 999_800, 1_200_000, 2_000_000, 42_000_000, 250_000_000, 18_000_000_000, 1_036_800_000_000];
         let said = said.map(|micros| span(Duration::from_micros(micros)));
         assert_eq!(said, ["0 s", "0.4 ms", "18 ms", "1.0 s", "1.2 s", "2 s", "42 s", "4 min", "5 h", "12 d"]);

@@ -90,7 +90,7 @@ for (const script of [true, false]) {
     await page.goto(host.at('routes'));
     const row = page.locator('tr', { has: page.getByText('Order/OrderPaid', { exact: true }) });
     await row.getByRole('link', { name: 'Pause' }).click();
-    assert.match(await page.locator('main').innerText(), /Every host stops calling its listener/);
+    assert.match(await page.locator('main').innerText(), /Every host stops calling the listener/);
     await page.getByLabel('Reason').fill('the bank is down');
     await page.getByRole('button', { name: 'Pause the route' }).click();
     await page.locator('.notice', { hasText: 'The route is paused' }).waitFor();
@@ -99,7 +99,7 @@ for (const script of [true, false]) {
     await row.getByRole('link', { name: 'Resume' }).click();
     await page.getByLabel('Reason').fill('the bank is back');
     await page.getByRole('button', { name: 'Resume the route' }).click();
-    await page.locator('.notice', { hasText: 'The route goes on' }).waitFor();
+    await page.locator('.notice', { hasText: 'The route is resumed' }).waitFor();
     assert.doesNotMatch(await row.innerText(), /paused/);
     nothingWrong(visit, how);
     await visit.close();
@@ -113,7 +113,7 @@ test('many are replayed: what would be done is shown, a reason is asked for, pro
   await page.goto(host.at('dead?event_type=Files'));
   await page.getByRole('link', { name: 'Replay all 150' }).click();
   const facts = await page.locator('dl.facts').innerText();
-  assert.match(facts, /150, as of .*what dies later is left alone/s);
+  assert.match(facts, /150, as of .*events that die later are left alone/s);
   assert.match(facts, /150 × Trouble\/Files/);
   await page.getByLabel('How fast').selectOption('10');
   await page.getByRole('button', { name: 'Replay 150 events' }).click();
@@ -125,7 +125,7 @@ test('many are replayed: what would be done is shown, a reason is asked for, pro
   const moved = page.locator('#progress .lead', { hasText: /^[1-9]\d* of 150 so far\.$/ });
   await moved.waitFor();
   await page.getByRole('button', { name: 'Stop' }).click();
-  const stopped = page.locator('#progress .lead', { hasText: /^Stopped after \d+ events; the others are as they were\.$/ });
+  const stopped = page.locator('#progress .lead', { hasText: /^Stopped after \d+ events; the other events are unchanged\.$/ });
   await stopped.waitFor();
   const count = Number((await stopped.innerText()).match(/\d+/)[0]);
   assert.ok(count > 0 && count < 150, `${count}`);
@@ -139,7 +139,7 @@ test('many are discarded, without a script too', async () => {
   const { page, close } = await visitor({ script: false });
   await page.goto(host.at('dead?event_type=Sockets'));
   await page.getByRole('link', { name: 'Discard all 20' }).click();
-  assert.match(await page.locator('main').innerText(), /deleted for good/);
+  assert.match(await page.locator('main').innerText(), /deleted permanently/);
   await page.getByLabel('Reason').fill('made up');
   await page.getByRole('button', { name: 'Discard 20 events' }).click();
   await page.waitForURL(/jobs\/\d+$/);
@@ -159,7 +159,7 @@ test('what died meanwhile is not replayed unseen', async () => {
   const [first] = await ids('Names');
   await place.run(['dead', 'discard', first, '--yes']);
   await page.getByRole('button', { name: 'Discard 3 events' }).click();
-  await page.getByText('Nothing was done: it was 3 events when you looked, and is 2 now.').waitFor();
+  await page.getByText('Nothing was done: you saw 3 events, and now 2 match.').waitFor();
   assert.equal((await ids('Names')).length, 2);
   await close();
 });

@@ -65,8 +65,8 @@ test('17 dead events are a fault that names their route and what went wrong', as
   const { place, host } = await mailer('dead');
   await place.emit([...Array.from({ length: 17 }, (_, number) => unreadable(number)), placed(1)]);
   await place.wait('dead', 17);
-  const said = await says(host, /17 events are dead since/);
-  assert.match(said, /all of Order\/OrderPaid: .*missing field `total`.*Look/s);
+  const said = await says(host, /17 events are dead/);
+  assert.match(said, /all of Order\/OrderPaid, the first since .*: .*missing field `total`.*Show dead events/s);
   await onScreens('state-17-dead', host.at(), ALL_SCREENS);
   await onScreens('state-17-dead-list', host.at('dead'));
 });
@@ -75,7 +75,7 @@ test('no host is alive: nothing is delivered, and how to start one is told', asy
   const place = new Place('no-host', { config: 'mode = "writer_only"\n' });
   const host = await place.host();
   await place.emit(Array.from({ length: 23 }, (_, number) => placed(number)));
-  await says(host, /Nothing is delivered: 23 events wait, and no host is alive/);
+  await says(host, /Nothing is being delivered: 23 events are waiting, and no host is alive/);
   await onScreens('state-no-host', host.at(), ALL_SCREENS);
   await onScreens('state-no-host-hosts', host.at('hosts'));
 });
@@ -87,7 +87,7 @@ test('a plugin that does not load is told with its whole message, and what serve
   writeFileSync(join(place.path, 'plugins', 'order-mailer.wasm'), 'this is no component');
   place.plugin('order-webhook');
   await says(host, /Plugin order-webhook failed to load/);
-  await says(host, /The new file of plugin order-mailer failed to load on .*; version .* goes on serving/);
+  await says(host, /The new file of plugin order-mailer failed to load on .*; version .* is still serving/);
   await onScreens('state-failed-plugin', host.at(), ALL_SCREENS);
   await onScreens('state-failed-plugin-plugins', host.at('plugins'));
   const { page, close } = await visitor();
@@ -95,7 +95,7 @@ test('a plugin that does not load is told with its whole message, and what serve
   const told = await (await fetch(host.at('v1/plugins'))).json();
   const errors = await page.locator('pre.error').allInnerTexts();
   for (const { name, error } of told) assert.ok(errors.some((shown) => shown === error), `${name}: ${error} among ${errors}`);
-  assert.match(await page.locator('section.plugin', { hasText: 'serving an older version' }).innerText(), /did not load.*loaded/s);
+  assert.match(await page.locator('section.plugin', { hasText: 'serving an older version' }).innerText(), /failed to load.*loaded/s);
   await close();
 });
 
@@ -117,13 +117,13 @@ test('an event after twelve attempts says how often, why, and what can be done',
   await place.emit([{ event_type: 'Retryable', aggregate_type: 'Trouble', aggregate_id: 'one', payload: {} }]);
   await place.wait('dead', 1);
   const [{ event_id }] = JSON.parse(await place.run(['event', 'list', '--output', 'json']));
-  await says(host, /1 event is dead/);
+  await says(host, /1 event of Trouble\/Retryable has been dead/);
   await onScreens('state-twelve-attempts', host.at(`events/${event_id}`), ALL_SCREENS);
   const { page, close } = await visitor();
   await page.goto(host.at(`events/${event_id}`));
   const text = await page.locator('main').innerText();
   assert.match(text, /It was given up .*, after 12 failed attempts: /);
-  assert.match(text, /attempt 12, after which it was given up: .* fuel, .*; fuel\s+\d+ % of its limit/s);
+  assert.match(text, /Attempt 12 \(failed, and the event was given up\): .* fuel, .*; fuel:\s+\d+ % of the limit/s);
   await close();
 });
 

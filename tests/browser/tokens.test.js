@@ -69,12 +69,12 @@ test('a viewer sees neither payload nor headers, finds no button, and may do not
   const visit = await visitor();
   const { page } = visit;
   await logIn(page, tokens.viewer, `events/${id}?payload=show`);
-  await page.getByText('Your role does not show payloads and headers.').waitFor();
+  await page.getByText('Your role may not see payloads and headers.').waitFor();
   const text = await page.content();
   for (const hidden of ['in a header', 'in the payload', 'INSERT INTO', 'curl']) assert.ok(!text.includes(hidden), hidden);
   assert.equal(await page.locator('main form').count(), 0);
   await page.goto(host.at('dead/replay'));
-  assert.match(await page.locator('main').innerText(), /has the role viewer; this takes operator/);
+  assert.match(await page.locator('main').innerText(), /has the role viewer; this needs the role operator/);
   nothingWrong(visit, 'a viewer');
   await visit.close();
 });

@@ -39,7 +39,7 @@ fn tells_what_an_attempt_cost(place: &Place) {
     let inspected = place.json(&["plugin", "inspect", "plugins/trouble.wasm", "--output", "json"]);
     assert!(inspected["digest"].as_str().is_some_and(|whole| whole.starts_with(digest)), "{digest}: {inspected}");
     let text = place.ok(&["event", "why", "looped"]);
-    assert!(text.contains("\ncost        attempt 1, after which it was given up: "), "{text}");
+    assert!(text.contains("\ncost        attempt 1 (failed, and the event was given up): "), "{text}");
     assert!(text.replace(',', "").contains(&format!("{fuel} fuel ")) && text.contains(digest), "{text}");
     let shown = place.json(&["event", "show", "dead", "--output", "json"]);
     assert_eq!((&shown["last_cost"]["digest"], &shown["last_cost"]["attempt"]), (&cost["digest"], &1.into()), "{shown}");
@@ -80,7 +80,7 @@ fn a_success_says_what_it_cost_when_the_file_or_the_environment_asks_for_it() {
         assert_eq!((page["status"].as_str(), page["last_cost"]["outcome"].as_str()), (Some("DONE"), Some("done")), "{page}");
         assert!(page["last_cost"]["fuel"].as_u64() > Some(0), "{page}");
         let text = place.ok(&["event", "why", "fine"]);
-        assert!(text.contains("\ncost        attempt 1, which was done: "), "{text}");
+        assert!(text.contains("\ncost        attempt 1 (done): "), "{text}");
     }
 }
 

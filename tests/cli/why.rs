@@ -50,7 +50,7 @@ fn each_state_has_its_sentence() {
         (
             format!("locked_by = 'gone-1', locked_at = {PAST}, claim_seq = 1, claims = 1, lease_end = {PAST}"),
             "lease_over",
-            "The host gone-1 (unknown in the table of hosts) claimed it",
+            "The host gone-1 (not in the table of hosts) claimed it",
         ),
         (format!("status = 1, due_at = NULL, done_at = {PAST}"), "done", "It was delivered at 2001-"),
         (
@@ -61,7 +61,7 @@ fn each_state_has_its_sentence() {
         ("parked = 'no listener answers it', due_at = NULL".to_owned(), "parked", "no listener answers it."),
         (format!("expires_at = {PAST}"), "expired", "marks it DEAD"),
         ("due_at = NULL".to_owned(), "stranded", "no host will ever take it"),
-        ("behind = 77, due_at = NULL".to_owned(), "behind", "That event is gone"),
+        ("behind = 77, due_at = NULL".to_owned(), "behind", "That event no longer exists"),
     ] {
         let place = place(&columns);
         place.sql(NODE);
@@ -154,7 +154,7 @@ fn a_bulk_action_is_one_line_and_hides_nothing_that_was_done_before() {
         assert!(bulk.ends_with(" by anna@shop, maybe this one: it is back"), "{bulk}");
         let text = place.ok(&["event", "why", "one"]);
         assert_eq!(text.matches("anna@shop").count(), 1, "{text}");
-        assert!(text.contains("it is back (until "), "{text}");
+        assert!(text.contains("it is back (last batch "), "{text}");
     }
 }
 

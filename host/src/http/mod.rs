@@ -40,11 +40,9 @@ pub use config::{ConfigFaults, HttpConfig, Listen, ListenError};
 pub use server::{ServeError, Server};
 pub use token::{Role, Token, TokenHash, TokenHashError};
 
-use host::Host;
-use problem::{Kind, Problem};
-
 use crate::outbox::Outbox;
 use crate::store::SharedStore;
+use host::Host;
 
 /// Says that the process answers, and no more.
 const LIVEZ: &str = "/livez";
@@ -83,8 +81,7 @@ fn of(host: Host) -> Router {
     Router::new()
         .merge(api::routes())
         .merge(pages::routes(host.clone()))
-        .fallback(async || Problem::new(Kind::NotFound, "nothing is at this path"))
-        .method_not_allowed_fallback(async || Problem::new(Kind::MethodNotAllowed, "this path knows other methods; see Allow"))
+        .method_not_allowed_fallback(pages::other_method)
         .layer(from_fn_with_state(host.clone(), guard::guard))
         .with_state(host)
 }

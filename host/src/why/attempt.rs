@@ -6,34 +6,34 @@ use crate::event::{Cost, ShortDigest};
 use crate::store::{AttemptCost, AttemptEnd};
 use crate::units::{count, number, size, span};
 
-/// `attempt 2, which failed: 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab`; safe for a
-/// terminal. `plugin` is the name of the component, where it is known.
+/// `attempt 2 (failed): 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 host calls carrying 2.0 KiB, by 0123456789ab`; safe for a terminal.
+/// `plugin` is the name of the component, where it is known.
 #[must_use]
 pub fn attempt(kept: &AttemptCost, plugin: Option<&str>) -> String {
     let AttemptCost { attempt, outcome, cost } = kept;
     let came_to = match outcome {
-        AttemptEnd::Done => "which was done",
-        AttemptEnd::Deferred => "which asked for later",
-        AttemptEnd::Retry => "which failed",
-        AttemptEnd::Dead => "after which it was given up",
+        AttemptEnd::Done => "done",
+        AttemptEnd::Deferred => "deferred by its listener",
+        AttemptEnd::Retry => "failed",
+        AttemptEnd::Dead => "failed, and the event was given up",
     };
-    format!("attempt {attempt}, {came_to}: {}", figures(cost, plugin))
+    format!("attempt {attempt} ({came_to}): {}", figures(cost, plugin))
 }
 
 fn figures(cost: &Cost, plugin: Option<&str>) -> String {
     let mut text = span(cost.took);
     if let Some(guest) = &cost.guest {
         text.push_str(&format!(
-            ", {} fuel, {} of memory, {} of the host with {}, by {}",
+            ", {} fuel, {} of memory, {} carrying {}, by {}",
             number(guest.fuel),
             size(guest.memory_bytes),
-            count(guest.host_calls.into(), "call"),
+            count(guest.host_calls.into(), "host call"),
             size(guest.host_bytes),
             component(guest.digest, plugin),
         ));
     }
     if cost.events > 1 {
-        text.push_str(&format!("; its share of one call for {} events, but for the memory", cost.events));
+        text.push_str(&format!("; its share of one call for {} events (the memory is that of the whole call)", cost.events));
     }
     text
 }
@@ -44,23 +44,22 @@ fn component(digest: ShortDigest, plugin: Option<&str>) -> String {
 }
 
 impl Counters {
-    /// How often what happened: `3 failed attempts, 0 deferrals, 4 claims, 1 of them without an outcome, 0 replays`.
+    /// How often what happened: `3 failed attempts, 4 claims, 1 of them without an outcome`. What never happened is left out.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let mut counted = vec![
-            count(self.attempts.into(), "failed attempt"),
-            count(self.deferrals.into(), "deferral"),
-            count(self.claim_seq, "claim"),
-        ];
+        let all = [(self.attempts.into(), "failed attempt"), (self.deferrals.into(), "deferral"), (self.claim_seq, "claim")];
+        let some =
+            |of: &[(u64, &str)]| of.iter().filter(|(times, _)| *times > 0).map(|(times, what)| count(*times, what)).collect();
+        let mut counted: Vec<String> = some(&all);
         if self.claims > 0 {
             counted.push(format!("{} of them without an outcome", self.claims));
         }
-        counted.push(count(self.replays.into(), "replay"));
+        counted.extend(some(&[(self.replays.into(), "replay")]));
         if self.starts > 0 {
             // Two hosts were gone while they held it, so it is delivered with no other event beside it.
             counted.push(format!("{} alone without an outcome", count(self.starts.into(), "start")));
         }
-        counted.join(", ")
+        if counted.is_empty() { "never claimed".to_owned() } else { counted.join(", ") }
     }
 }
 
@@ -85,7 +84,7 @@ mod tests {
 
         assert_eq!(
             attempt(&kept, None),
-            "attempt 2, which failed: 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 calls of the host with 2.0 KiB, by 0123456789ab"
+            "attempt 2 (failed): 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 host calls carrying 2.0 KiB, by 0123456789ab"
         );
         let named = attempt(&kept, Some("mailer 1.4.0"));
         assert!(named.ends_with(", by mailer 1.4.0 (0123456789ab)"), "{named}");
@@ -96,7 +95,9 @@ mod tests {
         let share = AttemptCost { attempt: 1, outcome: AttemptEnd::Done, cost: guest().share(0, 40) };
         let native = AttemptCost { attempt: 3, outcome: AttemptEnd::Dead, cost: Cost::of_time(Duration::from_millis(250)) };
 
-        assert!(attempt(&share, None).ends_with("; its share of one call for 40 events, but for the memory"));
-        assert_eq!(attempt(&native, None), "attempt 3, after which it was given up: 250 ms");
+        assert!(
+            attempt(&share, None).ends_with("; its share of one call for 40 events (the memory is that of the whole call)")
+        );
+        assert_eq!(attempt(&native, None), "attempt 3 (failed, and the event was given up): 250 ms");
     }
 }

@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 /// Where an event is and why, what happened to it, what happens next, and what can be done.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct Explanation {
     /// The event's key.
     pub event_id: EventId,
@@ -24,7 +25,7 @@ pub struct Explanation {
     pub route: String,
     /// The ID of the aggregate; `None` when it has none.
     pub aggregate_id: Option<String>,
-    /// Its status and how often what happened.
+    /// Its status and its counters.
     #[serde(flatten)]
     pub counters: Counters,
     /// Where it stands, finer than its status.
@@ -36,7 +37,7 @@ pub struct Explanation {
     /// When something happens to it by itself, at the earliest; `None` for an event that is finished, waits for something that is not
     /// time, or is due already.
     pub next_at: Option<Timestamp>,
-    /// What can be done, the mildest first.
+    /// What can be done, the least drastic action first.
     pub actions: Vec<Action>,
     /// Why it waits without a time.
     pub parked: Option<String>,
@@ -46,9 +47,9 @@ pub struct Explanation {
     pub last_error: Option<String>,
     /// What its last attempt cost.
     pub last_cost: Option<AttemptCost>,
-    /// The plugin of its last attempt, `order-mailer 1.0.0`, while a host tells of it.
+    /// The plugin of its last attempt, `order-mailer 1.0.0`, while a live host has it.
     pub last_plugin: Option<String>,
-    /// The most fuel that one call of that plugin may use, while a host tells of it.
+    /// The most fuel that one call of that plugin may use, while a live host has it.
     pub last_fuel_limit: Option<u64>,
     /// Who holds it now, or held it when the lease ended; `None` when nobody does.
     pub holder: Option<Holder>,
@@ -62,7 +63,7 @@ pub struct Explanation {
     pub history: Vec<Step>,
 }
 
-/// Its status and how often what happened. Field names are column names.
+/// Its status and its counters. Field names are column names.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
 pub struct Counters {
@@ -70,7 +71,7 @@ pub struct Counters {
     pub status: Status,
     /// Counted failures.
     pub attempts: u32,
-    /// Times the listener asked for later.
+    /// How often its listener deferred it.
     pub deferrals: u32,
     /// Claims since the last outcome.
     pub claims: u32,
@@ -78,7 +79,7 @@ pub struct Counters {
     pub starts: u32,
     /// Claims in all.
     pub claim_seq: u64,
-    /// Times it was brought back from DEAD.
+    /// How often it was replayed.
     pub replays: u32,
 }
 

@@ -12,6 +12,7 @@ const KEYS: u32 = 1_000;
 
 /// Everything that decides where an event stands.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Facts {
     /// The event.
     pub record: Record,

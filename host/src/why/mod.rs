@@ -13,12 +13,22 @@ mod reason;
 mod sentence;
 mod state;
 
-pub use attempt::attempt;
-pub use by_hand::{ByHand, ManualAction, selector};
+pub use by_hand::{ByHand, ManualAction};
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::Step;
-pub use pauses::{covered, held_by, holding, passed_over, pause_in_full, paused, resume_command};
+#[cfg(feature = "http")]
+pub(crate) use pauses::Pauses;
+pub(crate) use pauses::paused;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
-pub use sentence::parts;
 pub use state::State;
+
+// How the program says the same on a terminal: no part of the library's promise.
+#[doc(hidden)]
+pub use attempt::attempt;
+#[doc(hidden)]
+pub use by_hand::selector;
+#[doc(hidden)]
+pub use pauses::{covered, held_by, holding, passed_over, resume_command};
+#[doc(hidden)]
+pub use sentence::parts;

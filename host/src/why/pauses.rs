@@ -1,6 +1,8 @@
 //! Which pauses hold a route: its own, and those of patterns that cover it. And which relays leave a route alone.
 
 use std::cmp::Reverse;
+#[cfg(feature = "http")]
+use std::collections::HashMap;
 
 use crate::deceptive::{argument, shown};
 use crate::event::Route;
@@ -20,8 +22,29 @@ pub fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRec
 /// The routes and patterns that are paused: all that [`holding`] needs. Whoever asks for many routes asks these, since writers choose how
 /// many routes there are.
 #[must_use]
-pub fn paused(routes: &[RouteRecord]) -> Vec<RouteRecord> {
+pub(crate) fn paused(routes: &[RouteRecord]) -> Vec<RouteRecord> {
     routes.iter().filter(|known| known.paused_at.is_some()).cloned().collect()
+}
+
+/// The pauses among many routes, found without a walk over all of them: writers choose how many routes there are.
+#[cfg(feature = "http")]
+#[derive(Debug)]
+pub(crate) struct Pauses<'r>(HashMap<(&'r str, &'r str), &'r RouteRecord>);
+
+#[cfg(feature = "http")]
+impl<'r> Pauses<'r> {
+    /// Those among these routes and patterns.
+    pub(crate) fn of(routes: &'r [RouteRecord]) -> Self {
+        let paused = routes.iter().filter(|known| known.paused_at.is_some());
+        Self(paused.map(|known| ((known.route.aggregate_type.as_str(), known.route.event_type.as_str()), known)).collect())
+    }
+
+    /// The first of [`holding`]: the most exact pause that holds this route.
+    pub(crate) fn holding(&self, route: &Route) -> Option<&'r RouteRecord> {
+        let (aggregate, event) = (route.aggregate_type.as_str(), route.event_type.as_str());
+        let covering = [(aggregate, event), (aggregate, Route::ANY), (Route::ANY, event), (Route::ANY, Route::ANY)];
+        covering.iter().find_map(|names| self.0.get(names).copied())
+    }
 }
 
 /// The names of the routes and patterns whose pauses hold a route, the most exact first.
@@ -43,7 +66,7 @@ pub fn resume_command(route: &Route) -> String {
 
 /// `by anna@shop since … (2 h ago): the mail server moves`.
 #[must_use]
-pub fn pause_in_full(known: &RouteRecord, now: Timestamp) -> String {
+pub(super) fn pause_in_full(known: &RouteRecord, now: Timestamp) -> String {
     let since = known.paused_at.map_or_else(String::new, |since| format!(" since {since} ({})", relative_to(since, now)));
     let by = shown(known.paused_by.as_deref().unwrap_or("an unknown user"));
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {}", shown(why)));
@@ -58,4 +81,31 @@ pub fn passed_over(route: &Route, relays: &[Route]) -> Option<String> {
         let (covering, exact) = (shown(&covering.to_string()).into_owned(), shown(&route.to_string()).into_owned());
         format!("the relay {covering} does not take it, since it had a listener; write [routes.\"{exact}\"] to relay it")
     })
+}
+
+#[cfg(all(test, feature = "http"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_that_is_looked_up_is_the_first_of_all_that_hold_a_route() {
+        let paused_at = Some(Timestamp::from_micros(0));
+        let names = ["A", "B", Route::ANY];
+        let all: Vec<Route> =
+            names.iter().flat_map(|one| names.iter().map(move |other| Route::new(one, other).expect("a name"))).collect();
+        // Every set of pauses among nine routes and patterns.
+        for set in 0_u32..1 << all.len() {
+            let is_paused = |index: usize| set >> index & 1 == 1;
+            let record = |(index, route): (usize, &Route)| RouteRecord {
+                paused_at: paused_at.filter(|_| is_paused(index)),
+                ..RouteRecord::new(route.clone())
+            };
+            let routes: Vec<RouteRecord> = all.iter().enumerate().map(record).collect();
+            let pauses = Pauses::of(&routes);
+            for route in &all {
+                let first = holding(route, &routes).first().map(|known| &known.route);
+                assert_eq!(pauses.holding(route).map(|known| &known.route), first, "{route} in {set:b}");
+            }
+        }
+    }
 }

@@ -86,6 +86,7 @@ pub enum ActionCode {
 /// Something that can be done.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct Action {
     /// What it is.
     pub code: ActionCode,
@@ -177,7 +178,7 @@ fn actions(facts: &Facts, state: State) -> Vec<Action> {
             [vec![explain(head.event_id)], of_head].concat()
         }),
         State::Paused => pauses(facts, record).into_iter().map(|pause| resume(&pause.route)).collect(),
-        State::Parked => vec![list_plugins("see which plugins answer which routes")],
+        State::Parked => vec![list_plugins("see which plugin answers which route")],
         State::Stranded => vec![Action {
             code: ActionCode::ExamineDatabase,
             meaning: "look at the database".to_owned(),
@@ -187,7 +188,7 @@ fn actions(facts: &Facts, state: State) -> Vec<Action> {
             route: None,
         }],
         State::Dead => {
-            let listed = is_unroutable(record).then(|| list_plugins("see which routes are answered"));
+            let listed = is_unroutable(record).then(|| list_plugins("see which routes have a listener"));
             listed.into_iter().chain(of_harmless(record)).collect()
         }
         _ => Vec::new(),
@@ -205,15 +206,11 @@ fn of_blocking(record: &Record, dead: &Record) -> Vec<Action> {
                 "deliver {it} again at once, with no failures counted; later events of its aggregate wait until it is delivered"
             ),
         ),
-        of_dead(
-            ActionCode::Skip,
-            dead.event_id,
-            format!("let later events of the aggregate go on without {it}; it stays dead"),
-        ),
+        of_dead(ActionCode::Skip, dead.event_id, format!("deliver later events of the aggregate without {it}; it stays dead")),
         of_dead(
             ActionCode::Discard,
             dead.event_id,
-            format!("delete {it} permanently, with its payload; later events of its aggregate go on"),
+            format!("delete {it} permanently, with its payload; later events of its aggregate are delivered"),
         ),
     ]
 }

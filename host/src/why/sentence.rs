@@ -22,7 +22,7 @@ pub(super) fn sentence(known: &Facts, state: State) -> String {
             }
         }),
         State::Behind => match queue.last() {
-            None => next.push_str(" That event is gone, so a host lets this one go on at its next look."),
+            None => next.push_str(" That event no longer exists, so a host will release this one within seconds."),
             Some(head) => {
                 let of_head = state_of(known, head);
                 let said = of_one(known, head, of_head);
@@ -30,7 +30,7 @@ pub(super) fn sentence(known: &Facts, state: State) -> String {
                     if queue.len() == 1 { "That one".to_owned() } else { format!("The first of the queue, {}", name(head)) };
                 next.push_str(&format!(" {place} is {}: {said}", head.status));
                 if matches!(of_head, State::Dead | State::Done) {
-                    next.push_str(" Nobody has to wait for it, so a host lets this one go on at its next look.");
+                    next.push_str(" That event blocks nothing, so a host will release this one within seconds.");
                 }
             }
         },
@@ -42,34 +42,14 @@ pub(super) fn sentence(known: &Facts, state: State) -> String {
 /// What holds of one event alone, its queue aside.
 fn of_one(known: &Facts, record: &Record, state: State) -> String {
     let now = known.now;
-    let (failed, before) = (failures(record), failed_before(record));
+    let before = failed_before(record);
     match state {
-        State::Done => format!("It was delivered {}{failed}.", when(record.done_at, now)),
-        State::Dead | State::DeadBlocking => {
-            let said = format!("It was given up {}{failed}: {}.", when(record.done_at, now), error(record));
-            if !is_unroutable(record) {
-                return said;
-            }
-            let route = route_name(record);
-            format!(
-                "{said} A replay helps only when a listener for {route} is there; an event that was written under a wrong name has to be written again."
-            )
-        }
-        State::Claimed => {
-            let end = record.lease_end.unwrap_or(now);
-            let holder = holder(known, record);
-            format!(
-                "{before}{holder} has it until {end} ({}) and may renew its claim; after that, any host may take the event.",
-                at(end, now)
-            )
-        }
+        State::Done => format!("It was delivered {}{}.", when(record.done_at, now), failures(record)),
+        State::Dead | State::DeadBlocking => dead(record, now),
+        State::Claimed => before + &claimed(known, record),
         State::LeaseOver => {
-            let holder = holder(known, record);
-            format!(
-                "{holder} claimed it and reported no outcome before its lease ended {}. {}",
-                when(record.lease_end, now),
-                next_host(known)
-            )
+            let (holder, end) = (holder(known, record), when(record.lease_end, now));
+            format!("{holder} claimed it and reported no outcome before its lease ended {end}. {}", next_host(known))
         }
         State::Due => format!("{before}It has been due {}. {}", since(record, now), next_host(known)),
         State::Delayed => {
@@ -77,25 +57,8 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
             format!("Its writer asked for delivery no earlier than {ready}: it is due {}. {}", at(ready, now), then(known))
         }
         State::Retrying => format!("{before}It is due {}. {}", at(record.due_at.unwrap_or(now), now), then(known)),
-        State::Deferred => {
-            let due = record.due_at.unwrap_or(now);
-            let asked = if record.deferrals > 0 {
-                format!("Its listener asked for later ({})", times(record.deferrals))
-            } else {
-                "It was given back, uncounted, because its listener was paused after too many failures, or because what the listener needs \
-                 (room, memory, its sink, emit.per_second) was used up or away".to_owned()
-            };
-            format!("{before}{asked}: it is due {}. {}", at(due, now), then(known))
-        }
-        State::Parked => {
-            let why = record.parked.as_deref().unwrap_or_default();
-            let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
-            format!(
-                "It is parked: {}. It continues by itself when a host has a listener for {}.{relay}",
-                shown(why),
-                route_name(record)
-            )
-        }
+        State::Deferred => before + &deferred(known, record),
+        State::Parked => parked(known, record),
         State::Paused => paused(known, record),
         State::Behind => {
             let first = known.queue.first().map_or_else(|| format!("seq {}", record.behind.unwrap_or(0)), name);
@@ -107,10 +70,44 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
         }
         State::Stranded => {
             "It is not finished, and its due_at is empty although it waits for nothing: no host will ever take it. \
-             Set due_at to the present time by SQL, and find out who emptied it."
+             Set due_at to the current time by SQL, and find out what emptied it."
                 .to_owned()
         }
     }
+}
+
+fn dead(record: &Record, now: Timestamp) -> String {
+    let said = format!("It was given up {}{}: {}.", when(record.done_at, now), failures(record), error(record));
+    if !is_unroutable(record) {
+        return said;
+    }
+    let route = route_name(record);
+    format!(
+        "{said} A replay helps only when a listener for {route} is there; an event that was written under a wrong name has to be written again."
+    )
+}
+
+fn claimed(known: &Facts, record: &Record) -> String {
+    let (holder, end) = (holder(known, record), record.lease_end.unwrap_or(known.now));
+    let left = at(end, known.now);
+    format!("{holder} has it until {end} ({left}) and may renew its claim; after that, any host may take the event.")
+}
+
+fn deferred(known: &Facts, record: &Record) -> String {
+    let asked = if record.deferrals > 0 {
+        format!("Its listener asked for later ({})", times(record.deferrals))
+    } else {
+        "It was given back without counting a failure, because its listener was paused after too many failures or lacked something \
+         it needs (a free place, memory, its sink, or room below emit.per_second)"
+            .to_owned()
+    };
+    format!("{asked}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
+}
+
+fn parked(known: &Facts, record: &Record) -> String {
+    let why = record.parked.as_deref().unwrap_or_default();
+    let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
+    format!("It is parked: {}. It is delivered as soon as a host has a listener for {}.{relay}", shown(why), route_name(record))
 }
 
 /// Who holds it, as people know that host.
@@ -119,7 +116,7 @@ fn holder(known: &Facts, record: &Record) -> String {
     match known.nodes.iter().find(|node| node.owner == owner) {
         Some(node) if node.alive => format!("The host {} (alive)", shown(&node.label)),
         Some(node) => format!("The host {} (gone for {})", shown(&node.label), span(known.now.since(node.alive_until))),
-        None => format!("The host {} (unknown in the table of hosts)", shown(owner)),
+        None => format!("The host {} (not in the table of hosts)", shown(owner)),
     }
 }
 
@@ -161,15 +158,15 @@ fn paused(known: &Facts, record: &Record) -> String {
         said.push_str(&match (paused.route.is_pattern(), said.is_empty()) {
             (false, _) => format!("Its route {route} is paused {pause}. "),
             (true, true) => format!("Its route {route} is held by the pattern {pattern}, which is paused {pause}. "),
-            (true, false) => format!("The pattern {pattern}, which covers it, is paused, too, {pause}. "),
+            (true, false) => format!("The pattern {pattern}, which covers it too, is also paused {pause}. "),
         });
     }
     match pauses.as_slice() {
         [alone] if alone.route.is_pattern() => {
-            said + &format!("It goes on when {} is resumed.", shown(&alone.route.to_string()))
+            said + &format!("It is delivered once {} is resumed.", shown(&alone.route.to_string()))
         }
-        [_] => said + "It goes on when the route is resumed.",
-        _ => said + "It goes on when all of them are resumed.",
+        [_] => said + "It is delivered once the route is resumed.",
+        _ => said + "It is delivered once all of them are resumed.",
     }
 }
 
@@ -195,7 +192,7 @@ fn times(count: u32) -> String {
 }
 
 fn error(record: &Record) -> String {
-    let (first, _) = parts(record.last_error.as_deref().unwrap_or("no reason was kept"));
+    let (first, _) = parts(record.last_error.as_deref().unwrap_or("no error was recorded"));
     shown(first.trim_end_matches('.')).into_owned()
 }
 
@@ -206,7 +203,7 @@ pub fn parts(error: &str) -> (&str, &str) {
 }
 
 fn when(time: Option<Timestamp>, now: Timestamp) -> String {
-    time.map_or_else(|| "at a time that was not kept".to_owned(), |time| format!("at {time} ({})", at(time, now)))
+    time.map_or_else(|| "at an unknown time".to_owned(), |time| format!("at {time} ({})", at(time, now)))
 }
 
 /// How an event of a queue is called.

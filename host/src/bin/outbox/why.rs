@@ -55,7 +55,7 @@ fn text(why: &Explanation) -> String {
     }
     text.push_str(&format!("counted     {}\n\n", counters.in_words()));
     let rows = why.history.iter().map(|step| {
-        let until = step.until.map_or_else(String::new, |until| format!(" (until {})", at(until, why.now)));
+        let until = step.until.map_or_else(String::new, |until| format!(" (last batch {})", at(until, why.now)));
         [at(step.at, why.now), step.at.to_string(), format!("{}{until}", shown(&step.what))]
     });
     text.push_str(&output::table(&[">when", "at", "what happened"], rows));

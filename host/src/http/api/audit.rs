@@ -17,20 +17,20 @@ use crate::time::When;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/v1/audit", "list_audit", "List what was done by hand", list)
+        Endpoint::get("/v1/audit", "list_audit", "List manual changes", list)
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
             .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most rows.")
-            .query("actor", text(), "Done by this user or token.")
-            .query("action", text(), "What was done, such as `replay`.")
-            .query("event_id", id_schema(), "Done to this very event.")
-            .query("since", text(), "Done no earlier than this time, or than so long ago: `2h`.")
-            .query("until", text(), "Done no later than this time, or than so long ago.")
+            .query("actor", text(), "Changes by this user or token.")
+            .query("action", text(), "Changes of this kind, such as `replay`.")
+            .query("event_id", id_schema(), "Changes to this one event.")
+            .query("since", text(), "Changes since this time, or since so long ago: `2h`.")
+            .query("until", text(), "Changes up to this time, or up to so long ago.")
             .query(
                 "before",
                 json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
-                "The `id` of the last row of the page before.",
+                "The `id` of the last row of the previous page.",
             )
             .answers_list::<AuditRecord>(StatusCode::OK, "Newest first."),
     ]

@@ -29,7 +29,7 @@ use crate::time::{Timestamp, When};
 /// The longest that one request works; a client would not wait longer. What is left is told, and a repeat goes on.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);
 
-/// Why something is done, for the audit.
+/// The reason for a change, for the audit log.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schema(as = Reason)]
@@ -43,40 +43,40 @@ pub(super) struct Why {
 #[serde(default, deny_unknown_fields)]
 #[schema(as = DeadReplay)]
 pub(super) struct Replay {
-    /// Of this event type; also `type`.
+    /// Events of this type; also `type`.
     #[serde(alias = "type")]
     event_type: Option<String>,
-    /// Of this aggregate type.
+    /// Events of this aggregate type.
     aggregate_type: Option<String>,
-    /// Of this aggregate.
+    /// Events of this aggregate.
     aggregate_id: Option<String>,
-    /// Of this tenant; also `tenant`.
+    /// Events of this tenant; also `tenant`.
     #[serde(alias = "tenant")]
     tenant_id: Option<String>,
-    /// Whose last error holds this text.
+    /// Events whose last error contains this text.
     error: Option<String>,
-    /// That failed no more often than this.
+    /// Events with at most this many failed attempts.
     #[schema(format = "uint32", maximum = 4_294_967_295_u64)]
     max_attempts: Option<u32>,
-    /// Dead no earlier than this time, or than so long ago: `2h`.
+    /// Events that died since this time, or since so long ago: `2h`.
     since: Option<String>,
-    /// Dead no later than this time, or than so long ago.
+    /// Events that died up to this time, or up to so long ago.
     until: Option<String>,
-    /// How many the caller believes that it is.
+    /// How many events the caller expects to match.
     #[schema(format = "uint64")]
     expected_count: Option<u64>,
-    /// At most so many, oldest first.
+    /// The most events to replay, oldest first.
     #[schema(format = "uint64")]
     limit: Option<u64>,
-    /// At most so many a second, so that a receiver that has just recovered is not run over; at least 1.
+    /// The most events to replay a second, so that a receiver that has just recovered is not overloaded; at least 1.
     #[schema(format = "uint32", minimum = 1, maximum = 4_294_967_295_u64)]
     per_second: Option<u32>,
-    /// Most events brought back by one statement. Default 100.
+    /// The most events that one statement replays. Default 100.
     #[schema(format = "uint32", minimum = 1, maximum = 4_294_967_295_u64)]
     batch_size: Option<u32>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     time_limit: Option<String>,
-    /// Counts, and changes nothing.
+    /// Only count the events; change nothing.
     dry_run: bool,
     /// Kept by the audit.
     reason: Option<String>,
@@ -88,27 +88,27 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .query(
                 "max_attempts",
                 json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
-                "That failed no more often than this.",
+                "Events with at most this many failed attempts.",
             )
-            .query("since", text(), "Dead no earlier than this time, or than so long ago: `2h`.")
-            .query("until", text(), "Dead no later than this time, or than so long ago.")
+            .query("since", text(), "Events that died since this time, or since so long ago: `2h`.")
+            .query("until", text(), "Events that died up to this time, or up to so long ago.")
     };
     let list = dated(listed(Endpoint::get("/v1/dead", "list_dead", "List dead events", list)));
     let count = dated(filtered(Endpoint::get("/v1/dead/count", "count_dead", "Count dead events", count)));
     let example = json!({ "aggregate_type": "Order", "expected_count": 12, "reason": "the mail server answers again" });
-    let all = Endpoint::post("/v1/dead/replay", "replay_dead", "Bring back the dead events that match", replay_all)
+    let all = Endpoint::post("/v1/dead/replay", "replay_dead", "Replay the dead events that match", replay_all)
         .detail(
-            "They are new again. `expected_count` must be what `dry_run` or the count says. One request works for at most 25 s; \
-             `left` tells what is left, and a repeat goes on.",
+            "They become new again. `expected_count` must equal the number that `dry_run` or the count returns. One request works \
+             for at most 25 s; `left` says how many events are left; repeat the request to continue.",
         )
         .role(Role::Operator)
         .counts_first()
         .asked::<Replay>(example)
         .refuses(&[Kind::CountChanged])
-        .answers::<Done>(StatusCode::OK, "How many are new again.");
+        .answers::<Done>(StatusCode::OK, "How many events were replayed.");
     vec![
         list,
-        count.answers::<Counted>(StatusCode::OK, "How many match."),
+        count.answers::<Counted>(StatusCode::OK, "How many dead events match."),
         all,
         Endpoint::get("/v1/dead/{id}", "show_dead", "Show a dead event", show)
             .role(Role::Viewer)
@@ -118,14 +118,14 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .query("payload", payload_schema(), PAYLOAD)
             .refuses(&[Kind::NotFound, Kind::WrongState])
             .answers::<Shown>(StatusCode::OK, "The event, with its payload for operators and admins."),
-        of_one(Endpoint::post("/v1/dead/{id}/replay", "replay_one", "Bring back a dead event", replay)),
+        of_one(Endpoint::post("/v1/dead/{id}/replay", "replay_one", "Replay a dead event", replay)),
         of_one(Endpoint::post(
             "/v1/dead/{id}/skip",
             "skip_one",
-            "Let later events of its aggregate go on; it stays dead",
+            "Deliver later events of its aggregate without it; it stays dead",
             skip,
         )),
-        of_one(Endpoint::post("/v1/dead/{id}/discard", "discard_one", "Delete a dead event for good", discard)),
+        of_one(Endpoint::post("/v1/dead/{id}/discard", "discard_one", "Delete a dead event permanently", discard)),
     ]
 }
 
@@ -137,7 +137,7 @@ fn of_one(endpoint: Endpoint) -> Endpoint {
         .asks_the_database()
         .asked::<Why>(json!({ "reason": "the address was mended" }))
         .refuses(&[Kind::NotFound, Kind::WrongState])
-        .answers::<Done>(StatusCode::OK, "It is done.")
+        .answers::<Done>(StatusCode::OK, "The change was made.")
 }
 
 /// The longest that a request may work: what it asks for, or [`LONGEST`].

@@ -57,7 +57,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let list = Endpoint::get("/v1/events", "list_events", "List events", list).query(
         "status",
         statuses,
-        "In this state. `parked` and `blocked` are events that are set aside, `delayed` those that are not due yet, `in_flight` those that a host has now.",
+        "Events in this state. `parked` and `blocked` events are set aside, `delayed` events are not due yet, and `in_flight` events are held by a host now.",
     );
     vec![
         listed(list),
@@ -75,7 +75,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .asks_the_database()
             .checks_its_query()
             .refuses(&[Kind::NotFound])
-            .answers::<Explanation>(StatusCode::OK, "Where it stands and why, what happens next, and what can be done."),
+            .answers::<Explanation>(StatusCode::OK, "Where the event stands and why, what happens next, and what can be done."),
     ]
 }
 
@@ -93,11 +93,11 @@ pub(super) fn id_schema() -> Value {
 /// What every list of events takes, and what it answers.
 pub(super) fn listed(endpoint: Endpoint) -> Endpoint {
     filtered(endpoint)
-        .detail("Without payloads. Events with a header `k` of the value `v`: `header.k=v`, once.")
+        .detail("Lists have no payloads. To filter by a header `k` with the value `v`, add `header.k=v`; one header filter is allowed.")
         .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most rows.")
-        .query("after", json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }), "The `next` of the page before.")
+        .query("after", json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }), "The `next` of the previous page.")
         .query("newest_first", json!({ "type": "boolean", "default": false }), "Newest first instead of oldest first.")
-        .answers::<Page>(StatusCode::OK, "One page.")
+        .answers::<Page>(StatusCode::OK, "One page of events.")
 }
 
 /// What every filter of events takes.
@@ -106,11 +106,11 @@ pub(super) fn filtered(endpoint: Endpoint) -> Endpoint {
         .role(Role::Viewer)
         .asks_the_database()
         .checks_its_query()
-        .query("type", text(), "Of this event type; also `event_type`.")
-        .query("aggregate_type", text(), "Of this aggregate type.")
-        .query("aggregate_id", text(), "Of this aggregate.")
-        .query("tenant", text(), "Of this tenant; also `tenant_id`.")
-        .query("error", text(), "Whose last error holds this text.")
+        .query("type", text(), "Events of this type; also `event_type`.")
+        .query("aggregate_type", text(), "Events of this aggregate type.")
+        .query("aggregate_id", text(), "Events of this aggregate.")
+        .query("tenant", text(), "Events of this tenant; also `tenant_id`.")
+        .query("error", text(), "Events whose last error contains this text.")
 }
 
 /// `GET /v1/events`: oldest first, or newest first with `newest_first=true`.

@@ -39,7 +39,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         .checks_its_query()
         .answers_any(StatusCode::OK, "The OpenAPI document of this host.");
     let tables = [
-        vec![live.answers_text(StatusCode::OK, "It does.", "text/plain; charset=utf-8", "ok\n"), describe],
+        vec![live.answers_text(StatusCode::OK, "The process answers.", "text/plain; charset=utf-8", "ok\n"), describe],
         monitor::endpoints(),
         write::endpoints(),
         events::endpoints(),

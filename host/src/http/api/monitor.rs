@@ -22,7 +22,7 @@ pub(super) struct Ready {
     reasons: Vec<Reason>,
 }
 
-/// Why it cannot.
+/// Why the host cannot do its work.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UnreadyReason)]
 struct Reason {
@@ -36,12 +36,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let text = "# TYPE outbox_events_written_total counter\noutbox_events_written_total 1\n";
     vec![
         Endpoint::get(super::super::READYZ, "ready", "Whether the host can do its work", ready)
-            .detail("Whoever brings a token is told the reasons in words as well.")
+            .detail("A request with a token also gets the reasons in words.")
             .checks_its_query()
             .refuses(&[Kind::Starting])
-            .answers::<Ready>(StatusCode::OK, "It can.")
-            .answers::<Ready>(StatusCode::SERVICE_UNAVAILABLE, "It cannot, and why."),
-        Endpoint::get(super::super::METRICS, "metrics", "What the host has counted", metrics)
+            .answers::<Ready>(StatusCode::OK, "The host can do its work.")
+            .answers::<Ready>(StatusCode::SERVICE_UNAVAILABLE, "The host cannot do its work; the answer says why."),
+        Endpoint::get(super::super::METRICS, "metrics", "Metrics of the host", metrics)
             .role(Role::Viewer)
             .checks_its_query()
             .refuses(&[Kind::Starting])

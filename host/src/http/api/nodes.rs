@@ -18,7 +18,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .answers_list::<NodeRecord>(StatusCode::OK, "Those that live, and those that were gone for less than a day."),
+            .answers_list::<NodeRecord>(StatusCode::OK, "Live hosts, and hosts that have been gone for less than a day."),
     ]
 }
 

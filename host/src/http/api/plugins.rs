@@ -17,7 +17,7 @@ use crate::store::NodeRecord;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::get("/v1/plugins", "list_plugins", "List the plugins of the hosts that run", list)
+        Endpoint::get("/v1/plugins", "list_plugins", "List the plugins of the live hosts", list)
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
@@ -29,7 +29,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// A plugin of a host.
 #[derive(Serialize, ToSchema)]
 struct Plugin {
-    /// Which host tells of it.
+    /// The host that has it.
     host: String,
     #[serde(flatten)]
     plugin: PluginStatus,

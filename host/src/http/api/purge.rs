@@ -24,16 +24,16 @@ use crate::store::{PurgeRequest, Purged};
 #[serde(default, deny_unknown_fields)]
 #[schema(as = Purge)]
 pub(super) struct Asking {
-    /// Finished at least so long ago: `"7d"`. Default: what the host's own purge keeps.
+    /// Only events that finished at least this long ago: `"7d"`. Default: the retention of the host's own purge.
     older_than: Option<String>,
     /// Dead events instead of delivered ones.
     dead: bool,
-    /// At most so many.
+    /// The most events to delete.
     #[schema(format = "uint64")]
     limit: Option<u64>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     time_limit: Option<String>,
-    /// Counts, and deletes nothing.
+    /// Only count the events; delete nothing.
     dry_run: bool,
     /// Kept by the audit.
     reason: Option<String>,
@@ -42,11 +42,11 @@ pub(super) struct Asking {
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
-            .detail("One request works for at most 25 s; `left` tells what is left, and a repeat goes on.")
+            .detail("One request works for at most 25 s; `left` says how many events are left; repeat the request to continue.")
             .role(Role::Admin)
             .counts_first()
             .asked::<Asking>(json!({ "older_than": "30d", "dry_run": true }))
-            .answers::<PurgeReport>(StatusCode::OK, "How many are deleted."),
+            .answers::<PurgeReport>(StatusCode::OK, "How many events were deleted."),
     ]
 }
 

@@ -21,14 +21,14 @@ use crate::dead::{FailedEvents, ReplayLimits, ReplayedFailed};
 use crate::store::DeadFilter;
 use crate::time::Timestamp;
 
-/// What to let go again.
+/// Which events to retry and replay.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Replay {
-    /// Leave alone what failed more often than this.
+    /// Leave out events with more failed attempts than this.
     #[schema(format = "uint32", maximum = 4_294_967_295_u64)]
     retry_count_threshold: Option<u32>,
-    /// At most so many, those that wait first.
+    /// The most events to retry and replay; those that wait for another attempt come first.
     #[schema(format = "uint64")]
     event_limit: Option<u64>,
     /// Only events that wait after this one: the `next` of a request that ran out of time.
@@ -38,7 +38,7 @@ pub(super) struct Replay {
     dead_before: Option<Timestamp>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     time_limit: Option<String>,
-    /// Counts, and changes nothing.
+    /// Only count the events; change nothing.
     dry_run: bool,
     /// Kept by the audit; needed unless it is a dry run.
     reason: Option<String>,
@@ -47,16 +47,16 @@ pub(super) struct Replay {
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let example = json!({ "retry_count_threshold": 20, "event_limit": 1_000, "reason": "the mail server answers again" });
     vec![
-        Endpoint::post("/v1/replay", "replay", "Let everything that failed go again", replay)
+        Endpoint::post("/v1/replay", "replay", "Retry failed events now and replay dead events", replay)
             .detail(
-                "What waits for another attempt is due now, and what is dead is new again. Each event goes once: what fails \
-                 or dies again meanwhile is left alone. One request works for at most 25 s; where it ran `out_of_time`, the same \
-                 request with `after` set to `next`, and with `dead_before`, goes on.",
+                "Events that wait for another attempt become due now, and dead events become new again. Each event is taken once: an \
+                 event that fails or dies again meanwhile is left alone. One request works for at most 25 s; to continue one that ran \
+                 `out_of_time`, send it again with `after` set to `next`, and with `dead_before`.",
             )
             .role(Role::Operator)
             .counts_first()
             .asked::<Replay>(example)
-            .answers::<ReplayReport>(StatusCode::OK, "How many go again."),
+            .answers::<ReplayReport>(StatusCode::OK, "How many events were retried and replayed."),
     ]
 }
 

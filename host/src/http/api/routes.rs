@@ -34,42 +34,42 @@ pub(super) struct Listed {
     held_by: Vec<String>,
 }
 
-/// What a pause or a resumption came to.
+/// The result of a pause or a resume.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ChangedRoute)]
 pub(super) struct Changed {
     #[serde(flatten)]
     route: Route,
-    /// Whether it is paused by now, itself or by a pattern.
+    /// Whether the route is paused now, by itself or by a pattern.
     paused: bool,
-    /// False when it was so before.
+    /// False when the route was in that state before.
     changed: bool,
-    /// The other patterns that hold it still.
+    /// The other patterns whose pauses still hold it.
     held_by: Vec<String>,
-    /// How many running hosts have to learn of it.
+    /// How many live hosts have to apply the change.
     hosts: usize,
-    /// Within how long they do.
+    /// Within how many seconds they apply it.
     known_within_seconds: u64,
 }
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     let changed = |endpoint: Endpoint| {
         endpoint
-            .detail("`*` stands for any name. Every host knows within `known_within_seconds`.")
+            .detail("`*` stands for any name. Every host applies the change within `known_within_seconds`.")
             .role(Role::Operator)
             .part("aggregate_type", text(), "The aggregate type, at most 64 characters, or `*`.")
             .part("event_type", text(), "The event type, at most 128 characters, or `*`.")
             .asks_the_database()
             .asked::<Why>(json!({ "reason": "the mail server is down" }))
             .refuses(&[Kind::NotFound])
-            .answers::<Changed>(StatusCode::OK, "How it stands now.")
+            .answers::<Changed>(StatusCode::OK, "The state of the route after the change.")
     };
     vec![
         Endpoint::get("/v1/routes", "list_routes", "List the routes", list)
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .answers_list::<Listed>(StatusCode::OK, "Each with its counts, and with what holds it.")
+            .answers_list::<Listed>(StatusCode::OK, "Every route with its event counts and the pauses that hold it.")
             .with_age(),
         Endpoint::get(
             "/v1/routes/blocked",
@@ -80,10 +80,14 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         .role(Role::Viewer)
         .asks_the_database()
         .checks_its_query()
-        .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most aggregates.")
-        .answers_list::<BlockedKey>(StatusCode::OK, "Longest queue first, each with the event that is not resolved."),
-        changed(Endpoint::post(PAUSE, "pause_route", "Pause a route: its events wait", pause)),
-        changed(Endpoint::post(RESUME, "resume_route", "Let a route go on", resume)),
+        .query(
+            "limit",
+            json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }),
+            "The most aggregates to list.",
+        )
+        .answers_list::<BlockedKey>(StatusCode::OK, "Longest queue first, each with the event that blocks it."),
+        changed(Endpoint::post(PAUSE, "pause_route", "Pause a route", pause)),
+        changed(Endpoint::post(RESUME, "resume_route", "Resume a route", resume)),
     ]
 }
 

@@ -30,7 +30,7 @@ use crate::time::Timestamp;
 /// The rest between two looks.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How many events stand where.
+/// How many events are in each state.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CountedStats)]
 struct Counted {
@@ -41,7 +41,7 @@ struct Counted {
     age_seconds: f64,
 }
 
-/// What followers are told.
+/// What the stream sends.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Followed)]
 struct Told {
@@ -53,7 +53,7 @@ struct Told {
     queue_hot: usize,
     /// Events in its cold queue.
     queue_cold: usize,
-    /// How many events are in the hands of this host.
+    /// How many events this host holds.
     in_flight_here: usize,
     /// How many routes have a listener in this host.
     routes_here: usize,
@@ -101,15 +101,15 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .answers::<Counted>(StatusCode::OK, "How many events stand where.")
+            .answers::<Counted>(StatusCode::OK, "How many events are in each state.")
             .with_age(),
-        Endpoint::get("/v1/now", "now", "Tell the time", now)
-            .detail("By the clock of the database, which decides what is due.")
+        Endpoint::get("/v1/now", "now", "Get the database time", now)
+            .detail("The database clock decides which events are due.")
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .answers::<Now>(StatusCode::OK, "The time."),
-        Endpoint::get("/v1/stream", "follow", "Follow the counts", follow)
+            .answers::<Now>(StatusCode::OK, "The current time of the database."),
+        Endpoint::get("/v1/stream", "follow", "Stream the event counts", follow)
             .detail(
                 "Server-sent events, one every two seconds: `stats`, whose data is a `Followed`, or `problem`, whose data has a `code` and \
                  a `detail`, while the database does not answer.",

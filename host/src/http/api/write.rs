@@ -43,16 +43,16 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     ];
     vec![
         Endpoint::post("/v1/events", "write_events", "Write events", write)
-            .detail("All are written, or none. An id that was written before is skipped, so that a request can be repeated.")
+            .detail("Either all events are written or none. An event whose id was written before is skipped, so a request can be repeated.")
             .role(Role::Operator)
             .asks_the_database()
             .forms(about.to_owned(), forms)
             .knows::<Envelope>()
             .knows::<CloudEvent>()
-            .answers::<Written>(StatusCode::CREATED, "At least one was written.")
+            .answers::<Written>(StatusCode::CREATED, "At least one event was written.")
             .answers::<Written>(
                 StatusCode::OK,
-                "Nothing was written: every id was written before, a writer hook left the events out, or there were none.",
+                "Nothing was written: every id was written before, a writer hook left the events out, or the request had no events.",
             ),
     ]
 }

@@ -193,7 +193,7 @@ impl Endpoint {
     /// The answer that was added last may be of a moment ago.
     pub(in crate::http) fn with_age(mut self) -> Self {
         let schema = written(serde_json::json!({ "type": "integer", "minimum": 0 }));
-        let about = "How many seconds ago it was counted; one answer serves all who ask for a second, and longer where counting takes long.";
+        let about = "How many seconds ago the events were counted. Requests within a second share one count; they share it longer where counting is slow.";
         let header = HeaderBuilder::new().schema(Some(schema)).description(Some(about)).build();
         if let Some((_, answer)) = self.answers.last_mut() {
             answer.headers.insert("Age".to_owned(), header.into());
@@ -216,8 +216,8 @@ impl Endpoint {
     /// What the document says of it, and the schemas that it refers to.
     pub(in crate::http) fn operation(self) -> (Operation, Vec<(String, RefOr<Schema>)>) {
         let role = match self.role {
-            Some(role) => format!("Takes the role {role}."),
-            None => "Takes no token.".to_owned(),
+            Some(role) => format!("Needs the role {role}."),
+            None => "Needs no token.".to_owned(),
         };
         let detail = self.detail.map_or_else(|| role.clone(), |detail| format!("{detail}\n\n{role}"));
         let operation = OperationBuilder::new()

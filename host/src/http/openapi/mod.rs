@@ -59,15 +59,15 @@ fn describe(table: Vec<Endpoint>, config: &HttpConfig) -> OpenApi {
 }
 
 fn security() -> SecurityScheme {
-    let about = "A token from `outbox token new`: `Authorization: Bearer obx_…`. Its role is viewer, operator or admin; each may do \
-                 what those before it may. A host on a loopback address without tokens asks for none.";
+    let about = "A token from `outbox token new`: `Authorization: Bearer obx_…`. Its role is viewer, operator or admin; each role may also do \
+                 what the roles before it may do. A host on a loopback address without tokens asks for none.";
     SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(about)).build())
 }
 
 fn about(config: &HttpConfig) -> String {
     let HttpConfig { max_body, max_events, body_timeout, max_streams, .. } = config;
     format!(
-        "Events of a transactional outbox: write them, look at them, and do what operators do.\n\n\
+        "The API of a transactional outbox: write events, inspect them, and operate the hosts.\n\n\
          Whatever is refused is answered as `application/problem+json` (RFC 9457). Programs go by its `code`, which stays the same; \
          the words may change. A path that is not here is answered by 404 `not_found`, another method by 405 `method_not_allowed` \
          with the header `Allow`.\n\n\

@@ -41,7 +41,7 @@ fn answer(status: u16, kinds: &BTreeSet<Kind>) -> Response {
         header("WWW-Authenticate", json!({ "type": "string" }), "How to send a token: `Bearer realm=\"outbox\"`.");
     }
     if status == StatusCode::SERVICE_UNAVAILABLE.as_u16() {
-        header("Retry-After", json!({ "type": "integer", "minimum": 0 }), "After how many seconds to ask again.");
+        header("Retry-After", json!({ "type": "integer", "minimum": 0 }), "How many seconds to wait before the next request.");
     }
     answer
 }

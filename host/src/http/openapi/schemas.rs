@@ -34,31 +34,31 @@ schemas! {
         "description": "The id of one event: 1 to 36 visible ASCII characters. Ids that a host makes are ULIDs.",
     });
     EventType, "EventType", name(128, "OrderPlaced", "What happened.");
-    AggregateType, "AggregateType", name(64, "Order", "To what kind of thing it happened; `__GLOBAL__` when its writer said nothing.");
+    AggregateType, "AggregateType", name(64, "Order", "The kind of thing it happened to; `__GLOBAL__` when the writer named none.");
     Headers, "Headers", json!({
         "type": "object", "additionalProperties": { "type": "string" }, "examples": [{ "source": "shop-a" }],
-        "description": "What travels beside the payload: at most 256 KiB, no empty key, no control character.",
+        "description": "Texts that travel beside the payload: at most 256 KiB in all, no empty key, no control characters.",
     });
     Cost, "Cost", json!({
-        "type": "object", "required": ["took_us"], "description": "What one call of a listener cost, this event's share of it.",
+        "type": "object", "required": ["took_us"], "description": "What one call of a listener cost: this event's share of it.",
         "properties": {
-            "took_us": count("Time on the wall, in microseconds."),
-            "events": count("For how many events the call was; left out for one."),
-            "digest": { "type": "string", "description": "The first 12 hex digits of the component's SHA-256. Guests only, as are all below." },
-            "fuel": count("Fuel that the call took."),
+            "took_us": count("Elapsed time in microseconds."),
+            "events": count("How many events the call delivered; left out for one."),
+            "digest": { "type": "string", "description": "The first 12 hex digits of the component's SHA-256. Plugins only, as are the fields below." },
+            "fuel": count("Fuel that the call used."),
             "memory_bytes": count("The sum of memories and tables when the call ended."),
-            "host_calls": count("Calls of the host."),
-            "host_bytes": count("Bytes that those calls carried, either way."),
+            "host_calls": count("Calls from the plugin to the host."),
+            "host_bytes": count("Bytes that those calls carried, in both directions."),
         },
     });
     Envelope, "Envelope", envelope();
     CloudEvent, "CloudEvent", cloud_event();
     Payload, "Payload", json!({
-        "type": "object", "description": "The payload: as JSON, as text, or as base64 where it is neither. None of it for viewers.",
+        "type": "object", "description": "The payload: as JSON, as text, or as base64 where it is neither. Viewers get no payload.",
         "properties": {
             "payload": any("Any JSON value, or a string for other text."),
             "payload_base64": { "type": "string", "contentEncoding": "base64" },
-            "payload_hidden": { "type": "boolean", "description": "True when the caller's role does not see payloads." },
+            "payload_hidden": { "type": "boolean", "description": "True when the caller's role may not see payloads." },
         },
     });
 }
@@ -102,15 +102,15 @@ fn envelope() -> Value {
             "event_id": { "oneOf": [{ "$ref": "#/components/schemas/EventId" }, { "type": "null" }] },
             "event_type": { "$ref": "#/components/schemas/EventType" },
             "aggregate_type": { "oneOf": [{ "$ref": "#/components/schemas/AggregateType" }, { "type": "null" }] },
-            "aggregate_id": text("To which of them it happened. Events of one aggregate may be delivered in order."),
+            "aggregate_id": text("The one thing it happened to. Events of one aggregate may be delivered in order."),
             "tenant_id": text("The tenant that it belongs to."),
             "occurred_at": time("When it happened. Default now."),
             "available_at": time("No delivery before this time. Not together with `deliver_after`."),
             "deliver_after": text("No delivery before this span is over, such as `30s` or `1h 30m`."),
-            "expires_at": time("It is given up when it was not delivered by then."),
+            "expires_at": time("The event is given up if it has not been delivered by then."),
             "headers": { "$ref": "#/components/schemas/Headers" },
             "payload": any("Any JSON value, at most 1 MiB; its bytes are kept as they were sent."),
-            "payload_base64": text("A payload that is no JSON, as base64; say its `content_type`."),
+            "payload_base64": text("A payload that is not JSON, as base64; set `content_type` too."),
             "content_type": text("What the payload's bytes are. Default `application/json`."),
         },
     })

@@ -13,7 +13,7 @@ use super::link::encoded;
 use super::look::sample;
 use super::routes::Waiting;
 use super::visit::Visit;
-use super::words::visible;
+use super::words::{verb, visible};
 use crate::event::{EventId, Route};
 use crate::store::{Filter, StoreError};
 use crate::time::Timestamp;
@@ -55,7 +55,7 @@ impl Action {
 }
 
 fn nothing_here(visit: &Visit) -> Response {
-    visit.refused(StatusCode::NOT_FOUND, "Not found", "Nothing is at this address.")
+    visit.refused(StatusCode::NOT_FOUND, "Not found", "There is nothing at this address.")
 }
 
 /// Something with one event.
@@ -85,7 +85,7 @@ pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>
         Ok(false) => visit.refused(
             StatusCode::CONFLICT,
             "Nothing was done",
-            "The event is not dead any more, or is gone: somebody was faster.",
+            "The event is no longer dead, or no longer exists: somebody else was faster.",
         ),
         Err(error) => visit.failed(error),
     }
@@ -135,7 +135,7 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, Form(form): F
         return visit.refused(
             StatusCode::UNPROCESSABLE_ENTITY,
             "Nothing was done",
-            "The form is not whole. Begin again at the dead events.",
+            "The form is incomplete. Start again from the dead events.",
         );
     };
     let filter = wanted.dead_filter(dead_before);
@@ -148,13 +148,12 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, Form(form): F
                 None => visit.refused(
                     StatusCode::CONFLICT,
                     "Nothing was done",
-                    "Four replays or discards go on already. Wait until one of them has ended, or stop one.",
+                    "Four replays or discards are already running. Wait until one has ended, or stop one.",
                 ),
             }
         }
         Ok(total) => {
-            let fault =
-                format!("Nothing was done: it was {} when you looked, and is {} now.", count(expected, "event"), number(total));
+            let fault = format!("Nothing was done: you saw {}, and now {} match.", count(expected, "event"), number(total));
             (StatusCode::CONFLICT, show(&visit, action, &wanted, dead_before, Some(fault)).await).into_response()
         }
         Err(error) => visit.failed(error),
@@ -162,19 +161,20 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, Form(form): F
 }
 
 /// How far it has come.
-pub(super) async fn progress(visit: Visit, Path(id): Path<u64>) -> Response {
-    match visit.pages.jobs.get(id) {
-        Some(job) => visit.page(job.action.word(), dead::progress(&visit.frame, id, &job)),
+pub(super) async fn progress(visit: Visit, Path(id): Path<String>) -> Response {
+    match id.parse().ok().and_then(|id| Some((id, visit.pages.jobs.get(id)?))) {
+        Some((id, job)) => visit.page(job.action.word(), dead::progress(&visit.frame, id, &job)),
         None => {
-            visit.refused(StatusCode::NOT_FOUND, "Not found", "This host does not remember it; what was done is in the audit.")
+            visit.refused(StatusCode::NOT_FOUND, "Not found", "This host knows no such job. The audit log shows what was done.")
         }
     }
 }
 
-pub(super) async fn stop(visit: Visit, Path(id): Path<u64>) -> Response {
+pub(super) async fn stop(visit: Visit, Path(id): Path<String>) -> Response {
     if let Err(refused) = visit.may_act() {
         return *refused;
     }
+    let Ok(id) = id.parse::<u64>() else { return nothing_here(&visit) };
     if let Some(job) = visit.pages.jobs.get(id) {
         job.stop();
     }
@@ -200,14 +200,18 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
         (
             format!("Pause the route {name}"),
             format!(
-                "Every host stops calling its listener within two seconds; what a listener has begun is finished. Its events wait, {} now and all new ones, until somebody resumes the route. Nothing is lost, and nothing counts as a failure.",
+                "Every host stops calling the listener within two seconds; calls that have begun are finished. Until somebody resumes the route, its events wait: {} now, and all new ones. No event is lost, and waiting does not count as a failure.",
                 count(waiting, "event")
             ),
         )
     } else {
         (
             format!("Resume the route {name}"),
-            format!("Hosts take its events again within seconds: {} wait now.", count(parked, "event")),
+            format!(
+                "Hosts deliver its events again within seconds; {} {} waiting now.",
+                count(parked, "event"),
+                verb(parked, "is", "are")
+            ),
         )
     };
     let word = if action == "pause" { "Pause" } else { "Resume" };
@@ -219,8 +223,8 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
             form.sure method="post" action=(visit.frame.to(&format!("routes/{action}"))) {
                 input type="hidden" name="aggregate_type" value=(route.aggregate_type.as_str());
                 input type="hidden" name="event_type" value=(route.event_type.as_str());
-                label { "Reason, for the audit" input name="reason" required maxlength="1000" autocomplete="off"; }
-                div.row-of { button.primary { (title) } a href=(visit.frame.to("routes")) { "Do nothing" } }
+                label { "Reason, for the audit log" input name="reason" required maxlength="1000" autocomplete="off"; }
+                div.row-of { button.primary { (title) } a href=(visit.frame.to("routes")) { "Cancel" } }
             }
         },
     )
@@ -244,7 +248,11 @@ pub(super) async fn route(visit: Visit, Path(action): Path<String>, Form(form): 
             visit.pages.host.tell_hosts().await;
             visit.on_to(&format!("routes?did={action}")).await
         }
-        Ok(false) => visit.refused(StatusCode::CONFLICT, "Nothing was done", "The route is so already: somebody was faster."),
+        Ok(false) => visit.refused(
+            StatusCode::CONFLICT,
+            "Nothing was done",
+            "The route is already in that state: somebody else was faster.",
+        ),
         Err(error) => visit.failed(error),
     }
 }

@@ -4,23 +4,25 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::layout::Frame;
-use super::words::{visible, when};
+use super::words::{short, visible, when};
 use crate::store::AuditRecord;
 use crate::units::number;
 
 /// How many are shown.
-pub(super) const MOST: u32 = 200;
+pub(super) const MOST: u32 = 100;
+/// Most characters of a reason or a filter that a row shows.
+const TEXT: usize = 200;
 
 pub(super) fn page(frame: &Frame, records: &[AuditRecord]) -> Markup {
     html! {
         h1 { "Audit" }
-        p.quiet { "What was done by hand, newest first. Nobody can change it here." }
+        p.quiet { "Every manual change, newest first. This list cannot be edited." }
         @if records.is_empty() {
-            p { "Nothing yet: every replay, discard, pause, resume and purge is noted here with its reason." }
+            p { "No changes yet. Every replay, skip, discard, pause, resume and purge is recorded here with its reason." }
         } @else {
             (rows(frame, records))
             @if records.len() >= usize::try_from(MOST).unwrap_or(usize::MAX) {
-                p.quiet { "These are the newest " (number(MOST.into())) ". All of them: " code { "outbox audit list" } }
+                p.quiet { "These are the newest " (number(MOST.into())) " changes. To list all: " code { "outbox audit list" } }
             }
         }
     }
@@ -31,7 +33,7 @@ pub(super) fn rows(frame: &Frame, records: &[AuditRecord]) -> Markup {
     let now = frame.seen.now();
     html! {
         table.rows {
-            thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "What" } th scope="col" { "To" } th.number scope="col" { "Events" } th scope="col" { "Why" } } }
+            thead { tr { th scope="col" { "When" } th scope="col" { "User" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Events" } th scope="col" { "Reason" } } }
             tbody {
                 @for record in records {
                     tr {
@@ -40,7 +42,7 @@ pub(super) fn rows(frame: &Frame, records: &[AuditRecord]) -> Markup {
                         td.tight { (visible(&record.action.replace('_', " "))) }
                         td.mono { (selector(frame, &record.selector)) }
                         td.number { (number(record.count)) }
-                        td.error { (record.reason.as_deref().map(visible).unwrap_or_default()) }
+                        td.error { (record.reason.as_deref().map(|reason| visible(&short(reason, TEXT))).unwrap_or_default()) }
                     }
                 }
             }
@@ -59,7 +61,7 @@ fn selector(frame: &Frame, selector: &Value) -> Markup {
         _ => {
             let of = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let pairs = fields.iter().map(|(name, value)| format!("{name}={}", of(value)));
-            html! { (visible(&pairs.collect::<Vec<_>>().join(" "))) }
+            html! { (visible(&short(&pairs.collect::<Vec<_>>().join(" "), TEXT))) }
         }
     }
 }

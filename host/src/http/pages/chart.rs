@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
+use super::scale::{Axis, Scale};
 use super::words;
 use crate::time::Timestamp;
 
@@ -16,6 +17,9 @@ const RIGHT: f64 = 326.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 126.0;
 
+/// How far the labels of two lines are apart at least.
+const APART: f64 = 13.0;
+
 /// The last so many points are the present: the newest may not be known yet.
 const PRESENT: usize = 2;
 
@@ -26,11 +30,11 @@ pub(super) struct Chart {
     pub(super) title: &'static str,
     /// What the numbers count, behind the title and in the table: `events a second`.
     pub(super) unit: &'static str,
-    /// How a number is said.
-    pub(super) say: fn(f64) -> String,
+    /// What the numbers measure.
+    pub(super) scale: Scale,
     /// Lines, of which the first is the most important.
     pub(super) series: Vec<Series>,
-    /// Whether each line stands on the one before it.
+    /// Whether each line stands on the one before it; its unit says so to the reader.
     pub(super) stacked: bool,
     /// When the last point was.
     pub(super) ends: Timestamp,
@@ -56,12 +60,15 @@ impl Chart {
             figure.chart {
                 figcaption {
                     strong { (self.title) } " " span.quiet { (self.unit) }
-                    @for series in &self.series {
-                        span.key.(self.present_class(series)) { (series.name) " " span.figure { (self.last(series)) } }
+                    // On a line of its own, so that charts beside each other are level.
+                    div.keys {
+                        @for series in &self.series {
+                            span.(self.present_class(series)) { (series.name) " " span.figure { (self.last(series)) } } " "
+                        }
                     }
                 }
                 @if self.is_empty() {
-                    p.quiet.nothing { "No numbers yet: the first come within a few seconds." }
+                    p.quiet.nothing { "No data yet. The first values appear within a few seconds." }
                 } @else {
                     (self.drawing())
                     (self.table())
@@ -72,7 +79,15 @@ impl Chart {
 
     /// The value at the end of a line; a dash where the line ended some time ago, or it would pass for the present one.
     fn last(&self, series: &Series) -> String {
-        series.points.iter().rev().take(PRESENT).copied().flatten().next().map_or_else(|| "–".to_owned(), self.say)
+        series
+            .points
+            .iter()
+            .rev()
+            .take(PRESENT)
+            .copied()
+            .flatten()
+            .next()
+            .map_or_else(|| "–".to_owned(), |last| self.scale.say(last))
     }
 
     /// The colour of that value: none for nothing, so that red is there only where something failed.
@@ -86,33 +101,25 @@ impl Chart {
     }
 
     fn drawing(&self) -> Markup {
-        let tops = self.tops();
-        let most = ceiling(tops.iter().flatten().copied().flatten().fold(0.0, f64::max));
+        let all = self.tops();
+        let axis = self.scale.axis(all.iter().flatten().copied().flatten().fold(0.0, f64::max));
+        let most = axis.top();
         let length = self.series.iter().map(|series| series.points.len()).max().unwrap_or(0);
-        let minutes = |points: usize| self.step.as_secs() * u64::try_from(points).unwrap_or(u64::MAX) / 60;
-        let span = minutes(length);
-        let label = format!("{}, {}, over the last {span} minutes. The numbers are in the table below.", self.title, self.unit);
+        let span = self.step.as_secs() * u64::try_from(length).unwrap_or(u64::MAX) / 60;
+        let label = format!("{}, {}, over the last {span} minutes. The table below has the numbers.", self.title, self.unit);
         html! {
             svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) role="img" aria-label=(label) {
-                @for part in [0.0, 0.5, 1.0] {
-                    line.grid x1=(LEFT) x2=(RIGHT) y1=(y(part)) y2=(y(part)) {}
-                    text.axis x=(LEFT - 6.0) y=(y(part) + 4.0) text-anchor="end" { ((self.say)(most * part)) }
-                }
-                @for (part, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
-                    text.axis x=(LEFT + (RIGHT - LEFT) * part) y=(BOTTOM + 16.0) text-anchor=(anchor) {
-                        @if part == 1.0 { "now" } @else if part == 0.0 { "−" (span) " min" } @else { "−" (span / 2) " min" }
-                    }
-                }
+                (marks(&axis, span))
                 // The last line first: the first one is drawn over it.
-                @for (series, tops) in self.series.iter().zip(&tops).rev() {
-                    @if self.stacked { path.area.(series.class) d=(area(tops, most)) {} }
+                @for (index, (series, tops)) in self.series.iter().zip(&all).enumerate().rev() {
+                    @if self.stacked { path.area.(series.class) d=(area(tops, below(&all, index), most)) {} }
                     path.line.(series.class) d=(line(tops, most)) {}
                     @for (x, y) in alone(tops, most) { circle.dot.(series.class) cx=(x) cy=(y) r="2" {} }
                     @if let Some((index, top)) = last_point(tops) {
                         circle.dot.(series.class) cx=(x(index, tops.len())) cy=(y(top / most)) r="2.5" {}
                     }
                 }
-                @for (text, class, at) in self.ends(&tops, most) {
+                @for (text, class, at) in self.ends(&all, most) {
                     text.end.(class) x=(RIGHT + 6.0) y=(at + 4.0) { (text) }
                 }
             }
@@ -137,19 +144,24 @@ impl Chart {
 
     /// The last values beside the ends of their lines, moved apart where they would lie on each other.
     fn ends(&self, tops: &[Vec<Option<f64>>], most: f64) -> Vec<(String, &'static str, f64)> {
-        const APART: f64 = 13.0;
         let mut ends: Vec<_> = self
             .series
             .iter()
             .zip(tops)
             .filter_map(|(series, tops)| {
                 let (at, top) = last_point(tops)?;
-                (at + PRESENT >= tops.len()).then(|| (self.last(series), self.present_class(series), y(top / most)))
+                let said = series.points.get(at).copied().flatten().map_or_else(String::new, |last| self.scale.say_short(last));
+                (at + PRESENT >= tops.len()).then(|| (said, self.present_class(series), y(top / most)))
             })
             .collect();
         ends.sort_by(|one, other| one.2.total_cmp(&other.2));
-        // From the bottom up, so that nothing is pushed onto the axis.
-        let mut limit = BOTTOM;
+        // Down from the upper edge, then back up from the axis, so that every label stays within the field.
+        let mut limit = TOP;
+        for end in &mut ends {
+            end.2 = end.2.max(limit);
+            limit = end.2 + APART;
+        }
+        limit = BOTTOM;
         for end in ends.iter_mut().rev() {
             end.2 = end.2.min(limit);
             limit = end.2 - APART;
@@ -165,7 +177,7 @@ impl Chart {
             .filter(|index| self.series.iter().any(|series| series.points.get(*index).copied().flatten().is_some()));
         html! {
             details {
-                summary { "The same as numbers" }
+                summary { "Show as a table" }
                 table.numbers {
                     thead { tr { th scope="col" { "UTC" } @for series in &self.series { th scope="col" { (series.name) } } } }
                     tbody {
@@ -174,7 +186,7 @@ impl Chart {
                                 @let back = self.step.saturating_mul(u32::try_from(length - 1 - index).unwrap_or(u32::MAX));
                                 td { (words::clock(self.ends.minus(back), self.ends)) }
                                 @for series in &self.series {
-                                    td { (series.points.get(index).copied().flatten().map_or_else(|| "–".to_owned(), self.say)) }
+                                    td { (series.points.get(index).copied().flatten().map_or_else(|| "–".to_owned(), |point| self.scale.say(point))) }
                                 }
                             }
                         }
@@ -199,13 +211,24 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// The smallest of 1, 2 and 5 times a power of ten that is not below `value`; 1 for none.
-fn ceiling(value: f64) -> f64 {
-    if !value.is_normal() || value <= 0.0 {
-        return 1.0;
+/// The line that the line of this index stands on; empty for the axis.
+fn below(tops: &[Vec<Option<f64>>], index: usize) -> &[Option<f64>] {
+    index.checked_sub(1).and_then(|below| tops.get(below)).map_or(&[], Vec::as_slice)
+}
+
+/// The marks of both axes.
+fn marks(axis: &Axis, minutes: u64) -> Markup {
+    html! {
+        @for (part, said) in axis.marks() {
+            line.grid x1=(LEFT) x2=(RIGHT) y1=(y(part)) y2=(y(part)) {}
+            text.axis x=(LEFT - 6.0) y=(y(part) + 4.0) text-anchor="end" { (said) }
+        }
+        @for (part, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
+            text.axis x=(LEFT + (RIGHT - LEFT) * part) y=(BOTTOM + 16.0) text-anchor=(anchor) {
+                @if part == 1.0 { "now" } @else if part == 0.0 { "−" (minutes) " min" } @else { "−" (minutes / 2) " min" }
+            }
+        }
     }
-    let power = 10_f64.powf(value.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * power).find(|step| *step >= value * 0.999_999).unwrap_or(value)
 }
 
 fn last_point(points: &[Option<f64>]) -> Option<(usize, f64)> {
@@ -238,14 +261,19 @@ fn line(points: &[Option<f64>], most: f64) -> String {
     path
 }
 
-fn area(points: &[Option<f64>], most: f64) -> String {
+/// The areas between a line and the one that it stands on, or the axis.
+fn area(points: &[Option<f64>], below: &[Option<f64>], most: f64) -> String {
     let mut path = String::new();
     for (first, stretch) in stretches(points) {
-        let _ = write!(path, "M{} {BOTTOM}", x(first, points.len()));
         for (offset, point) in stretch.iter().enumerate() {
-            let _ = write!(path, "L{} {}", x(first + offset, points.len()), y(point / most));
+            let command = if offset == 0 { 'M' } else { 'L' };
+            let _ = write!(path, "{command}{} {}", x(first + offset, points.len()), y(point / most));
         }
-        let _ = write!(path, "L{} {BOTTOM}Z", x(first + stretch.len() - 1, points.len()));
+        for index in (first..first + stretch.len()).rev() {
+            let floor = below.get(index).copied().flatten().unwrap_or(0.0);
+            let _ = write!(path, "L{} {}", x(index, points.len()), y(floor / most));
+        }
+        path.push('Z');
     }
     path
 }
@@ -259,7 +287,6 @@ fn alone(points: &[Option<f64>], most: f64) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units;
 
     fn chart(points: Vec<Vec<Option<f64>>>, stacked: bool) -> Chart {
         let names = [("done", "done"), ("failed", "dead")];
@@ -267,7 +294,7 @@ mod tests {
         Chart {
             title: "Throughput",
             unit: "events a second",
-            say: units::figure,
+            scale: Scale::Rate,
             series: series.collect(),
             stacked,
             ends: "2026-11-21T14:02:00Z".parse().unwrap(),
@@ -283,7 +310,7 @@ mod tests {
     fn without_numbers_it_says_so_and_draws_nothing() {
         for empty in [chart(vec![], false), chart(vec![vec![]], true), chart(vec![hour(|_| None), hour(|_| None)], true)] {
             let text = empty.show().into_string();
-            assert!(text.contains("No numbers yet") && !text.contains("<svg"), "{text}");
+            assert!(text.contains("No data yet") && !text.contains("<svg"), "{text}");
         }
     }
 
@@ -314,7 +341,7 @@ mod tests {
         let path = line(&tops, 1.0);
         assert_eq!(path.matches('M').count(), 2, "{path}");
         assert_eq!(path.matches('L').count(), 57, "{path}");
-        assert_eq!(area(&tops, 1.0).matches('Z').count(), 2);
+        assert_eq!(area(&tops, &[], 1.0).matches('Z').count(), 2);
     }
 
     #[test]
@@ -326,23 +353,30 @@ mod tests {
     #[test]
     fn stacked_lines_stand_on_each_other_and_say_their_own_values() {
         let chart = chart(vec![hour(|_| Some(30.0)), hour(|_| Some(20.0))], true);
-        assert_eq!(chart.tops()[1][0], Some(50.0));
+        let tops = chart.tops();
+        assert_eq!(tops[1][0], Some(50.0));
         let text = chart.show().into_string();
         assert!(
-            text.contains(">30</text>") && text.contains(">20</text>") && text.contains(">50</text>"),
-            "axis to 50: {text}"
+            text.contains(">30</text>") && text.contains(">20</text>") && text.contains(">60</text>"),
+            "axis to 60: {text}"
         );
+        let (upper, lower) = (area(&tops[1], below(&tops, 1), 60.0), area(&tops[0], below(&tops, 0), 60.0));
+        assert!(
+            upper.contains(&format!(" {}", y(0.5))) && !upper.contains(&format!(" {BOTTOM}")),
+            "it stands on the first: {upper}"
+        );
+        assert!(lower.contains(&format!(" {BOTTOM}")), "{lower}");
     }
 
     #[test]
-    fn the_axis_ends_at_a_round_number() {
-        assert_eq!([0.0, 0.3, 1.0, 1.1, 4.0, 42.0, 100.0, 101.0].map(ceiling), [1.0, 0.5, 1.0, 2.0, 5.0, 50.0, 100.0, 200.0]);
-    }
-
-    #[test]
-    fn values_at_the_ends_of_lines_never_lie_on_each_other() {
-        let chart = chart(vec![hour(|_| Some(0.0)), hour(|_| Some(0.0))], false);
-        let ends = chart.ends(&chart.tops(), 1.0);
-        assert!((ends[0].2 - ends[1].2).abs() >= 12.0, "{ends:?}");
+    fn values_at_the_ends_of_lines_never_lie_on_each_other_and_stay_within_the_field() {
+        for (one, other, third) in [(0.0, 0.0, 0.0), (1.0, 1.0, 1.0), (0.5, 0.51, 0.49), (1.0, 0.99, 0.0), (0.0, 0.05, 0.1)] {
+            let mut chart = chart(vec![hour(|_| Some(one)), hour(|_| Some(other))], false);
+            chart.series.push(Series { name: "third", class: "waiting", points: hour(|_| Some(third)) });
+            let ends = chart.ends(&chart.tops(), 1.0);
+            assert_eq!(ends.len(), 3);
+            assert!(ends.windows(2).all(|pair| pair[1].2 - pair[0].2 >= 12.9), "{ends:?}");
+            assert!(ends.iter().all(|end| (TOP..=BOTTOM).contains(&end.2)), "{ends:?}");
+        }
     }
 }

@@ -27,8 +27,8 @@ pub(super) struct Table {
 /// Both, to be opened.
 pub(super) fn commands(record: &Record, table: &Table, with_token: bool) -> Markup {
     let token = if with_token { " and OUTBOX_TOKEN is a token" } else { "" };
-    let curl = format!("It writes a new event with an id of its own. OUTBOX_URL is the address of this host{token}.");
-    let insert = "It writes a new event with an id of its own; in a transaction of yours, if you like.";
+    let curl = format!("This writes a new event with an id of its own. OUTBOX_URL is the address of this host{token}.");
+    let insert = "This writes a new event with an id of its own. You can run it inside a transaction.";
     html! {
         (command("Copy as curl", &curl, as_curl(record, with_token)))
         (command("Copy as INSERT", insert, as_insert(record, table)))
@@ -41,7 +41,7 @@ fn command(title: &str, meaning: &str, command: Option<String>) -> Markup {
             summary.link { (title) }
             @match command {
                 Some(command) => { p.quiet { (meaning) } pre.all tabindex="0" data-copy { (command) } },
-                None => p.quiet { "The payload is larger than " (size(MOST as u64)) ", too large for a command line." },
+                None => p.quiet { "The payload is larger than " (size(MOST as u64)) ", which is too large for a command line." },
             }
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn page(events: &Events<'_>, matching: u64) -> Markup {
         h1 { "Dead events" }
         @if !wanted.is_narrow() {
             @if look.stats.dead > u64::from(SAMPLE) {
-                p.quiet { "The newest " (number(SAMPLE.into())) " of " (number(look.stats.dead)) ", by what went wrong:" }
+                p.quiet { "The newest " (number(SAMPLE.into())) " of " (number(look.stats.dead)) " dead events, grouped by error:" }
             }
             (by_error(frame, &groups))
         }
@@ -41,7 +41,7 @@ pub(super) fn page(events: &Events<'_>, matching: u64) -> Markup {
             div.row-of {
                 a.button href=(frame.to(&format!("dead/replay?{pairs}"))) { "Replay " (all(matching)) " …" }
                 a.button href=(frame.to(&format!("dead/discard?{pairs}"))) { "Discard " (all(matching)) " …" }
-                span.quiet { "The next page says exactly what would happen." }
+                span.quiet { "The next page shows exactly what would happen." }
             }
         }
         @if events.rows.is_empty() { p { "No dead event matches." } } @else {
@@ -63,7 +63,7 @@ fn by_error(frame: &Frame, groups: &[Group]) -> Markup {
     let now = frame.seen.now();
     html! {
         table.rows {
-            thead { tr { th.number scope="col" { "Events" } th scope="col" { "Route" } th scope="col" { "What went wrong" } th scope="col" { "First" } th scope="col" { "Last" } } }
+            thead { tr { th.number scope="col" { "Events" } th scope="col" { "Route" } th scope="col" { "Error" } th scope="col" { "First" } th scope="col" { "Last" } } }
             tbody {
                 @for group in groups.iter().take(GROUPS) {
                     @let pairs = query(&[("aggregate_type", &group.aggregate_type), ("event_type", &group.event_type), ("error", group.common.as_deref().unwrap_or_default())]);
@@ -116,7 +116,7 @@ pub(super) fn preview(preview: &Preview<'_>) -> Markup {
             p { a href=(frame.to("dead")) { "Dead events" } }
         } @else {
             dl.facts {
-                dt { "Events" } dd { strong { (number(*many)) } ", as of " (when(preview.dead_before, now)) "; what dies later is left alone" }
+                dt { "Events" } dd { strong { (number(*many)) } ", as of " (when(preview.dead_before, now)) "; events that die later are left alone" }
                 dt { "Routes" } dd.mono {
                     @for (index, (route, count)) in by_route.iter().take(10).enumerate() { @if index > 0 { ", " } (number(*count)) " × " (visible(route)) }
                     @if by_route.len() > 10 { " and " (by_route.len() - 10) " more" }
@@ -131,35 +131,35 @@ pub(super) fn preview(preview: &Preview<'_>) -> Markup {
                 input type="hidden" name="dead_before" value=(preview.dead_before);
                 input type="hidden" name="count" value=(many);
                 @if *action == Action::Replay {
-                    label { "How fast"
+                    label { "Speed"
                         select name="per_second" {
-                            option value="" { "As fast as it goes" }
+                            option value="" { "As fast as possible" }
                             @for rate in [10, 100, 1_000] { option value=(rate) { "At most " (number(rate)) " events a second" } }
                         }
                     }
                 }
-                label { "Reason, for the audit" input name="reason" required maxlength="1000" autocomplete="off"; }
+                label { "Reason, for the audit log" input name="reason" required maxlength="1000" autocomplete="off"; }
                 div.row-of {
                     button.(if *action == Action::Discard { "danger" } else { "primary" }) { (action.word()) " " (count(*many, "event")) }
-                    a href=(frame.to(&format!("dead?{}", query(&wanted.pairs())))) { "Do nothing" }
+                    a href=(frame.to(&format!("dead?{}", query(&wanted.pairs())))) { "Cancel" }
                 }
             }
             @if *action == Action::Replay {
-                p.quiet { "To see first what a new version of a plugin would answer, without delivering anything: " code.all { "outbox dead test --plugin FILE" } }
+                p.quiet { "To try a new version of a plugin on dead events first, without delivering them: " code.all { "outbox dead test --plugin FILE" } }
             }
         }
     }
 }
 
 fn consequence(action: Action, many: u64) -> String {
-    let (they, them) = if many == 1 { ("It is", "its aggregate") } else { ("They are", "their aggregates") };
+    let (they, them) = if many == 1 { ("It", "its aggregate") } else { ("They", "their aggregates") };
     match action {
         Action::Replay => format!(
-            "{they} delivered again, oldest first, with no failures counted. Events of {them} that were delivered meanwhile stay delivered, \
+            "{they} will be delivered again, oldest first, with the failure count reset. Events of {them} that were delivered meanwhile stay delivered, \
              so a listener may see an older event after a newer one."
         ),
         Action::Discard => {
-            format!("{they} deleted for good, with payload and headers; nothing brings {} back.", verb(many, "it", "them"))
+            format!("{they} will be deleted permanently, with payload and headers. This cannot be undone.")
         }
     }
 }
@@ -184,14 +184,14 @@ pub(super) fn progress(frame: &Frame, id: u64, job: &Job) -> Markup {
                 @match job.ended() {
                     None => { (number(done)) " of " (number(total)) " so far." },
                     Some(Ended::Whole) => { (count(done, "event")) " " (verb(done, "was", "were")) " " (job.action.past()) "." },
-                    Some(Ended::Stopped) => { "Stopped after " (count(done, "event")) "; the others are as they were." },
-                    Some(Ended::Failed(why)) => { "Ended early after " (count(done, "event")) ", because " (visible(why)) ". The others are as they were." },
+                    Some(Ended::Stopped) => { "Stopped after " (count(done, "event")) "; the other events are unchanged." },
+                    Some(Ended::Failed(why)) => { "Ended early after " (count(done, "event")) ", because " (visible(why)) ". The other events are unchanged." },
                 }
             }
             p { progress max=(total.max(1)) value=(done) { (number(done)) " of " (number(total)) } }
             @if job.ended().is_none() {
                 form method="post" action=(frame.to(&format!("jobs/{id}/stop"))) { button.danger { "Stop" } }
-                noscript { p { a href=(frame.to(&format!("jobs/{id}"))) { "Look again" } } }
+                noscript { p { a href=(frame.to(&format!("jobs/{id}"))) { "Refresh" } } }
             } @else {
                 p { a href=(frame.to("dead")) { "Dead events" } " · " a href=(frame.to("audit")) { "Audit" } }
             }
@@ -256,7 +256,7 @@ mod tests {
         ] {
             assert!(replay.contains(part), "{part}: {replay}");
         }
-        assert!(text(Action::Discard).contains("deleted for good"));
+        assert!(text(Action::Discard).contains("deleted permanently"));
         assert!(!text(Action::Discard).contains("per_second"));
     }
 

@@ -77,7 +77,7 @@ fn form(visitor: &Anybody, back: &str, fault: Option<&str>) -> Response {
     let body: Markup = html! {
         main.alone #main {
             h1 { "outbox" }
-            p { "This host wants a token: " code { "outbox token new" } " makes one." }
+            p { "This host requires a token. Create one with " code { "outbox token new" } "." }
             @if let Some(fault) = fault { p.status.fault role="alert" { "Refused: " (fault) "." } }
             form.sure method="post" action="./login" {
                 input type="hidden" name="back" value=(back);

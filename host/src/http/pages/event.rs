@@ -63,19 +63,19 @@ pub(super) fn moving(event: &OneEvent<'_>) -> Markup {
 /// What happened and what comes next, newest first, as everybody tells it.
 fn timeline(why: &Explanation) -> Markup {
     html! {
-        h2 { "What happened" }
+        h2 { "History" }
         ol.timeline {
             @for step in why.history.iter().rev() {
-                li.next[step.at > why.now] { (when(step.at, why.now)) " " (visible(&step.what)) @if let Some(until) = step.until { " (until " (when(until, why.now)) ")" } }
+                li.next[step.at > why.now] { (when(step.at, why.now)) " " (visible(&step.what)) @if let Some(until) = step.until { " (last batch " (when(until, why.now)) ")" } }
             }
         }
         @if let Some(cost) = &why.last_cost {
             p {
-                "The last one was " (visible(&attempt(cost, why.last_plugin.as_deref())))
-                @if let (Some(guest), Some(limit)) = (&cost.cost.guest, why.last_fuel_limit) { "; fuel " (plugins::part("Fuel", guest.fuel, limit)) " of its limit" }
+                (visible(&capital(&attempt(cost, why.last_plugin.as_deref()))))
+                @if let (Some(guest), Some(limit)) = (&cost.cost.guest, why.last_fuel_limit) { "; fuel: " (plugins::part("Fuel", guest.fuel, limit)) " of the limit" }
             }
         }
-        p.quiet { (why.counters.in_words()) ". The row keeps its last claim and attempt; earlier ones are counted only." }
+        p.quiet { (capital(&why.counters.in_words())) ". Only the last claim and the last attempt are kept in detail." }
     }
 }
 
@@ -85,7 +85,7 @@ fn actions(event: &OneEvent<'_>) -> Markup {
     let actions: Vec<&Action> = event.why.actions.iter().filter(may).collect();
     html! {
         @if !actions.is_empty() {
-            h2 { "What can be done" }
+            h2 { "Actions" }
             div.actions { @for one in actions { (action(event, one)) } }
         }
     }
@@ -106,7 +106,7 @@ fn action(event: &OneEvent<'_>, action: &Action) -> Markup {
         html! {
             form.action method="post" action=(format!("{}/{path}", frame.event(id))) {
                 (meaning(&title, action))
-                label { span.unseen { "Reason" } input name="reason" placeholder="Reason, for the audit" required maxlength="1000" autocomplete="off"; }
+                label { span.unseen { "Reason" } input name="reason" placeholder="Reason, for the audit log" required maxlength="1000" autocomplete="off"; }
                 div.row-of { button.(class) { (title) } }
             }
         }
@@ -116,12 +116,12 @@ fn action(event: &OneEvent<'_>, action: &Action) -> Markup {
         (ActionCode::Replay, Some(id), _) => form("replay", of("Replay"), "primary", id),
         (ActionCode::Skip, Some(id), _) => form("skip", of("Skip"), "", id),
         (ActionCode::Discard, Some(id), _) => form("discard", of("Discard"), "danger", id),
-        (ActionCode::ExplainHead, Some(id), _) => link(&format!("events/{}", encoded(id.as_str())), of("Look at")),
+        (ActionCode::ExplainHead, Some(id), _) => link(&format!("events/{}", encoded(id.as_str())), of("Show")),
         (ActionCode::ResumeRoute | ActionCode::ResumePattern, _, Some(route)) => {
             let pair = query(&[("aggregate_type", route.aggregate_type.as_str()), ("event_type", route.event_type.as_str())]);
             link(&format!("routes/resume?{pair}"), format!("Resume {}", visible(&route.to_string())))
         }
-        (ActionCode::ListPlugins, ..) => link("plugins", "Look at the plugins".to_owned()),
+        (ActionCode::ListPlugins, ..) => link("plugins", "Show plugins".to_owned()),
         _ => html! { div.action { p { (visible(&capital(&action.meaning))) ":" } code.all { (visible(&action.command)) } } },
     }
 }
@@ -145,7 +145,7 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
             dt { "Route" } dd.mono { (visible(&format!("{}/{}", record.aggregate_type, record.event_type))) }
             @if let Some(id) = &record.aggregate_id { dt { "Aggregate" } dd.mono.all { (visible(id)) } }
             @if let Some(tenant) = &record.tenant_id { dt { "Tenant" } dd.mono { (visible(tenant)) } }
-            dt { "Happened" } dd { (when(record.occurred_at, now)) " " span.quiet.mono { (record.occurred_at) } }
+            dt { "Occurred" } dd { (when(record.occurred_at, now)) " " span.quiet.mono { (record.occurred_at) } }
             dt { "Written" } dd { (when(record.created_at, now)) " " span.quiet.mono { (record.created_at) } }
             dt { "Row" } dd.mono { "seq " (record.seq) }
         }
@@ -157,17 +157,17 @@ fn envelope(event: &OneEvent<'_>, now: Timestamp) -> Markup {
         h2 #payload { "Payload" }
         p.quiet { (visible(&record.content_type)) ", " (size(record.payload_bytes)) }
         @match (&event.payload, &record.payload) {
-            (Payload::Forbidden, _) => p { "Your role does not show payloads and headers." },
+            (Payload::Forbidden, _) => p { "Your role may not see payloads and headers." },
             (Payload::Hidden, _) => p { a.button href=(format!("{}?payload=show#payload", event.frame.event(record.event_id))) { "Show the payload" } },
             (Payload::Asked(_), Some(bytes)) => {
                 @let shown = payload::shown(bytes);
                 pre tabindex="0" { (shown.text) }
-                @if shown.is_cut { p.quiet { "Only its beginning is shown, as " (shown.kind) ". " (command("All of it: ", "show", record.event_id.as_str())) } }
+                @if shown.is_cut { p.quiet { "Only the beginning is shown, as " (shown.kind) ". " (command("To see all of it: ", "show", record.event_id.as_str())) } }
             }
-            (Payload::Asked(_), None) => p { "There is none." },
+            (Payload::Asked(_), None) => p { "This event has no payload." },
         }
         @if let Payload::Asked(table) = &event.payload { (copy::commands(record, table, event.frame.visitor.is_some())) }
-        p.quiet { (command("The same on a terminal: ", "why", record.event_id.as_str())) }
+        p.quiet { (command("The same in a terminal: ", "why", record.event_id.as_str())) }
     }
 }
 
@@ -241,6 +241,33 @@ mod tests {
         let text = one(&record, Payload::Hidden);
         assert!(text.contains("class=\"lead\">It failed 3 times, last with: &lt;script&gt;alert(1)"), "{text}");
         assert!(!text.contains("<script>"), "{text}");
+    }
+
+    #[test]
+    fn no_state_is_told_with_counters_of_nothing() {
+        let soon = Some(frame().seen.now().plus(Duration::from_secs(90)));
+        let never = Record {
+            status: Status::New,
+            done_at: None,
+            attempts: 0,
+            claim_seq: 0,
+            due_at: soon,
+            last_error: None,
+            ..record()
+        };
+        let at_once = Record { attempts: 0, claim_seq: 1, ..record() };
+        for (record, counted) in [
+            (Record { status: Status::Retry, done_at: None, due_at: soon, ..record() }, "3 failed attempts, 3 claims."),
+            (record(), "3 failed attempts, 3 claims."),
+            (at_once, "1 claim."),
+            (never.clone(), "Never claimed."),
+            (Record { parked: Some("no listener".to_owned()), due_at: None, ..never.clone() }, "Never claimed."),
+            (Record { behind: Some(3), due_at: None, ..never.clone() }, "Never claimed."),
+            (Record { status: Status::Done, attempts: 0, claim_seq: 1, last_error: None, ..record() }, "1 claim."),
+        ] {
+            let text = one(&record, Payload::Hidden);
+            assert!(text.contains(counted) && !text.contains(">0 ") && !text.contains(", 0 "), "{counted}: {text}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::layout::Frame;
 use super::link::query;
 use super::words::{Stand, short, visible, when};
 use crate::event::{EventId, Status};
-use crate::store::{DeadFilter, Filter, Record, SetAside};
+use crate::store::{AttemptCost, AttemptEnd, DeadFilter, Filter, Record, SetAside};
 use crate::time::{Timestamp, When};
 use crate::units::number;
 
@@ -70,7 +70,7 @@ impl Wanted {
             }
         }
         if self.pairs().iter().any(|(_, value)| value.contains('\0')) {
-            faults.push("A filter holds a NUL, which no text of an event does.".to_owned());
+            faults.push("A filter contains a NUL character, which no text of an event can contain.".to_owned());
         }
         faults
     }
@@ -129,7 +129,7 @@ impl Wanted {
         }
     }
 
-    /// What is asked for, in words: `of Order/Paid, whose error holds “deadline”`; empty for everything.
+    /// What is asked for, in words: `of Order/Paid, with “deadline” in the last error`; empty for everything.
     pub(super) fn in_words(&self) -> String {
         let mut parts = Vec::new();
         match (self.aggregate_type.as_str(), self.event_type.as_str()) {
@@ -141,7 +141,7 @@ impl Wanted {
         let named = [(&self.aggregate_id, "of aggregate"), (&self.tenant_id, "of tenant")];
         parts.extend(named.iter().filter(|(value, _)| !value.is_empty()).map(|(value, what)| format!("{what} {value}")));
         if !self.error.is_empty() {
-            parts.push(format!("whose error holds “{}”", self.error));
+            parts.push(format!("with “{}” in the last error", self.error));
         }
         visible(&parts.join(", "))
     }
@@ -250,7 +250,7 @@ pub(super) fn form(frame: &Frame, wanted: &Wanted, path: &str, with_header: bool
             (field("aggregate_id", "Aggregate id", &wanted.aggregate_id))
             (field("tenant_id", "Tenant", &wanted.tenant_id))
             @if with_header { (hinted("header", "Header", &wanted.header, "key=value")) }
-            (field("error", "Text of the last error", &wanted.error))
+            (field("error", "Last error contains", &wanted.error))
             @if with_header {
                 (hinted("since", "Written after", &wanted.since, "1h or a time"))
                 (hinted("until", "Written before", &wanted.until, "10min or a time"))
@@ -275,13 +275,19 @@ pub(super) fn rows(frame: &Frame, records: &[Record]) -> Markup {
                         td.mono.route { (visible(&short(&format!("{}/{}", record.aggregate_type, record.event_type), 80))) }
                         td.mono data-name=[record.aggregate_id.as_ref().map(|_| "aggregate")] { (record.aggregate_id.as_deref().map(|id| visible(&short(id, 40))).unwrap_or_default()) }
                         td.tight { (when(record.created_at, now)) }
-                        td.number data-name="failed" { span.zero[record.attempts == 0] { (number(record.attempts.into())) } }
+                        td.number data-name="failed" { @match failed(record) { 0 => span.zero { "–" }, failed => (number(failed.into())) } }
                         td.error { @if let Some(error) = &record.last_error { span.clamp { (visible(&short(head(error), 160))) } } }
                     }
                 }
             }
         }
     }
+}
+
+/// How often it failed. A listener may give an event up at once: the row does not count that attempt, and its cost tells of it.
+fn failed(record: &Record) -> u32 {
+    let given_up = |cost: &AttemptCost| record.status == Status::Dead && cost.outcome == AttemptEnd::Dead;
+    record.last_cost.as_ref().filter(|cost| given_up(cost)).map_or(0, |cost| cost.attempt).max(record.attempts)
 }
 
 /// Links to the pages before and after.
@@ -309,6 +315,8 @@ pub(super) fn as_id(text: &str) -> Option<EventId> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::http::pages::fake::{frame, record};
 
@@ -350,10 +358,21 @@ mod tests {
     }
 
     #[test]
+    fn an_event_that_was_given_up_at_its_first_attempt_failed_once_and_one_that_never_failed_shows_no_number() {
+        let cost =
+            |outcome| Some(AttemptCost { attempt: 1, outcome, cost: crate::event::Cost::of_time(Duration::from_millis(3)) });
+        let given_up = Record { attempts: 0, last_cost: cost(AttemptEnd::Dead), ..record() };
+        let done = Record { attempts: 0, status: Status::Done, last_cost: cost(AttemptEnd::Done), ..record() };
+        assert_eq!([&given_up, &done, &record()].map(failed), [1, 0, 3]);
+        let shown = rows(&frame(), &[done]).into_string();
+        assert!(shown.contains("<span class=\"zero\">–</span>"), "{shown}");
+    }
+
+    #[test]
     fn a_filter_in_words_says_what_a_replay_would_take() {
         let wanted =
             Wanted { aggregate_type: "Order".into(), event_type: "Paid".into(), error: "deadline".into(), ..Wanted::default() };
-        assert_eq!(wanted.in_words(), "of Order/Paid, whose error holds “deadline”");
+        assert_eq!(wanted.in_words(), "of Order/Paid, with “deadline” in the last error");
         assert_eq!(Wanted::default().in_words(), "");
         let filter = wanted.dead_filter(Timestamp::from_micros(5));
         assert_eq!(

@@ -27,7 +27,7 @@ pub(super) struct Group {
 pub(super) fn groups(dead: &[Record]) -> Vec<Group> {
     let mut groups: Vec<(String, Group)> = Vec::new();
     for record in dead {
-        let error = head(record.last_error.as_deref().unwrap_or("no reason was kept"));
+        let error = head(record.last_error.as_deref().unwrap_or("no error was recorded"));
         let key = without_numbers(error);
         let same = |(known, group): &&mut (String, Group)| {
             *known == key && group.event_type == record.event_type && group.aggregate_type == record.aggregate_type
@@ -123,7 +123,7 @@ mod tests {
             Record { last_error: None, ..dead(("C", "D"), "", 3) },
         ]);
         assert_eq!(groups.iter().map(|group| group.common.as_deref()).collect::<Vec<_>>(), [None, None]);
-        assert_eq!(groups[1].error, "no reason was kept");
+        assert_eq!(groups[1].error, "no error was recorded");
     }
 
     #[test]

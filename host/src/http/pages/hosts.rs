@@ -2,10 +2,15 @@
 
 use maud::{Markup, html};
 
+use super::fields::Fields;
 use super::layout::Frame;
+use super::paging::Paging;
 use super::words::{visible, when};
 use crate::store::NodeRecord;
 use crate::units::{figure, number};
+
+/// Rows of a page.
+const ROWS: usize = 100;
 
 /// What only the host that answers knows of itself.
 #[derive(Debug)]
@@ -21,21 +26,22 @@ pub(super) struct Own {
     pub(super) db_errors: u64,
 }
 
-pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
+pub(super) fn page(frame: &Frame, own: &Own, asked: &Fields) -> Markup {
     let nodes: &[NodeRecord] = frame.seen.look.as_ref().map_or(&[], |look| &look.nodes);
+    let paging = Paging::of(asked, ROWS, nodes.len());
     let now = frame.seen.now();
     html! {
         h1 { "Hosts" }
         @if nodes.iter().any(|node| node.alive) {
-            p.quiet { "A host that says nothing until its lease ends is gone: other hosts take what it held. Hosts that stop by themselves are not listed." }
+            p.quiet { "A host that does not renew its lease in time is gone, and other hosts take over its events. Hosts that were stopped are not listed." }
         } @else {
-            p { "No host is alive. Start one where its configuration is: " code.all { "outbox run" } }
+            p { "No host is alive. Start one in the directory of its configuration: " code.all { "outbox run" } }
         }
         @if !nodes.is_empty() {
             table.rows {
                 thead { tr { th scope="col" { "Host" } th scope="col" { "State" } th scope="col" { "Mode" } th scope="col" { "Version" } th scope="col" { "Started" } th scope="col" { "Alive until" } th.number scope="col" { "Partitions" } } }
                 tbody {
-                    @for node in nodes {
+                    @for node in paging.slice(nodes) {
                         tr {
                             td.first { span.mono { (visible(&node.label)) } @if node.owner == own.owner { " " span.quiet { "(this one)" } } }
                             td.tight {
@@ -51,6 +57,7 @@ pub(super) fn page(frame: &Frame, own: &Own) -> Markup {
                     }
                 }
             }
+            (paging.show(frame, "hosts", &[]))
         }
         h2 { "This host" }
         (this_host(frame, own))
@@ -62,10 +69,10 @@ pub(super) fn this_host(frame: &Frame, own: &Own) -> Markup {
     let facts = html! {
         dl.facts {
             dt { "Owner" } dd.mono.all { (visible(&own.owner)) }
-            dt { "Delivers" } dd { (frame.rate.map_or_else(|| "–".to_owned(), figure)) " events a second" }
-            dt { "In its hands" } dd { (number(own.in_flight as u64)) " events" }
+            dt { "Delivery rate" } dd { (frame.rate.map_or_else(|| "–".to_owned(), figure)) " events a second" }
+            dt { "In flight" } dd { (number(own.in_flight as u64)) " events" }
             dt { "Queued" } dd { (number(own.queued.0 as u64)) " hot, " (number(own.queued.1 as u64)) " cold" }
-            dt { "Since it started" } dd { (number(own.leases_lost)) " leases lost, " (number(own.fenced)) " outcomes that came too late, " (number(own.db_errors)) " statements that the database did not do" }
+            dt { "Since it started" } dd { (number(own.leases_lost)) " leases lost, " (number(own.fenced)) " outcomes reported too late, " (number(own.db_errors)) " failed database statements" }
         }
     };
     frame.live("own", &facts)

@@ -158,13 +158,13 @@ impl Frame {
                     @if let Some(notice) = self.notice { p.notice role="status" { (notice) } }
                     (body)
                 }
-                dialog #keys aria-label="Keys" {
-                    p { strong { "Keys" } }
+                dialog #keys aria-label="Keyboard shortcuts" {
+                    p { strong { "Keyboard shortcuts" } }
                     dl.keys {
                         dt { kbd { "/" } } dd { "search" }
                         dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
                         dt { kbd { "Enter" } } dd { "open the row" }
-                        dt { kbd { "?" } } dd { "these keys" }
+                        dt { kbd { "?" } } dd { "show these shortcuts" }
                     }
                     form method="dialog" { button { "Close" } }
                 }
@@ -199,12 +199,12 @@ impl Frame {
                 (Some((first, more)), _) => {
                     (self.finding(first))
                     @if !more.is_empty() && self.entry != "Overview" {
-                        p.quiet { a href=(self.to("")) { "and " (count(more.len() as u64, "other thing")) } }
+                        p.quiet { a href=(self.to("")) { "and " (count(more.len() as u64, "more problem")) } }
                     }
                     @if self.entry == "Overview" { @for finding in more { (self.finding(finding)) } }
                 }
                 (None, Some(look)) => p.status.well { span aria-hidden="true" { "●" } " " (all_well(look, self.rate)) },
-                (None, None) => p.status { "Nothing is known yet." },
+                (None, None) => p.status { "No data yet." },
             }
             // The style sheet shows by it that the page is old.
             @if self.seen.gone.is_some() { span.gone {} }
@@ -257,7 +257,7 @@ pub(super) fn plain(root: &str, theme: Theme, title: &str, sentence: &str) -> Ma
             main.alone #main {
                 h1 { (title) }
                 p { (sentence) }
-                p { a href=(root) { "To the overview" } }
+                p { a href=(root) { "Back to the overview" } }
             }
         },
     )

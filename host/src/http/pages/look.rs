@@ -258,6 +258,11 @@ mod tests {
         looks.kept.lock().await.next = None;
     }
 
+    /// Fails where something that must happen does not.
+    async fn in_time<T>(task: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(30), task).await.expect("the look came back")
+    }
+
     #[tokio::test]
     async fn a_page_does_not_wait_for_a_new_look_where_the_last_one_will_do() {
         let (looks, tell) = told();
@@ -269,9 +274,13 @@ mod tests {
         assert_eq!((new_events(&seen), seen.gone.is_some()), (Some(1), false), "the new look has not come back");
 
         tell.send(2).unwrap();
-        while new_events(&looks.seen().await) != Some(2) {
-            later(&looks).await;
-        }
+        in_time(async {
+            while new_events(&looks.seen().await) != Some(2) {
+                later(&looks).await;
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
     }
 
     #[tokio::test]
@@ -319,9 +328,12 @@ mod tests {
         {
             let mut kept = looks.kept.lock().await;
             let running = kept.running.as_mut().expect("one is on its way");
-            while !running.task.is_finished() {
-                tokio::task::yield_now().await;
-            }
+            in_time(async {
+                while !running.task.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            })
+            .await;
             running.since -= OLDEST;
             kept.next = None;
             kept.seen.look = None; // as old

@@ -21,17 +21,23 @@ mod jobs;
 mod layout;
 mod link;
 mod look;
+mod lost;
 mod overview;
+mod paging;
 mod payload;
 mod plugins;
 mod read;
 mod routes;
+mod scale;
 mod served;
+mod standing;
 mod status;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
 mod visit;
 mod words;
+
+pub(super) use lost::other_method;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -97,6 +103,7 @@ pub(super) fn routes<S>(host: Host) -> Router<S> {
         .route("/theme", post(door::theme))
         .route(&asset(assets::script_path()), get(assets::script))
         .route(&asset(assets::icon_path()), get(assets::icon))
+        .fallback(lost::nowhere)
         .with_state(pages)
 }
 

@@ -8,11 +8,12 @@ use super::audit;
 use super::chart::{Chart, Series};
 use super::layout::Frame;
 use super::look::Look;
+use super::scale::Scale;
 use super::words::{Stand, visible};
 use crate::http::history::Minute;
 use crate::store::{AuditRecord, RouteRecord};
 use crate::time::Timestamp;
-use crate::units::{figure, number, span};
+use crate::units::number;
 
 /// How many routes are listed: those with the most to do.
 const ROUTES: usize = 12;
@@ -38,33 +39,35 @@ pub(super) fn page(overview: &Overview<'_>) -> Markup {
 
 fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
     html! {
-        h2 { "What changed" }
+        h2 { "Recent changes" }
         @if changes.is_empty() {
             p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
         } @else {
             (audit::rows(frame, changes))
-            p { a href=(frame.to("audit")) { "All of the audit" } }
+            p { a href=(frame.to("audit")) { "Show the whole audit log" } }
         }
     }
 }
 
 fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
     let points = |of: fn(&Minute) -> Option<f64>| hour.iter().map(|minute| minute.as_ref().and_then(of)).collect::<Vec<_>>();
-    let chart = |title, unit, say, stacked, series| Chart {
+    let seconds = |of: fn(&Minute) -> Option<Duration>| {
+        hour.iter().map(|minute| minute.as_ref().and_then(of).map(|time| time.as_secs_f64())).collect::<Vec<_>>()
+    };
+    let chart = |title, unit, scale, stacked, series| Chart {
         title,
         unit,
-        say,
+        scale,
         series,
         stacked,
         ends: now,
         step: Duration::from_secs(60),
     };
-    let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).map_or_else(|_| "–".to_owned(), span);
     [
         chart(
             "Attempts",
-            "a second, on this host",
-            figure,
+            "a second on this host, stacked",
+            Scale::Rate,
             true,
             vec![
                 Series { name: "done", class: "done", points: points(Minute::done_per_second) },
@@ -73,27 +76,19 @@ fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
         ),
         chart(
             "Lag",
-            "until done, on this host",
-            seconds,
+            "until delivered, on this host",
+            Scale::Time,
             false,
             vec![
-                Series { name: "p99", class: "retry", points: points(|minute| minute.lag(0.99).map(|lag| lag.as_secs_f64())) },
-                Series {
-                    name: "p50",
-                    class: "in-flight",
-                    points: points(|minute| minute.lag(0.5).map(|lag| lag.as_secs_f64())),
-                },
-                Series {
-                    name: "oldest",
-                    class: "waiting",
-                    points: points(|minute| minute.oldest.map(|oldest| oldest.as_secs_f64())),
-                },
+                Series { name: "p99", class: "retry", points: seconds(|minute| minute.lag(0.99)) },
+                Series { name: "p50", class: "in-flight", points: seconds(|minute| minute.lag(0.5)) },
+                Series { name: "oldest event waiting", class: "waiting", points: seconds(|minute| minute.oldest) },
             ],
         ),
         chart(
             "Unfinished",
             "events in the table",
-            figure,
+            Scale::Count,
             false,
             vec![Series {
                 name: "events",
@@ -108,15 +103,15 @@ fn charts(hour: &[Option<Minute>], now: Timestamp) -> [Chart; 3] {
 fn waits(frame: &Frame, look: &Look) -> Markup {
     let stats = &look.stats;
     let states = [
-        (Stand::Waiting, stats.new, "new", "for their first delivery"),
-        (Stand::Retry, stats.retry, "retry", "failed, and are tried again"),
-        (Stand::Parked, stats.parked, "parked", "for a listener, or for the end of a pause"),
-        (Stand::Blocked, stats.blocked, "blocked", "behind an earlier event of their aggregate"),
-        (Stand::Dead, stats.dead, "dead", "given up, until somebody replays them"),
+        (Stand::Waiting, stats.new, "new", "not attempted yet"),
+        (Stand::Retry, stats.retry, "retry", "failed, and will be retried"),
+        (Stand::Parked, stats.parked, "parked", "waiting for a listener, or for a pause to end"),
+        (Stand::Blocked, stats.blocked, "blocked", "waiting behind an earlier event of their aggregate"),
+        (Stand::Dead, stats.dead, "dead", "given up; somebody has to replay, skip or discard them"),
     ];
     let busy = busiest(&look.routes);
     html! {
-        h2 { "What waits" }
+        h2 { "Unfinished events" }
         table.rows {
             thead { tr { th scope="col" { "State" } th.number scope="col" { "Events" } th scope="col" { "Meaning" } } }
             tbody {
@@ -131,11 +126,11 @@ fn waits(frame: &Frame, look: &Look) -> Markup {
                 }
             }
         }
-        p.quiet { (number(stats.in_flight)) " with a host now · " (number(stats.done)) " done, kept until they are purged" }
+        p.quiet { (number(stats.in_flight)) " in flight on a host now · " (number(stats.done)) " done, kept until purged" }
         @if !busy.is_empty() {
-            h2 { "By route" }
+            h2 { "Busiest routes" }
             (routes(frame, &busy))
-            @if look.routes.len() > busy.len() { p { a href=(frame.to("routes")) { "All " (number(look.routes.len() as u64)) " routes" } } }
+            @if look.routes.len() > busy.len() { p { a href=(frame.to("routes")) { "Show all " (number(look.routes.len() as u64)) " routes" } } }
         }
     }
 }

@@ -5,28 +5,37 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
+use super::fields::Fields;
 use super::layout::Frame;
+use super::paging::Paging;
 use super::served::{self, Served};
 use super::words::{is_word, visible, when};
 use crate::metrics::CallCounts;
 use crate::node::{PluginCapability, PluginLimits, PluginSwap};
 use crate::time::Timestamp;
-use crate::units::{number, size, span};
+use crate::units::{count, number, size, span};
 
+/// Plugins of a page.
+const AT_ONCE: usize = 20;
+/// Hosts that are named for one plugin.
+const HOSTS: usize = 10;
 /// Part of a limit from which its use is worth a warning.
 const CLOSE: f64 = 0.8;
 
 /// `calls` is what the calls of each plugin cost on this host since it started.
-pub(super) fn page(frame: &Frame, plugins: &[Served], calls: &BTreeMap<String, CallCounts>) -> Markup {
+pub(super) fn page(frame: &Frame, plugins: &[Served], calls: &BTreeMap<String, CallCounts>, asked: &Fields) -> Markup {
     let failed = plugins.iter().filter(|served| served.plugin.error.is_some());
     let serving = plugins.iter().filter(|served| served.plugin.error.is_none());
+    let sorted: Vec<&Served> = failed.chain(serving).collect();
+    let paging = Paging::of(asked, AT_ONCE, sorted.len());
     let now = frame.seen.now();
     html! {
         h1 { "Plugins" }
         @if plugins.is_empty() {
-            p { "No live host tells of plugins. Copy a component into the plugins directory as " code { "NAME.wasm" } ", or make one: " code.all { "outbox plugin new NAME --lang rust" } }
+            p { "No live host has plugins. Copy a component into the plugins directory as " code { "NAME.wasm" } ", or create one: " code.all { "outbox plugin new NAME --lang rust" } }
         }
-        @for served in failed.chain(serving) { (one(served, calls.get(&served.plugin.name), now)) }
+        @for served in paging.slice(&sorted) { (one(served, calls.get(&served.plugin.name), now)) }
+        (paging.show(frame, "plugins", &[]))
     }
 }
 
@@ -50,7 +59,10 @@ fn one(served: &Served, calls: Option<&CallCounts>, now: Timestamp) -> Markup {
                     @if more > 0 { " and " (number(more as u64)) " more" }
                     @if plugin.routes.is_empty() && more == 0 { "–" }
                 }
-                dt { "On" } dd { (visible(&hosts.join(", "))) }
+                dt { "Hosts" } dd {
+                    (visible(&hosts[..hosts.len().min(HOSTS)].join(", ")))
+                    @if hosts.len() > HOSTS { " and " (count((hosts.len() - HOSTS) as u64, "other host")) }
+                }
                 @if let Some(calls) = calls {
                     dt { "Calls" } dd {
                         (number(calls.calls)) " on this host since it started; on average "
@@ -70,7 +82,7 @@ fn capabilities(all: &[PluginCapability]) -> Markup {
     html! {
         h3 { "Capabilities" }
         table.rows {
-            thead { tr { th scope="col" { "Capability" } th scope="col" { "Asked for" } th scope="col" { "Granted" } th scope="col" { "To grant it" } } }
+            thead { tr { th scope="col" { "Capability" } th scope="col" { "Asked for" } th scope="col" { "Granted" } th scope="col" { "How to grant it" } } }
             tbody {
                 @for capability in all {
                     tr {
@@ -100,12 +112,12 @@ fn uses(limits: &PluginLimits, calls: Option<&CallCounts>) -> Markup {
         ("Fuel", limits.fuel, most(|calls| calls.fuel_peak), number as fn(u64) -> String),
         ("Time", nanos(deadline), calls.map(|calls| nanos(calls.longest)), |nanos| span(Duration::from_nanos(nanos))),
         ("Memory", limits.memory_bytes, most(|calls| calls.memory_peak_bytes), size),
-        ("Calls of the host", limits.host_calls.into(), most(|calls| calls.host_calls_peak), number),
+        ("Host calls", limits.host_calls.into(), most(|calls| calls.host_calls_peak), number),
     ];
     html! {
         h3 { "Limits of one call" }
         table.rows.few {
-            thead { tr { th scope="col" { "Limit" } th.number scope="col" { "Allowed" } th.number scope="col" { "Most used" } th scope="col" { "Part of it" } } }
+            thead { tr { th scope="col" { "Limit" } th.number scope="col" { "Allowed" } th.number scope="col" { "Most used" } th scope="col" { "Share of limit" } } }
             tbody {
                 @for (name, allowed, used, say) in rows {
                     tr {
@@ -118,10 +130,10 @@ fn uses(limits: &PluginLimits, calls: Option<&CallCounts>) -> Markup {
             }
         }
         p.quiet {
-            "The most that one call used on this host since it started. "
+            "“Most used” is the most that one call has used on this host since it started. "
             @match limits.concurrency {
-                Some(calls) => { "At most " (number(calls as u64)) " calls at once." },
-                None => "At most half of the workers call it at once.",
+                Some(calls) => { "At most " (number(calls as u64)) " calls run at once." },
+                None => "At most half of the workers call the plugin at once.",
             }
         }
     }
@@ -142,7 +154,7 @@ pub(super) fn part(name: &str, used: u64, allowed: u64) -> Markup {
 /// What became of its file.
 fn swaps(name: &str, swaps: &[PluginSwap], now: Timestamp) -> Markup {
     html! {
-        h3 { "What happened to its file" }
+        h3 { "File history" }
         ol.timeline {
             @for swap in swaps {
                 li {
@@ -152,6 +164,6 @@ fn swaps(name: &str, swaps: &[PluginSwap], now: Timestamp) -> Markup {
                 }
             }
         }
-        p.quiet { "Since the host started." @if is_word(name) && swaps.len() > 1 { " To put the version before back: " code.all { "outbox plugin rollback " (name) } } }
+        p.quiet { "Since the host started." @if is_word(name) && swaps.len() > 1 { " To go back to the previous version: " code.all { "outbox plugin rollback " (name) } } }
     }
 }

@@ -78,7 +78,7 @@ pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
         visit.refused(
             StatusCode::NOT_FOUND,
             "No such event",
-            "It may be discarded or purged already: the audit and the finished events tell.",
+            "It may have been discarded or purged. The audit log lists every discard and purge by hand.",
         )
     };
     let Ok(id) = id.parse::<EventId>() else { return gone() };
@@ -131,9 +131,9 @@ pub(super) async fn dead(visit: Visit) -> Response {
 
 pub(super) async fn routes(visit: Visit) -> Response {
     if visit.wants_parts() {
-        return visit.page("Routes", maud::html! {});
+        return visit.page("Routes", routes_page::states(&visit.frame, &visit.asked));
     }
-    visit.page("Routes", routes_page::page(&visit.frame, &visit.pages.host.listeners.routes()))
+    visit.page("Routes", routes_page::page(&visit.frame, &visit.pages.host.listeners.routes(), &visit.asked))
 }
 
 pub(super) async fn plugins(visit: Visit) -> Response {
@@ -143,7 +143,7 @@ pub(super) async fn plugins(visit: Visit) -> Response {
     let host = &visit.pages.host;
     let nodes = visit.frame.seen.look.as_ref().map_or(&[][..], |look| &look.nodes);
     let plugins = served::with_own(nodes, host.owner.as_str(), &host.plugins());
-    visit.page("Plugins", plugins_page::page(&visit.frame, &plugins, &host.metrics.calls.counts()))
+    visit.page("Plugins", plugins_page::page(&visit.frame, &plugins, &host.metrics.calls.counts(), &visit.asked))
 }
 
 pub(super) async fn hosts(visit: Visit) -> Response {
@@ -157,8 +157,12 @@ pub(super) async fn hosts(visit: Visit) -> Response {
         leases_lost: counts.leases_lost,
         db_errors: counts.db_errors,
     };
-    let page = if visit.wants_parts() { hosts_page::this_host } else { hosts_page::page };
-    visit.page("Hosts", page(&visit.frame, &own))
+    let body = if visit.wants_parts() {
+        hosts_page::this_host(&visit.frame, &own)
+    } else {
+        hosts_page::page(&visit.frame, &own, &visit.asked)
+    };
+    visit.page("Hosts", body)
 }
 
 pub(super) async fn audit(visit: Visit) -> Response {

@@ -2,15 +2,17 @@
 
 use maud::{Markup, html};
 
+use super::fields::Fields;
 use super::layout::Frame;
 use super::link::query;
 use super::look::Look;
+use super::paging::Paging;
 use super::served::{self, Served};
-use super::words::{visible, when};
+use super::standing::{Standing, State, Wanted, standings};
+use super::words::{short, visible, when};
 use crate::event::Route;
 use crate::store::RouteRecord;
 use crate::units::number;
-use crate::why::{holding, paused};
 
 /// How many events of a route, or of all routes that a pattern covers, stand where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +35,7 @@ impl Waiting {
     }
 
     /// Those of a route that is no pattern.
-    fn alone(known: &RouteRecord) -> Self {
+    pub(super) fn alone(known: &RouteRecord) -> Self {
         let RouteRecord { waiting, parked, blocked, dead, .. } = *known;
         Self { waiting, parked, blocked, dead }
     }
@@ -46,90 +48,145 @@ pub(super) fn filter(route: &Route) -> String {
     query(&[("aggregate_type", &aggregate_type), ("event_type", &event_type)])
 }
 
+/// Rows of a page.
+const ROWS: usize = 100;
+/// Most characters of a name that a row shows.
+const NAME: usize = 80;
+
 /// `here` are the routes that this host has a listener for.
-pub(super) fn page(frame: &Frame, here: &[Route]) -> Markup {
+pub(super) fn page(frame: &Frame, here: &[Route], asked: &Fields) -> Markup {
     let Some(look) = &frame.seen.look else { return html! { h1 { "Routes" } } };
-    let list = List { paused: paused(&look.routes), plugins: served::of_all(&look.nodes), here };
+    if look.routes.is_empty() {
+        return html! { h1 { "Routes" } p { "No routes yet: a route appears with its first listener or its first event." } };
+    }
+    let wanted = Wanted::of(asked);
+    let all = standings(look);
+    let found: Vec<&Standing<'_>> = all.iter().filter(|standing| wanted.matches(standing)).collect();
+    let paging = Paging::of(asked, ROWS, found.len());
+    let plugins = served::of_all(&look.nodes);
     html! {
         h1 { "Routes" }
-        @if look.routes.is_empty() {
-            p { "No routes yet: a route appears with its first listener or its first event." }
-        } @else {
+        (chips(frame, &all, &wanted))
+        (form(frame, &wanted))
+        @if found.is_empty() { p { "No route matches." } } @else {
             table.rows {
                 thead { tr { th scope="col" { "Route" } th scope="col" { "State" } th scope="col" { "Listener" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } th scope="col" { span.unseen { "Actions" } } } }
-                tbody { @for known in &look.routes { (row(frame, look, &list, known)) } }
+                tbody { @for standing in paging.slice(&found) { (row(frame, &plugins, here, standing)) } }
             }
+            (paging.show(frame, "routes", &wanted.pairs()))
         }
     }
 }
 
-/// What every row needs.
-struct List<'a> {
-    paused: Vec<RouteRecord>,
-    plugins: Vec<Served>,
-    here: &'a [Route],
+/// What moves of the page: how many of all routes are in which state, as links.
+pub(super) fn states(frame: &Frame, asked: &Fields) -> Markup {
+    let Some(look) = &frame.seen.look else { return html! {} };
+    chips(frame, &standings(look), &Wanted::of(asked))
 }
 
-fn row(frame: &Frame, look: &Look, list: &List<'_>, known: &RouteRecord) -> Markup {
+fn chips(frame: &Frame, all: &[Standing<'_>], wanted: &Wanted) -> Markup {
+    let chip = |state: Option<State>, shown: Markup, count: usize| {
+        let pairs = Wanted { state, ..wanted.clone() };
+        html! {
+            li { a href=(frame.to(&format!("routes?{}", query(&pairs.pairs())))) aria-current=[(wanted.state == state).then_some("true")] {
+                (shown) " " span.figure.quiet { (number(count as u64)) }
+            } }
+        }
+    };
+    let chips = html! {
+        ul.chips {
+            (chip(None, html! { "all" }, all.len()))
+            @for state in State::ALL {
+                @let (class, shape, word) = look_of(state);
+                (chip(Some(state), html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }, all.iter().filter(|standing| standing.is(state)).count()))
+            }
+        }
+    };
+    frame.live("states", &chips)
+}
+
+/// Colour class, shape and word of a state.
+const fn look_of(state: State) -> (&'static str, &'static str, &'static str) {
+    match state {
+        State::Parked => ("parked", "‖", "with parked events"),
+        State::Dead => ("dead", "✕", "with dead events"),
+        State::Blocked => ("blocked", "⊘", "with blocked events"),
+        State::Paused => ("parked", "‖", "paused"),
+        State::Waiting => ("waiting", "○", "with waiting events"),
+        State::NoListener => ("retry", "!", "no listener"),
+    }
+}
+
+fn form(frame: &Frame, wanted: &Wanted) -> Markup {
+    html! {
+        form.filters action=(frame.to("routes")) {
+            @if let Some(state) = wanted.state { input type="hidden" name="state" value=(state.as_str()); }
+            label { "Name contains" input name="q" value=(wanted.text) placeholder="Order/" autocomplete="off" spellcheck="false"; }
+            button { "Filter" }
+            @if *wanted != Wanted::default() { a href=(frame.to("routes")) { "Clear" } }
+        }
+    }
+}
+
+fn row(frame: &Frame, plugins: &[Served], here: &[Route], standing: &Standing<'_>) -> Markup {
+    let Standing { known, held, events: Waiting { waiting, parked, blocked, dead } } = *standing;
     let now = frame.seen.now();
-    let held = holding(&known.route, &list.paused).into_iter().next();
     // A pause is ended where it was begun.
     let (action, title, of) = match held {
         Some(held) => ("resume", "Resume", &held.route),
         None => ("pause", "Pause", &known.route),
     };
     let pair = query(&[("aggregate_type", of.aggregate_type.as_str()), ("event_type", of.event_type.as_str())]);
-    let stand = if known.route.is_pattern() { Waiting::of(look, &known.route) } else { Waiting::alone(known) };
-    let Waiting { waiting, parked, blocked, dead } = stand;
+    let name = |route: &Route| visible(&short(&route.to_string(), NAME));
     html! {
         tr {
-            td.first.mono.route { a.row href=(frame.to(&format!("events?{}", filter(&known.route)))) { (visible(&known.route.to_string())) } }
+            td.first.mono.route { a.row href=(frame.to(&format!("events?{}", filter(&known.route)))) { (name(&known.route)) } }
             td {
-                (state(known, held))
+                (state(standing))
                 @if let Some(held) = held {
                     " " small.quiet {
-                        @if held.route != known.route { "with " span.mono { (visible(&held.route.to_string())) } " " }
+                        @if held.route != known.route { "with " span.mono { (name(&held.route)) } " " }
                         @if let Some(at) = held.paused_at { (when(at, now)) }
                         @if let Some(by) = &held.paused_by { " by " (visible(by)) }
-                        @if let Some(why) = &held.pause_reason { ": " (visible(why)) }
+                        @if let Some(why) = &held.pause_reason { ": " (visible(&short(why, 160))) }
                     }
                 }
             }
-            td.mono.listener { (listener(list, known)) }
+            td.mono.listener { (listener(plugins, here, known)) }
             @for (name, class, count) in [("waiting", "", waiting), ("parked", "parked", parked), ("blocked", "blocked", blocked), ("dead", "dead", dead)] {
                 @let class = if count == 0 { "zero" } else { class };
                 td.number data-name=(name) { span.(class) { (number(count)) } }
             }
             td.tight {
                 @if frame.may_act {
-                    a href=(frame.to(&format!("routes/{action}?{pair}"))) { (title) @if of != &known.route { " " span.mono { (visible(&of.to_string())) } } }
+                    a href=(frame.to(&format!("routes/{action}?{pair}"))) { (title) @if of != &known.route { " " span.mono { (name(of)) } } }
                 }
             }
         }
     }
 }
 
-fn listener(list: &List<'_>, known: &RouteRecord) -> Markup {
-    let answers = list.plugins.iter().find(|served| served.plugin.routes.contains(&known.route));
+fn listener(plugins: &[Served], here: &[Route], known: &RouteRecord) -> Markup {
+    let answers = plugins.iter().find(|served| served.plugin.routes.contains(&known.route));
     html! {
         @match answers {
             Some(Served { plugin, .. }) => { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) },
-            None if list.here.contains(&known.route) => "native or sink",
-            None if known.route.is_pattern() => span.quiet { "a pattern" },
+            None if here.contains(&known.route) => "native or sink",
+            None if known.route.is_pattern() => span.quiet { "pattern" },
             None => span.quiet { @if known.first_seen_at.is_some() { "none on this host" } @else { "none" } },
         }
     }
 }
 
-fn state(known: &RouteRecord, held: Option<&RouteRecord>) -> Markup {
-    let (class, shape, word) = if held.is_some() {
-        ("parked", "‖", "paused")
-    } else if known.first_seen_at.is_some() {
-        ("done", "●", "known")
-    } else if known.route.is_pattern() {
+fn state(standing: &Standing<'_>) -> Markup {
+    let (class, shape, word) = if standing.held.is_some() {
+        look_of(State::Paused)
+    } else if standing.is(State::NoListener) {
+        look_of(State::NoListener)
+    } else if standing.known.route.is_pattern() {
         ("waiting", "○", "not paused")
     } else {
-        ("waiting", "○", "no listener")
+        ("done", "●", "serving")
     };
     html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }
 }
@@ -157,7 +214,8 @@ mod tests {
         assert_eq!(of("Order", "*"), Waiting { waiting: 1, parked: 5, ..Waiting::default() });
         assert_eq!(of("Order", "Paid"), Waiting { waiting: 1, parked: 3, ..Waiting::default() });
 
-        let text = page(&Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..known }, &[]).into_string();
+        let text = page(&Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..known }, &[], &Fields::default())
+            .into_string();
 
         let rows: Vec<&str> = text.split("<tr>").skip(2).collect();
         assert_eq!(rows.iter().filter(|row| row.contains("paused")).count(), 3, "{text}");
@@ -168,5 +226,41 @@ mod tests {
         );
         assert!(rows[0].contains("events?aggregate_type=Order\"") && rows[0].contains(">5<"), "{text}");
         assert!(rows[3].contains("routes/pause?aggregate_type=Invoice&amp;event_type=Sent"), "{text}");
+    }
+
+    #[test]
+    fn thirty_thousand_routes_take_a_small_page_and_each_of_them_can_be_found() {
+        let known = frame();
+        let now = known.seen.now();
+        let paused = |number: usize| RouteRecord {
+            paused_at: Some(now),
+            pause_reason: Some("the bank is down ".repeat(60)),
+            parked: number as u64,
+            waiting: 1_000_000,
+            dead: 12_345,
+            ..route("BillingAccount", &format!("InvoiceWasSentToCustomer{number:05}"))
+        };
+        let look = Look { routes: (0..30_000).map(paused).collect(), ..Look::made_up(now) };
+        let frame = Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..known };
+        let page = |query: &str| {
+            let text = frame.document("Routes", page(&frame, &[], &Fields::of_form(query))).into_string();
+            assert!(text.len() < 150_000, "{query}: {} bytes", text.len());
+            text
+        };
+
+        let first = page("");
+        assert!(first.contains("1–100 of 30,000") && first.contains("routes?page=2\" rel=\"next\""), "{first}");
+        assert!(first.contains("30,000 routes are paused"), "{first}");
+        let found = page("q=customer29999");
+        assert_eq!((found.matches("class=\"row\"").count(), found.matches("rel=\"next\"").count()), (1, 0), "{found}");
+        assert!(found.contains("Customer29999"), "{found}");
+        assert!(found.contains("<span class=\"figure quiet\">30,000</span>"), "the counts stay those of all routes: {found}");
+        assert!(page("state=paused&page=300").contains("29,901–30,000 of 30,000"));
+        assert!(page("state=blocked").contains("No route matches."));
+
+        let hour = Vec::new();
+        let overview = crate::http::pages::overview::Overview { frame: &frame, hour, changes: Vec::new() };
+        let text = frame.document("Overview", crate::http::pages::overview::page(&overview)).into_string();
+        assert!(text.len() < 150_000, "{} bytes", text.len());
     }
 }

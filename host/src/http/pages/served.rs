@@ -49,9 +49,9 @@ pub(super) const fn look(state: PluginState) -> (&'static str, &'static str) {
 pub(super) fn result(swap: &PluginSwap) -> &str {
     match swap.result.as_str() {
         "loaded" => "loaded",
-        "swapped" => "took the place of the version before",
-        "failed" => "did not load",
-        "last_good" => "serves again, since the file does not load",
+        "swapped" => "replaced the previous version",
+        "failed" => "failed to load",
+        "last_good" => "serving again, because the new file failed to load",
         other => other,
     }
 }

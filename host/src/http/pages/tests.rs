@@ -180,7 +180,7 @@ async fn a_filter_that_cannot_be_read_is_told_and_means_not_everything() {
     for (query, said) in [
         ("since=yesterday", "Written after is “yesterday”; write a span like 2h"),
         ("header=channel", "The header is “channel”; write key=value."),
-        ("aggregate_id=a%00", "holds a NUL"),
+        ("aggregate_id=a%00", "contains a NUL"),
     ] {
         let answer = house.get(&format!("/events?{query}")).await;
         assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{query}");
@@ -198,6 +198,38 @@ async fn an_empty_table_is_no_error_and_says_how_to_begin() {
     assert_eq!(house.get("/events/01ARZ3NDEKTSV4RRFFQ69G5FAV").await.status, StatusCode::NOT_FOUND);
     assert_eq!(house.get("/dead/burn").await.status, StatusCode::NOT_FOUND);
     assert_eq!(house.get("/jobs/1").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_browser_at_an_address_without_a_page_gets_one_in_the_looks_of_the_house_and_a_program_json() {
+    let house = House::open().await;
+    let ask = async |method: &str, path: &str, accept: &str| {
+        let request = Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+        let answer = house.send(request.header("sec-fetch-site", "same-origin").body(Body::empty()).expect("a request")).await;
+        let kind = answer.headers[header::CONTENT_TYPE].to_str().expect("text").to_owned();
+        (answer.status, kind, answer.text)
+    };
+    const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
+    for path in ["/evnts", "/no/such/page", "/%3Cscript%3E"] {
+        let (status, kind, text) = ask("GET", path, BROWSER).await;
+        assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "text/html; charset=utf-8"), "{path}: {text}");
+        let root = super::link::root(path);
+        assert!(text.contains("Page not found") && text.contains(&format!("href=\"{root}events\"")), "{path}: {text}");
+        assert!(!text.contains("<script>"), "{text}");
+    }
+    let (status, kind, text) = ask("DELETE", "/events", BROWSER).await;
+    assert_eq!((status, kind.as_str()), (StatusCode::METHOD_NOT_ALLOWED, "text/html; charset=utf-8"), "{text}");
+    for (path, accept) in [("/evnts", "*/*"), ("/evnts", "application/json"), ("/v1/evnts", BROWSER)] {
+        let (status, kind, text) = ask("GET", path, accept).await;
+        assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "application/problem+json"), "{path} {accept}: {text}");
+    }
+
+    let (_, viewer) = Token::generate("ada", Role::Viewer, None);
+    let house = House::with(HttpConfig { tokens: vec![viewer], ..HttpConfig::default() }).await;
+    let answer =
+        house.send(Request::get("/evnts").header(header::ACCEPT, BROWSER).body(Body::empty()).expect("a request")).await;
+    assert_eq!(answer.status, StatusCode::NOT_FOUND);
+    assert!(!answer.text.contains("<nav") && answer.text.contains("Page not found"), "nothing of the table: {}", answer.text);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -354,7 +386,7 @@ async fn with_tokens_only_a_session_looks_and_a_viewer_sees_no_payload_and_does_
     let page = house.send(with(Request::get(format!("{event}?payload=show"))).body(Body::empty()).unwrap()).await;
     assert_eq!(page.status, StatusCode::OK);
     assert!(
-        page.text.contains("does not show payloads") && !page.text.contains("x-evil") && !page.text.contains("/replay"),
+        page.text.contains("may not see payloads") && !page.text.contains("x-evil") && !page.text.contains("/replay"),
         "{}",
         page.text
     );

@@ -79,11 +79,13 @@ impl FromRequestParts<Pages> for Visit {
 /// What has just been done. Only these words: an address is written by anybody.
 fn notice(did: &str) -> Option<&'static str> {
     Some(match did {
-        "replay" => "The event is new again, and is delivered as soon as a host takes it.",
+        "replay" => "The event is new again, and will be delivered as soon as a host takes it.",
         "discard" => "The event is deleted.",
-        "skip" => "The event stays dead, and later events of its aggregate go on.",
-        "pause" => "The route is paused: every host knows within two seconds, and finishes what its listeners have begun.",
-        "resume" => "The route goes on: its events are taken again within seconds.",
+        "skip" => "The event stays dead, and later events of its aggregate are delivered.",
+        "pause" => {
+            "The route is paused: every host stops calling its listener within two seconds, and calls that have begun are finished."
+        }
+        "resume" => "The route is resumed: hosts deliver its events again within seconds.",
         _ => return None,
     })
 }
@@ -135,16 +137,16 @@ impl Visit {
     /// The database did not do what the page needs.
     pub(super) fn failed(&self, error: StoreError) -> Response {
         let sentence = if error.is_transient() {
-            "The database does not answer now. Nothing was changed by this page; load it again in a moment."
+            "The database is not answering. Nothing was changed; reload this page in a moment."
         } else {
-            "The host could not read or change what this page needs; its log says why."
+            "The host could not read or change the data of this page. The log of the host says why."
         };
         tracing::warn!(error = %crate::chain(&error), "a page could not be shown");
         if self.wants_parts() {
             // The status line says it; what the visitor sees stays, and is marked as old.
-            return self.page("Not now", maud::html! {});
+            return self.page("Temporarily unavailable", maud::html! {});
         }
-        self.refused(StatusCode::SERVICE_UNAVAILABLE, "Not now", sentence)
+        self.refused(StatusCode::SERVICE_UNAVAILABLE, "Temporarily unavailable", sentence)
     }
 
     /// Only for whoever may act.
@@ -155,7 +157,8 @@ impl Visit {
         if self.frame.may_act {
             return Ok(());
         }
-        let sentence = format!("The token {} has the role {}; this takes operator.", self.viewer.name, self.viewer.role);
+        let sentence =
+            format!("Your token {} has the role {}; this needs the role operator.", self.viewer.name, self.viewer.role);
         Err(Box::new(self.refused(StatusCode::FORBIDDEN, "Not allowed", &sentence)))
     }
 
@@ -168,8 +171,8 @@ impl Visit {
         if reason.is_empty() {
             return Err(Box::new(self.refused(
                 StatusCode::UNPROCESSABLE_ENTITY,
-                "A reason is missing",
-                "Nothing was done. Go back and write why you do this; the audit keeps it.",
+                "The reason is missing",
+                "Nothing was done. Go back and enter a reason; it is recorded in the audit log.",
             )));
         }
         Ok(self.viewer.audit(Some(reason.to_owned())))

@@ -37,7 +37,7 @@ async fn every_route_of_the_document_is_there_with_its_methods_and_no_other() {
                 continue;
             }
             let answer = served.send(&format!("{method} {real}"), "", b"").await;
-            let is_known = answer.status != 405 && !answer.text.contains("nothing is at this path");
+            let is_known = answer.status != 405 && !answer.text.contains("there is nothing at this path");
             assert_eq!(is_known, told.contains(method), "{method} {path}: {} {}", answer.status, answer.text);
         }
     }

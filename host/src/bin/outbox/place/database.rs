@@ -127,7 +127,7 @@ impl Place for Database {
         progress: Progress<'_>,
     ) -> Result<Replayed, Failure> {
         let failed = FailedEvents { max_attempts: threshold, ..FailedEvents::default() };
-        let ReplayedFailed { retried, replayed } = self.dead.replay_failed(&failed, limits, audit, progress).await?;
+        let ReplayedFailed { retried, replayed, .. } = self.dead.replay_failed(&failed, limits, audit, progress).await?;
         tell_hosts(&*self.store).await;
         Ok(Replayed { retried_now: retried.count, replayed })
     }

@@ -1,0 +1,82 @@
+//! Long lists, a page at a time: whoever writes events or runs hosts decides how long a list is, and a page stays small. Pure.
+
+use maud::{Markup, html};
+
+use super::fields::Fields;
+use super::layout::Frame;
+use super::link::query;
+use crate::units::number;
+
+/// One page of a list that is known whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Paging {
+    /// From 0.
+    page: usize,
+    size: usize,
+    total: usize,
+}
+
+impl Paging {
+    /// The page that the address asks for, from 1; the last one where there are fewer. `size` is at least 1.
+    pub(super) fn of(asked: &Fields, size: usize, total: usize) -> Self {
+        let wanted = asked.number::<usize>("page").unwrap_or(1).saturating_sub(1);
+        Self { page: wanted.min(total.saturating_sub(1) / size), size, total }
+    }
+
+    /// The elements of this page.
+    pub(super) fn slice<'a, T>(&self, all: &'a [T]) -> &'a [T] {
+        let from = self.page * self.size;
+        all.get(from..all.len().min(from + self.size)).unwrap_or_default()
+    }
+
+    /// `101–200 of 30,000`, and links to the pages around it; nothing where there is one page. `pairs` is the rest of the address.
+    pub(super) fn show(&self, frame: &Frame, path: &str, pairs: &[(&str, &str)]) -> Markup {
+        let first = self.page * self.size + 1;
+        let last = self.total.min(self.page * self.size + self.size);
+        let link = |page: usize| {
+            let page = page.to_string();
+            let pairs: Vec<_> = pairs.iter().copied().chain([("page", page.as_str())]).collect();
+            frame.to(&format!("{path}?{}", query(&pairs)))
+        };
+        html! {
+            @if self.total > self.size {
+                div.pages {
+                    @if self.page > 0 { a href=(link(self.page)) rel="prev" { "← Previous" } }
+                    span.quiet { (number(first as u64)) "–" (number(last as u64)) " of " (number(self.total as u64)) }
+                    @if last < self.total { a href=(link(self.page + 2)) rel="next" { "Next →" } }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::pages::fake::frame;
+
+    #[test]
+    fn every_element_is_on_one_page_and_no_address_leads_beyond_the_last() {
+        let all: Vec<usize> = (0..250).collect();
+        let page = |wanted: &str| Paging::of(&Fields::of_form(&format!("page={wanted}")), 100, all.len());
+        let seen: Vec<usize> = ["1", "2", "3"].iter().flat_map(|wanted| page(wanted).slice(&all).to_vec()).collect();
+        assert_eq!(seen, all);
+        assert_eq!([page(""), page("0"), page("-1"), page("x")].map(|paging| paging.slice(&all)[0]), [0; 4]);
+        assert_eq!(page("18446744073709551615"), page("3"));
+        assert_eq!(Paging::of(&Fields::default(), 100, 0).slice(&all[..0]), &all[..0]);
+
+        let text = |paging: Paging| paging.show(&frame(), "routes", &[("q", "a&b"), ("state", "")]).into_string();
+        assert!(
+            text(page("1")).contains("1–100 of 250") && text(page("1")).contains("routes?q=a%26b&amp;page=2"),
+            "{}",
+            text(page("1"))
+        );
+        assert!(!text(page("1")).contains("rel=\"prev\"") && !text(page("3")).contains("rel=\"next\""));
+        assert!(
+            text(page("3")).contains("201–250 of 250") && text(page("3")).contains("page=2\" rel=\"prev\""),
+            "{}",
+            text(page("3"))
+        );
+        assert_eq!(text(Paging::of(&Fields::default(), 100, 100)), "", "one page needs no links");
+    }
+}
