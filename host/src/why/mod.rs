@@ -19,6 +19,8 @@ pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::Step;
 pub use pauses::{covered, held_by, holding, passed_over, pause_in_full, paused, resume_command};
+#[cfg(feature = "http")]
+pub(crate) use reason::encoded;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use sentence::parts;
 pub use state::State;

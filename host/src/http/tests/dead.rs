@@ -122,7 +122,8 @@ async fn a_route_is_paused_and_resumed_and_the_audit_knows_by_whom() {
     let answer = paused.json();
     assert_eq!((paused.status, &answer["paused"], &answer["changed"]), (200, &json!(true), &json!(true)), "{answer}");
     let routes = served.get("/v1/routes").await.json();
-    let route = routes.as_array().unwrap().iter().find(|route| route["event_type"] == "OrderPlaced").expect("is listed");
+    let route =
+        routes["routes"].as_array().unwrap().iter().find(|route| route["event_type"] == "OrderPlaced").expect("is listed");
     assert_eq!((&route["held_by"], &route["pause_reason"]), (&json!(["Order/OrderPlaced"]), &json!("the mail server moves")));
     let pattern = served.post("/v1/routes/Order/*/pause", "").await.json();
     assert_eq!(pattern["changed"], true, "{pattern}");

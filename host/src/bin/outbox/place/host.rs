@@ -16,7 +16,7 @@ use outbox::{EventId, Route};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::answer::{Changed, Now, Page, Whole};
+use super::answer::{Changed, Now, Page, RoutePage, Whole};
 use super::client::{Client, Refused};
 use super::query::{dead_of, encoded, list_of, query};
 use super::remote::Remote;
@@ -286,7 +286,22 @@ impl Place for Host {
     }
 
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
-        self.get("/v1/routes").await
+        let (mut after, mut routes) = (None, Vec::<RouteRecord>::new());
+        loop {
+            let place = [("limit", Some(PAGE.to_string())), ("after", after)];
+            let page: RoutePage = self.get(&format!("/v1/routes?{}", query(&place))).await?;
+            let (known, first) = (routes.last().map(|last| &last.route), page.routes.first().map(|first| &first.route));
+            // A host that names a next page for ever would keep us busy for ever.
+            if known.is_some() && first <= known {
+                let what = format!("the host at {} lists its routes in no order, or twice", self.name());
+                return Err(Failure::new(Exit::Unreachable, what));
+            }
+            routes.extend(page.routes);
+            after = page.next;
+            if after.is_none() {
+                return Ok(routes);
+            }
+        }
     }
 
     async fn blocked(&self, limit: u32) -> Result<Vec<BlockedKey>, Failure> {
