@@ -21,7 +21,7 @@ use super::super::token::Role;
 use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;
-use crate::store::{BlockedKey, RouteRecord};
+use crate::store::{BlockedKey, RouteRecord, StoreError};
 use crate::why::{encoded, held_by, holding, paused};
 
 /// A route of the list.
@@ -146,7 +146,13 @@ pub(super) async fn list(
         route
     });
     params.finish()?;
-    let Aged { value: routes, age } = host.routes.get(|| async { host.store.count_routes().await.map(Arc::from) }).await?;
+    let counted = host.routes.get(|| async {
+        let mut routes = host.store.count_routes().await?;
+        // A page begins where a search in this order ends; a database may order names that end in spaces otherwise.
+        routes.sort_by(|one, other| one.route.cmp(&other.route));
+        Ok::<_, StoreError>(Arc::from(routes))
+    });
+    let Aged { value: routes, age } = counted.await?;
     let paused = paused(&routes);
     let start = after.map_or(0, |after| routes.partition_point(|known| known.route <= after));
     let matching = routes[start..].iter().filter(|known| filter.matches(known, &paused));

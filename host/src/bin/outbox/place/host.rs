@@ -288,12 +288,12 @@ impl Place for Host {
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
         let (mut after, mut routes) = (None, Vec::<RouteRecord>::new());
         loop {
-            let place = [("limit", Some(PAGE.to_string())), ("after", after)];
+            let place = [("limit", Some(PAGE.to_string())), ("after", after.clone())];
             let page: RoutePage = self.get(&format!("/v1/routes?{}", query(&place))).await?;
-            let (known, first) = (routes.last().map(|last| &last.route), page.routes.first().map(|first| &first.route));
-            // A host that names a next page for ever would keep us busy for ever.
-            if known.is_some() && first <= known {
-                let what = format!("the host at {} lists its routes in no order, or twice", self.name());
+            let (known, last) = (routes.last().map(|known| &known.route), page.routes.last().map(|last| &last.route));
+            // A host that always names a next page would keep us busy for ever.
+            if after.is_some() && last <= known {
+                let what = format!("the host at {} names a next page of its routes that goes no further", self.name());
                 return Err(Failure::new(Exit::Unreachable, what));
             }
             routes.extend(page.routes);
