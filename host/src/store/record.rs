@@ -250,7 +250,8 @@ pub struct Stats {
     pub blocked: u64,
     /// Claimed by some host now; part of `new` and `retry`.
     pub in_flight: u64,
-    /// How long the oldest event that could be delivered has waited; `None` when there is none.
+    /// How long the oldest event that could be delivered has waited, counted from when it was written at the earliest; `None` when
+    /// there is none.
     pub oldest_pending_seconds: Option<f64>,
 }
 

@@ -175,7 +175,7 @@ fn paused(known: &Facts, record: &Record) -> String {
 
 /// Since when it could have been taken.
 fn since(record: &Record, now: Timestamp) -> String {
-    record.due_at.map_or_else(String::new, |due| format!("for {}", span(now.since(due))))
+    record.due_at.map_or_else(String::new, |due| format!("for {}", span(now.since(due.max(record.created_at)))))
 }
 
 fn failures(record: &Record) -> String {

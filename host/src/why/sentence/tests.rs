@@ -80,6 +80,8 @@ fn an_event_that_is_due_is_taken_by_whoever_lives() {
     let said = |known: &Facts| told(known).1;
     assert_eq!(told(&known).0, State::Due);
     assert_eq!(said(&known), "It has been due for 1 min. The one live host takes it when it has room.");
+    known.record = Record { available_at: ago(86_400), due_at: Some(ago(86_400)), ..record(1) };
+    assert!(said(&known).starts_with("It has been due for 1 min. "), "dated back: due when it was written: {}", said(&known));
     known.nodes.push(node("two", true));
     assert!(said(&known).contains("Any of the 2 live hosts"), "{}", said(&known));
     known.nodes[1].mode = "ordered_by_aggregate".to_owned();
