@@ -70,7 +70,7 @@ pub struct Record {
     pub expires_at: Option<Timestamp>,
     /// When it became DONE or DEAD.
     pub done_at: Option<Timestamp>,
-    /// Why it waits for something that is not time.
+    /// Why it was parked, as the host that did it saw it then; `None` when it is not parked.
     pub parked: Option<String>,
     /// The `seq` of the earlier event of its aggregate that it waits behind.
     pub behind: Option<u64>,

@@ -91,7 +91,7 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
             let why = record.parked.as_deref().unwrap_or_default();
             let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
             format!(
-                "It is parked: {}. It continues by itself when a host has a listener for {}.{relay}",
+                "It is parked. When a host parked it, the reason was: {}. It continues by itself when a host has a listener for {}.{relay}",
                 shown(why),
                 route_name(record)
             )

@@ -214,7 +214,10 @@ fn a_parked_event_says_what_ends_its_wait() {
     let (state, next, commands) = told(&known(parked.clone()));
     assert_eq!((state, commands.as_str()), (State::Parked, "outbox plugin list"));
     assert!(
-        next.contains("no listener answers Order/OrderPlaced. It continues by itself when a host has a listener"),
+        next.starts_with(
+            "It is parked. When a host parked it, the reason was: no listener answers Order/OrderPlaced. It continues by itself when a \
+             host has a listener"
+        ),
         "{next}"
     );
 
