@@ -238,6 +238,16 @@ impl Place for Host {
             if !all.out_of_time {
                 return Ok(done);
             }
+            let has_moved = all.retried_now > 0 || all.replayed > 0 || all.next != after;
+            // A host that never comes any further would keep us busy for ever.
+            if !has_moved && left(limits.time, started).is_none_or(|time| !time.is_zero()) {
+                let what = format!(
+                    "the host at {} brings back no event within the time of a request; see whether its database is busy, then \
+                     repeat the command",
+                    self.name()
+                );
+                return Err(Failure::new(Exit::Unreachable, what));
+            }
             (after, dead_before) = (all.next, Some(all.dead_before));
         }
     }
