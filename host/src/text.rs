@@ -31,6 +31,15 @@ pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
+/// Keeps the first `max` bytes at most, and says by a `…` that there were more.
+pub(crate) fn shorten(text: &mut String, max: usize) {
+    let kept = cut(text, max).len();
+    if kept < text.len() {
+        text.truncate(kept);
+        text.push('…');
+    }
+}
+
 /// Text of a guest or of another side that is kept or logged: cut to `max` bytes, escaped, and saying how much is missing.
 pub(crate) fn keepable(text: &str, max: usize) -> String {
     let kept = cut(text, max);

@@ -112,7 +112,13 @@ CREATE TABLE IF NOT EXISTS outbox_event_audit (
   action   VARCHAR(64)  NOT NULL,
   selector MEDIUMTEXT   NOT NULL,                                  -- JSON: an event's id, a route, or a filter
   count    BIGINT       NOT NULL,
-  reason   TEXT
+  reason   TEXT,
+  -- When something was done to many events, any event maybe among them; NULL for everything else, which is never read by it.
+  many_at  DATETIME(6)  GENERATED ALWAYS AS (
+    CASE WHEN action IN ('pause', 'resume', 'replay', 'retry_now') AND LEFT(selector, 12) <> '{"event_id":' THEN at END) STORED,
+  KEY outbox_audit_at (at),                  -- the newest first
+  KEY outbox_audit_one (selector(96)),       -- what was done to one event alone: its id may be 36 characters, each escaped
+  KEY outbox_audit_many (many_at)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- What plugins keep, by key. Written in the transaction of the outcome that it belongs to. Keys are bytes: no collation may take

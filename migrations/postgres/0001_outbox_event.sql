@@ -130,6 +130,11 @@ CREATE TABLE outbox_event_audit (
   count    bigint      NOT NULL,
   reason   text
 );
+-- The newest first; what was done to one event alone; and what was done to many, any event maybe among them.
+CREATE INDEX outbox_event_audit_at ON outbox_event_audit (at, id);
+CREATE INDEX outbox_event_audit_one ON outbox_event_audit (selector, at, id) WHERE left(selector, 12) = '{"event_id":';
+CREATE INDEX outbox_event_audit_many ON outbox_event_audit (at, id)
+  WHERE action IN ('pause', 'resume', 'replay', 'retry_now') AND left(selector, 12) <> '{"event_id":';
 
 -- What plugins keep, by key. Written in the transaction of the outcome that it belongs to.
 CREATE TABLE outbox_event_state (

@@ -121,6 +121,11 @@ CREATE TABLE outbox_event_audit (
   count    INTEGER NOT NULL,
   reason   TEXT
 );
+-- The newest first; what was done to one event alone; and what was done to many, any event maybe among them.
+CREATE INDEX outbox_event_audit_at ON outbox_event_audit (at);
+CREATE INDEX outbox_event_audit_one ON outbox_event_audit (selector, at) WHERE substr(selector, 1, 12) = '{"event_id":';
+CREATE INDEX outbox_event_audit_many ON outbox_event_audit (at)
+  WHERE action IN ('pause', 'resume', 'replay', 'retry_now') AND substr(selector, 1, 12) <> '{"event_id":';
 
 -- What plugins keep, by key. Written in the transaction of the outcome that it belongs to.
 CREATE TABLE outbox_event_state (

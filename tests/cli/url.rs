@@ -202,6 +202,22 @@ fn the_page_of_an_event_and_the_lines_of_top_and_tail_are_documents_through_a_ho
 }
 
 #[test]
+fn more_routes_than_a_page_holds_are_all_listed_through_a_host() {
+    let served = Served::start();
+    served.place.sql(&format!(
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 450)
+         INSERT INTO outbox_event_pause (aggregate_type, event_type, paused_at, paused_by)
+         SELECT 'a/b%' || (i % 3), 'Type ' || i, {PAST}, 'ada' FROM n"
+    ));
+    for line in ["route list", "route list --output json"] {
+        let arguments: Vec<&str> = line.split(' ').collect();
+        let (direct, through) = (served.by_database(&arguments), served.by_url(&arguments));
+        assert_eq!(served.told(&through), served.told(&direct), "outbox {line}");
+        assert_eq!(through.stdout.matches("Type 450").count(), if line.ends_with("json") { 2 } else { 1 }, "outbox {line}");
+    }
+}
+
+#[test]
 fn changing_does_the_same_through_a_host_as_in_its_database() {
     let (direct, through) = (Served::start(), Served::start());
     for served in [&direct, &through] {

@@ -161,6 +161,43 @@ pub(crate) async fn audit_records_are_chosen_by_who_what_which_and_when_and_read
     let first = store.list_audit(&any, 2).await.expect("reads");
     let rest = store.list_audit(&AuditFilter { before: Some(first[1].id), ..any }, 2).await.expect("reads");
     assert_eq!(rest.iter().map(|record| record.action.as_str()).collect::<Vec<_>>(), ["replay"], "the next page");
+    let before = |before: u64| AuditFilter { before: Some(before), ..AuditFilter::default() };
+    assert_eq!(
+        store.list_audit(&before(u64::MAX), 10).await.expect("reads").len(),
+        3,
+        "no record has that number, and all are before it"
+    );
+    assert!(store.list_audit(&before(0), 10).await.expect("reads").is_empty(), "none is before the first");
+    let contradiction = AuditFilter { event_id: Some(one), touching: Some(two), ..AuditFilter::default() };
+    assert!(store.list_audit(&contradiction, 10).await.expect("reads").is_empty());
+}
+
+pub(crate) async fn pages_of_audit_records_lose_none_and_repeat_none_though_all_were_made_at_once(db: &dyn Harness) {
+    let store = db.store();
+    let one = finished(db, dead("a")).await;
+    for number in 0..7 {
+        store.note(&Audit::by(number.to_string()), "replay", &serde_json::json!({ "event_id": one }), 1).await.expect("notes");
+        store.note(&Audit::by("filter"), "replay", &serde_json::json!({ "error": "a" }), 1).await.expect("notes");
+    }
+    db.execute("UPDATE outbox_event_audit SET at = (SELECT at FROM (SELECT min(at) AS at FROM outbox_event_audit) AS first)")
+        .await;
+    let all = AuditFilter::default();
+    for (filter, count) in [
+        (all.clone(), 14),
+        (AuditFilter { event_id: Some(one), ..all.clone() }, 7),
+        (AuditFilter { touching: Some(one), ..all.clone() }, 14),
+        (AuditFilter { touching: Some(one), actor: Some("filter".to_owned()), ..all }, 7),
+    ] {
+        let (mut ids, mut page) = (Vec::new(), filter.clone());
+        loop {
+            let records = store.list_audit(&page, 3).await.expect("reads");
+            let Some(last) = records.last() else { break };
+            page.before = Some(last.id);
+            ids.extend(records.iter().map(|record| record.id));
+        }
+        assert_eq!(ids.len(), count, "{filter:?}");
+        assert!(ids.is_sorted_by(|one, next| one > next), "{filter:?}: {ids:?}");
+    }
 }
 
 pub(crate) async fn audit_records_that_may_touch_an_event_are_chosen(db: &dyn Harness) {

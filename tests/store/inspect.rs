@@ -22,7 +22,8 @@ pub(crate) async fn statistics_count_every_state(db: &dyn Harness) {
     claim_one(db).await;
     db.let_pass(Duration::from_secs(10)).await;
     write_one(db).await;
-    let since = row(db, oldest).await.available_at;
+    let oldest = row(db, oldest).await;
+    let since = oldest.available_at.max(oldest.created_at);
 
     let before = db.now().await;
     let stats = db.store().stats().await.expect("counts");
@@ -81,6 +82,18 @@ pub(crate) async fn an_empty_table_has_no_oldest_event(db: &dyn Harness) {
 
     assert_eq!(stats.oldest_pending_seconds, None, "what is not due yet is not late");
     assert_eq!((stats.new, stats.done), (1, 1));
+}
+
+pub(crate) async fn what_its_writer_dated_back_waits_only_since_it_was_written(db: &dyn Harness) {
+    let yesterday = db.now().await.minus(Duration::from_secs(86_400));
+    write(db, &[event(db, "X").await.occurred_at(yesterday).json(&1).expect("good")]).await;
+
+    for stats in [db.store().stats().await, db.store().sample(10).await] {
+        let waited = stats.expect("counts").oldest_pending_seconds.expect("one waits");
+        assert!(waited < 3_600.0, "an event that was written just now has waited for {waited} s");
+    }
+    db.let_pass(Duration::from_secs(7_200)).await;
+    assert!(db.store().stats().await.expect("counts").oldest_pending_seconds >= Some(7_200.0));
 }
 
 pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {

@@ -9,23 +9,23 @@ use serde_json::Value;
 
 use crate::event::Route;
 use crate::store::NodeRecord;
-#[cfg(feature = "wasm")]
-use crate::text::cut;
+use crate::text::shorten;
 use crate::time::Timestamp;
 
 /// How many plugins of a host are read.
 const MOST_PLUGINS: usize = 1_000;
 /// How many swaps of a plugin are kept.
 pub(crate) const MOST_SWAPS: usize = 10;
-#[cfg(feature = "wasm")]
 /// The most routes of one plugin that a host tells of.
 const TOLD_ROUTES: usize = 100;
-#[cfg(feature = "wasm")]
-/// The most bytes of the reason why a plugin does not serve that a host tells of.
+/// The most bytes of the reason why a plugin does not serve, and of the path of its file, that a host tells of.
 const TOLD_ERROR_BYTES: usize = 4 << 10;
-#[cfg(feature = "wasm")]
 /// The most bytes of one grant, such as a long list of origins, that a host tells of.
 const TOLD_GRANT_BYTES: usize = 512;
+/// The most bytes of a name or a version that a host tells of: as long as the name of a file can be.
+const TOLD_NAME_BYTES: usize = 255;
+/// How many capabilities of a plugin are read; there are six kinds.
+const MOST_CAPABILITIES: usize = 32;
 
 /// A plugin as it stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -154,10 +154,43 @@ pub fn plugins(node: &NodeRecord) -> Vec<PluginStatus> {
 }
 
 impl PluginStatus {
-    /// Whoever can write into the table can tell anything: a digest is one, and a list no longer than a host's own.
+    /// Whoever can write into the table can tell anything: a digest is one, and texts and lists are no longer than a host's own.
     fn bounded(mut self) -> Self {
         self.digest = self.digest.filter(|digest| digest.len() <= 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()));
         self.details.swaps.truncate(MOST_SWAPS);
+        self.details.capabilities.truncate(MOST_CAPABILITIES);
+        self.told()
+    }
+
+    /// As a host tells it to other programs through the database: of a bounded size, whatever the plugin declares.
+    pub(crate) fn told(mut self) -> Self {
+        self.more_routes = self.more_routes.saturating_add(self.routes.len().saturating_sub(TOLD_ROUTES));
+        self.routes.truncate(TOLD_ROUTES);
+        if self.file.as_os_str().len() > TOLD_ERROR_BYTES {
+            let mut file = self.file.to_string_lossy().into_owned();
+            shorten(&mut file, TOLD_ERROR_BYTES);
+            self.file = file.into();
+        }
+        let PluginDetails { capabilities, swaps, .. } = &mut self.details;
+        for capability in capabilities {
+            shorten(&mut capability.name, TOLD_NAME_BYTES);
+            for text in [&mut capability.granted, &mut capability.to_add].into_iter().flatten() {
+                shorten(text, TOLD_GRANT_BYTES);
+            }
+        }
+        for swap in swaps {
+            shorten(&mut swap.result, TOLD_NAME_BYTES);
+            for text in [&mut swap.version, &mut swap.digest].into_iter().flatten() {
+                shorten(text, TOLD_NAME_BYTES);
+            }
+        }
+        shorten(&mut self.name, TOLD_NAME_BYTES);
+        if let Some(version) = &mut self.version {
+            shorten(version, TOLD_NAME_BYTES);
+        }
+        if let Some(error) = &mut self.error {
+            shorten(error, TOLD_ERROR_BYTES);
+        }
         self
     }
 
@@ -185,43 +218,16 @@ impl PluginState {
     }
 }
 
-#[cfg(feature = "wasm")]
-impl PluginStatus {
-    /// As a host tells it to other programs through the database: of a bounded size, whatever the plugin declares.
-    pub(crate) fn told(mut self) -> Self {
-        self.more_routes += self.routes.len().saturating_sub(TOLD_ROUTES);
-        self.routes.truncate(TOLD_ROUTES);
-        self.error = self.error.map(|error| {
-            let told = cut(&error, TOLD_ERROR_BYTES);
-            if told.len() < error.len() { format!("{told}…") } else { error }
-        });
-        for granted in self.details.capabilities.iter_mut().filter_map(|capability| capability.granted.as_mut()) {
-            let told = cut(granted, TOLD_GRANT_BYTES);
-            if told.len() < granted.len() {
-                *granted = format!("{told}…");
-            }
-        }
-        self
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Node;
 
     fn node(plugins: &str) -> NodeRecord {
-        let at = Timestamp::from_micros(0);
-        NodeRecord {
-            owner: "host-1".to_owned(),
-            label: "shop 1".to_owned(),
-            mode: "multi_node".to_owned(),
-            version: "0.1.0".to_owned(),
-            started_at: at,
-            alive_until: at,
-            alive: true,
-            partitions: 0,
-            plugins: Some(plugins.to_owned()),
-        }
+        let owner = crate::event::OwnerId::generate("host-1");
+        let plugins = Some(plugins.to_owned());
+        let node = Node { owner, label: "shop 1".to_owned(), mode: "multi_node", version: "0.1.0", plugins };
+        NodeRecord::new(&node, Timestamp::from_micros(0))
     }
 
     #[test]
@@ -235,7 +241,25 @@ mod tests {
         assert_eq!(plugins(&node("no list")), []);
     }
 
-    #[cfg(feature = "wasm")]
+    #[test]
+    fn what_a_row_tells_that_was_written_by_hand_has_the_same_bound() {
+        let long = "x".repeat(100_000);
+        let routes = vec![serde_json::json!({ "aggregate_type": "Order", "event_type": "Paid" }); 1_000];
+        let swap = serde_json::json!({ "at": "2026-01-01T00:00:00Z", "result": long, "version": long, "digest": long });
+        let capability = serde_json::json!({ "name": long, "asked": true, "granted": long, "to_add": long });
+        let told = serde_json::json!([{
+            "name": long, "version": long, "digest": long, "state": "failed", "routes": routes, "more_routes": usize::MAX,
+            "error": long, "file": long, "swaps": vec![swap; 1_000], "capabilities": vec![capability; 1_000],
+        }]);
+
+        let read = plugins(&node(&told.to_string()));
+
+        assert_eq!((read.len(), read[0].routes.len(), read[0].more_routes), (1, TOLD_ROUTES, usize::MAX));
+        assert_eq!((read[0].details.swaps.len(), read[0].details.capabilities.len()), (MOST_SWAPS, MOST_CAPABILITIES));
+        let bytes = serde_json::to_string(&read).unwrap().len();
+        assert!(bytes < 100_000, "all that is left of it is shorter than one of its texts, not {bytes} bytes");
+    }
+
     #[test]
     fn what_a_host_tells_of_a_plugin_has_a_bound_and_says_what_is_left_out() {
         let route = |number| Route::new("Order", format!("Event{number:04}")).unwrap();

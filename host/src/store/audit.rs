@@ -47,15 +47,51 @@ pub struct AuditFilter {
 }
 
 impl AuditFilter {
-    /// The selectors of actions on `event_id` alone and on `touching` alone, as they stand in the column.
-    pub(super) fn selectors(&self) -> [Option<String>; 2] {
-        [self.event_id, self.touching].map(|id| id.map(|id| serde_json::json!({ "event_id": id }).to_string()))
+    /// Which of the statements of each database reads what matches.
+    pub(super) fn kind(&self) -> Kind {
+        match (self.event_id, self.touching) {
+            (Some(one), Some(other)) if one != other => Kind::Nothing,
+            (Some(_), _) => Kind::Of,
+            (None, Some(_)) => Kind::Touching,
+            (None, None) => Kind::Any,
+        }
     }
 
-    /// The largest number that the column can hold, where no page is continued.
-    pub(super) fn before(&self) -> i64 {
-        self.before.and_then(|id| i64::try_from(id).ok()).unwrap_or(i64::MAX)
+    /// The selector of actions on the one event alone, as it stands in the column.
+    pub(super) fn selector(&self) -> Option<String> {
+        self.event_id.or(self.touching).map(|id| serde_json::json!({ "event_id": id }).to_string())
     }
+
+    /// The times between which a page lies. `last` is the time of the record that the page before ended with.
+    pub(super) fn span(&self, last: Option<Timestamp>) -> Span {
+        const OPEN: (Timestamp, Timestamp) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
+        let (since, until) = (self.since.unwrap_or(OPEN.0), self.until.unwrap_or(OPEN.1));
+        let before = self.before.and_then(|id| i64::try_from(id).ok()).unwrap_or(i64::MAX);
+        match last {
+            Some(last) if last <= until => Span { since, until: last, before },
+            _ => Span { since, until, before: i64::MAX },
+        }
+    }
+}
+
+/// What an [`AuditFilter`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Any,
+    /// What was done to one event alone.
+    Of,
+    /// What may have touched one event.
+    Touching,
+    Nothing,
+}
+
+/// Where a page of audit records lies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) since: Timestamp,
+    pub(super) until: Timestamp,
+    /// Of the records at `until` only those of a smaller number.
+    pub(super) before: i64,
 }
 
 /// Something that was done by hand. Field names are column names.

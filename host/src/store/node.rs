@@ -3,7 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::event::OwnerId;
+use crate::text::shorten;
 use crate::time::Timestamp;
+
+/// The most bytes of a text of a row: 255 characters, which is what the narrowest database has room for.
+const TOLD_BYTES: usize = 1_020;
 
 /// How many partitions the aggregates are spread over: the most nodes that can share the work of order by aggregate.
 pub const PARTITIONS: u16 = 256;
@@ -64,5 +68,33 @@ impl NodeRecord {
             partitions: 0,
             plugins: node.plugins.clone(),
         }
+    }
+
+    /// A row that was read. Whoever can write into the table can tell anything: texts are no longer than a host's own.
+    pub(super) fn bounded(mut self) -> Self {
+        for text in [&mut self.owner, &mut self.label, &mut self.mode, &mut self.version] {
+            shorten(text, TOLD_BYTES);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_a_row_that_was_written_by_hand_are_cut_and_those_of_a_host_are_not() {
+        let label = "é".repeat(255);
+        let owner = OwnerId::generate(&"é".repeat(100));
+        let node = Node { owner: owner.clone(), label: label.clone(), mode: "multi_node", version: "0.1.0", plugins: None };
+        let record = NodeRecord::new(&node, Timestamp::from_micros(0));
+
+        let read = record.clone().bounded();
+        assert_eq!((read.owner.as_str(), read.label), (owner.as_str(), label));
+        let long = "x".repeat(100_000);
+        let by_hand = NodeRecord { label: long.clone(), mode: long.clone(), version: long, ..record };
+        let read = by_hand.bounded();
+        assert!([read.label, read.mode, read.version].iter().all(|text| text.len() < 1_100 && text.ends_with("x…")));
     }
 }

@@ -70,7 +70,7 @@ pub struct Record {
     pub expires_at: Option<Timestamp>,
     /// When it became DONE or DEAD.
     pub done_at: Option<Timestamp>,
-    /// Why it waits for something that is not time.
+    /// Why it was parked, as the host that did it saw it then; `None` when it is not parked.
     pub parked: Option<String>,
     /// The `seq` of the earlier event of its aggregate that it waits behind.
     pub behind: Option<u64>,
@@ -250,7 +250,8 @@ pub struct Stats {
     pub blocked: u64,
     /// Claimed by some host now; part of `new` and `retry`.
     pub in_flight: u64,
-    /// How long the oldest event that could be delivered has waited; `None` when there is none.
+    /// How long the oldest event that could be delivered has waited, counted from when it was written at the earliest; `None` when
+    /// there is none.
     pub oldest_pending_seconds: Option<f64>,
 }
 

@@ -39,7 +39,7 @@ pub struct Explanation {
     pub next_at: Option<Timestamp>,
     /// What can be done, the least drastic action first.
     pub actions: Vec<Action>,
-    /// Why it waits without a time.
+    /// Why it was parked, as the host that did it saw it then; `None` when it is not parked.
     pub parked: Option<String>,
     /// The `seq` of the earlier event of its aggregate that it waits behind.
     pub behind: Option<u64>,

@@ -20,6 +20,8 @@ pub use history::Step;
 #[cfg(feature = "http")]
 pub(crate) use pauses::Pauses;
 pub(crate) use pauses::paused;
+#[cfg(feature = "http")]
+pub(crate) use reason::encoded;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use state::State;
 

@@ -277,7 +277,8 @@ fn of_dead(code: ActionCode, id: EventId, meaning: String) -> Action {
     }
 }
 
-fn encoded(name: &str) -> String {
+/// A name as it stands in the path of a request.
+pub(crate) fn encoded(name: &str) -> String {
     utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }
 

@@ -107,7 +107,11 @@ fn deferred(known: &Facts, record: &Record) -> String {
 fn parked(known: &Facts, record: &Record) -> String {
     let why = record.parked.as_deref().unwrap_or_default();
     let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
-    format!("It is parked: {}. It is delivered as soon as a host has a listener for {}.{relay}", shown(why), route_name(record))
+    format!(
+        "It is parked. When a host parked it, the reason was: {}. It is delivered as soon as a host has a listener for {}.{relay}",
+        shown(why),
+        route_name(record)
+    )
 }
 
 /// Who holds it, as people know that host.
@@ -172,7 +176,7 @@ fn paused(known: &Facts, record: &Record) -> String {
 
 /// Since when it could have been taken.
 fn since(record: &Record, now: Timestamp) -> String {
-    record.due_at.map_or_else(String::new, |due| format!("for {}", span(now.since(due))))
+    record.due_at.map_or_else(String::new, |due| format!("for {}", span(now.since(due.max(record.created_at)))))
 }
 
 fn failures(record: &Record) -> String {

@@ -108,3 +108,31 @@ fn what_is_no_host_is_told_plainly_and_the_token_goes_nowhere_else() {
     assert_eq!(tls.code, Some(5), "{}", tls.stderr);
     assert!(!asked.contains("obx_secret") && tls.stderr.contains("cannot be reached"), "{}", tls.stderr);
 }
+
+#[test]
+fn a_host_that_comes_no_further_does_not_keep_a_replay_busy_for_ever() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let url = format!("http://{}", listener.local_addr().expect("it has one"));
+    // Always one event to replay, never replayed, and never the time for it.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let (mut asked, mut bytes) = (String::new(), [0; 4096]);
+            while !(asked.contains("\r\n\r\n") && (asked.starts_with("GET") || asked.ends_with('}'))) {
+                let Ok(read @ 1..) = stream.read(&mut bytes) else { break };
+                asked.push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+            let is_dry = asked.contains(r#""dry_run":true"#);
+            let body = serde_json::json!({
+                "retried_now": 0, "left_waiting": 0, "replayed": u8::from(is_dry), "left_dead": 1, "out_of_time": !is_dry,
+                "next": null, "dead_before": "2026-01-01T00:00:00Z", "dry_run": is_dry,
+            });
+            let body = body.to_string();
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length";
+            let _ = stream.write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes());
+        }
+    });
+    let ended = Place::empty().run(&["replay", "--yes", "--reason", "a test", "--url", &url]);
+    assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+    assert!(ended.stderr.contains("brings back no event within the time of a request"), "{}", ended.stderr);
+}

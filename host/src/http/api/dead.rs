@@ -232,7 +232,8 @@ impl Replay {
             error: self.error.clone(),
             max_attempts: self.max_attempts,
             dead_after: at("since", &self.since)?,
-            dead_before: at("until", &self.until)?,
+            // What dies after it was counted is not replayed in place of what was counted.
+            dead_before: Some(at("until", &self.until)?.map_or(now, |until| until.min(now))),
         })
     }
 }
@@ -276,4 +277,20 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
     let count = host.dead.replay_all(&filter, &limits, &by.0.audit(asked.reason), |_| {}).await?;
     host.tell_hosts().await;
     Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dry_run: false }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_dies_after_the_count_is_not_meant() {
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let meant = |until: Option<&str>| {
+            let asked = Replay { until: until.map(str::to_owned), ..Replay::default() };
+            asked.filter(now).expect("a time").dead_before
+        };
+        assert_eq!([meant(None), meant(Some("2100-01-01T00:00:00Z"))], [Some(now); 2]);
+        assert_eq!(meant(Some("1h")), Some(now.minus(Duration::from_secs(3_600))));
+    }
 }

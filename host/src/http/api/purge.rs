@@ -1,8 +1,11 @@
 //! Old finished events away.
 
-use axum::Json;
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -12,12 +15,13 @@ use super::super::auth::Admin;
 use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
+use super::super::peer::Stopping;
 use super::super::problem::{Kind, Problem};
 use super::super::token::Role;
 use super::dead::longest;
 use crate::event::Status;
 use crate::purge::{Purge, PurgeError, PurgeLimits};
-use crate::store::{PurgeRequest, Purged};
+use crate::store::{Audit, PurgeRequest, Purged};
 
 /// What to delete.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -51,7 +55,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 /// `POST /v1/purge`.
-pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) -> Result<Json<PurgeReport>, Problem> {
+pub(super) async fn purge(
+    host: State<Host>,
+    by: Admin,
+    stopping: Option<Extension<Stopping>>,
+    asked: Asked<Asking>,
+) -> Result<Json<PurgeReport>, Problem> {
     let Asking { older_than, dead, limit, time_limit, dry_run, reason } = asked.0;
     let time = longest(time_limit.as_deref())?;
     let older_than = older_than.map(|text| {
@@ -74,14 +83,56 @@ pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) ->
         Purged { count: wanted, ..Purged::default() }
     } else {
         let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
-        let purge = Purge::new(host.store.clone(), settings.clone(), host.metrics.clone());
-        let ended = purge.run_for(&by.0.audit(reason), status, older_than, limits, |_| {}).await;
-        ended.map_err(|error| match error {
-            PurgeError::Store(error) => error.into(),
-            PurgeError::Closed => Problem::new(Kind::Stopping, "the host is stopping"),
-        })?
+        let purge = Arc::new(Purge::new(host.store.clone(), settings.clone(), host.metrics.clone()));
+        let stopping = stopping.map(|Extension(stopping)| stopping);
+        run(purge, by.0.audit(reason), (status, older_than), limits, stopping).await?
     };
     let left = purgeable.count.saturating_sub(purged.count);
     let older_than_seconds = older_than.as_secs_f64();
     Ok(Json(PurgeReport { purged, left, blocking: purgeable.blocking, older_than_seconds, dry_run }))
+}
+
+/// Ends a purge after the batch that it is at.
+struct Closing(Arc<Purge>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// Purges until it is done, the server stops or the client goes away. In a task of its own: a batch that was deleted is in the audit in
+/// each of these cases.
+async fn run(
+    purge: Arc<Purge>,
+    audit: Audit,
+    (status, older_than): (Status, Duration),
+    limits: PurgeLimits,
+    stopping: Option<Stopping>,
+) -> Result<Purged, Problem> {
+    let closing = Closing(purge.clone());
+    let mut running = tokio::spawn(async move { purge.run_for(&audit, status, older_than, limits, |_| {}).await });
+    let stops = async {
+        match stopping {
+            Some(mut stopping) => stopping.wait().await,
+            None => std::future::pending().await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = &mut running => ended,
+        () = stops => {
+            drop(closing);
+            running.await
+        }
+    };
+    match ended {
+        Ok(Ok(purged)) => Ok(purged),
+        Ok(Err(PurgeError::Store(error))) => Err(error.into()),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Ok(Err(PurgeError::Closed)) | Err(_) => {
+            let detail = "the host is stopping; the audit tells how many events are deleted, and the same request goes on when \
+                          the host runs";
+            Err(Problem::new(Kind::Stopping, detail))
+        }
+    }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::Json;
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use axum::{Json, extract};
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -21,8 +21,8 @@ use super::super::token::Role;
 use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;
-use crate::store::{BlockedKey, RouteRecord};
-use crate::why::{held_by, holding, paused};
+use crate::store::{BlockedKey, RouteRecord, StoreError};
+use crate::why::{encoded, held_by, holding, paused};
 
 /// A route of the list.
 #[derive(Serialize, ToSchema)]
@@ -32,6 +32,35 @@ pub(super) struct Listed {
     known: RouteRecord,
     /// The routes and patterns whose pauses hold it, the most exact first.
     held_by: Vec<String>,
+}
+
+/// One page of routes.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RoutePage)]
+pub(super) struct Page {
+    routes: Vec<Listed>,
+    /// What to send as `after` for the next page; `null` when this is the last.
+    next: Option<String>,
+}
+
+/// Which routes to list; `None` means any.
+struct Filter {
+    aggregate_type: Option<String>,
+    event_type: Option<String>,
+    state: Option<State>,
+}
+
+/// What can be asked of a route beside its names.
+#[derive(Clone, Copy)]
+enum State {
+    /// Held by a pause, its own or that of a pattern.
+    Paused,
+    /// No host has ever had a listener for it.
+    NoListener,
+    Waiting,
+    Parked,
+    Blocked,
+    Dead,
 }
 
 /// The result of a pause or a resume.
@@ -69,7 +98,18 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .answers_list::<Listed>(StatusCode::OK, "Every route with its event counts and the pauses that hold it.")
+            .detail("In order of the aggregate types, then of the event types.")
+            .query("type", text(), "Of this event type; also `event_type`.")
+            .query("aggregate_type", text(), "Of this aggregate type.")
+            .query(
+                "state",
+                json!({ "type": "string", "enum": STATES.map(|(name, _)| name) }),
+                "`paused`: held by a pause, its own or that of a pattern. `no_listener`: no host has ever had a listener for it. The others: \
+                 with events in this state.",
+            )
+            .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most routes.")
+            .query("after", text(), "The `next` of the page before.")
+            .answers::<Page>(StatusCode::OK, "One page of routes, each with its event counts and the pauses that hold it.")
             .with_age(),
         Endpoint::get(
             "/v1/routes/blocked",
@@ -95,17 +135,95 @@ const PAUSE: &str = "/v1/routes/{aggregate_type}/{event_type}/pause";
 const RESUME: &str = "/v1/routes/{aggregate_type}/{event_type}/resume";
 
 /// `GET /v1/routes`.
-pub(super) async fn list(State(host): State<Host>, _: Viewer, params: Params) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn list(
+    extract::State(host): extract::State<Host>,
+    _: Viewer,
+    mut params: Params,
+) -> Result<impl IntoResponse, Problem> {
+    let limit = usize::try_from(params.limit()).unwrap_or(usize::MAX);
+    let filter = Filter::read(&mut params);
+    let after = params.text(&["after"]).and_then(|text| {
+        let route = place(&text);
+        if route.is_none() {
+            params.fault("after", format!("it is `{text}`; write the `next` of the page before"));
+        }
+        route
+    });
     params.finish()?;
-    let counted = host.routes.get(|| async { host.store.count_routes().await.map(Arc::from) });
+    let counted = host.routes.get(|| async {
+        let mut routes = host.store.count_routes().await?;
+        // A page begins where a search in this order ends; a database may order names that end in spaces otherwise.
+        routes.sort_by(|one, other| one.route.cmp(&other.route));
+        Ok::<_, StoreError>(Arc::from(routes))
+    });
     let Aged { value: routes, age } = counted.await?;
     let paused = paused(&routes);
-    let listed = routes.iter().map(|known| Listed { known: known.clone(), held_by: held_by(&known.route, &paused) });
-    Ok(([(header::AGE, age.as_secs())], Json(listed.collect::<Vec<Listed>>())))
+    let start = after.map_or(0, |after| routes.partition_point(|known| known.route <= after));
+    let matching = routes[start..].iter().filter(|known| filter.matches(known, &paused));
+    // One more than the page tells whether there is another.
+    let mut page: Vec<&RouteRecord> = matching.take(limit + 1).collect();
+    let has_more = page.len() > limit;
+    page.truncate(limit);
+    let next = page.last().filter(|_| has_more).map(|last| cursor(&last.route));
+    let listed = page.into_iter().map(|known| Listed { known: known.clone(), held_by: held_by(&known.route, &paused) });
+    Ok(([(header::AGE, age.as_secs())], Json(Page { routes: listed.collect(), next })))
+}
+
+/// Where a page ends. A name may hold a slash.
+fn cursor(route: &Route) -> String {
+    format!("{}/{}", encoded(route.aggregate_type.as_str()), encoded(route.event_type.as_str()))
+}
+
+fn place(cursor: &str) -> Option<Route> {
+    let (aggregate_type, event_type) = cursor.split_once('/')?;
+    let decoded = |name| percent_decode_str(name).decode_utf8().ok();
+    Route::new(decoded(aggregate_type)?, decoded(event_type)?).ok()
+}
+
+const STATES: [(&str, State); 6] = [
+    ("paused", State::Paused),
+    ("no_listener", State::NoListener),
+    ("waiting", State::Waiting),
+    ("parked", State::Parked),
+    ("blocked", State::Blocked),
+    ("dead", State::Dead),
+];
+
+impl Filter {
+    fn read(params: &mut Params) -> Self {
+        let state = params.text(&["state"]).and_then(|text| {
+            let state = STATES.into_iter().find(|(name, _)| *name == text).map(|(_, state)| state);
+            if state.is_none() {
+                params.fault("state", format!("it is `{text}`; write {}", STATES.map(|(name, _)| name).join(", ")));
+            }
+            state
+        });
+        let (event_type, aggregate_type) = (params.text(&["type", "event_type"]), params.text(&["aggregate_type"]));
+        Self { aggregate_type, event_type, state }
+    }
+
+    fn matches(&self, known: &RouteRecord, paused: &[RouteRecord]) -> bool {
+        let Route { aggregate_type, event_type } = &known.route;
+        let is_named = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+        is_named(&self.aggregate_type, aggregate_type.as_str())
+            && is_named(&self.event_type, event_type.as_str())
+            && self.state.is_none_or(|state| match state {
+                State::Paused => paused.iter().any(|pause| pause.route.covers(&known.route)),
+                State::NoListener => known.first_seen_at.is_none() && !known.route.is_pattern(),
+                State::Waiting => known.waiting > 0,
+                State::Parked => known.parked > 0,
+                State::Blocked => known.blocked > 0,
+                State::Dead => known.dead > 0,
+            })
+    }
 }
 
 /// `GET /v1/routes/blocked`.
-pub(super) async fn blocked(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Vec<BlockedKey>>, Problem> {
+pub(super) async fn blocked(
+    extract::State(host): extract::State<Host>,
+    _: Viewer,
+    mut params: Params,
+) -> Result<Json<Vec<BlockedKey>>, Problem> {
     let limit = params.limit();
     params.finish()?;
     Ok(Json(host.store.blocked_keys(limit).await?))
@@ -113,7 +231,7 @@ pub(super) async fn blocked(State(host): State<Host>, _: Viewer, mut params: Par
 
 /// `POST /v1/routes/{aggregate_type}/{event_type}/pause`; `*` stands for any name.
 pub(super) async fn pause(
-    State(host): State<Host>,
+    extract::State(host): extract::State<Host>,
     by: Operator,
     Named(names): Named<(String, String)>,
     why: Asked<Why>,
@@ -125,7 +243,7 @@ pub(super) async fn pause(
 
 /// `POST /v1/routes/{aggregate_type}/{event_type}/resume`.
 pub(super) async fn resume(
-    State(host): State<Host>,
+    extract::State(host): extract::State<Host>,
     by: Operator,
     Named(names): Named<(String, String)>,
     why: Asked<Why>,

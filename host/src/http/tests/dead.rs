@@ -3,6 +3,8 @@
 use serde_json::json;
 
 use super::*;
+use crate::purge::PurgeConfig;
+use crate::store::AuditFilter;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_events_are_listed_counted_replayed_and_discarded() {
@@ -116,13 +118,50 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_ends_a_purge_after_a_batch_and_the_audit_has_all_that_it_deleted() {
+    const EVENTS: u64 = 3_000;
+    // Row by row, so that it is still at work when the server stops.
+    let by_rows = PurgeConfig { enabled: false, batch_size: 1, ..PurgeConfig::default() };
+    let served = Served::of(HttpConfig::default(), |builder| builder.purge(by_rows)).await;
+    let event = r#"{"event_type":"OrderPlaced","aggregate_type":"Order","payload":1}"#;
+    let events = format!("[{}]", vec![event; 1_000].join(","));
+    for _ in 0..EVENTS / 1_000 {
+        assert_eq!(served.post("/v1/events", &events).await.status, 201);
+    }
+    let store = served.outbox.store().clone();
+    let deleted = async || {
+        let records = store.list_audit(&AuditFilter::default(), 10_000).await.expect("reads");
+        records.iter().map(|record| record.count).sum::<u64>()
+    };
+    eventually(async || store.stats().await.expect("counts").done == EVENTS, "all events are done").await;
+
+    let mut client = served.connect().await;
+    let body = r#"{"older_than":"0s","reason":"a test"}"#;
+    let head = format!(
+        "POST /v1/purge HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    client.write_all(head.as_bytes()).await.expect("it takes the head");
+    client.write_all(body.as_bytes()).await.expect("it takes the body");
+    eventually(async || deleted().await > 0, "the purge has begun").await;
+    served.stop().await;
+
+    let answer = Answer::read(&mut client).await;
+    assert_eq!((answer.status, answer.problem().as_str()), (503, "stopping"), "{}", answer.text);
+    let left = store.stats().await.expect("counts").done;
+    assert!(left > 0, "the stop did not wait for the whole purge");
+    assert_eq!(deleted().await, EVENTS - left);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_is_paused_and_resumed_and_the_audit_knows_by_whom() {
     let served = Served::start().await;
     let paused = served.post("/v1/routes/Order/OrderPlaced/pause", r#"{"reason":"the mail server moves"}"#).await;
     let answer = paused.json();
     assert_eq!((paused.status, &answer["paused"], &answer["changed"]), (200, &json!(true), &json!(true)), "{answer}");
     let routes = served.get("/v1/routes").await.json();
-    let route = routes.as_array().unwrap().iter().find(|route| route["event_type"] == "OrderPlaced").expect("is listed");
+    let route =
+        routes["routes"].as_array().unwrap().iter().find(|route| route["event_type"] == "OrderPlaced").expect("is listed");
     assert_eq!((&route["held_by"], &route["pause_reason"]), (&json!(["Order/OrderPlaced"]), &json!("the mail server moves")));
     let pattern = served.post("/v1/routes/Order/*/pause", "").await.json();
     assert_eq!(pattern["changed"], true, "{pattern}");

@@ -134,6 +134,16 @@ impl Served {
     }
 }
 
+/// Looks again and again until it is so.
+async fn eventually(is_so: impl AsyncFn() -> bool, what: &str) {
+    let looking = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("in the end {what}"));
+}
+
 impl Answer {
     async fn read(stream: &mut TcpStream) -> Self {
         let mut bytes = Vec::new();

@@ -79,7 +79,8 @@ async fn hosts_routes_plugins_and_counts_are_told() {
     let nodes = served.get("/v1/nodes").await.json();
     assert_eq!((&nodes[0]["owner"], &nodes[0]["mode"]), (&json!(served.outbox.owner().as_str()), &json!("single_node")));
     let routes = served.get("/v1/routes").await.json();
-    let names: Vec<&str> = routes.as_array().unwrap().iter().map(|route| route["event_type"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        routes["routes"].as_array().unwrap().iter().map(|route| route["event_type"].as_str().unwrap()).collect();
     assert_eq!(names, ["Broken", "OrderPlaced"]);
     assert_eq!(served.get("/v1/plugins").await.json(), json!([]));
     let stats = served.get("/v1/stats").await.json();
@@ -87,6 +88,49 @@ async fn hosts_routes_plugins_and_counts_are_told() {
         assert_eq!(stats[name], 0, "{name}");
     }
     assert_eq!(stats["oldest_pending_seconds"], Value::Null);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn routes_are_filtered_and_paged() {
+    let served = Served::start().await;
+    // Names with what separates them in the cursor. A pause makes them known.
+    let names = [("A%2FB", "C"), ("A%2FB%2FC", "D%25"), ("Order", "a"), ("Order", "b"), ("*", "a")];
+    for (aggregate_type, event_type) in names {
+        assert_eq!(served.post(&format!("/v1/routes/{aggregate_type}/{event_type}/pause"), "").await.status, 200);
+    }
+    let listed = async |query: &str| {
+        let (mut names, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = served.get(&format!("/v1/routes?{query}{after}")).await.json();
+            let routes = page["routes"].as_array().unwrap_or_else(|| panic!("{page}"));
+            names.extend(routes.iter().map(|route| {
+                format!("{}+{}", route["aggregate_type"].as_str().unwrap(), route["event_type"].as_str().unwrap())
+            }));
+            let Some(next) = page["next"].as_str() else { return names };
+            assert!(!routes.is_empty(), "a page that is not the last has rows: {page}");
+            after = format!("&after={}", next.replace('%', "%25"));
+        }
+    };
+    let all = ["*+a", "A/B+C", "A/B/C+D%", "Order+Broken", "Order+OrderPlaced", "Order+a", "Order+b"];
+    for limit in [1, 2, 3, 7, 200] {
+        assert_eq!(listed(&format!("limit={limit}")).await, all, "{limit} a page");
+    }
+    assert_eq!(listed("aggregate_type=Order&type=a").await, ["Order+a"]);
+    assert_eq!(listed("state=paused&aggregate_type=Order&limit=1").await, ["Order+a", "Order+b"]);
+    assert_eq!(listed("state=no_listener").await, ["A/B+C", "A/B/C+D%", "Order+a", "Order+b"]);
+    served.dead(&["dead-1"]).await;
+    assert_eq!(served.post("/v1/routes/Order/b/resume", "").await.status, 200, "whoever changes a route sees new counts");
+    assert_eq!(listed("state=dead").await, ["Order+Broken"]);
+    for state in ["waiting", "parked", "blocked"] {
+        assert!(listed(&format!("state={state}")).await.is_empty(), "{state}");
+    }
+    for (query, field) in
+        [("state=busy", "state"), ("limit=201", "limit"), ("after=Order", "after"), ("after=%25ff/b", "after")]
+    {
+        let answer = served.get(&format!("/v1/routes?{query}")).await;
+        assert_eq!((answer.status, &answer.json()["errors"][0]["field"]), (422, &json!(field)), "{query}: {}", answer.text);
+    }
     served.stop().await;
 }
 
@@ -100,7 +144,7 @@ async fn counts_tell_their_age_and_whoever_changes_a_route_sees_it_at_once() {
         let routes = served.get("/v1/routes").await;
         assert!(routes.header("age").parse::<u64>().is_ok());
         let routes = routes.json();
-        routes.as_array().expect("a list").iter().filter(|route| route["held_by"] != json!([])).count()
+        routes["routes"].as_array().expect("a list").iter().filter(|route| route["held_by"] != json!([])).count()
     };
     for _ in 0..3 {
         assert_eq!(held().await, 0);

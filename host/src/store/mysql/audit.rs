@@ -6,23 +6,57 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
 use super::row::{bound, column};
+use crate::store::audit::{Kind, Span};
 use crate::store::{Audit, AuditFilter, AuditRecord, StoreError};
 use crate::time::Timestamp;
 
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (UTC_TIMESTAMP(6), ?, ?, ?, ?, ?)";
 
-/// Nothing bound means any. Actor, action, selector, the selector of the event that may have been touched, earliest and latest time
-/// each twice; before, limit.
-const LIST: &str = r#"
-SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) AS at, actor, action, selector, count, reason
-FROM outbox_event_audit
-WHERE (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?) AND (? IS NULL OR selector = ?)
-  AND (? IS NULL OR selector = ?
-       OR (action IN ('pause', 'resume', 'replay', 'retry_now') AND selector NOT LIKE '{"event_id":%'))
-  AND (? IS NULL OR at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
-  AND (? IS NULL OR at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND) AND id < ?
-ORDER BY id DESC LIMIT ?"#;
+/// Bound: earliest time, latest time twice; of the records at the latest time only those below this number; actor and action each
+/// twice, any where nothing is bound; limit.
+pub(super) const LIST: &str = "
+SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
+FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_at)
+WHERE ours.at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+  AND ours.at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+  AND (ours.at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
+  AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
+ORDER BY ours.at DESC, id DESC LIMIT ?";
+
+/// Bound: the selector of the event, then as above.
+pub(super) const LIST_OF_ONE: &str = "
+SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
+FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_one)
+WHERE selector = ? AND ours.at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+  AND ours.at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+  AND (ours.at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
+  AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
+ORDER BY ours.at DESC, id DESC LIMIT ?";
+
+/// The newest of each kind, then the newest of both. Bound: as [`LIST_OF_ONE`], as [`LIST`], limit.
+pub(super) const LIST_TOUCHING: &str = "
+SELECT * FROM (
+ (SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
+  FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_one)
+  WHERE selector = ? AND ours.at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+    AND ours.at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+    AND (ours.at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
+    AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
+  ORDER BY ours.at DESC, id DESC LIMIT ?)
+  UNION ALL
+ (SELECT id, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', ours.at) AS micros, actor, action, selector, count, reason
+  FROM outbox_event_audit AS ours FORCE INDEX (outbox_audit_many)
+  WHERE many_at >= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+    AND many_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND
+    AND (many_at < TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND OR id < ?)
+    AND (? IS NULL OR actor = ?) AND (? IS NULL OR action = ?)
+  ORDER BY many_at DESC, id DESC LIMIT ?)) AS touching
+ORDER BY micros DESC, id DESC LIMIT ?";
+
+/// When the record was made that the page before ended with, or the one before it.
+const LAST: &str = "
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) FROM outbox_event_audit WHERE id <= ? ORDER BY id DESC LIMIT 1";
 
 /// Notes it in the transaction that does it; nothing when nothing was done.
 pub(super) async fn note(
@@ -51,15 +85,35 @@ pub(super) async fn note(
 
 pub(super) async fn list(store: &MySqlStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
     let failed = |error| store.failed("read what was done by hand", error);
-    let mut query = sqlx::query(store.table.sql(LIST));
-    let [selector, touching] = filter.selectors();
-    for text in [filter.actor.clone(), filter.action.clone(), selector, touching] {
-        query = query.bind(text.clone()).bind(text);
+    let statement = match filter.kind() {
+        Kind::Any => LIST,
+        Kind::Of => LIST_OF_ONE,
+        Kind::Touching => LIST_TOUCHING,
+        Kind::Nothing => return Ok(Vec::new()),
+    };
+    let mut last = None;
+    if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
+        let found = sqlx::query_scalar(store.table.sql(LAST)).bind(before).fetch_optional(&store.pool).await;
+        let Some(at) = found.map_err(failed)? else { return Ok(Vec::new()) };
+        last = Some(Timestamp::from_micros(at));
     }
-    for time in [filter.since.map(bound), filter.until.map(bound)] {
-        query = query.bind(time).bind(time);
+    let Span { since, until, before } = filter.span(last);
+    let mut query = sqlx::query(store.table.sql(statement));
+    if let Some(selector) = filter.selector() {
+        query = query.bind(selector);
     }
-    let rows = query.bind(filter.before()).bind(i64::from(limit)).fetch_all(&store.pool).await.map_err(failed)?;
+    let is_of_two = filter.kind() == Kind::Touching;
+    for _ in 0..if is_of_two { 2 } else { 1 } {
+        query = query.bind(bound(since)).bind(bound(until)).bind(bound(until)).bind(before);
+        for text in [&filter.actor, &filter.action] {
+            query = query.bind(text.clone()).bind(text.clone());
+        }
+        query = query.bind(i64::from(limit));
+    }
+    if is_of_two {
+        query = query.bind(i64::from(limit));
+    }
+    let rows = query.fetch_all(&store.pool).await.map_err(failed)?;
     rows.iter().map(record).collect::<Result<_, sqlx::Error>>().map_err(failed)
 }
 
@@ -67,7 +121,7 @@ fn record(row: &MySqlRow) -> Result<AuditRecord, sqlx::Error> {
     let selector: &str = row.try_get("selector")?;
     Ok(AuditRecord {
         id: column(row, "id")?,
-        at: Timestamp::from_micros(row.try_get("at")?),
+        at: Timestamp::from_micros(row.try_get("micros")?),
         actor: row.try_get("actor")?,
         action: row.try_get("action")?,
         selector: serde_json::from_str(selector).unwrap_or_else(|_| selector.into()),

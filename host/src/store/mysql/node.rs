@@ -100,5 +100,6 @@ fn node(row: &MySqlRow) -> Result<NodeRecord, sqlx::Error> {
         alive: row.try_get::<i64, _>("alive")? != 0,
         partitions: column(row, "partitions")?,
         plugins: row.try_get("plugins")?,
-    })
+    }
+    .bounded())
 }

@@ -3,7 +3,7 @@
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{MySqlStore, claim, dead, front, keys, lease, place, purge, route, settle};
+use super::{MySqlStore, audit, claim, dead, front, keys, lease, place, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
@@ -15,8 +15,11 @@ struct Explained {
 }
 
 const ANY_DEAD: [&str; 20] = ["NULL"; 20];
+/// The end of the year 9999, in microseconds.
+const LATEST: &str = "253402300799000000";
+const ONE: &str = "'{\"event_id\":\"outbox\"}'";
 
-const STATEMENTS: [Explained; 15] = [
+const STATEMENTS: [Explained; 18] = [
     Explained { statement: "claim", sql: claim::CLAIM, index: "outbox_due", values: &["0", "500"] },
     Explained {
         statement: "claim in order",
@@ -57,6 +60,27 @@ const STATEMENTS: [Explained; 15] = [
         values: &["'[[\"Order\",\"OrderPlaced\"]]'", "500"],
     },
     Explained { statement: "unblock", sql: keys::WAITING, index: "outbox_behind", values: &["127", "'[1,2]'"] },
+    Explained {
+        statement: "audit",
+        sql: audit::LIST,
+        index: "outbox_audit_at",
+        values: &["0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50"],
+    },
+    Explained {
+        statement: "audit of an event",
+        sql: audit::LIST_OF_ONE,
+        index: "outbox_audit_one",
+        values: &[ONE, "0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50"],
+    },
+    Explained {
+        statement: "audit that touches an event",
+        sql: audit::LIST_TOUCHING,
+        index: "outbox_audit_many",
+        values: &[
+            ONE, "0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50", "0", LATEST, LATEST, "500", "NULL", "NULL",
+            "NULL", "NULL", "50", "50",
+        ],
+    },
 ];
 
 pub(super) async fn plans(store: &MySqlStore) -> Result<Vec<Plan>, StoreError> {

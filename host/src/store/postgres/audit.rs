@@ -8,22 +8,49 @@ use super::PostgresStore;
 use super::row::{count, time};
 use super::run::Statement;
 use super::time::Moment;
+use crate::store::audit::{Kind, Span};
 use crate::store::{Audit, AuditFilter, AuditRecord, StoreError};
+use crate::time::Timestamp;
 
 /// $1 actor, $2 reason, $3 selector, $4 action, $5 count.
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
 VALUES (now(), $1::text, $2::text, $3::text, $4::text, $5::bigint)";
 
-/// Nothing bound means any. $1 actor, $2 action, $3 selector, $4 earliest and $5 latest time, $6 before, $7 limit, $8 the selector of
-/// the event that may have been touched.
-const LIST: &str = r#"
+/// Nothing bound means any actor $1 and any action $2. $3 earliest and $4 latest time; of the records at $4 only those below the
+/// number $5; $6 limit.
+pub(super) const LIST: &str = "
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
-WHERE ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2) AND ($3::text IS NULL OR selector = $3)
-  AND ($4::timestamptz IS NULL OR at >= $4) AND ($5::timestamptz IS NULL OR at <= $5) AND id < $6::bigint
-  AND ($8::text IS NULL OR selector = $8
-       OR (action IN ('pause', 'resume', 'replay', 'retry_now') AND selector NOT LIKE '{"event_id":%'))
-ORDER BY id DESC LIMIT $7::bigint"#;
+WHERE at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
+  AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
+ORDER BY at DESC, id DESC LIMIT $6::bigint";
+
+/// As above; $7 the selector of the event.
+pub(super) const LIST_OF_ONE: &str = r#"
+SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
+WHERE selector = $7::text AND left(selector, 12) = '{"event_id":'
+  AND at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
+  AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
+ORDER BY at DESC, id DESC LIMIT $6::bigint"#;
+
+/// As above. The newest of each kind, then the newest of both.
+pub(super) const LIST_TOUCHING: &str = r#"
+SELECT * FROM (
+ (SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
+  WHERE selector = $7::text AND left(selector, 12) = '{"event_id":'
+  AND at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
+    AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
+  ORDER BY at DESC, id DESC LIMIT $6::bigint)
+  UNION ALL
+ (SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
+  WHERE action IN ('pause', 'resume', 'replay', 'retry_now') AND left(selector, 12) <> '{"event_id":'
+    AND at >= $3::timestamptz AND at <= $4::timestamptz AND (at < $4 OR id < $5::bigint)
+    AND ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
+  ORDER BY at DESC, id DESC LIMIT $6::bigint)) AS touching
+ORDER BY at DESC, id DESC LIMIT $6::bigint"#;
+
+/// When the record was made that the page before ended with, or the one before it.
+const LAST: &str = "SELECT at FROM outbox_event_audit WHERE id <= $1::bigint ORDER BY id DESC LIMIT 1";
 
 pub(super) async fn note(
     store: &PostgresStore,
@@ -75,11 +102,31 @@ pub(super) async fn noted_row<'q>(
 
 pub(super) async fn list(store: &PostgresStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
     let action = "read what was done by hand";
-    let [selector, touching] = filter.selectors();
-    let statement = store.statement(LIST).bind(filter.actor.clone()).bind(filter.action.clone()).bind(selector);
-    let statement = statement.bind(filter.since.map(Moment)).bind(filter.until.map(Moment)).bind(filter.before());
-    let rows = store.all(action, statement.bind(i64::from(limit)).bind(touching)).await?;
+    let statement = match filter.kind() {
+        Kind::Any => LIST,
+        Kind::Of => LIST_OF_ONE,
+        Kind::Touching => LIST_TOUCHING,
+        Kind::Nothing => return Ok(Vec::new()),
+    };
+    let mut last = None;
+    if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
+        let found = store.all(action, store.statement(LAST).bind(before)).await?;
+        let Some(row) = found.first() else { return Ok(Vec::new()) };
+        last = Some(time(row, "at").map_err(|error| store.failed(action, error))?);
+    }
+    let rows = store.all(action, bound(store.statement(statement), filter, last, limit)).await?;
     rows.iter().map(record).collect::<Result<_, _>>().map_err(|error| store.failed(action, error))
+}
+
+/// A statement that lists audit records, with what it asks for.
+pub(super) fn bound<'q>(statement: Statement<'q>, filter: &AuditFilter, last: Option<Timestamp>, limit: u32) -> Statement<'q> {
+    let Span { since, until, before } = filter.span(last);
+    let statement = statement.bind(filter.actor.clone()).bind(filter.action.clone()).bind(Moment(since)).bind(Moment(until));
+    let statement = statement.bind(before).bind(i64::from(limit));
+    match filter.selector() {
+        Some(selector) => statement.bind(selector),
+        None => statement,
+    }
 }
 
 fn record(row: &PgRow) -> Result<AuditRecord, sqlx::Error> {

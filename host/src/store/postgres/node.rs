@@ -71,5 +71,6 @@ fn node(row: &PgRow) -> Result<NodeRecord, sqlx::Error> {
         alive: row.try_get("alive")?,
         partitions: u16::try_from(count(row, "partitions")?).unwrap_or(u16::MAX),
         plugins: row.try_get("plugins")?,
-    })
+    }
+    .bounded())
 }

@@ -3,11 +3,11 @@
 use sqlx::{AssertSqlSafe, Row};
 
 use super::run::Statement;
-use super::{PostgresStore, claim, dead, front, inspect, keys, lease, purge, route, settle};
-use crate::store::{Filter, Plan, StoreError};
+use super::{PostgresStore, audit, claim, dead, front, inspect, keys, lease, purge, route, settle};
+use crate::store::{AuditFilter, Filter, Plan, StoreError};
 
 /// Each with its index.
-const STATEMENTS: [(&str, &str, &str); 13] = [
+const STATEMENTS: [(&str, &str, &str); 16] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
@@ -21,6 +21,9 @@ const STATEMENTS: [(&str, &str, &str); 13] = [
     ("unpark", route::UNPARK, "outbox_event_parked"),
     ("unblock", keys::UNBLOCK, "outbox_event_behind"),
     ("events of an aggregate", inspect::LIST_NEWEST_FIRST, "outbox_event_aggregate"),
+    ("audit", audit::LIST, "outbox_event_audit_at"),
+    ("audit of an event", audit::LIST_OF_ONE, "outbox_event_audit_one"),
+    ("audit that touches an event", audit::LIST_TOUCHING, "outbox_event_audit_many"),
 ];
 
 /// As many rows as the host takes at a time.
@@ -74,6 +77,11 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
         "events of an aggregate" => {
             let filter = Filter { aggregate_id: Some(NAME.to_owned()), newest_first: true, ..Filter::default() };
             inspect::bound(statement, &filter, 50)
+        }
+        "audit" => audit::bound(statement, &AuditFilter::default(), None, 50),
+        "audit of an event" | "audit that touches an event" => {
+            let filter = AuditFilter { touching: NAME.parse().ok(), ..AuditFilter::default() };
+            audit::bound(statement, &filter, None, 50)
         }
         _ => statement,
     }

@@ -7,21 +7,46 @@ use sqlx::sqlite::SqliteConnection;
 use super::SqliteStore;
 use super::error::failed;
 use super::inspect::column;
+use crate::store::audit::{Kind, Span};
 use crate::store::{Audit, AuditFilter, AuditRecord, StoreError};
 use crate::time::Timestamp;
 
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// Nothing bound means any. ?1 actor, ?2 action, ?3 selector, ?4 earliest and ?5 latest time, ?6 before, ?7 limit, ?8 the selector of
-/// the event that may have been touched.
-const LIST: &str = r#"
+/// Nothing bound means any actor ?1 and any action ?2. ?3 earliest and ?4 latest time; of the records at ?4 only those below the
+/// number ?5; ?6 limit.
+pub(super) const LIST: &str = "
 SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
-WHERE (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2) AND (?3 IS NULL OR selector = ?3)
-  AND (?4 IS NULL OR at >= ?4) AND (?5 IS NULL OR at <= ?5) AND id < ?6
-  AND (?8 IS NULL OR selector = ?8
-       OR (action IN ('pause', 'resume', 'replay', 'retry_now') AND selector NOT LIKE '{"event_id":%'))
-ORDER BY id DESC LIMIT ?7"#;
+WHERE at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
+  AND (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2)
+ORDER BY at DESC, id DESC LIMIT ?6";
+
+/// As above; ?7 the selector of the event.
+pub(super) const LIST_OF_ONE: &str = r#"
+SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
+WHERE selector = ?7 AND substr(selector, 1, 12) = '{"event_id":' AND at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
+  AND (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2)
+ORDER BY at DESC, id DESC LIMIT ?6"#;
+
+/// As above. The newest of each kind, then the newest of both.
+pub(super) const LIST_TOUCHING: &str = r#"
+SELECT * FROM (
+  SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
+  WHERE selector = ?7 AND substr(selector, 1, 12) = '{"event_id":' AND at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
+    AND (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2)
+  ORDER BY at DESC, id DESC LIMIT ?6)
+UNION ALL
+SELECT * FROM (
+  SELECT id, at, actor, action, selector, count, reason FROM outbox_event_audit
+  WHERE action IN ('pause', 'resume', 'replay', 'retry_now') AND substr(selector, 1, 12) <> '{"event_id":'
+    AND at >= ?3 AND at <= ?4 AND (at < ?4 OR id < ?5)
+    AND (?1 IS NULL OR actor = ?1) AND (?2 IS NULL OR action = ?2)
+  ORDER BY at DESC, id DESC LIMIT ?6)
+ORDER BY at DESC, id DESC LIMIT ?6"#;
+
+/// When the record was made that the page before ended with, or the one before it.
+const LAST: &str = "SELECT at FROM outbox_event_audit WHERE id <= ?1 ORDER BY id DESC LIMIT 1";
 
 /// Notes it in the transaction that does it; nothing when nothing was done.
 pub(super) async fn note(
@@ -51,19 +76,30 @@ pub(super) async fn note(
 
 pub(super) async fn list(store: &SqliteStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
     let action = "read what was done by hand";
-    let [selector, touching] = filter.selectors();
-    let rows = sqlx::query(store.table.sql(LIST))
+    let statement = match filter.kind() {
+        Kind::Any => LIST,
+        Kind::Of => LIST_OF_ONE,
+        Kind::Touching => LIST_TOUCHING,
+        Kind::Nothing => return Ok(Vec::new()),
+    };
+    let mut last = None;
+    if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
+        let found = sqlx::query_scalar(store.table.sql(LAST)).bind(before).fetch_optional(&store.readers).await;
+        let Some(at) = found.map_err(|error| failed(action, error))? else { return Ok(Vec::new()) };
+        last = Some(Timestamp::from_micros(at));
+    }
+    let Span { since, until, before } = filter.span(last);
+    let mut query = sqlx::query(store.table.sql(statement))
         .bind(&filter.actor)
         .bind(&filter.action)
-        .bind(selector)
-        .bind(filter.since.map(Timestamp::as_micros))
-        .bind(filter.until.map(Timestamp::as_micros))
-        .bind(filter.before())
-        .bind(i64::from(limit))
-        .bind(touching)
-        .fetch_all(&store.readers)
-        .await
-        .map_err(|error| failed(action, error))?;
+        .bind(since.as_micros())
+        .bind(until.as_micros())
+        .bind(before)
+        .bind(i64::from(limit));
+    if let Some(selector) = filter.selector() {
+        query = query.bind(selector);
+    }
+    let rows = query.fetch_all(&store.readers).await.map_err(|error| failed(action, error))?;
     rows.iter()
         .map(|row| {
             let selector: &str = row.try_get("selector")?;

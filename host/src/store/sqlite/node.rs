@@ -99,7 +99,8 @@ pub(super) async fn nodes(store: &SqliteStore) -> Result<Vec<NodeRecord>, StoreE
                 alive: alive_until > now,
                 partitions: column(row, "partitions")?,
                 plugins: row.try_get("plugins")?,
-            })
+            }
+            .bounded())
         })
         .collect::<Result<_, sqlx::Error>>()
         .map_err(|error| failed(action, error))

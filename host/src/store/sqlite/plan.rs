@@ -3,11 +3,11 @@
 use sqlx::Row;
 
 use super::error::failed;
-use super::{SqliteStore, claim, dead, front, keys, purge, route, settle};
+use super::{SqliteStore, audit, claim, dead, front, keys, purge, route, settle};
 use crate::store::{Plan, StoreError};
 
 /// Each with the part of the schema that it lives on.
-const STATEMENTS: [(&str, &str, &str); 12] = [
+const STATEMENTS: [(&str, &str, &str); 15] = [
     ("claim", claim::CLAIM, "outbox_event_due"),
     ("claim in order", claim::CLAIM_IN_ORDER, "outbox_event_due"),
     ("claim the front", front::CLAIM_FRONT, "outbox_event_open"),
@@ -20,6 +20,9 @@ const STATEMENTS: [(&str, &str, &str); 12] = [
     ("retry now", dead::RETRY_NOW, "outbox_event_open"),
     ("unpark", route::UNPARK, "outbox_event_parked"),
     ("unblock", keys::UNBLOCK, "outbox_event_behind"),
+    ("audit", audit::LIST, "outbox_event_audit_at"),
+    ("audit of an event", audit::LIST_OF_ONE, "outbox_event_audit_one"),
+    ("audit that touches an event", audit::LIST_TOUCHING, "outbox_event_audit_many"),
 ];
 
 const PRIMARY_KEY: &str = "INTEGER PRIMARY KEY";

@@ -1,6 +1,6 @@
 //! What a host answers, where the library has no type for it: refusals, pages, and one row whole.
 
-use outbox::store::Record;
+use outbox::store::{Record, RouteRecord};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -102,6 +102,12 @@ pub(super) struct Now {
 pub(super) struct Page {
     pub(super) events: Vec<Record>,
     pub(super) next: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct RoutePage {
+    pub(super) routes: Vec<RouteRecord>,
+    pub(super) next: Option<String>,
 }
 
 /// A row with its payload in base64, if it may be seen. Read in two steps: a flattened struct could not keep its numbers exact.

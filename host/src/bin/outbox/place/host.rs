@@ -16,7 +16,7 @@ use outbox::{EventId, Route};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::answer::{Changed, Now, Page, Whole};
+use super::answer::{Changed, Now, Page, RoutePage, Whole};
 use super::client::{Client, Refused};
 use super::query::{dead_of, encoded, list_of, query};
 use super::remote::Remote;
@@ -238,6 +238,16 @@ impl Place for Host {
             if !all.out_of_time {
                 return Ok(done);
             }
+            let has_moved = all.retried_now > 0 || all.replayed > 0 || all.next != after;
+            // A host that never comes any further would keep us busy for ever.
+            if !has_moved && left(limits.time, started).is_none_or(|time| !time.is_zero()) {
+                let what = format!(
+                    "the host at {} brings back no event within the time of a request; see whether its database is busy, then \
+                     repeat the command",
+                    self.name()
+                );
+                return Err(Failure::new(Exit::Unreachable, what));
+            }
             (after, dead_before) = (all.next, Some(all.dead_before));
         }
     }
@@ -286,7 +296,22 @@ impl Place for Host {
     }
 
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {
-        self.get("/v1/routes").await
+        let (mut after, mut routes) = (None, Vec::<RouteRecord>::new());
+        loop {
+            let place = [("limit", Some(PAGE.to_string())), ("after", after.clone())];
+            let page: RoutePage = self.get(&format!("/v1/routes?{}", query(&place))).await?;
+            let (known, last) = (routes.last().map(|known| &known.route), page.routes.last().map(|last| &last.route));
+            // A host that always names a next page would keep us busy for ever.
+            if after.is_some() && last <= known {
+                let what = format!("the host at {} names a next page of its routes that goes no further", self.name());
+                return Err(Failure::new(Exit::Unreachable, what));
+            }
+            routes.extend(page.routes);
+            after = page.next;
+            if after.is_none() {
+                return Ok(routes);
+            }
+        }
     }
 
     async fn blocked(&self, limit: u32) -> Result<Vec<BlockedKey>, Failure> {
