@@ -41,7 +41,7 @@ pub(crate) struct TopCommand {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let span = outbox::units::duration::parse(text)?;
     if span < Duration::from_millis(100) { Err("it must be at least 100ms".to_owned()) } else { Ok(span) }
 }
 
