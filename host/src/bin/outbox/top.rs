@@ -112,7 +112,7 @@ impl TopCommand {
                 .into_iter()
                 .chain(numbers.map(|number| number.to_string()))
                 .chain([oldest.map_or_else(|| "-".to_owned(), span), sample.hosts().to_string()]);
-            let row = |cells: Vec<String>| cells.iter().map(|cell| format!("{cell:>11}")).collect::<String>();
+            let row = |cells: Vec<String>| cells.iter().map(|cell| format!("{cell:>12}")).collect::<String>();
             let title =
                 if looks == 0 { format!("{:27}{}\n", "at", row(TITLES.map(str::to_owned).to_vec())) } else { String::new() };
             format!("{title}{}{}\n", sample.at, row(cells.collect()))
