@@ -1,5 +1,7 @@
 //! Old finished events away.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -18,6 +20,7 @@ use super::dead::longest;
 use crate::event::Status;
 use crate::purge::{Purge, PurgeError, PurgeLimits};
 use crate::store::{PurgeRequest, Purged};
+use crate::units::{count, duration_option};
 
 /// What to delete.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -25,12 +28,17 @@ use crate::store::{PurgeRequest, Purged};
 #[schema(as = Purge)]
 pub(super) struct Asking {
     /// Finished at least so long ago: `"7d"`. Default: what the host's own purge keeps.
-    older_than: Option<String>,
+    #[serde(with = "duration_option")]
+    #[schema(value_type = Option<String>)]
+    older_than: Option<Duration>,
     /// Dead events instead of delivered ones.
     dead: bool,
     /// At most so many.
     #[schema(format = "uint64")]
     limit: Option<u64>,
+    /// How many the caller believes that it deletes at most: the `count` of the same request with `dry_run`.
+    #[schema(format = "uint64")]
+    expected_count: Option<u64>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     time_limit: Option<String>,
     /// Counts, and deletes nothing.
@@ -42,25 +50,25 @@ pub(super) struct Asking {
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
-            .detail("One request works for at most 25 s; `left` tells what is left, and a repeat goes on.")
+            .detail(
+                "Nothing is deleted where more events match than `expected_count`, or than `limit` if that is less; `dry_run` tells \
+                 the count. One request works for at most 25 s; `left` tells what is left, and a repeat goes on.",
+            )
             .role(Role::Admin)
             .counts_first()
-            .asked::<Asking>(json!({ "older_than": "30d", "dry_run": true }))
+            .asked::<Asking>(json!({ "older_than": "30d", "expected_count": 1200 }))
+            .refuses(&[Kind::CountChanged])
             .answers::<PurgeReport>(StatusCode::OK, "How many are deleted."),
     ]
 }
 
 /// `POST /v1/purge`.
 pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) -> Result<Json<PurgeReport>, Problem> {
-    let Asking { older_than, dead, limit, time_limit, dry_run, reason } = asked.0;
+    let Asking { older_than, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
     let time = longest(time_limit.as_deref())?;
-    let older_than = older_than.map(|text| {
-        humantime::parse_duration(&text)
-            .map_err(|_| Problem::field("older_than", format!("it is `{text}`; write a span like 7d")))
-    });
     let settings = &host.inside.purge;
     let status = if dead { Status::Dead } else { Status::Done };
-    let Some(older_than) = older_than.transpose()?.or(settings.kept(status)) else {
+    let Some(older_than) = older_than.or(settings.kept(status)) else {
         return Err(Problem::field(
             "older_than",
             "say how old dead events must be, such as 90d: this host keeps them for ever",
@@ -70,6 +78,9 @@ pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) ->
     let purgeable = host.store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
     drop(place);
     let wanted = purgeable.count.min(limit.unwrap_or(u64::MAX));
+    if !dry_run {
+        check_count(expected_count, wanted, &format!("{status} event"))?;
+    }
     let purged = if dry_run || wanted == 0 {
         Purged { count: wanted, ..Purged::default() }
     } else {
@@ -84,4 +95,17 @@ pub(super) async fn purge(host: State<Host>, by: Admin, asked: Asked<Asking>) ->
     let left = purgeable.count.saturating_sub(purged.count);
     let older_than_seconds = older_than.as_secs_f64();
     Ok(Json(PurgeReport { purged, left, blocking: purgeable.blocking, older_than_seconds, dry_run }))
+}
+
+/// Whether no more is deleted than the caller expects. Fewer are no harm: the host's own purge deletes at the same time.
+fn check_count(expected: Option<u64>, wanted: u64, what: &str) -> Result<(), Problem> {
+    let Some(expected) = expected else {
+        let detail = "say how many events you expect to be deleted; `dry_run` tells";
+        return Err(Problem::field("expected_count", detail).counted(wanted));
+    };
+    if wanted <= expected {
+        return Ok(());
+    }
+    let detail = format!("{} would be deleted, not {expected}; nothing was done", count(wanted, what));
+    Err(Problem::new(Kind::CountChanged, detail).counted(wanted))
 }
