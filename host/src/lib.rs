@@ -80,6 +80,7 @@ pub mod event;
 mod health;
 #[cfg(feature = "http")]
 pub mod http;
+mod json_path;
 pub mod listener;
 #[cfg(test)]
 mod log_lines;
@@ -111,6 +112,8 @@ mod wake;
 #[cfg(feature = "wasm")]
 pub mod wasm;
 pub mod why;
+#[doc(hidden)] // for our own program
+pub mod wording;
 pub mod writer;
 
 pub use chain::chain;

@@ -197,7 +197,9 @@ pub fn relative_to(time: Timestamp, now: Timestamp) -> String {
 
 /// `"30s"` ↔ [`Duration`]; for `#[serde(with = "crate::units::duration")]`.
 pub mod duration {
-    use super::{Deserialize, Deserializer, Duration, LONGEST, Serializer};
+    use serde::de::{Error, Visitor};
+
+    use super::{Deserializer, Duration, LONGEST, Serializer, fmt};
 
     /// Writes `30s`.
     ///
@@ -210,22 +212,60 @@ pub mod duration {
     /// Reads `30s`.
     ///
     /// # Errors
-    /// When the text is no duration, or a longer one than [`LONGEST`].
+    /// When the value is no duration, or a longer one than [`LONGEST`].
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let span = humantime::parse_duration(&text).map_err(|_| {
-            serde::de::Error::custom(format!("`{text}` is not a duration; write it like \"30s\", \"250ms\" or \"1h 30m\""))
+        deserializer.deserialize_any(Written)
+    }
+
+    /// The span that a text such as `1h 30m` names.
+    ///
+    /// # Errors
+    /// When it is no duration, or a longer one than [`LONGEST`]; the text says what to write.
+    pub fn parse(text: &str) -> Result<Duration, String> {
+        let span = humantime::parse_duration(text).map_err(|_| {
+            let why = match text.trim() {
+                text if text.starts_with('-') => "is negative, and no duration is",
+                text if text.parse::<f64>().is_ok() => "has no unit",
+                _ => "is not a duration",
+            };
+            format!("`{text}` {why}; write it like \"30s\", \"250ms\" or \"1h 30m\"")
         })?;
         if span > LONGEST {
-            return Err(serde::de::Error::custom(format!("`{text}` is too long; a hundred years is the most")));
+            return Err(format!("`{text}` is too long; a hundred years is the most"));
         }
         Ok(span)
+    }
+
+    struct Written;
+
+    impl Visitor<'_> for Written {
+        type Value = Duration;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a duration like \"30s\"")
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+            parse(text).map_err(E::custom)
+        }
+
+        fn visit_i64<E: Error>(self, number: i64) -> Result<Duration, E> {
+            parse(&number.to_string()).map_err(E::custom)
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<Duration, E> {
+            parse(&number.to_string()).map_err(E::custom)
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<Duration, E> {
+            parse(&number.to_string()).map_err(E::custom)
+        }
     }
 }
 
 /// `"30s"` or nothing ↔ `Option<Duration>`; for `#[serde(with = "crate::units::duration_option", default)]`.
 pub mod duration_option {
-    use super::{Deserializer, Duration, Serializer};
+    use super::{Deserialize, Deserializer, Duration, Serializer};
 
     /// Writes `30s`, or nothing.
     ///
@@ -243,7 +283,9 @@ pub mod duration_option {
     /// # Errors
     /// When the text is no duration.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        super::duration::deserialize(deserializer).map(Some)
+        #[derive(Deserialize)]
+        struct Span(#[serde(with = "super::duration")] Duration);
+        Ok(Option::<Span>::deserialize(deserializer)?.map(|span| span.0))
     }
 }
 
@@ -278,6 +320,23 @@ mod tests {
         assert_eq!(read("36500days").unwrap(), LONGEST);
         let fault = read("18446744073709551615s").unwrap_err().to_string();
         assert!(fault.contains("`18446744073709551615s` is too long"), "{fault}");
+    }
+
+    #[test]
+    fn a_number_without_a_unit_is_no_duration_and_says_so() {
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "only read")]
+        struct Written {
+            #[serde(with = "duration")]
+            rest: Duration,
+        }
+        for value in [serde_json::json!(60), serde_json::json!(1.5), serde_json::json!("60")] {
+            let fault = serde_json::from_value::<Written>(serde_json::json!({ "rest": value })).unwrap_err().to_string();
+            assert!(fault.contains("has no unit; write it like \"30s\""), "{fault}");
+        }
+        assert_eq!(duration::parse("1h 30m"), Ok(Duration::from_secs(5_400)));
+        assert!(duration::parse("soon").unwrap_err().contains("`soon` is not a duration"));
+        assert!(duration::parse("-1s").unwrap_err().contains("`-1s` is negative"));
     }
 
     #[test]

@@ -7,15 +7,25 @@ use serde_json::value::RawValue;
 
 use super::envelope::JSON;
 use super::{Envelope, EnvelopeError, EventId, Headers};
+use crate::json_path::field;
 use crate::time::Timestamp;
+use crate::wording::{in_words, without_place};
 
 /// Why a JSON text is not an envelope.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvelopeJsonError {
-    /// Not JSON, an unknown field, or a field of the wrong kind.
-    #[error("the envelope is not valid JSON: {0}")]
+    /// Not JSON, or JSON of another kind than an object.
+    #[error("the envelope is not valid JSON: {}", in_words(&.0.to_string()))]
     Json(#[source] serde_json::Error),
+    /// An unknown field, a field that is missing, or one of the wrong kind.
+    #[error("{field}: {why}")]
+    Field {
+        /// The field, such as `headers.source`.
+        field: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// No payload, or two.
     #[error("the envelope needs exactly one of payload and payload_base64")]
     Payload,
@@ -50,6 +60,15 @@ struct Json<'a> {
     content_type: Option<String>,
 }
 
+impl EnvelopeJsonError {
+    fn of(error: serde_json::Error, text: &[u8]) -> Self {
+        match field(text, &error).filter(|_| error.is_data()) {
+            Some(field) => Self::Field { field, why: in_words(without_place(&error.to_string()).0) },
+            None => Self::Json(error),
+        }
+    }
+}
+
 /// Keeps `null` as a payload; an option alone would read it as none.
 fn present<'de: 'a, 'a, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
@@ -63,7 +82,7 @@ impl Envelope {
     /// # Errors
     /// When the text is not JSON of this shape, or a field breaks its rule; the message says which.
     pub fn from_json(text: &[u8]) -> Result<Self, EnvelopeJsonError> {
-        let json: Json<'_> = serde_json::from_slice(text).map_err(EnvelopeJsonError::Json)?;
+        let json: Json<'_> = serde_json::from_slice(text).map_err(|error| EnvelopeJsonError::of(error, text))?;
         let mut builder = Self::new(json.event_type).headers(json.headers);
         if let Some(id) = json.event_id {
             builder = builder.id(id);
@@ -212,8 +231,8 @@ mod tests {
     fn what_is_wrong_is_named() {
         let refused = |text: &str| Envelope::from_json(text.as_bytes()).expect_err("refused").to_string();
         assert!(refused("{").contains("not valid JSON"));
-        assert!(refused(r#"{"event_type":"X","payload":1,"typ":2}"#).contains("unknown field `typ`"));
-        assert!(refused(r#"{"payload":1}"#).contains("missing field `event_type`"));
+        assert!(refused(r#"{"event_type":"X","payload":1,"typ":2}"#).contains("typ: `typ` is not known here"));
+        assert!(refused(r#"{"payload":1}"#).contains("event_type: `event_type` is missing"));
         assert!(refused(r#"{"event_type":"X"}"#).contains("exactly one of payload and payload_base64"));
         assert!(refused(r#"{"event_type":"X","payload":1,"deliver_after":"soon"}"#).contains("deliver_after is `soon`"));
         assert!(refused(r#"{"event_type":"X","payload_base64":"?"}"#).contains("not standard base64"));

@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 
 use super::Host;
 use super::problem::{Kind, Problem};
+use crate::json_path::field;
+use crate::wording::{in_words, without_place};
 
 /// How much more than is allowed is read and thrown away: a client that is cut off while it sends may never see the answer.
 const PATIENCE: usize = 4;
@@ -105,15 +107,11 @@ impl<T: DeserializeOwned + Default> FromRequest<Host> for Asked<T> {
         }
         let read = serde_json::from_str(text);
         read.map(Self).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => Problem::field(&field(&error.to_string()), error.to_string()),
+            serde_json::error::Category::Data => {
+                let field = field(text.as_bytes(), &error).unwrap_or_else(|| "body".to_owned());
+                Problem::field(&field, in_words(without_place(&error.to_string()).0))
+            }
             _ => Problem::new(Kind::MalformedJson, error.to_string()),
         })
     }
-}
-
-/// The field that an error of serde names: "unknown field `typ`, expected …".
-pub(super) fn field(message: &str) -> String {
-    let named = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("missing field `"));
-    let named = named.or_else(|| message.strip_prefix("duplicate field `"));
-    named.and_then(|rest| rest.split('`').next()).unwrap_or("body").to_owned()
 }

@@ -3,7 +3,6 @@
 //! A listener may be a Rust closure or a plugin; from here on nobody can tell, and nobody may try.
 
 mod breaker;
-mod json_path;
 mod or_fail;
 mod outcome;
 mod owner;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 
-use super::json_path::path;
 use super::{Answer, DispatchResult, Failure, Listener, Outcome, Reply, Visit};
 use crate::event::Event;
+use crate::json_path::path;
 
 /// What a typed listener is given beside its payload: the event, and what it shares with the others.
 ///

@@ -58,13 +58,23 @@ impl Event {
     /// The payload, parsed as JSON.
     ///
     /// # Errors
-    /// An unrecoverable failure that names the route and what JSON is missing or wrong, or that the content type says something else:
-    /// the same bytes will never parse.
+    /// An unrecoverable failure that names the route and the field that is missing or wrong, such as `items[1].price`, or that the
+    /// content type says something else: the same bytes will never parse.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         if !is_json(&self.content_type) {
             return Err(self.unread(format_args!("its content type is `{}`, which is not JSON", self.content_type)));
         }
-        serde_json::from_slice(&self.payload).map_err(|error| self.unread(error))
+        let mut reader = serde_json::Deserializer::from_slice(&self.payload);
+        let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+            let place = error.path().to_string();
+            match error.into_inner() {
+                // The whole payload, or no JSON at all: there is no field to name.
+                error if place == "." || !error.is_data() => self.unread(error),
+                error => self.unread(format_args!("{place}: {error}")),
+            }
+        })?;
+        reader.end().map_err(|error| self.unread(error))?;
+        Ok(read)
     }
 
     /// The payload as text.
@@ -184,6 +194,38 @@ mod tests {
             "the payload of Order/OrderPlaced is not what this listener reads: \
              trailing comma at line 1 column 10"
         );
+    }
+
+    #[test]
+    fn a_payload_of_another_shape_names_the_field() {
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "only read")]
+        struct Order {
+            items: Vec<Item>,
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[expect(dead_code, reason = "only read")]
+        struct Item {
+            price: f64,
+        }
+        let order = |text: &str| Event::for_test("Order", "OrderPlaced").with_text(text).json::<Order>();
+
+        for (text, why) in [
+            (
+                r#"{"items": [{"price": 1}, {"price": "free"}]}"#,
+                "reads: items[1].price: invalid type: string \"free\", expected f64 at line 1 column 41",
+            ),
+            (r#"{"items": [{}]}"#, "reads: items[0]: missing field `price`"),
+            (r#"{"items": 7}"#, "reads: items: invalid type: integer `7`, expected a sequence"),
+            ("{}", "reads: missing field `items`"),
+            ("[", "reads: EOF while parsing"),
+            (r#"{"items": []} 7"#, "reads: trailing characters"),
+        ] {
+            let failure = order(text).unwrap_err();
+            assert_eq!(failure.kind, FailureKind::Unrecoverable, "{text}");
+            assert!(failure.message.contains(why), "{text}: {}", failure.message);
+        }
+        assert!(order(r#"{"items": []}"#).is_ok());
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The configuration: `outbox.toml` < environment < flags. The one file of the program that reads the environment.
+//! The configuration: `outbox.toml` < environment < flags. The one room of the program that reads the environment.
 //!
 //! Each room owns its section; this composes them, finds every fault at once and says where each stands.
 
 mod database;
+mod environment;
 mod flags;
 pub(crate) mod layers;
 pub(crate) mod otel;
@@ -30,6 +31,7 @@ use crate::place::Remote;
 use crate::plugins::{self, PluginsConfig, ReadyWhen};
 use crate::sinks::{self, SinkConfigs};
 pub(crate) use database::{DatabaseConfig, is_secret};
+pub(crate) use environment::{cache_dir, host_name, reference, rust_log, token, user_name};
 pub(crate) use flags::Flags;
 use layers::{Layers, Origin};
 pub(crate) use outbox::store::hide_password;
@@ -189,7 +191,7 @@ impl Settings {
     pub(crate) fn load(file: Option<&Path>, overrides: &[Override]) -> Result<Self, Failure> {
         let file = file.map(Path::to_owned);
         let is_file_a_flag = file.is_some();
-        #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
+        #[expect(clippy::disallowed_methods, reason = "part of the one room that reads the environment")]
         let named = file.or_else(|| std::env::var_os("OUTBOX_CONFIG").map(PathBuf::from));
         let file = named.or_else(|| Path::new(FILE).exists().then(|| PathBuf::from(FILE)));
         Self::read(file, is_file_a_flag, overrides)
@@ -252,81 +254,6 @@ impl Settings {
             }
         }
         flags
-    }
-}
-
-/// Where compiled plugins are kept unless `plugins.cache_dir` says otherwise; `None` for a user without a home. Source: the XDG
-/// base directory specification.
-pub(crate) fn cache_dir() -> Option<PathBuf> {
-    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
-    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")))?;
-    Some(base.join("outbox"))
-}
-
-/// The token for a host: that of the flag, or else of `OUTBOX_TOKEN`; references replaced. `None` when there is neither.
-///
-/// # Errors
-/// When a reference leads nowhere. No message repeats a token.
-pub(crate) fn token(flag: Option<&str>) -> Result<Option<String>, Failure> {
-    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
-    let variable = || std::env::var_os("OUTBOX_TOKEN").filter(|token| !token.is_empty());
-    let (name, written) = match flag {
-        Some(flag) => ("--token", flag.to_owned()),
-        None => match variable() {
-            Some(token) => ("OUTBOX_TOKEN", token.to_string_lossy().into_owned()),
-            None => return Ok(None),
-        },
-    };
-    layers::expand(&written, &reference).map(Some).map_err(|why| Failure::new(Exit::Config, format!("{name}: {why}")))
-}
-
-/// What `RUST_LOG` asks to be logged; `None` when it is not set, or empty.
-pub(crate) fn rust_log() -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
-    let value = std::env::var_os("RUST_LOG")?;
-    Some(value.to_string_lossy().into_owned()).filter(|value| !value.trim().is_empty())
-}
-
-/// This machine's name as the shell knows it, for `locked_by`; `outbox` when it is not known.
-pub(crate) fn host_name() -> String {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_owned());
-    kernel.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| "outbox".to_owned())
-}
-
-/// Who runs this command, as far as the environment tells: `name@host`.
-pub(crate) fn user_name() -> String {
-    #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
-    let name =
-        ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()));
-    let users = || std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = name.unwrap_or_else(|| user_of(rustix::process::getuid().as_raw(), &users()));
-    format!("{name}@{}", host_name())
-}
-
-/// The name of a user ID in the text of a passwd file; `uid 10001` where it has none, as in most containers.
-fn user_of(id: u32, users: &str) -> String {
-    let named = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next().filter(|name| !name.is_empty())?;
-        (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
-    });
-    named.unwrap_or_else(|| format!("uid {id}"))
-}
-
-/// Finds what `${env:NAME}` or `${file:PATH}` stands for.
-pub(crate) fn reference(source: &str, name: &str) -> Result<String, String> {
-    match source {
-        "env" => {
-            #[expect(clippy::disallowed_methods, reason = "the one file that reads the environment")]
-            let value = std::env::var(name);
-            value.map_err(|_| format!("${{env:{name}}}: the environment variable {name} is not set"))
-        }
-        "file" => std::fs::read_to_string(name)
-            // Editors end files with a line break; no secret does.
-            .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
-            .map_err(|error| format!("${{file:{name}}}: {error}")),
-        _ => Err(format!("${{{source}:{name}}} is not a reference; write ${{env:NAME}} or ${{file:PATH}}")),
     }
 }
 

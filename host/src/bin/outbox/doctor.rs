@@ -43,7 +43,7 @@ impl DoctorCommand {
         if self.explain {
             return explain(&database::ready(config).await?.plans().await?, self.output);
         }
-        let mut findings = vec![look::settings(settings)];
+        let mut findings = look::settings(settings);
         findings.extend(advice::advice(config, &|key| settings.layers.is_set(key)));
         findings.extend(http::http(&config.http, SystemClock::default().now(), &|key| settings.layers.is_set(key)));
         let plugins = look::plugins(settings).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use outbox::event::EnvelopeJsonError;
 use outbox::time::Timestamp;
+use outbox::units::duration;
 use outbox::{Envelope, EnvelopeError, EventId};
 use tokio::sync::mpsc;
 
@@ -55,7 +56,7 @@ pub(crate) struct Emit {
     #[arg(long, value_name = "RFC3339")]
     occurred_at: Option<Timestamp>,
     /// Do not deliver the event before this span has passed, like 30s
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with = "available_at")]
+    #[arg(long, value_name = "SPAN", value_parser = duration::parse, conflicts_with = "available_at")]
     deliver_after: Option<Duration>,
     /// Do not deliver the event before this time
     #[arg(long, value_name = "RFC3339")]
@@ -136,6 +137,8 @@ impl Emit {
 
     fn envelope(self) -> Result<Envelope, Failure> {
         let payload = self.payload_bytes()?;
+        // As curl writes it.
+        let file = self.payload.as_deref().and_then(|text| text.strip_prefix('@')).map(str::to_owned);
         let mut builder = Envelope::new(self.event_type.unwrap_or_default()).headers(self.header);
         if let Some(aggregate_type) = self.aggregate_type {
             builder = builder.aggregate_type(aggregate_type);
@@ -165,9 +168,11 @@ impl Emit {
             Some(content_type) => builder.bytes(content_type, payload)?,
             None => builder.json_text(payload).map_err(|error| {
                 let is_other = matches!(error, EnvelopeError::NotJson(_));
-                let hint =
-                    is_other.then(|| "if it is not meant to be JSON, say what it is: --content-type text/plain".to_owned());
-                Failure::from(error).details(hint.into_iter().collect())
+                let hint = match file {
+                    Some(file) => format!("`@` does not read a file; write --payload-file {}", output::argument(&file)),
+                    None => "if it is not meant to be JSON, say what it is: --content-type text/plain".to_owned(),
+                };
+                Failure::from(error).details(is_other.then_some(hint).into_iter().collect())
             })?,
         })
     }

@@ -235,6 +235,11 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
     };
     let hosts = matches!(command, Command::Run { .. } | Command::Dev { .. });
     logging::start(&settings, hosts);
+    if hosts {
+        for variable in settings.layers.unknown_variables() {
+            tracing::warn!(variable, "this environment variable is not a setting, and is ignored");
+        }
+    }
     let config = &settings.config;
     if config.remote.as_ref().is_some_and(place::Remote::shows_token) {
         eprintln!("warning: --url is without TLS, so everybody on the way can read the token; use https, or a tunnel");

@@ -6,6 +6,7 @@ use clap::Args;
 use outbox::event::Status;
 use outbox::purge::PurgeLimits;
 use outbox::store::Purged;
+use outbox::units::duration;
 use serde::Serialize;
 
 use crate::audit::Reason;
@@ -19,13 +20,13 @@ use crate::place::{self, Purging, WouldPurge};
 #[command(after_help = "Examples:\n  outbox purge --older-than 30d --dry-run\n  outbox purge --dead --older-than 90d --yes")]
 pub(crate) struct PurgeCommand {
     /// Only events finished longer ago than this; default purge.retention, or purge.dead_retention with --dead
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "SPAN", value_parser = duration::parse)]
     older_than: Option<Duration>,
     /// Stop after this many events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Stop after this long, like 10m
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "SPAN", value_parser = duration::parse)]
     time_limit: Option<Duration>,
     /// Delete dead events instead of delivered ones
     #[arg(long)]

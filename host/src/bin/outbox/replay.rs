@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use outbox::dead::ReplayLimits;
+use outbox::units::duration;
 use serde::Serialize;
 
 use crate::audit::Reason;
@@ -22,7 +23,7 @@ pub(crate) struct ReplayCommand {
     #[arg(long, value_name = "N")]
     retry_count_threshold: Option<u32>,
     /// Stop after this long, like 10m
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "SPAN", value_parser = duration::parse)]
     time_limit: Option<Duration>,
     /// Stop after this many events; waiting events go before dead ones
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -10,7 +10,10 @@ use outbox::event::Event;
 use outbox::sink::{Message, SinkConfig, SinkError, Sinks};
 use outbox::{Envelope, RelayConfig, Route};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
 
+use crate::config::layers::words;
 use crate::config::{Config, FILE, Settings};
 use crate::failure::{Exit, Failure};
 use crate::names::route_or_pattern;
@@ -135,15 +138,15 @@ pub(crate) fn connect(config: &Config) -> Sinks {
 }
 
 /// The sinks as they are written, or everything that is wrong with them.
-pub(crate) fn read(written: &BTreeMap<String, toml::Value>) -> Result<SinkConfigs, Vec<String>> {
+pub(crate) fn read(written: &BTreeMap<String, Value>) -> Result<SinkConfigs, Vec<String>> {
     let mut faults = Vec::new();
     let mut configs = SinkConfigs::new();
     for (name, value) in written {
-        match value.clone().try_into::<SinkConfig>() {
+        match section::<SinkConfig>(&format!("sinks.{name}"), value, "kind") {
             Ok(config) => {
                 configs.insert(name.clone(), config);
             }
-            Err(error) => faults.push(format!("sinks.{name}: {}", one_line(&error))),
+            Err(wrong) => faults.extend(wrong),
         }
     }
     faults.extend(Sinks::faults(&configs));
@@ -151,7 +154,7 @@ pub(crate) fn read(written: &BTreeMap<String, toml::Value>) -> Result<SinkConfig
 }
 
 /// The relays as they are written, or everything that is wrong with them.
-pub(crate) fn relays(written: &BTreeMap<String, toml::Value>) -> Result<Vec<(Route, RelayConfig)>, Vec<String>> {
+pub(crate) fn relays(written: &BTreeMap<String, Value>) -> Result<Vec<(Route, RelayConfig)>, Vec<String>> {
     let mut faults = Vec::new();
     let mut relays = Vec::new();
     for (pattern, value) in written {
@@ -159,13 +162,36 @@ pub(crate) fn relays(written: &BTreeMap<String, toml::Value>) -> Result<Vec<(Rou
             None => Err("write it like \"Order/OrderPlaced\", \"Order/*\" or \"*/*\"".to_owned()),
             Some((aggregate_type, event_type)) => route_or_pattern(aggregate_type, event_type),
         };
-        match (route, value.clone().try_into::<RelayConfig>()) {
+        match (route, section::<RelayConfig>(&format!("routes.{pattern:?}"), value, "sink")) {
             (Ok(route), Ok(config)) => relays.push((route, config)),
             (Err(why), _) => faults.push(format!("routes.{pattern:?} is no route: {why}")),
-            (_, Err(error)) => faults.push(format!("routes.{pattern:?}: {}", one_line(&error))),
+            (_, Err(wrong)) => faults.extend(wrong),
         }
     }
     if faults.is_empty() { Ok(relays) } else { Err(faults) }
+}
+
+/// A section that can only be read whole, or everything that is wrong with it: each setting is tried beside the one that every such
+/// section has, so that every fault is found and belongs to one line.
+fn section<T: DeserializeOwned>(name: &str, written: &Value, required: &str) -> Result<T, Vec<String>> {
+    let error = match written.clone().try_into::<T>() {
+        Ok(read) => return Ok(read),
+        Err(error) => error,
+    };
+    let refused = |table: Table| Value::Table(table).try_into::<T>().err().map(|error| words(&error));
+    let mut faults = Vec::new();
+    if let Some((table, first)) = written.as_table().and_then(|table| Some((table, table.get(required)?))) {
+        let first = Table::from_iter([(required.to_owned(), first.clone())]);
+        if let Some(why) = refused(first.clone()) {
+            return Err(vec![format!("{name}.{required}: {why}")]);
+        }
+        for (key, value) in table {
+            let mut pair = first.clone();
+            pair.insert(key.clone(), value.clone());
+            faults.extend(refused(pair).map(|why| format!("{name}.{key}: {why}")));
+        }
+    }
+    Err(if faults.is_empty() { vec![format!("{name}: {}", words(&error))] } else { faults })
 }
 
 /// Everything that is wrong with the sinks and the relays of a configuration.
@@ -202,8 +228,4 @@ pub(crate) fn is_secret(key: &[String]) -> bool {
         [sinks, _, setting, ..] if sinks == "sinks" => setting == "headers" || SECRETS.contains(&setting.as_str()),
         _ => false,
     }
-}
-
-fn one_line(error: &toml::de::Error) -> String {
-    error.message().replace('\n', "; ")
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use outbox::http::{Role, Token};
 use outbox::time::{Clock, SystemClock};
+use outbox::units::duration;
 use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
@@ -27,7 +28,7 @@ pub(crate) enum TokenCommand {
         #[arg(long, value_enum)]
         role: RoleArg,
         /// How long the token is valid, like 90d; default forever
-        #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+        #[arg(long, value_name = "SPAN", value_parser = duration::parse)]
         expires_in: Option<Duration>,
         #[command(flatten)]
         output: Output,

@@ -41,7 +41,7 @@ pub(crate) struct TopCommand {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let span = outbox::units::duration::parse(text)?;
     if span < Duration::from_millis(100) { Err("it must be at least 100ms".to_owned()) } else { Ok(span) }
 }
 
@@ -112,7 +112,7 @@ impl TopCommand {
                 .into_iter()
                 .chain(numbers.map(|number| number.to_string()))
                 .chain([oldest.map_or_else(|| "-".to_owned(), span), sample.hosts().to_string()]);
-            let row = |cells: Vec<String>| cells.iter().map(|cell| format!("{cell:>11}")).collect::<String>();
+            let row = |cells: Vec<String>| cells.iter().map(|cell| format!("{cell:>12}")).collect::<String>();
             let title =
                 if looks == 0 { format!("{:27}{}\n", "at", row(TITLES.map(str::to_owned).to_vec())) } else { String::new() };
             format!("{title}{}{}\n", sample.at, row(cells.collect()))

@@ -25,6 +25,7 @@ use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
 use crate::time::{Timestamp, When};
+use crate::units::duration;
 
 /// The longest that one request works; a client would not wait longer. What is left is told, and a repeat goes on.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);
@@ -143,9 +144,7 @@ fn of_one(endpoint: Endpoint) -> Endpoint {
 /// The longest that a request may work: what it asks for, or [`LONGEST`].
 pub(super) fn longest(time_limit: Option<&str>) -> Result<Duration, Problem> {
     let Some(text) = time_limit else { return Ok(LONGEST) };
-    let span = humantime::parse_duration(text);
-    span.map(|span| span.min(LONGEST))
-        .map_err(|_| Problem::field("time_limit", format!("it is `{text}`; write a span like 10s")))
+    duration::parse(text).map(|span| span.min(LONGEST)).map_err(|why| Problem::field("time_limit", why))
 }
 
 /// `GET /v1/dead`: oldest first.

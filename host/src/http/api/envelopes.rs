@@ -7,6 +7,7 @@ use super::super::body::{media_type, text};
 use super::super::problem::{FieldError, Kind, Problem};
 use super::cloud_events;
 use crate::event::{Envelope, EnvelopeError, EnvelopeJsonError, NameError};
+use crate::wording::in_words;
 
 /// The most faults that one answer tells.
 const TOLD: usize = 20;
@@ -134,7 +135,8 @@ fn checked(read: impl IntoIterator<Item = Result<Envelope, Fault>>, single: bool
 
 fn of_json(error: &EnvelopeJsonError, text: &str) -> Fault {
     match error {
-        EnvelopeJsonError::Json(error) => Fault::new(guilty(error, text), error.to_string()),
+        EnvelopeJsonError::Json(error) => Fault::new(guilty(text), in_words(&error.to_string())),
+        EnvelopeJsonError::Field { field, why } => Fault::new(field, why),
         EnvelopeJsonError::Payload => Fault::new("payload", error.to_string()),
         EnvelopeJsonError::Delay(_) => Fault::new("deliver_after", error.to_string()),
         EnvelopeJsonError::Base64(_) => Fault::new("payload_base64", error.to_string()),
@@ -142,12 +144,8 @@ fn of_json(error: &EnvelopeJsonError, text: &str) -> Fault {
     }
 }
 
-/// The field that an error of serde means: the one that it names, or the first that does not read alone.
-fn guilty(error: &serde_json::Error, text: &str) -> String {
-    let named = super::super::body::field(&error.to_string());
-    if named != "body" {
-        return named;
-    }
+/// The first field that does not read alone: where a type of ours refuses a value, serde does not tell the place.
+fn guilty(text: &str) -> String {
     let fields: std::collections::BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
     let alone = |(name, value): (&String, &&RawValue)| {
         let name_text = serde_json::to_string(name).ok()?;
@@ -155,7 +153,7 @@ fn guilty(error: &serde_json::Error, text: &str) -> String {
         let whole = format!("{{{name_text}:{}{rest}}}", value.get());
         matches!(Envelope::from_json(whole.as_bytes()), Err(EnvelopeJsonError::Json(_))).then(|| name.clone())
     };
-    fields.iter().find_map(alone).unwrap_or(named)
+    fields.iter().find_map(alone).unwrap_or_else(|| "body".to_owned())
 }
 
 /// The field that breaks a rule of envelopes.

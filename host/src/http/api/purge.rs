@@ -22,6 +22,7 @@ use super::dead::longest;
 use crate::event::Status;
 use crate::purge::{Purge, PurgeError, PurgeLimits};
 use crate::store::{Audit, PurgeRequest, Purged};
+use crate::units::{count, duration_option};
 
 /// What to delete.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -29,12 +30,17 @@ use crate::store::{Audit, PurgeRequest, Purged};
 #[schema(as = Purge)]
 pub(super) struct Asking {
     /// Only events that finished at least this long ago: `"7d"`. Default: the retention of the host's own purge.
-    older_than: Option<String>,
+    #[serde(with = "duration_option")]
+    #[schema(value_type = Option<String>)]
+    older_than: Option<Duration>,
     /// Dead events instead of delivered ones.
     dead: bool,
     /// The most events to delete.
     #[schema(format = "uint64")]
     limit: Option<u64>,
+    /// The most events that the caller expects to be deleted: the `count` of the same request with `dry_run`.
+    #[schema(format = "uint64")]
+    expected_count: Option<u64>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     time_limit: Option<String>,
     /// Only count the events; delete nothing.
@@ -46,10 +52,14 @@ pub(super) struct Asking {
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
-            .detail("One request works for at most 25 s; `left` says how many events are left; repeat the request to continue.")
+            .detail(
+                "Deletes nothing if more events match than `expected_count`, or than `limit` if that is less; `dry_run` returns the \
+                 count. One request works for at most 25 s; `left` says how many events are left; repeat the request to continue.",
+            )
             .role(Role::Admin)
             .counts_first()
-            .asked::<Asking>(json!({ "older_than": "30d", "dry_run": true }))
+            .asked::<Asking>(json!({ "older_than": "30d", "expected_count": 1200 }))
+            .refuses(&[Kind::CountChanged])
             .answers::<PurgeReport>(StatusCode::OK, "How many events were deleted."),
     ]
 }
@@ -61,15 +71,11 @@ pub(super) async fn purge(
     stopping: Option<Extension<Stopping>>,
     asked: Asked<Asking>,
 ) -> Result<Json<PurgeReport>, Problem> {
-    let Asking { older_than, dead, limit, time_limit, dry_run, reason } = asked.0;
+    let Asking { older_than, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
     let time = longest(time_limit.as_deref())?;
-    let older_than = older_than.map(|text| {
-        humantime::parse_duration(&text)
-            .map_err(|_| Problem::field("older_than", format!("it is `{text}`; write a span like 7d")))
-    });
     let settings = &host.inside.purge;
     let status = if dead { Status::Dead } else { Status::Done };
-    let Some(older_than) = older_than.transpose()?.or(settings.kept(status)) else {
+    let Some(older_than) = older_than.or(settings.kept(status)) else {
         return Err(Problem::field(
             "older_than",
             "say how old dead events must be, such as 90d: this host keeps them for ever",
@@ -79,6 +85,9 @@ pub(super) async fn purge(
     let purgeable = host.store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
     drop(place);
     let wanted = purgeable.count.min(limit.unwrap_or(u64::MAX));
+    if !dry_run {
+        check_count(expected_count, wanted, &format!("{status} event"))?;
+    }
     let purged = if dry_run || wanted == 0 {
         Purged { count: wanted, ..Purged::default() }
     } else {
@@ -135,4 +144,17 @@ async fn run(
             Err(Problem::new(Kind::Stopping, detail))
         }
     }
+}
+
+/// Whether no more is deleted than the caller expects. Fewer are no harm: the host's own purge deletes at the same time.
+fn check_count(expected: Option<u64>, wanted: u64, what: &str) -> Result<(), Problem> {
+    let Some(expected) = expected else {
+        let detail = "say how many events you expect to be deleted; `dry_run` tells";
+        return Err(Problem::field("expected_count", detail).counted(wanted));
+    };
+    if wanted <= expected {
+        return Ok(());
+    }
+    let detail = format!("{} would be deleted, not {expected}; nothing was done", count(wanted, what));
+    Err(Problem::new(Kind::CountChanged, detail).counted(wanted))
 }

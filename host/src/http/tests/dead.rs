@@ -104,8 +104,16 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
     assert_eq!((kept.status, &kept.json()["errors"][0]["field"]), (422, &json!("older_than")), "dead events are kept for ever");
     let dry = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","dry_run":true}"#).await.json();
     assert_eq!((&dry["count"], &dry["dry_run"]), (&json!(1), &json!(true)));
+    let unsaid = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s"}"#).await;
+    assert_eq!((unsaid.status, &unsaid.json()["errors"][0]["field"]), (422, &json!("expected_count")));
+    assert_eq!(unsaid.json()["count"], json!(1), "the answer tells how many");
+    let fewer = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","expected_count":0}"#).await;
+    assert_eq!((fewer.status, fewer.problem().as_str()), (409, "count_changed"));
+    let unit = served.post("/v1/purge", r#"{"dead":true,"older_than":60}"#).await;
+    assert_eq!((unit.status, &unit.json()["errors"][0]["field"]), (422, &json!("older_than")));
+    assert!(unit.text.contains("`60` has no unit"), "{}", unit.text);
     assert_eq!(served.get("/v1/events/d1").await.status, 200);
-    let purged = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","reason":"old"}"#).await.json();
+    let purged = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","expected_count":1,"reason":"old"}"#).await.json();
     assert_eq!((&purged["count"], &purged["left"]), (&json!(1), &json!(0)));
     assert_eq!(served.get("/v1/events/d1").await.status, 404);
     let audit = served.get("/v1/audit").await.json();

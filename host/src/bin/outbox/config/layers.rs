@@ -1,10 +1,12 @@
 //! Values by key, each with the place that set it; later layers win.
 
 mod values;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use outbox::wording::{in_words, nearest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
@@ -12,8 +14,10 @@ use toml::{Table, Value};
 
 use super::Override;
 use crate::plugins::{MANIFESTS, is_setting};
+pub(crate) use values::words;
 pub(super) use values::{expand, refusal};
-use values::{first_that_fits, has_reference, is_of_sinks, one_line, resolved};
+use values::{first_that_fits, has_reference, is_of_sinks, resolved};
+use variables::{Variable, variable};
 
 /// What set a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,10 @@ pub(crate) struct Layers {
     pub(crate) leaves: BTreeMap<Key, Leaf>,
     known: Vec<String>,
     faults: Vec<String>,
+    /// Variables that are almost settings, each with what to write instead.
+    mistyped: Vec<(String, String)>,
+    /// Variables that are like no setting.
+    unknown: Vec<String>,
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
@@ -87,7 +95,7 @@ impl Layers {
             }
         });
         let known = leaves.keys().map(|key| key.join(".")).chain(WITHOUT_DEFAULT.map(str::to_owned)).collect();
-        Self { leaves, known, faults: Vec::new() }
+        Self { leaves, known, faults: Vec::new(), mistyped: Vec::new(), unknown: Vec::new() }
     }
 
     /// The keys of all settings, those without a default included.
@@ -101,7 +109,7 @@ impl Layers {
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let at = error.span().map_or(1, |span| line(span.start));
-            self.faults.push(format!("{name}:{at}: {}", error.message()));
+            self.faults.push(format!("{name}:{at}: {}", in_words(error.message())));
         }
         // Also of a text with an error in it, what could be read is checked: better all faults at once than one after another.
         let Ok(values) = Table::deserialize(toml::de::Deserializer::from(table.clone())) else { return };
@@ -115,31 +123,29 @@ impl Layers {
         });
     }
 
-    /// What of the environment is ours.
+    /// What of the environment is ours. A variable that is almost a setting is a fault, as in a file: passed over, it would let a host
+    /// run on the wrong database. One that is like no setting may belong to another program, and is only told of.
     pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
-        // What manifests refer to is for plugins, and no setting.
-        let ours = |name: &str| name.starts_with("OUTBOX_") && !name.starts_with("OUTBOX_PLUGIN_");
-        let mut ours: Vec<(String, String)> = variables.filter(|(name, _)| ours(name)).collect();
+        let mut ours: Vec<(String, String)> = variables.filter(|(name, _)| name.starts_with("OUTBOX_")).collect();
         ours.sort();
         for (name, value) in ours {
-            let rest = name["OUTBOX_".len()..].to_ascii_lowercase();
-            let key: Key = match rest.as_str() {
-                "database_url" => vec!["database".to_owned(), "url".to_owned()],
-                "log" => vec!["log".to_owned(), "level".to_owned()],
-                "mode" => vec!["mode".to_owned()],
-                _ if rest.contains("__") => rest.split("__").map(str::to_owned).collect(),
-                // One underscore where two belong is the usual slip. Other names are not ours to refuse: a Kubernetes
-                // service called outbox sets OUTBOX_PORT in every container.
-                _ => {
-                    if let Some(known) = self.known.iter().find(|known| known.replace('.', "_") == rest) {
-                        let wanted = known.to_ascii_uppercase().replace('.', "__");
-                        self.faults.push(format!("{name} is not a setting; write OUTBOX_{wanted}"));
-                    }
-                    continue;
-                }
-            };
-            self.set(key, Value::String(value), Origin::Environment(name));
+            match variable(&name, &value, &self.known) {
+                Variable::Setting(key) => self.set(key, Value::String(value), Origin::Environment(name)),
+                Variable::Mistyped(fix) => self.mistyped.push((name, fix)),
+                Variable::Unknown => self.unknown.push(name),
+                Variable::Foreign => {}
+            }
         }
+    }
+
+    /// The variables that are like no setting, and to which no setting refers.
+    pub(crate) fn unknown_variables(&self) -> impl Iterator<Item = &str> {
+        self.unknown.iter().map(String::as_str).filter(|name| !self.refers_to(name))
+    }
+
+    fn refers_to(&self, variable: &str) -> bool {
+        let reference = format!("${{env:{variable}}}");
+        self.leaves.values().any(|leaf| leaf.written.to_string().contains(&reference))
     }
 
     /// One flag.
@@ -157,14 +163,17 @@ impl Layers {
         }
         if !is_named && !self.known.contains(&name) {
             let section = format!("{name}.");
-            let fault = if self.known.iter().any(|known| known.starts_with(&section)) {
+            let is_section = self.known.iter().any(|known| known.starts_with(&section));
+            let fault = if is_section || is_of_sinks(&key) {
                 if written.as_table().is_some_and(Table::is_empty) {
                     return; // `[dispatcher]` with nothing in it.
                 }
+                let name = shown(&key);
+                let name = if is_section || key.len() > 1 { name } else { format!("{name}.NAME") };
                 format!("{name} is a section, not a value; write [{name}] and its settings below it")
             } else {
-                let near = nearest(&name, &self.known).map_or_else(String::new, |near| format!("; did you mean {near}?"));
-                format!("{name} is not a setting{near}")
+                let near = meant(&name, &self.known).map(|near| format!("did you mean {near}?"));
+                format!("{name} is not a setting; {}", near.unwrap_or_else(|| "`outbox config show` shows them all".to_owned()))
             };
             self.faults.push(format!("{origin}: {fault}"));
             return;
@@ -214,6 +223,8 @@ impl Layers {
         reference: &dyn Fn(&str, &str) -> Result<String, String>,
     ) -> Result<T, Vec<String>> {
         let mut faults = std::mem::take(&mut self.faults);
+        let mistyped = std::mem::take(&mut self.mistyped).into_iter().filter(|(name, _)| !self.refers_to(name));
+        faults.extend(mistyped.map(|(name, fix)| format!("{name} is not a setting; {fix}")));
         let mut whole = Table::new();
         for (key, leaf) in &mut self.leaves {
             let found = resolved(key, leaf, reference).and_then(|values| first_that_fits::<T>(key, values));
@@ -233,7 +244,7 @@ impl Layers {
             faults.sort_by_cached_key(|fault| fault.split(':').nth(1).and_then(|line| line.parse::<usize>().ok()));
             return Err(faults);
         }
-        whole.try_into().map_err(|error: toml::de::Error| vec![one_line(&error)])
+        whole.try_into().map_err(|error: toml::de::Error| vec![words(&error)])
     }
 }
 
@@ -290,11 +301,9 @@ fn shown(key: &[String]) -> String {
     }
 }
 
-/// The known key that was probably meant.
-fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+/// The known key that was probably meant: a similar one, or one of this name in another section.
+fn meant<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let last = name.rsplit('.').next().unwrap_or(name);
-    let misplaced = known.iter().find(|known| known.rsplit('.').next() == Some(last));
-    let close = known.iter().map(|known| (strsim::levenshtein(name, known), known)).min();
-    let close = close.filter(|(distance, _)| *distance <= 2.max(name.len() / 5)).map(|(_, known)| known);
-    close.or(misplaced).map(String::as_str)
+    let misplaced = || known.iter().find(|known| known.rsplit('.').next() == Some(last)).map(String::as_str);
+    nearest(name, known.iter().map(String::as_str)).or_else(misplaced)
 }

@@ -86,7 +86,7 @@ fn of_fault(fault: &str, items: impl FnOnce() -> Json) -> Json {
         json!({ "anyOf": [{ "type": "integer", "minimum": 0 }, text] })
     } else if fault.contains("expected a boolean") {
         json!({ "type": "boolean" })
-    } else if fault.contains("expected a whole number") {
+    } else if ["u16", "u32", "u64", "usize"].iter().any(|kind| fault.ends_with(&format!("expected {kind}"))) {
         json!({ "type": "integer", "minimum": 0 })
     } else if fault.contains("expected a sequence") {
         json!({ "type": "array", "items": items() })

@@ -32,11 +32,11 @@ fn all_faults_are_told_at_once_each_with_its_line() {
     let file = "mode = \"solo\"\n[dispatcher]\nwrokers = 3\nlease = \"soon\"\n\n[dispacher]\nmax_attempts = 1\n[poller]\nbatch_size = -1\n";
     let faults = composed(file, &[("OUTBOX_POLLER__INTERVALL", "1s")], &[]).unwrap_err().join("\n");
     for part in [
-        "outbox.toml:1: mode: unknown variant `solo`",
+        "outbox.toml:1: mode: it is `solo`, but must be `single_node`, `multi_node`",
         "outbox.toml:3: dispatcher.wrokers is not a setting; did you mean dispatcher.workers?",
         "outbox.toml:4: dispatcher.lease: `soon` is not a duration",
         "outbox.toml:7: dispacher.max_attempts is not a setting; did you mean dispatcher.max_attempts?",
-        "outbox.toml:9: poller.batch_size: ",
+        "outbox.toml:9: poller.batch_size: it is -1, but must be a whole number from 0 to",
         "OUTBOX_POLLER__INTERVALL: poller.intervall is not a setting; did you mean poller.interval?",
     ] {
         assert!(faults.contains(part), "{part}\n---\n{faults}");
@@ -51,6 +51,50 @@ fn values_that_do_not_go_together_are_told_with_the_line_of_the_first() {
         faults.iter().any(|fault| fault.starts_with("outbox.toml:3: dispatcher.deadline (15s) is not below")),
         "{faults:?}"
     );
+}
+
+#[test]
+fn what_is_wrong_within_a_list_or_a_section_is_told_with_its_place() {
+    let token = |role: &str| format!("[[http.tokens]]\nname = \"a\"\nsha256 = \"{}\"\nrole = \"{role}\"\n", "0".repeat(64));
+    let file = format!("{}{}", token("viewer"), token("admn"));
+    let faults = composed(&file, &[], &[]).unwrap_err();
+    assert!(
+        faults[0].contains("http.tokens: entry 2, role: it is `admn`, but must be `viewer`, `operator` or `admin`"),
+        "{faults:?}"
+    );
+    assert!(faults[0].ends_with("did you mean `admin`?"), "{faults:?}");
+    let file = "sinks = 5\n[routes]\n\"Order/*\" = \"a\"\n";
+    let faults = composed(file, &[], &[]).unwrap_err().join("\n");
+    for part in [
+        "outbox.toml:1: sinks.NAME is a section, not a value; write [sinks.NAME] and its settings below it",
+        "outbox.toml:3: routes.\"Order/*\" is a section, not a value; write [routes.\"Order/*\"]",
+    ] {
+        assert!(faults.contains(part), "{part}\n---\n{faults}");
+    }
+    let file = "[sinks.a]\nkind = \"nats\"\nurl = 5\nsubjct = \"x\"\ntimeout = 5\n[routes.\"Order/*\"]\nsinc = \"a\"\n";
+    let faults = composed(file, &[], &[]).unwrap_err().join("\n");
+    for part in [
+        "outbox.toml:3: sinks.a.url: it is a number, but must be text; put it in quotes",
+        "outbox.toml:4: sinks.a.subjct: `subjct` is not known here; did you mean `subject`?",
+        "outbox.toml:5: sinks.a.timeout: `5` has no unit",
+        "outbox.toml:7: routes.\"Order/*\": `sinc` is not known here; did you mean `sink`?",
+    ] {
+        assert!(faults.contains(part), "{part}\n---\n{faults}");
+    }
+}
+
+#[test]
+fn what_a_flag_sets_is_told_as_what_was_typed() {
+    let fault = |key: &str, value: &str| composed("", &[], &[Override::new(key, value, "--set")]).unwrap_err().join("\n");
+    for (key, value, part) in [
+        ("poller.interval", "1", "--set: poller.interval: `1` has no unit; write it like \"30s\""),
+        ("dispatcher.workers", "-1", "--set: dispatcher.workers: it is -1, but must be a whole number of 0 or more"),
+        ("purge.enabled", "yes", "--set: purge.enabled: it is the text \"yes\", but must be true or false"),
+        ("http.tokens", "s3cret", "--set: http.tokens: it is text, but must be a list"),
+    ] {
+        assert!(fault(key, value).contains(part), "{part}\n---\n{}", fault(key, value));
+    }
+    assert!(!fault("http.tokens", "s3cret").contains("s3cret"), "it may be a secret");
 }
 
 #[test]
@@ -101,7 +145,9 @@ fn a_password_with_any_character_is_written_as_it_is_and_shown_nowhere() {
 fn manifests_of_plugins_are_checked_where_they_stand() {
     let faults = composed("[plugins.mailer.limits]\nfule = 3\nmemory = \"16MiB\"\n", &[], &[]).unwrap_err();
     assert!(
-        faults.len() == 1 && faults[0].starts_with("outbox.toml:2: plugins.mailer.limits.fule: unknown field"),
+        faults.len() == 1
+            && faults[0]
+                .starts_with("outbox.toml:2: plugins.mailer.limits.fule: `fule` is not known here; did you mean `fuel`?"),
         "{faults:?}"
     );
     let faults = composed("[plugins]\ndri = \"x\"\n", &[], &[]).unwrap_err();
@@ -115,22 +161,34 @@ fn manifests_of_plugins_are_checked_where_they_stand() {
 }
 
 #[test]
-fn one_underscore_too_few_is_told_and_names_that_others_set_are_left_alone() {
-    let faults = composed("", &[("OUTBOX_DISPATCHER_WORKERS", "8")], &[]).unwrap_err();
-    assert!(faults[0].contains("write OUTBOX_DISPATCHER__WORKERS"), "{faults:?}");
-    assert!(composed("", &[("OUTBOX_PORT", "tcp://10.0.0.7:80"), ("OUTBOX_SERVICE_HOST", "10.0.0.7")], &[]).is_ok());
+fn a_mistyped_variable_is_refused_and_one_like_no_setting_is_only_told_of() {
+    let faults =
+        composed("", &[("OUTBOX_DATABSE_URL", "postgres://db/shop"), ("OUTBOX_DISPATCHER_WORKERS", "8")], &[]).unwrap_err();
+    assert_eq!(
+        faults,
+        [
+            "OUTBOX_DATABSE_URL is not a setting; did you mean OUTBOX_DATABASE_URL?",
+            "OUTBOX_DISPATCHER_WORKERS is not a setting; write OUTBOX_DISPATCHER__WORKERS",
+        ]
+    );
+    let others =
+        [("OUTBOX_PORT", "tcp://10.0.0.7:80"), ("OUTBOX_SERVICE_HOST", "10.0.0.7"), ("OUTBOX_FOO", "1"), ("OTHER", "x")];
+    let (_, layers) = composed("", &others, &[]).unwrap();
+    assert_eq!(layers.unknown_variables().collect::<Vec<_>>(), ["OUTBOX_FOO"]);
+}
+
+#[test]
+fn a_variable_that_a_setting_refers_to_may_have_any_name() {
+    let password = [("OUTBOX_DATABASE_PASSWORD", "hunter2")];
+    let (config, layers) = composed(&crate::init::template(Kind::Postgres), &password, &[]).unwrap();
+    assert!(config.database.url.contains("outbox:hunter2@"), "{}", config.database.url);
+    assert_eq!(layers.unknown_variables().count(), 0);
+    assert!(composed("", &password, &[]).is_err(), "nothing refers to it");
 }
 
 #[test]
 fn variables_for_plugins_are_no_settings() {
     assert!(composed("", &[("OUTBOX_PLUGIN_MAILER__TOKEN", "x"), ("OUTBOX_PLUGIN_DISPATCHER_WORKERS", "8")], &[]).is_ok());
-}
-
-#[test]
-fn a_user_without_a_name_is_told_by_the_number() {
-    let users = "root:x:0:0:root:/root:/bin/sh\nanna:x:1000:1000::/home/anna:/bin/sh\n:x:7:7::/:\nhalf a line\n";
-    assert_eq!([0, 1000, 7, 10_001].map(|id| user_of(id, users)), ["root", "anna", "uid 7", "uid 10001"]);
-    assert_eq!(user_of(0, ""), "uid 0");
 }
 
 #[test]
@@ -264,8 +322,8 @@ fn every_fault_of_a_sink_and_of_a_relay_is_told_with_its_line() {
     let file = "[sinks.a]\nkind = \"pigeon\"\n[sinks.c]\nkind = \"stdout\"\ncolour = 1\n[routes.Order]\nsink = \"a\"\n";
     let faults = composed(file, &[], &[]).unwrap_err().join("\n");
     for part in [
-        "outbox.toml:2: sinks.a: unknown variant `pigeon`",
-        "sinks.c: unknown field `colour`",
+        "outbox.toml:2: sinks.a.kind: it is `pigeon`, but must be `stdout`",
+        "outbox.toml:5: sinks.c.colour: `colour` is not known here",
         "outbox.toml:7: routes.\"Order\" is no route",
     ] {
         assert!(faults.contains(part), "{part}\n---\n{faults}");

@@ -6,6 +6,7 @@ use clap::Args;
 use outbox::dead::ReplayLimits;
 use outbox::store::{DeadFilter, Filter};
 use outbox::time::{Timestamp, When};
+use outbox::units::duration;
 
 use crate::names::Names;
 
@@ -74,7 +75,7 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Stop after this long; events not reached by then stay dead
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "SPAN", value_parser = duration::parse)]
     time_limit: Option<Duration>,
     /// Replay at most this many events per second, like 50/s, to spare a receiver that has just recovered
     #[arg(long, value_name = "RATE", value_parser = per_second)]

@@ -25,12 +25,17 @@ const ALONE: &str = "single_node";
 const IN_ORDER: [&str; 2] = ["ordered", "ordered_by_aggregate"];
 
 /// Whoever gets here has a valid configuration.
-pub(super) fn settings(settings: &Settings) -> Finding {
+pub(super) fn settings(settings: &Settings) -> Vec<Finding> {
     let from = settings.file.as_ref().map_or_else(
         || "defaults, environment and flags are valid; no outbox.toml here".to_owned(),
         |file| format!("{}, environment and flags are valid", file.display()),
     );
-    Finding::good("configuration", from)
+    let ignored = settings.layers.unknown_variables().map(|variable| {
+        let what = format!("the environment variable {variable} is not a setting, and is ignored");
+        let fix = "`outbox config show` shows all settings; give a variable of another program another name, or unset it";
+        Finding::warning("configuration", what, fix)
+    });
+    std::iter::once(Finding::good("configuration", from)).chain(ignored).collect()
 }
 
 /// What was found in the plugins directory, and what its plugins answer.

@@ -159,6 +159,10 @@ impl Client {
         let fix = if chain.contains("certificate") || chain.contains("UnknownIssuer") {
             "this machine does not trust its certificate; with an authority of your own, name its file in SSL_CERT_FILE"
                 .to_owned()
+        } else if chain.contains("InvalidContentType") {
+            "it answers without TLS: write --url http://… instead of https://…".to_owned()
+        } else if chain.contains("invalid HTTP") {
+            "it does not answer in HTTP; if it has TLS, write --url https://… instead of http://…".to_owned()
         } else if error.is_connect() {
             "start one with `outbox run --listen 127.0.0.1:8080`, or check --url".to_owned()
         } else {

@@ -282,9 +282,10 @@ impl Place for Host {
             if rows == Some(0) || time.is_some_and(|time| time.is_zero()) {
                 return Ok(purged);
             }
+            // No more is deleted than the limit says, which the caller has confirmed.
             let body = json!({
-                "dead": what == Purging::Dead, "older_than": span(Some(older_than)), "limit": rows, "time_limit": span(time),
-                "reason": audit.reason,
+                "dead": what == Purging::Dead, "older_than": span(Some(older_than)), "limit": rows,
+                "expected_count": rows.unwrap_or(u64::MAX), "time_limit": span(time), "reason": audit.reason,
             });
             let report: PurgeReport = self.post("/v1/purge", &body).await?;
             purged.add(report.purged);

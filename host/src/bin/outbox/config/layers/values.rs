@@ -1,5 +1,6 @@
 //! From a written value to the value that a key takes: references replaced, text of the environment and of flags given a type.
 
+use outbox::wording::in_words;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
@@ -71,22 +72,40 @@ fn expand_all(value: &Value, reference: &dyn Fn(&str, &str) -> Result<String, St
     })
 }
 
+/// The first of these values that a key takes; in words, why it takes none.
 pub(super) fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> Result<Value, String> {
     let mut fault = String::new();
     for value in values {
-        match refusal::<T>(key, value.clone()) {
-            None => return Ok(value),
-            Some(refused) => fault = refused,
+        match alone::<T>(key, value.clone()) {
+            Ok(_) => return Ok(value),
+            Err(error) => fault = of_value::<T>(key, &value, &error),
         }
     }
     Err(fault)
 }
 
-/// Why a key does not take a value; `None` when it does.
+/// Why a key does not take a value, as serde says it; `None` when it does.
 pub(in crate::config) fn refusal<T: DeserializeOwned>(key: &[String], value: Value) -> Option<String> {
+    alone::<T>(key, value).err().map(|error| error.message().to_owned())
+}
+
+fn alone<T: DeserializeOwned>(key: &[String], value: Value) -> Result<T, toml::de::Error> {
     let mut alone = Table::new();
     insert(&mut alone, key, value);
-    alone.try_into::<T>().err().map(|error| one_line(&error))
+    alone.try_into()
+}
+
+/// What is wrong with a value, in words; of a list, also with which of its entries, and with what of it.
+fn of_value<T: DeserializeOwned>(key: &[String], value: &Value, error: &toml::de::Error) -> String {
+    let bad = |entry: &Value| alone::<T>(key, Value::Array(vec![entry.clone()])).is_err();
+    let entry = value.as_array().and_then(|entries| entries.iter().position(bad));
+    let Some(entry) = entry else { return words(error) };
+    // The error tells its place only where it shows itself: "…\nin `http.tokens.role`".
+    let shown = error.to_string();
+    let place = shown.rsplit_once("in `").and_then(|(_, place)| place.trim_end().strip_suffix('`'));
+    let below = place.and_then(|place| place.strip_prefix(&format!("{}.", key.join("."))));
+    let below = below.map_or_else(String::new, |below| format!(", {below}"));
+    format!("entry {}{below}: {}", entry + 1, words(error))
 }
 
 /// The text with every `${…}` replaced.
@@ -108,10 +127,7 @@ pub(in crate::config) fn expand(
     Ok(found)
 }
 
-pub(super) fn one_line(error: &toml::de::Error) -> String {
-    let text = error.message().replace('\n', "; ");
-    // A person who writes a file need not know our types.
-    ["usize", "u64", "u32", "u16"]
-        .iter()
-        .fold(text, |text, kind| text.replace(&format!("expected {kind}"), "expected a whole number"))
+/// What is wrong, on one line.
+pub(crate) fn words(error: &toml::de::Error) -> String {
+    in_words(&error.message().replace('\n', "; "))
 }

@@ -18,7 +18,7 @@ fn told(file: &str) -> Vec<String> {
 const MISCONFIGURATIONS: [(&str, &str, &str); 44] = [
     // What the configuration refuses.
     ("[dispatcher]\nworkres = 4", "dispatcher.workres is not a setting", "did you mean dispatcher.workers?"),
-    ("mode = \"ordred\"", "unknown variant `ordred`", "expected one of `single_node`"),
+    ("mode = \"ordred\"", "it is `ordred`, but must be `single_node`", "did you mean `ordered`?"),
     ("[dispatcher]\nworkers = 0", "dispatcher.workers is 0", "at least 1"),
     ("[dispatcher]\nmax_attempts = 0", "dispatcher.max_attempts is 0", "at least 1"),
     ("[dispatcher]\nlease = \"10ms\"\ndeadline = \"1ms\"", "dispatcher.lease is 10ms", "at least 1s"),

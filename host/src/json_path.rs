@@ -10,9 +10,18 @@ enum Open {
     Array(usize),
 }
 
+/// The field that an error means: the one that its message names, or the one that was being read; `None` for the text as a whole.
+pub(crate) fn field(text: &[u8], error: &serde_json::Error) -> Option<String> {
+    let message = error.to_string();
+    let named =
+        ["unknown field `", "missing field `", "duplicate field `"].iter().find_map(|about| message.strip_prefix(about));
+    let name = named.and_then(|rest| rest.split('`').next()).map(str::to_owned);
+    name.or_else(|| Some(path(text, error.line(), error.column())).filter(|path| !path.is_empty()))
+}
+
 /// The value at which a reader of `text` stopped, as `items[1].price`; empty for the text as a whole. `line` and `column` are those of
 /// the error: counted from 1, and how many bytes of the line had been read.
-pub(super) fn path(text: &[u8], line: usize, column: usize) -> String {
+pub(crate) fn path(text: &[u8], line: usize, column: usize) -> String {
     let start: usize = text.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
     let read = &text[..text.len().min(start + column)];
     let mut open: Vec<Open> = Vec::new();
