@@ -111,7 +111,7 @@ fn of_text(text: &str) -> (String, &'static str) {
     match inner {
         "true" | "false" => (format!("the text {text}"), "; leave out the quotes"),
         _ if is_number && !is_whole && inner.bytes().all(|byte| byte.is_ascii_digit()) => {
-            (inner.to_owned(), ", and no larger than fits")
+            (inner.to_owned(), "; it is too large")
         }
         _ if is_number => (format!("the text {text}"), "; leave out the quotes"),
         _ => (format!("the text {text}"), ""),

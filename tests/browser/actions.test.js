@@ -115,7 +115,7 @@ test('many are replayed: what would be done is shown, a reason is asked for, pro
   const facts = await page.locator('dl.facts').innerText();
   assert.match(facts, /150, as of .*events that die later are left alone/s);
   assert.match(facts, /150 × Trouble\/Files/);
-  await page.getByLabel('How fast').selectOption('10');
+  await page.getByLabel('Speed').selectOption('10');
   await page.getByRole('button', { name: 'Replay 150 events' }).click();
   assert.match(page.url(), /dead\/replay/, 'the browser asks for the reason');
   assert.ok((await Promise.all((await ids('Files')).slice(0, 1).map((id) => place.run(['event', 'show', id, '--output', 'json'])))).every((event) => JSON.parse(event).replays === 0));

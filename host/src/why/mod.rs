@@ -18,8 +18,7 @@ pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::Step;
 #[cfg(feature = "http")]
-pub(crate) use pauses::Pauses;
-pub(crate) use pauses::paused;
+pub(crate) use pauses::{Pauses, paused};
 #[cfg(feature = "http")]
 pub(crate) use reason::encoded;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};

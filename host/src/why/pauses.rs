@@ -21,6 +21,7 @@ pub fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRec
 
 /// The routes and patterns that are paused: all that [`holding`] needs. Whoever asks for many routes asks these, since writers choose how
 /// many routes there are.
+#[cfg(feature = "http")]
 #[must_use]
 pub(crate) fn paused(routes: &[RouteRecord]) -> Vec<RouteRecord> {
     routes.iter().filter(|known| known.paused_at.is_some()).cloned().collect()

@@ -151,7 +151,8 @@ fn guilty(text: &str) -> String {
         let name_text = serde_json::to_string(name).ok()?;
         let rest = if name == "event_type" { "" } else { ",\"event_type\":\"X\"" };
         let whole = format!("{{{name_text}:{}{rest}}}", value.get());
-        matches!(Envelope::from_json(whole.as_bytes()), Err(EnvelopeJsonError::Json(_))).then(|| name.clone())
+        let read = Envelope::from_json(whole.as_bytes());
+        matches!(read, Err(EnvelopeJsonError::Json(_) | EnvelopeJsonError::Field { .. })).then(|| name.clone())
     };
     fields.iter().find_map(alone).unwrap_or_else(|| "body".to_owned())
 }

@@ -145,7 +145,6 @@ fn exact(value: f64, step: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::LONGEST;
 
     fn marks(scale: Scale, most: f64) -> Vec<String> {
         scale.axis(most).marks().map(|(_, said)| said).collect()

@@ -144,7 +144,7 @@ async fn a_stop_ends_a_purge_after_a_batch_and_the_audit_has_all_that_it_deleted
     eventually(async || store.stats().await.expect("counts").done == EVENTS, "all events are done").await;
 
     let mut client = served.connect().await;
-    let body = r#"{"older_than":"0s","reason":"a test"}"#;
+    let body = format!(r#"{{"older_than":"0s","expected_count":{EVENTS},"reason":"a test"}}"#);
     let head = format!(
         "POST /v1/purge HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
         body.len()
