@@ -286,3 +286,39 @@ async fn an_id_that_somebody_else_commits_after_a_savepoint_took_it_back_is_deli
 async fn an_id_that_somebody_else_commits_after_a_savepoint_took_it_back_is_delivered_once_on_mysql() {
     an_id_of_somebody_else(&MySql::fresh().await).await;
 }
+
+/// An event gets the number of a mark: the row that stood for an excluded event which a savepoint took back.
+async fn an_event_with_the_number_of_a_mark<D: Database>(db: &D) {
+    let recorder = Recorder::done();
+    let outbox = start(db, &recorder).await;
+    let event = || Envelope::new("OrderPlaced").aggregate("Order", "42");
+
+    let mut transaction = outbox.begin().await.expect("begins");
+    db.run_on(&mut transaction, "SAVEPOINT mine").await;
+    transaction.write(event().excluded().json(&1).expect("good")).await.expect("writes");
+    db.run_on(&mut transaction, "ROLLBACK TO SAVEPOINT mine").await;
+    transaction.write(event().json(&2).expect("good")).await.expect("writes");
+    transaction.commit().await.expect("commits");
+
+    eventually("it is delivered", async || recorder.count() > 0).await;
+    at_rest(&outbox).await;
+    let delivered: Vec<u32> = recorder.calls().iter().map(|event| event.payload().expect("a number")).collect();
+    assert_eq!(delivered, [2]);
+    assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 1, "its row is there, so that a crash would not lose it");
+    outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_with_the_number_of_a_mark_that_was_taken_back_stays_on_postgres() {
+    an_event_with_the_number_of_a_mark(&Postgres::fresh().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_with_the_number_of_a_mark_that_was_taken_back_stays_on_mysql() {
+    an_event_with_the_number_of_a_mark(&MySql::fresh().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_with_the_number_of_a_mark_that_was_taken_back_stays_on_sqlite() {
+    an_event_with_the_number_of_a_mark(&Sqlite::fresh().await).await;
+}

@@ -41,7 +41,7 @@ pub struct OutboxTransaction<S: TransactionalStore> {
     writer: Writer<S>,
     written: Vec<WrittenEvents>,
     /// The rows that stand for events that are in no table; none of them is ever committed.
-    marks: Vec<u64>,
+    marks: Vec<Witness>,
     /// Whether statements of the caller may have come before, and made a savepoint.
     used: bool,
     /// Whether statements of the caller may have come after the events, and taken them back.
@@ -162,7 +162,7 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
             match mark(&self.writer, transaction.as_mut()).await {
                 Ok(witness) => {
                     written.witnessed_by(witness);
-                    self.marks.push(witness.0);
+                    self.marks.push(witness);
                 }
                 Err(error) => {
                     written.refused();
@@ -236,17 +236,20 @@ async fn before_commit<S: TransactionalStore>(
     store: &S,
     connection: &mut S::Connection,
     written: &[WrittenEvents],
-    marks: &[u64],
+    marks: &[Witness],
     touched: bool,
 ) -> Result<Option<HashSet<Witness>>, StoreError> {
-    let mut held = None;
+    let mut held: Option<HashSet<Witness>> = None;
     if touched && !written.is_empty() {
         let sequences: Vec<u64> = written.iter().filter_map(WrittenEvents::witness).map(|(sequence, _)| sequence).collect();
         // Asked without any as well: a transaction that the database has ended says so.
         held = Some(store.find(connection, &sequences).await?.into_iter().collect());
     }
+    // A mark that a savepoint took back must not be deleted by its number: SQLite has given that to the next row, which may be an event.
+    let is_held = |mark: &&Witness| held.as_ref().is_none_or(|held| held.contains(*mark));
+    let marks: Vec<u64> = marks.iter().filter(is_held).map(|(sequence, _)| *sequence).collect();
     if !marks.is_empty() {
-        store.delete_inserted(connection, marks).await?;
+        store.delete_inserted(connection, &marks).await?;
     }
     Ok(held)
 }

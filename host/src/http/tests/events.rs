@@ -178,7 +178,7 @@ async fn what_is_wrong_with_an_event_is_told_by_element_and_field_and_nothing_is
         (r#"{"event_type":"X","payload":1,"deliver_after":"soon"}"#, "deliver_after"),
         (r#"{"event_type":"X","payload":1,"event_id":"a b"}"#, "event_id"),
         (r#"{"event_type":"X","payload":1,"headers":{"x":"a\r\nset-cookie: b"}}"#, "headers"),
-        (r#"{"event_type":"X","payload":1,"headers":{"x":1}}"#, "headers"),
+        (r#"{"event_type":"X","payload":1,"headers":{"x":1}}"#, "headers.x"),
         (r#"{"event_type":"X","payload":1,"payload_base64":"AAEC"}"#, "payload"),
         (r#""text""#, "body"),
     ];
