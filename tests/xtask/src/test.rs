@@ -11,10 +11,7 @@ use crate::plugins;
 use crate::promtool;
 use crate::python;
 use crate::servers::Servers;
-use crate::workspace::{self, Workspace};
-
-/// How many tests run at once; read by the test binaries.
-const THREADS: &str = "RUST_TEST_THREADS";
+use crate::workspace::Workspace;
 
 /// Runs `cargo test` with these arguments, over the whole workspace unless they name packages.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Fault> {
@@ -31,19 +28,11 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
     cargo.env(languages::VARIABLE, languages::folder(workspace)).env(promtool::VARIABLE, promtool);
     cargo.envs(browser.variables());
     servers.tell(&mut cargo);
-    if workspace::environment(THREADS).is_none() {
-        cargo.env(THREADS, threads().to_string());
-    }
     cargo.arg("test");
     if !names_packages(arguments) {
         cargo.arg("--workspace");
     }
     child::run(cargo.args(arguments))
-}
-
-/// Tests of hosts, servers and browsers wait most of the time: one for each core leaves the cores idle.
-fn threads() -> usize {
-    2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Whether `-p` or one of its other forms stands before the `--` that ends cargo's own arguments.
