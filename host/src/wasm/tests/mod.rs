@@ -18,8 +18,7 @@ mod trust;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Instant;
 
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
@@ -233,6 +232,10 @@ pub(super) fn put(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
 
 /// Everything that is logged on this thread while `run` goes on.
 pub(super) async fn logged<T>(run: impl Future<Output = T>) -> (T, Vec<String>) {
+    // With one subscriber alone, tracing asks the thread that comes to a log line first, and remembers its answer: a test without a
+    // subscriber would switch the line off for all.
+    static SECOND: LazyLock<tracing::Dispatch> = LazyLock::new(|| tracing::Dispatch::new(Logged::default()));
+    LazyLock::force(&SECOND);
     let logged = Logged::default();
     let lines = logged.0.clone();
     let guard = tracing::subscriber::set_default(logged);
