@@ -8,11 +8,14 @@ use outbox::store::Filter;
 use super::{Matching, aggregate_id, route, stands};
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::host::Stop;
 use crate::output::{self, Format, Output};
 use crate::place;
 
 /// How many rows one statement brings while following.
 const PAGE: u32 = 500;
+/// How long to rest before new rows are asked for.
+const INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Args, Debug)]
 pub(crate) struct Tail {
@@ -28,6 +31,14 @@ pub(crate) struct Tail {
 impl Tail {
     /// Follows what is inserted. By `seq`: what another program commits late under an earlier number is not shown.
     pub(super) async fn run(self, config: &Config) -> Result<(), Failure> {
+        let mut stop = Stop::listen()?;
+        tokio::select! {
+            ended = self.follow(config) => ended,
+            () = stop.wait() => Ok(()),
+        }
+    }
+
+    async fn follow(self, config: &Config) -> Result<(), Failure> {
         let place = place::open(config).await?;
         let filter = self.matching.filter()?;
         let newest = Filter { newest_first: true, ..Filter::default() };
@@ -55,10 +66,7 @@ impl Tail {
                 after = last.seq;
             }
             if rows.len() < usize::try_from(PAGE).unwrap_or(usize::MAX) {
-                tokio::select! {
-                    () = tokio::time::sleep(Duration::from_millis(200)) => {}
-                    _ = tokio::signal::ctrl_c() => return Ok(()),
-                }
+                tokio::time::sleep(INTERVAL).await;
             }
         }
     }
