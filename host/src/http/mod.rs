@@ -28,6 +28,7 @@ mod problem;
 mod refused;
 mod server;
 mod session;
+mod standing;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
 mod token;

@@ -18,8 +18,6 @@ pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::Step;
 #[cfg(feature = "http")]
-pub(crate) use pauses::{Pauses, paused};
-#[cfg(feature = "http")]
 pub(crate) use reason::encoded;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use state::State;
@@ -30,6 +28,6 @@ pub use attempt::attempt;
 #[doc(hidden)]
 pub use by_hand::selector;
 #[doc(hidden)]
-pub use pauses::{covered, held_by, holding, passed_over, resume_command};
+pub use pauses::{Pauses, covered, held_by, holding, passed_over, resume_command};
 #[doc(hidden)]
 pub use sentence::parts;

@@ -1,7 +1,5 @@
 //! Which pauses hold a route: its own, and those of patterns that cover it. And which relays leave a route alone.
 
-use std::cmp::Reverse;
-#[cfg(feature = "http")]
 use std::collections::HashMap;
 
 use crate::deceptive::{argument, shown};
@@ -13,45 +11,36 @@ use crate::units::relative_to;
 /// The paused routes and patterns that hold a route, the most exact first. Its events go on when all of them are resumed.
 #[must_use]
 pub fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRecord> {
-    let mut holding: Vec<&RouteRecord> =
-        routes.iter().filter(|known| known.paused_at.is_some() && known.route.covers(route)).collect();
-    holding.sort_by_key(|known| Reverse(known.route.exactness()));
-    holding
+    Pauses::of(routes).holding(route).collect()
 }
 
-/// The routes and patterns that are paused: all that [`holding`] needs. Whoever asks for many routes asks these, since writers choose how
-/// many routes there are.
-#[cfg(feature = "http")]
-#[must_use]
-pub(crate) fn paused(routes: &[RouteRecord]) -> Vec<RouteRecord> {
-    routes.iter().filter(|known| known.paused_at.is_some()).cloned().collect()
-}
-
-/// The pauses among many routes, found without a walk over all of them: writers choose how many routes there are.
-#[cfg(feature = "http")]
+/// The pauses among many routes. [`holding`] walks over all routes, and writers choose how many there are: whoever asks for many of them
+/// keeps this.
 #[derive(Debug)]
-pub(crate) struct Pauses<'r>(HashMap<(&'r str, &'r str), &'r RouteRecord>);
+pub struct Pauses<'r>(HashMap<(&'r str, &'r str), &'r RouteRecord>);
 
-#[cfg(feature = "http")]
 impl<'r> Pauses<'r> {
     /// Those among these routes and patterns.
-    pub(crate) fn of(routes: &'r [RouteRecord]) -> Self {
+    #[must_use]
+    pub fn of(routes: &'r [RouteRecord]) -> Self {
         let paused = routes.iter().filter(|known| known.paused_at.is_some());
         Self(paused.map(|known| ((known.route.aggregate_type.as_str(), known.route.event_type.as_str()), known)).collect())
     }
 
-    /// The first of [`holding`]: the most exact pause that holds this route.
-    pub(crate) fn holding(&self, route: &Route) -> Option<&'r RouteRecord> {
+    /// Those that hold a route, the most exact first.
+    pub fn holding(&self, route: &Route) -> impl Iterator<Item = &'r RouteRecord> {
         let (aggregate, event) = (route.aggregate_type.as_str(), route.event_type.as_str());
         let covering = [(aggregate, event), (aggregate, Route::ANY), (Route::ANY, event), (Route::ANY, Route::ANY)];
-        covering.iter().find_map(|names| self.0.get(names).copied())
+        // The names of a pattern stand there twice.
+        let once = (0..covering.len()).filter(move |index| !covering[..*index].contains(&covering[*index]));
+        once.filter_map(move |index| self.0.get(&covering[index]).copied())
     }
 }
 
 /// The names of the routes and patterns whose pauses hold a route, the most exact first.
 #[must_use]
 pub fn held_by(route: &Route, routes: &[RouteRecord]) -> Vec<String> {
-    holding(route, routes).into_iter().map(|pause| pause.route.to_string()).collect()
+    Pauses::of(routes).holding(route).map(|pause| pause.route.to_string()).collect()
 }
 
 /// The routes that a pattern covers, without patterns.
@@ -84,12 +73,14 @@ pub fn passed_over(route: &Route, relays: &[Route]) -> Option<String> {
     })
 }
 
-#[cfg(all(test, feature = "http"))]
+#[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+
     use super::*;
 
     #[test]
-    fn the_pause_that_is_looked_up_is_the_first_of_all_that_hold_a_route() {
+    fn the_pauses_that_are_looked_up_are_all_that_cover_a_route_and_the_most_exact_comes_first() {
         let paused_at = Some(Timestamp::from_micros(0));
         let names = ["A", "B", Route::ANY];
         let all: Vec<Route> =
@@ -104,8 +95,15 @@ mod tests {
             let routes: Vec<RouteRecord> = all.iter().enumerate().map(record).collect();
             let pauses = Pauses::of(&routes);
             for route in &all {
-                let first = holding(route, &routes).first().map(|known| &known.route);
-                assert_eq!(pauses.holding(route).map(|known| &known.route), first, "{route} in {set:b}");
+                let mut covering: Vec<&Route> = all
+                    .iter()
+                    .enumerate()
+                    .filter(|(index, known)| is_paused(*index) && known.covers(route))
+                    .map(|(_, known)| known)
+                    .collect();
+                covering.sort_by_key(|known| Reverse(known.exactness()));
+                let found: Vec<&Route> = pauses.holding(route).map(|known| &known.route).collect();
+                assert_eq!(found, covering, "{route} in {set:b}");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use outbox::store::{BlockedKey, RouteRecord};
-use outbox::why::{covered, held_by, holding, resume_command};
+use outbox::why::{Pauses, covered, held_by, holding, resume_command};
 use outbox::{PAUSE_KNOWN_WITHIN, Route};
 use serde::Serialize;
 
@@ -120,6 +120,7 @@ impl RouteCommand {
 }
 
 fn table(routes: &[RouteRecord]) -> String {
+    let pauses = Pauses::of(routes);
     let rows = routes.iter().map(|known| {
         // Events are of routes, not of patterns.
         let counted = |number: u64| if known.route.is_pattern() && number == 0 { "-".to_owned() } else { number.to_string() };
@@ -131,16 +132,15 @@ fn table(routes: &[RouteRecord]) -> String {
             counted(known.blocked),
             counted(known.dead),
             known.first_seen_at.map_or_else(|| never.to_owned(), relative),
-            paused(known, routes),
+            paused(known, &pauses),
         ]
     });
     output::table(&["route", ">waiting", ">parked", ">blocked", ">dead", "first listener", "paused"], rows)
 }
 
 /// `2 h ago by anna@shop: the mail server moves`, with the pattern in front that is paused instead of the route.
-fn paused(known: &RouteRecord, routes: &[RouteRecord]) -> String {
-    let holding = holding(&known.route, routes);
-    let Some(pause) = holding.first() else { return "-".to_owned() };
+fn paused(known: &RouteRecord, pauses: &Pauses<'_>) -> String {
+    let Some(pause) = pauses.holding(&known.route).next() else { return "-".to_owned() };
     let by_pattern = if pause.route == known.route { String::new() } else { format!("{}, ", pause.route) };
     short(&format!("{by_pattern}{}", pause_for_lists(pause).unwrap_or_default()), 80)
 }

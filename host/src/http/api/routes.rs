@@ -17,12 +17,13 @@ use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
 use super::super::params::{MAX_PAGE, Named, Params};
 use super::super::problem::{Kind, Problem};
+use super::super::standing::{Standing, State};
 use super::super::token::Role;
 use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{BlockedKey, RouteRecord, StoreError};
-use crate::why::{encoded, held_by, holding, paused};
+use crate::why::{encoded, held_by, holding};
 
 /// A route of the list.
 #[derive(Serialize, ToSchema)]
@@ -48,19 +49,6 @@ struct Filter {
     aggregate_type: Option<String>,
     event_type: Option<String>,
     state: Option<State>,
-}
-
-/// What can be asked of a route beside its names.
-#[derive(Clone, Copy)]
-enum State {
-    /// Held by a pause, its own or that of a pattern.
-    Paused,
-    /// No host has ever had a listener for it.
-    NoListener,
-    Waiting,
-    Parked,
-    Blocked,
-    Dead,
 }
 
 /// The result of a pause or a resume.
@@ -103,9 +91,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .query("aggregate_type", text(), "Of this aggregate type.")
             .query(
                 "state",
-                json!({ "type": "string", "enum": STATES.map(|(name, _)| name) }),
-                "`paused`: held by a pause, its own or that of a pattern. `no_listener`: no host has ever had a listener for it. The others: \
-                 with events in this state.",
+                json!({ "type": "string", "enum": State::ALL.map(State::as_str) }),
+                "`paused`: held by a pause, its own or that of a pattern. `no_listener`: no host has ever had a listener for it, \
+                 or its events are parked though it is not paused. The others: with events in this state.",
             )
             .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most routes.")
             .query("after", text(), "The `next` of the page before.")
@@ -157,15 +145,17 @@ pub(super) async fn list(
         Ok::<_, StoreError>(Arc::from(routes))
     });
     let Aged { value: routes, age } = counted.await?;
-    let paused = paused(&routes);
-    let start = after.map_or(0, |after| routes.partition_point(|known| known.route <= after));
-    let matching = routes[start..].iter().filter(|known| filter.matches(known, &paused));
+    let is_next = |standing: &Standing<'_>| after.as_ref().is_none_or(|after| standing.known.route > *after);
+    let matching = Standing::all(&routes).filter(|standing| is_next(standing) && filter.matches(standing));
     // One more than the page tells whether there is another.
-    let mut page: Vec<&RouteRecord> = matching.take(limit + 1).collect();
+    let mut page: Vec<Standing<'_>> = matching.take(limit + 1).collect();
     let has_more = page.len() > limit;
     page.truncate(limit);
-    let next = page.last().filter(|_| has_more).map(|last| cursor(&last.route));
-    let listed = page.into_iter().map(|known| Listed { known: known.clone(), held_by: held_by(&known.route, &paused) });
+    let next = page.last().filter(|_| has_more).map(|last| cursor(&last.known.route));
+    let listed = page.into_iter().map(|Standing { known, held, .. }| Listed {
+        known: known.clone(),
+        held_by: held.into_iter().map(|pause| pause.route.to_string()).collect(),
+    });
     Ok(([(header::AGE, age.as_secs())], Json(Page { routes: listed.collect(), next })))
 }
 
@@ -180,21 +170,12 @@ fn place(cursor: &str) -> Option<Route> {
     Route::new(decoded(aggregate_type)?, decoded(event_type)?).ok()
 }
 
-const STATES: [(&str, State); 6] = [
-    ("paused", State::Paused),
-    ("no_listener", State::NoListener),
-    ("waiting", State::Waiting),
-    ("parked", State::Parked),
-    ("blocked", State::Blocked),
-    ("dead", State::Dead),
-];
-
 impl Filter {
     fn read(params: &mut Params) -> Self {
         let state = params.text(&["state"]).and_then(|text| {
-            let state = STATES.into_iter().find(|(name, _)| *name == text).map(|(_, state)| state);
+            let state = State::named(&text);
             if state.is_none() {
-                params.fault("state", format!("it is `{text}`; write {}", STATES.map(|(name, _)| name).join(", ")));
+                params.fault("state", format!("it is `{text}`; write {}", State::ALL.map(State::as_str).join(", ")));
             }
             state
         });
@@ -202,19 +183,12 @@ impl Filter {
         Self { aggregate_type, event_type, state }
     }
 
-    fn matches(&self, known: &RouteRecord, paused: &[RouteRecord]) -> bool {
-        let Route { aggregate_type, event_type } = &known.route;
+    fn matches(&self, standing: &Standing<'_>) -> bool {
+        let Route { aggregate_type, event_type } = &standing.known.route;
         let is_named = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
         is_named(&self.aggregate_type, aggregate_type.as_str())
             && is_named(&self.event_type, event_type.as_str())
-            && self.state.is_none_or(|state| match state {
-                State::Paused => paused.iter().any(|pause| pause.route.covers(&known.route)),
-                State::NoListener => known.first_seen_at.is_none() && !known.route.is_pattern(),
-                State::Waiting => known.waiting > 0,
-                State::Parked => known.parked > 0,
-                State::Blocked => known.blocked > 0,
-                State::Dead => known.dead > 0,
-            })
+            && self.state.is_none_or(|state| standing.is(state))
     }
 }
 

@@ -5,13 +5,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::html;
 
+use super::super::standing::Counts;
 use super::dead::{self, Preview};
 use super::events::Wanted;
 use super::fields::{Fields, Form};
 use super::jobs::{Order, listed};
 use super::link::encoded;
 use super::look::sample;
-use super::routes::Waiting;
 use super::visit::Visit;
 use super::words::{verb, visible};
 use crate::event::{EventId, Route};
@@ -193,8 +193,8 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
     if let Err(refused) = visit.may_act() {
         return *refused;
     }
-    let Waiting { waiting, parked, .. } =
-        visit.frame.seen.look.as_ref().map(|look| Waiting::of(look, &route)).unwrap_or_default();
+    let Counts { waiting, parked, .. } =
+        visit.frame.seen.look.as_ref().map(|look| Counts::of(&route, &look.routes)).unwrap_or_default();
     let name = visible(&route.to_string());
     let (title, meaning) = if action == "pause" {
         (

@@ -30,11 +30,11 @@ mod read;
 mod routes;
 mod scale;
 mod served;
-mod standing;
 mod status;
 #[cfg(all(test, feature = "sqlite"))]
 mod tests;
 mod visit;
+mod wanted;
 mod words;
 
 pub(super) use lost::other_method;

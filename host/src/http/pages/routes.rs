@@ -2,44 +2,17 @@
 
 use maud::{Markup, html};
 
+use super::super::standing::{Counts, Standing, State};
 use super::fields::Fields;
 use super::layout::Frame;
 use super::link::query;
-use super::look::Look;
 use super::paging::Paging;
 use super::served::{self, Served};
-use super::standing::{Standing, State, Wanted, standings};
+use super::wanted::{Wanted, standings};
 use super::words::{short, visible, when};
 use crate::event::Route;
 use crate::store::RouteRecord;
 use crate::units::number;
-
-/// How many events of a route, or of all routes that a pattern covers, stand where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waiting {
-    pub(super) waiting: u64,
-    pub(super) parked: u64,
-    pub(super) blocked: u64,
-    pub(super) dead: u64,
-}
-
-impl Waiting {
-    pub(super) fn of(look: &Look, route: &Route) -> Self {
-        let covered = look.routes.iter().filter(|known| route.covers(&known.route));
-        covered.fold(Self::default(), |sum, known| Self {
-            waiting: sum.waiting + known.waiting,
-            parked: sum.parked + known.parked,
-            blocked: sum.blocked + known.blocked,
-            dead: sum.dead + known.dead,
-        })
-    }
-
-    /// Those of a route that is no pattern.
-    pub(super) fn alone(known: &RouteRecord) -> Self {
-        let RouteRecord { waiting, parked, blocked, dead, .. } = *known;
-        Self { waiting, parked, blocked, dead }
-    }
-}
 
 /// The filter of events that a route, or a pattern, stands for.
 pub(super) fn filter(route: &Route) -> String {
@@ -129,7 +102,8 @@ fn form(frame: &Frame, wanted: &Wanted) -> Markup {
 }
 
 fn row(frame: &Frame, plugins: &[Served], here: &[Route], standing: &Standing<'_>) -> Markup {
-    let Standing { known, held, events: Waiting { waiting, parked, blocked, dead } } = *standing;
+    let Standing { known, events: Counts { waiting, parked, blocked, dead }, .. } = *standing;
+    let held = standing.held.first();
     let now = frame.seen.now();
     // A pause is ended where it was begun.
     let (action, title, of) = match held {
@@ -179,7 +153,7 @@ fn listener(plugins: &[Served], here: &[Route], known: &RouteRecord) -> Markup {
 }
 
 fn state(standing: &Standing<'_>) -> Markup {
-    let (class, shape, word) = if standing.held.is_some() {
+    let (class, shape, word) = if standing.is(State::Paused) {
         look_of(State::Paused)
     } else if standing.is(State::NoListener) {
         look_of(State::NoListener)
@@ -197,7 +171,7 @@ mod tests {
 
     use super::*;
     use crate::http::pages::fake::{frame, route};
-    use crate::http::pages::look::Seen;
+    use crate::http::pages::look::{Look, Seen};
 
     #[test]
     fn a_paused_pattern_holds_the_routes_that_it_covers_and_counts_their_events() {
@@ -210,10 +184,6 @@ mod tests {
             RouteRecord { first_seen_at: Some(now), waiting: 7, ..route("Invoice", "Sent") },
         ];
         let look = Look { routes, ..Look::made_up(now) };
-        let of = |aggregate: &str, event: &str| Waiting::of(&look, &Route::new(aggregate, event).unwrap());
-        assert_eq!(of("Order", "*"), Waiting { waiting: 1, parked: 5, ..Waiting::default() });
-        assert_eq!(of("Order", "Paid"), Waiting { waiting: 1, parked: 3, ..Waiting::default() });
-
         let text = page(&Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..known }, &[], &Fields::default())
             .into_string();
 

@@ -1,9 +1,9 @@
 //! The status line: what is wrong, the worst first, each with a link to its cause. Pure: what is known in, sentences out.
 
+use super::super::standing::Counts;
 use super::groups::{Group, groups};
 use super::link::{Link, query};
 use super::look::{Look, SAMPLE, Seen};
-use super::routes::Waiting;
 use super::served::{self, Served};
 use super::words::{clock, short, verb, visible};
 use crate::node::PluginState;
@@ -214,7 +214,7 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
     let to = "routes?state=paused";
     if paused.len() > ONE_BY_ONE {
         let pauses = Pauses::of(&look.routes);
-        let held = look.routes.iter().filter(|known| pauses.holding(&known.route).is_some());
+        let held = look.routes.iter().filter(|known| pauses.holding(&known.route).next().is_some());
         let sentence =
             format!("{} are paused{}.", count(paused.len() as u64, "route"), and_wait(held.map(|known| known.parked).sum()));
         return vec![Finding::new(Severity::Warning, sentence, to, "Show paused routes")];
@@ -223,7 +223,8 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
         let since = relative_to(route.paused_at?, now);
         let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
         let name = visible(&route.route.to_string());
-        let sentence = format!("Route {name} was paused {since}{by}{}.", and_wait(Waiting::of(look, &route.route).parked));
+        let sentence =
+            format!("Route {name} was paused {since}{by}{}.", and_wait(Counts::of(&route.route, &look.routes).parked));
         let finding = Finding::new(Severity::Warning, sentence, to, "Show paused routes");
         Some(match &route.pause_reason {
             Some(reason) => finding.said(reason.clone()),
@@ -236,7 +237,7 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
 /// Parked events whose route is not paused: no host has a listener for them.
 fn unanswered(look: &Look) -> Option<Finding> {
     let pauses = Pauses::of(&look.routes);
-    let is_open = |known: &&RouteRecord| known.parked > 0 && pauses.holding(&known.route).is_none();
+    let is_open = |known: &&RouteRecord| known.parked > 0 && pauses.holding(&known.route).next().is_none();
     let open: Vec<&RouteRecord> = look.routes.iter().filter(is_open).collect();
     let events: u64 = open.iter().map(|known| known.parked).sum();
     let listener = match open.as_slice() {

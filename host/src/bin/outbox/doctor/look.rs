@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox::listener::error_kind;
 use outbox::store::{Finding, NodeRecord, Record, RouteRecord, Stats};
 use outbox::time::Timestamp;
-use outbox::why::{holding, passed_over, resume_command};
+use outbox::why::{Pauses, passed_over, resume_command};
 use outbox::{Mode, Route};
 
 use crate::config::{Flags, Settings};
@@ -182,6 +182,7 @@ pub(super) struct Here {
 pub(super) fn routes(routes: &[RouteRecord], here: &Here, now: Timestamp) -> Vec<Finding> {
     let is_answered = |route: &Route| here.answered.as_ref().is_some_and(|answered| answered.contains(route));
     let mut findings = Vec::new();
+    let pauses = Pauses::of(routes);
     for known in routes {
         let (route, parked) = (&known.route, count(known.parked, "event"));
         if let Some(since) = known.paused_at {
@@ -195,7 +196,7 @@ pub(super) fn routes(routes: &[RouteRecord], here: &Here, now: Timestamp) -> Vec
                 what,
                 format!("when that is over: {}", here.flags.command(&resume_command(route))),
             ));
-        } else if !holding(route, routes).is_empty() {
+        } else if pauses.holding(route).next().is_some() {
             // The pattern that holds it is told of.
         } else if known.parked > 0 {
             let fix = if is_answered(route) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox::store::{NodeRecord, RouteRecord};
 use outbox::time::Timestamp;
-use outbox::why::holding;
+use outbox::why::Pauses;
 
 use super::sample::{Rates, Sample};
 use crate::output::{Colour, count, or_dash, paint, relative_to, short, shown, span, table};
@@ -51,8 +51,9 @@ fn route_lines(routes: &[RouteRecord], now: Timestamp) -> Vec<String> {
     let mut busiest: Vec<&RouteRecord> = routes.iter().collect();
     busiest
         .sort_by_key(|known| (std::cmp::Reverse(known.waiting + known.parked + known.blocked), std::cmp::Reverse(known.dead)));
+    let pauses = Pauses::of(routes);
     let rows = busiest.into_iter().map(|known| {
-        let pause = holding(&known.route, routes).first().and_then(|pause| pause.paused_at);
+        let pause = pauses.holding(&known.route).next().and_then(|pause| pause.paused_at);
         let numbers = [known.waiting, known.parked, known.blocked, known.dead].map(|number| number.to_string());
         let pause = pause.map_or_else(|| "-".to_owned(), |since| relative_to(since, now));
         std::iter::once(short(&known.route.to_string(), 40)).chain(numbers).chain([pause]).collect::<Vec<_>>()

@@ -1,79 +1,13 @@
-//! Where every route stands, and which of them a page lists: those that need somebody first. Pure.
+//! Which routes a page lists: those that need somebody first. Pure.
 
+use super::super::standing::{Standing, State};
 use super::fields::Fields;
 use super::look::Look;
-use super::routes::Waiting;
 use crate::event::Route;
-use crate::store::RouteRecord;
-use crate::why::Pauses;
-
-/// What routes are filtered by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Parked,
-    Dead,
-    Blocked,
-    Paused,
-    Waiting,
-    NoListener,
-}
-
-impl State {
-    /// The most urgent first: a route stands in the list by the first of the first four that it is in.
-    pub(super) const ALL: [Self; 6] = [Self::Parked, Self::Dead, Self::Blocked, Self::Paused, Self::Waiting, Self::NoListener];
-    const URGENT: usize = 4;
-
-    /// As it stands in an address.
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Parked => "parked",
-            Self::Dead => "dead",
-            Self::Blocked => "blocked",
-            Self::Paused => "paused",
-            Self::Waiting => "waiting",
-            Self::NoListener => "no_listener",
-        }
-    }
-}
-
-/// A route, and where it stands.
-#[derive(Debug)]
-pub(super) struct Standing<'a> {
-    pub(super) known: &'a RouteRecord,
-    /// Its events; of a pattern, those of all routes that it covers.
-    pub(super) events: Waiting,
-    /// The pause that holds it, the most exact one.
-    pub(super) held: Option<&'a RouteRecord>,
-}
-
-impl Standing<'_> {
-    pub(super) fn is(&self, state: State) -> bool {
-        match state {
-            State::Parked => self.events.parked > 0,
-            State::Dead => self.events.dead > 0,
-            State::Blocked => self.events.blocked > 0,
-            State::Paused => self.held.is_some(),
-            State::Waiting => self.events.waiting > 0,
-            // Parked without a pause: no live host has a listener.
-            State::NoListener => {
-                let never_had_one = self.known.first_seen_at.is_none();
-                !self.known.route.is_pattern() && self.held.is_none() && (never_had_one || self.events.parked > 0)
-            }
-        }
-    }
-
-    fn urgency(&self) -> usize {
-        State::ALL.iter().take(State::URGENT).position(|state| self.is(*state)).unwrap_or(State::URGENT)
-    }
-}
 
 /// Every route that is known, those that need somebody first, then by name.
 pub(super) fn standings(look: &Look) -> Vec<Standing<'_>> {
-    let pauses = Pauses::of(&look.routes);
-    let stand =
-        |known: &RouteRecord| if known.route.is_pattern() { Waiting::of(look, &known.route) } else { Waiting::alone(known) };
-    let of = |known| Standing { known, events: stand(known), held: pauses.holding(&known.route) };
-    let mut all: Vec<Standing<'_>> = look.routes.iter().map(of).collect();
+    let mut all: Vec<Standing<'_>> = Standing::all(&look.routes).collect();
     all.sort_by(|one, other| one.urgency().cmp(&other.urgency()).then_with(|| one.known.route.cmp(&other.known.route)));
     all
 }
@@ -88,8 +22,7 @@ pub(super) struct Wanted {
 
 impl Wanted {
     pub(super) fn of(asked: &Fields) -> Self {
-        let state = asked.text("state");
-        Self { text: asked.text("q").to_owned(), state: State::ALL.into_iter().find(|known| known.as_str() == state) }
+        Self { text: asked.text("q").to_owned(), state: State::named(asked.text("state")) }
     }
 
     /// As an address says it.
@@ -110,6 +43,7 @@ impl Wanted {
 mod tests {
     use super::*;
     use crate::http::pages::fake::route;
+    use crate::store::RouteRecord;
     use crate::time::Timestamp;
 
     const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
