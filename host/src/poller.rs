@@ -84,6 +84,8 @@ const NOT_OURS: Duration = Duration::from_millis(100);
 const QUEUE_STOPPED: Duration = Duration::from_millis(500);
 /// How often the room is looked at while listeners are busy.
 const BUSY: Duration = Duration::from_millis(100);
+/// How long the events of a claim are waited for whose last outcome is stored, and which are in our hands by a moment still.
+const LETTING_GO: Duration = Duration::from_millis(100);
 /// How soon there may be room in the queues.
 const QUEUES_MOVE: Duration = Duration::from_millis(2);
 
@@ -319,6 +321,7 @@ impl Poller {
         let mut deliveries = Vec::with_capacity(claimed.len());
         let mut elsewhere = Vec::new();
         let routes_known = self.ask_for_routes(&claimed).await;
+        let patience = Instant::now() + LETTING_GO;
         for claim in claimed {
             let (fence, behind, expires_in, deferrals) = (claim.fence, claim.behind, claim.expires_in, claim.deferrals);
             let alone = is_delivered_alone(&claim);
@@ -327,7 +330,7 @@ impl Poller {
                     self.tell_of_dead(fence.sequence, event.as_ref(), &settlement);
                     self.settler.send_claim(fence, settlement).await;
                 }
-                Judged::Wanted(event) => match self.in_flight.mark_until(event.id(), Some(fence), lease_end) {
+                Judged::Wanted(event) => match self.in_flight.mark_claimed(event.id(), fence, lease_end, patience).await {
                     Some(mark) => {
                         let event = Arc::new(event);
                         let delivery = Delivery::new(event, mark, Via::Cold, batch).expiring(answered_at, expires_in);

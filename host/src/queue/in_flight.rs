@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use crate::event::{EventId, Fence};
 
 const SHARDS: usize = 16;
+/// How soon to look whether a mark that is about to go has gone.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Which events are in this process's hands. An event is there once.
 #[derive(Debug, Default)]
@@ -44,6 +46,28 @@ impl InFlight {
         }
         shard.insert(id, Entry { fence, lease_end: Some(lease_end), rests: false });
         Some(Mark { in_flight: self.clone(), id, fence })
+    }
+
+    /// As [`mark_until`](Self::mark_until), for an event that was claimed from the table just now: where an earlier claim of ours has
+    /// not ended, its outcome is stored, and its mark is about to go. Waits for that until `patience`.
+    pub(crate) async fn mark_claimed(
+        self: &Arc<Self>,
+        id: EventId,
+        fence: Fence,
+        lease_end: Instant,
+        patience: Instant,
+    ) -> Option<Mark> {
+        loop {
+            if let Some(mark) = self.mark_until(id, Some(fence), lease_end) {
+                return Some(mark);
+            }
+            let now = Instant::now();
+            let is_going = |entry: &Entry| entry.lease_end.is_some_and(|end| end > now);
+            if now >= patience || !self.shard(&id).get(&id).is_none_or(is_going) {
+                return None;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Whether an event is marked.
@@ -197,6 +221,39 @@ mod tests {
         assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 0, 0));
         mark.end_rest();
         assert_eq!((in_flight.len(), in_flight.busy(), in_flight.rests_ended()), (1, 1, 1));
+    }
+
+    #[tokio::test]
+    async fn an_event_that_is_claimed_before_its_last_mark_has_gone_is_marked_as_soon_as_it_has() {
+        let in_flight = Arc::new(InFlight::default());
+        let id: EventId = "a".parse().expect("valid");
+        let [before, now] = [1, 2].map(|claim| Fence { sequence: 1, claim });
+        let end = Instant::now() + Duration::from_secs(60);
+        let mark = in_flight.mark_until(id, Some(before), end).expect("free");
+
+        let again = in_flight.mark_claimed(id, now, end, end);
+        let let_go = async {
+            tokio::task::yield_now().await;
+            drop(mark);
+        };
+        let (again, ()) = tokio::join!(again, let_go);
+
+        assert_eq!(again.expect("it was let go").fence(), Some(now));
+    }
+
+    #[tokio::test]
+    async fn an_event_whose_listener_is_at_work_after_its_claim_has_ended_is_not_waited_for() {
+        let in_flight = Arc::new(InFlight::default());
+        let id: EventId = "a".parse().expect("valid");
+        let [before, again] = [1, 2].map(|claim| Fence { sequence: 1, claim });
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        let mark = in_flight.mark_until(id, Some(before), now).expect("free");
+        assert!(in_flight.mark_claimed(id, again, later, later).await.is_none(), "its claim has ended");
+        in_flight.renewed(id, before, None);
+        assert!(in_flight.mark_claimed(id, again, later, later).await.is_none(), "its claim was lost");
+        drop(mark);
+        let _stuck = in_flight.mark_until(id, Some(before), later).expect("free");
+        assert!(in_flight.mark_claimed(id, again, later, now).await.is_none(), "patience ends");
     }
 
     #[test]
