@@ -179,6 +179,26 @@ pub(crate) async fn events_of_a_write_dropped_at_any_await_are_gone_if_they_are_
     panic!("it never ended");
 }
 
+pub(crate) async fn a_write_of_an_excluded_event_dropped_at_any_await_leaves_no_row(db: &impl Database) {
+    let host = Host::start(db).await;
+    for times in 0..MANY {
+        let mut transaction = host.outbox.begin().await.expect("begins");
+        // From here on there may be savepoints, for which a row stands for what is in no table.
+        transaction.inner_mut();
+        let excluded = Envelope::new("OrderPlaced").aggregate("Order", "42").excluded().json(&1).expect("good");
+        let ended = polled(transaction.write(excluded), times).await;
+        transaction.commit().await.expect("commits");
+        assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 0, "dropped after {times} polls");
+        if let Some(result) = ended {
+            result.expect("writes");
+            at_rest(&host.outbox).await;
+            host.outbox.shutdown().await;
+            return;
+        }
+    }
+    panic!("it never ended");
+}
+
 pub(crate) async fn events_of_an_emit_dropped_at_any_await_are_stored_and_delivered_or_neither(db: &impl Database) {
     let host = Host::start(db).await;
     for times in 0..MANY {

@@ -79,6 +79,7 @@ on_every_database! {
     dropped::a_commit_dropped_at_any_await_is_a_commit_or_a_rollback_and_hooks_are_told,
     dropped::events_of_a_write_dropped_at_any_await_are_delivered_if_they_are_committed,
     dropped::events_of_a_write_dropped_at_any_await_are_gone_if_they_are_rolled_back,
+    dropped::a_write_of_an_excluded_event_dropped_at_any_await_leaves_no_row,
     dropped::events_of_an_emit_dropped_at_any_await_are_stored_and_delivered_or_neither,
     order::events_of_one_aggregate_are_delivered_in_order_though_some_fail,
     order::two_events_of_one_aggregate_are_never_with_a_listener_at_once,

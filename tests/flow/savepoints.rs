@@ -287,8 +287,8 @@ async fn an_id_that_somebody_else_commits_after_a_savepoint_took_it_back_is_deli
     an_id_of_somebody_else(&MySql::fresh().await).await;
 }
 
-/// An event gets the number of a mark: the row that stood for an excluded event which a savepoint took back.
-async fn an_event_with_the_number_of_a_mark<D: Database>(db: &D) {
+/// A mark is the row that stands for an excluded event. On SQLite the event gets the number of the one that was taken back.
+async fn an_event_after_a_mark_that_was_taken_back<D: Database>(db: &D) {
     let recorder = Recorder::done();
     let outbox = start(db, &recorder).await;
     let event = || Envelope::new("OrderPlaced").aggregate("Order", "42");
@@ -309,16 +309,16 @@ async fn an_event_with_the_number_of_a_mark<D: Database>(db: &D) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_with_the_number_of_a_mark_that_was_taken_back_stays_on_postgres() {
-    an_event_with_the_number_of_a_mark(&Postgres::fresh().await).await;
+async fn an_event_after_a_mark_that_was_taken_back_is_kept_on_postgres() {
+    an_event_after_a_mark_that_was_taken_back(&Postgres::fresh().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_with_the_number_of_a_mark_that_was_taken_back_stays_on_mysql() {
-    an_event_with_the_number_of_a_mark(&MySql::fresh().await).await;
+async fn an_event_after_a_mark_that_was_taken_back_is_kept_on_mysql() {
+    an_event_after_a_mark_that_was_taken_back(&MySql::fresh().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_with_the_number_of_a_mark_that_was_taken_back_stays_on_sqlite() {
-    an_event_with_the_number_of_a_mark(&Sqlite::fresh().await).await;
+async fn an_event_after_a_mark_that_was_taken_back_is_kept_on_sqlite() {
+    an_event_after_a_mark_that_was_taken_back(&Sqlite::fresh().await).await;
 }

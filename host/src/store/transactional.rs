@@ -45,11 +45,12 @@ pub trait TransactionalStore: Store {
         sequences: &[u64],
     ) -> impl Future<Output = Result<Vec<(u64, EventId)>, StoreError>> + Send;
 
-    /// Deletes rows that this transaction inserted.
+    /// Deletes the rows of these events, which this transaction inserted. By their ids: SQLite gives the `seq` of a row that a savepoint
+    /// took back to the next one.
     fn delete_inserted(
         &self,
         connection: &mut Self::Connection,
-        sequences: &[u64],
+        ids: &[EventId],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

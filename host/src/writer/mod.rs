@@ -304,8 +304,9 @@ impl<S: TransactionalStore> Writer<S> {
         if on_duplicate == OnDuplicate::Refuse
             && let Some(error) = duplicates(&rows, &sequences)
         {
+            let inserted = rows.iter().zip(&sequences).filter(|(_, sequence)| sequence.is_some());
+            let inserted: Vec<EventId> = inserted.map(|(row, _)| row.envelope.id()).collect();
             drop(rows);
-            let inserted: Vec<u64> = sequences.into_iter().flatten().collect();
             // A writer with the right to INSERT alone meets its own duplicate without having to delete anything.
             if !inserted.is_empty() {
                 self.store.delete_inserted(connection, &inserted).await?;

@@ -40,8 +40,8 @@ pub struct OutboxTransaction<S: TransactionalStore> {
     transaction: Option<S::Transaction>,
     writer: Writer<S>,
     written: Vec<WrittenEvents>,
-    /// The rows that stand for events that are in no table; none of them is ever committed.
-    marks: Vec<Witness>,
+    /// The rows that stand for events that are in no table. Also those whose insert was dropped: none of them is ever committed.
+    marks: Vec<EventId>,
     /// Whether statements of the caller may have come before, and made a savepoint.
     used: bool,
     /// Whether statements of the caller may have come after the events, and taken them back.
@@ -159,11 +159,8 @@ impl<S: TransactionalStore + Clone> OutboxTransaction<S> {
         let touched = std::mem::replace(&mut self.touched, true);
         let mut written = self.writer.insert(transaction.as_mut(), envelopes, on_duplicate).await?;
         if self.used && written.are_excluded() {
-            match mark(&self.writer, transaction.as_mut()).await {
-                Ok(witness) => {
-                    written.witnessed_by(witness);
-                    self.marks.push(witness);
-                }
+            match mark(&self.writer, transaction.as_mut(), &mut self.marks).await {
+                Ok(witness) => written.witnessed_by(witness),
                 Err(error) => {
                     written.refused();
                     return Err(error);
@@ -223,8 +220,14 @@ impl<S: TransactionalStore> std::fmt::Debug for OutboxTransaction<S> {
 
 /// Inserts a row that stands for events that are in no table: it is there as long as no savepoint takes them back. Claimed, so that it is
 /// no event of anybody's; it is deleted before the commit.
-async fn mark<S: TransactionalStore>(writer: &Writer<S>, connection: &mut S::Connection) -> Result<Witness, WriteError> {
+async fn mark<S: TransactionalStore>(
+    writer: &Writer<S>,
+    connection: &mut S::Connection,
+    marks: &mut Vec<EventId>,
+) -> Result<Witness, WriteError> {
     let envelope = Envelope::new(MARK).json(&())?;
+    // Noted first: a caller that drops its write may leave the row behind.
+    marks.push(envelope.id());
     let row = NewRow { envelope: &envelope, claimed: true };
     let inserted = writer.store.insert(connection, &[row], &writer.ownership).await?;
     let sequence = inserted.into_iter().flatten().next().expect("a row with a new id comes in");
@@ -236,7 +239,7 @@ async fn before_commit<S: TransactionalStore>(
     store: &S,
     connection: &mut S::Connection,
     written: &[WrittenEvents],
-    marks: &[Witness],
+    marks: &[EventId],
     touched: bool,
 ) -> Result<Option<HashSet<Witness>>, StoreError> {
     let mut held: Option<HashSet<Witness>> = None;
@@ -245,11 +248,8 @@ async fn before_commit<S: TransactionalStore>(
         // Asked without any as well: a transaction that the database has ended says so.
         held = Some(store.find(connection, &sequences).await?.into_iter().collect());
     }
-    // A mark that a savepoint took back must not be deleted by its number: SQLite has given that to the next row, which may be an event.
-    let is_held = |mark: &&Witness| held.as_ref().is_none_or(|held| held.contains(*mark));
-    let marks: Vec<u64> = marks.iter().filter(is_held).map(|(sequence, _)| *sequence).collect();
     if !marks.is_empty() {
-        store.delete_inserted(connection, &marks).await?;
+        store.delete_inserted(connection, marks).await?;
     }
     Ok(held)
 }

@@ -138,9 +138,9 @@ impl<D: Database> Player<'_, D> {
                 agree("rows that their transaction sees", inserted, found)
             }
             Work::DeleteInserted { event } => {
-                let Some(seq) = round(uncommitted, event).map(|row| row.seq) else { return Ok(()) };
-                uncommitted.retain(|row| row.seq != seq);
-                said("delete inserted", self.store.delete_inserted(transaction.as_mut(), &[seq]).await)
+                let Some(id) = round(uncommitted, event).map(|row| row.event_id) else { return Ok(()) };
+                uncommitted.retain(|row| row.event_id != id);
+                said("delete inserted", self.store.delete_inserted(transaction.as_mut(), &[id]).await)
             }
         }
     }

@@ -1,14 +1,15 @@
 //! Envelopes into rows.
 
+use serde_json::json;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection, Executor};
 
 use super::MySqlStore;
 use super::error::is_duplicate;
 use super::insert_many;
-use super::row::{bound, numbers};
+use super::row::bound;
 use super::transaction::{self, Patience};
-use crate::event::Envelope;
+use crate::event::{Envelope, EventId};
 use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
@@ -30,8 +31,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?,
 
 /// Bound: a JSON list of seq.
 const DELETE_INSERTED: &str = "
-DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
-STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq";
+DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
+STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id";
 
 /// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when
 /// the future that makes it is dropped.
@@ -176,10 +177,10 @@ pub(super) fn headers(envelope: &Envelope) -> Option<String> {
 pub(super) async fn delete_inserted(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
-    sequences: &[u64],
+    ids: &[EventId],
 ) -> Result<(), StoreError> {
     sqlx::query(store.table.sql(DELETE_INSERTED))
-        .bind(numbers(sequences))
+        .bind(json!(ids).to_string())
         .execute(connection)
         .await
         .map_err(|error| store.failed("delete inserted events", error))?;

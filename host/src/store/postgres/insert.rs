@@ -7,7 +7,7 @@ use super::PostgresStore;
 use super::row::sequence;
 use super::run::Statement;
 use super::time::Moment;
-use crate::store::number::signed;
+use crate::event::EventId;
 use crate::store::settlement::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
@@ -34,7 +34,7 @@ ORDER BY position
 ON CONFLICT (event_id) DO NOTHING
 RETURNING seq, event_id";
 
-const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE seq = ANY ($1::bigint[])";
+const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE event_id = ANY ($1::text[])";
 
 /// Most rows in one statement, and most payload bytes: bounded, so that a large batch does not double itself in memory.
 const MAX_ROWS: usize = 1_000;
@@ -126,10 +126,10 @@ fn headers(row: &NewRow<'_>) -> Option<String> {
 pub(super) async fn delete_inserted(
     store: &PostgresStore,
     connection: &mut PgConnection,
-    sequences: &[u64],
+    ids: &[EventId],
 ) -> Result<(), StoreError> {
-    let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
-    let statement = store.statement(DELETE_INSERTED).bind(sequences);
+    let ids: Vec<String> = ids.iter().map(EventId::to_string).collect();
+    let statement = store.statement(DELETE_INSERTED).bind(ids);
     statement.execute(connection).await.map_err(|error| store.failed("delete inserted events", error))?;
     Ok(())
 }

@@ -379,7 +379,7 @@ impl TransactionalStore for PostgresStore {
         find::find(self, connection, sequences).await
     }
 
-    async fn delete_inserted(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<(), StoreError> {
-        insert::delete_inserted(self, connection, sequences).await
+    async fn delete_inserted(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<(), StoreError> {
+        insert::delete_inserted(self, connection, ids).await
     }
 }

@@ -8,7 +8,7 @@ use sqlx::{Executor, Row};
 use super::SqliteStore;
 use super::error::failed;
 use super::row::sequence;
-use crate::event::{AggregateType, Envelope};
+use crate::event::{AggregateType, Envelope, EventId};
 use crate::store::{NewRow, Ownership, StoreError};
 use crate::time::micros;
 
@@ -29,7 +29,7 @@ FROM jsonb_each(?1) WHERE true
 ON CONFLICT (event_id) DO NOTHING
 RETURNING seq, event_id";
 
-const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1))";
+const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE event_id IN (SELECT value FROM json_each(?1))";
 
 /// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when
 /// the future that makes it is dropped.
@@ -168,9 +168,9 @@ fn text(json: &mut String, value: Option<&str>) {
 pub(super) async fn delete_inserted(
     store: &SqliteStore,
     connection: &mut SqliteConnection,
-    sequences: &[u64],
+    ids: &[EventId],
 ) -> Result<(), StoreError> {
-    let list = serde_json::to_string(sequences).expect("a list of numbers is JSON");
+    let list = serde_json::to_string(ids).expect("a list of texts is JSON");
     sqlx::query(store.table.sql(DELETE_INSERTED))
         .bind(list)
         .execute(connection)
