@@ -6,7 +6,9 @@ use outbox::store::{Filter, SetAside, Settlement, Stats};
 use outbox::{EventId, Status};
 use support::Harness;
 
-use crate::common::{LEASE, MOMENT, claim, claim_one, dead, event, finished, plains, retry, row, settle, write, write_one};
+use crate::common::{
+    LEASE, MOMENT, by_hand, claim, claim_one, dead, event, finished, plains, retry, row, settle, write, write_one,
+};
 
 pub(crate) async fn statistics_count_every_state(db: &dyn Harness) {
     for settlement in [
@@ -94,6 +96,24 @@ pub(crate) async fn what_its_writer_dated_back_waits_only_since_it_was_written(d
     }
     db.let_pass(Duration::from_secs(7_200)).await;
     assert!(db.store().stats().await.expect("counts").oldest_pending_seconds >= Some(7_200.0));
+}
+
+pub(crate) async fn what_is_due_again_waits_only_since_then(db: &dyn Harness) {
+    let retried = finished(db, retry(Duration::from_secs(600))).await;
+    db.let_pass(Duration::from_secs(610)).await;
+    let waits_since_now = async |what: &str| {
+        for stats in [db.store().stats().await, db.store().sample(10).await] {
+            let waited = stats.expect("counts").oldest_pending_seconds.expect("one waits");
+            assert!(waited < 300.0, "an event that is due since a moment has waited for {waited} s: {what}");
+        }
+    };
+    waits_since_now("a retry").await;
+
+    let fence = claim_one(db).await;
+    assert_eq!(settle(db, fence, dead("no")).await, 0);
+    db.let_pass(Duration::from_secs(86_400)).await;
+    assert!(db.store().replay(retried, &by_hand()).await.expect("replays"));
+    waits_since_now("a replay").await;
 }
 
 pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
