@@ -33,7 +33,8 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, l
 
 /// Nobody may have beaten since a node was gone for too long.
 const NODES: &str = "
-SELECT owner, label, mode, version, plugins, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
+SELECT owner, label, mode, version, CASE WHEN alive_until > UTC_TIMESTAMP(6) THEN plugins END AS plugins,
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', started_at) AS started_at,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', alive_until) AS alive_until, alive_until > UTC_TIMESTAMP(6) AS alive,
        (SELECT COUNT(*) FROM outbox_event_partition AS held
         WHERE held.owner = node.owner AND held.lease_end > UTC_TIMESTAMP(6)) AS partitions

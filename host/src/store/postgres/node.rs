@@ -30,7 +30,8 @@ WITH freed AS (UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL 
 DELETE FROM outbox_event_node WHERE owner = $1::text";
 
 const NODES: &str = "
-SELECT owner, label, mode, version, started_at, alive_until, plugins, alive_until > now() AS alive,
+SELECT owner, label, mode, version, started_at, alive_until, alive_until > now() AS alive,
+       CASE WHEN alive_until > now() THEN plugins END AS plugins,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > now()) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORDER BY started_at, owner";
 

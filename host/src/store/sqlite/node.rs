@@ -28,7 +28,7 @@ const FREE_PARTITIONS: &str = "UPDATE outbox_event_partition SET owner = NULL, l
 
 /// Nobody may have beaten since a node was gone for too long. ?1 now, ?2 the oldest time that is kept.
 const NODES: &str = "
-SELECT owner, label, mode, version, started_at, alive_until, plugins,
+SELECT owner, label, mode, version, started_at, alive_until, CASE WHEN alive_until > ?1 THEN plugins END AS plugins,
        (SELECT count(*) FROM outbox_event_partition AS held WHERE held.owner = node.owner AND held.lease_end > ?1) AS partitions
 FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owner";
 
