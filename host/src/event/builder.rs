@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::envelope::JSON;
 use super::headers::{CORRELATION_ID, TRACEPARENT, TRANSACTION_ID};
 use super::name::check;
-use super::{AggregateType, Envelope, EventId, EventType, Headers, HeadersError, Keeping, NameError, Route};
+use super::{AggregateType, Envelope, EventId, Headers, HeadersError, Keeping, NameError, Route};
 use crate::time::{Timestamp, system_clock};
 
 /// The largest payload: 1 MiB. Source: specification 5.2.
@@ -251,8 +251,8 @@ impl EnvelopeBuilder {
         if payload.len() > MAX_PAYLOAD_BYTES {
             return Err(EnvelopeError::PayloadTooLarge { bytes: payload.len() });
         }
-        let aggregate_type = self.aggregate_type.map_or_else(|| Ok(AggregateType::global()), AggregateType::new)?;
-        let route = Route { aggregate_type, event_type: EventType::new(self.event_type)? };
+        let aggregate_type = self.aggregate_type.as_deref().unwrap_or(AggregateType::GLOBAL);
+        let route = Route::of_event(aggregate_type, self.event_type)?;
         let now = self.now.unwrap_or_else(|| system_clock().now());
         let occurred_at = self.occurred_at.unwrap_or(now);
         let available_at = available_at(occurred_at, self.available_at, self.deliver_after)?;

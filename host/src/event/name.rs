@@ -160,6 +160,20 @@ impl Route {
         Ok(Self { aggregate_type: AggregateType::new(aggregate_type)?, event_type: EventType::new(event_type)? })
     }
 
+    /// The route of an event: as [`new`](Self::new), but neither half is [`ANY`](Self::ANY). A pause or a relay of a pattern would
+    /// otherwise be taken for one of such events.
+    ///
+    /// # Errors
+    /// When one of them is not a name of an event; the message says which.
+    pub(crate) fn of_event(aggregate_type: impl AsRef<str>, event_type: impl AsRef<str>) -> Result<Self, NameError> {
+        let route = Self::new(aggregate_type, event_type)?;
+        if !route.is_pattern() {
+            return Ok(route);
+        }
+        let what = if route.event_type.as_str() == Self::ANY { "event_type" } else { "aggregate_type" };
+        Err(NameError::Character { what, bad: '*', hint: "alone it stands for any name; give a name" })
+    }
+
     /// Stands for any name, where a route is a pattern.
     pub const ANY: &'static str = "*";
 

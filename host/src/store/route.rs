@@ -32,6 +32,15 @@ pub struct RouteRecord {
 }
 
 impl RouteRecord {
+    /// As it was read. A plain INSERT may give an event the name of a pattern: it is dead or will be, and is not counted, since a
+    /// pattern is a route only by its pause.
+    pub(super) fn read(self) -> Option<Self> {
+        if !self.route.is_pattern() {
+            return Some(self);
+        }
+        self.paused_at.is_some().then_some(Self { waiting: 0, parked: 0, blocked: 0, dead: 0, ..self })
+    }
+
     /// A route of which nothing is known; for tests, which change what they need.
     #[must_use]
     pub fn new(route: Route) -> Self {

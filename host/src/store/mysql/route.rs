@@ -154,7 +154,7 @@ fn record(row: &MySqlRow) -> Result<Option<RouteRecord>, sqlx::Error> {
     let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
         return Ok(None);
     };
-    Ok(Some(RouteRecord {
+    Ok(RouteRecord {
         route,
         first_seen_at: optional(row, "first_seen_at")?,
         paused_at: optional(row, "paused_at")?,
@@ -164,7 +164,8 @@ fn record(row: &MySqlRow) -> Result<Option<RouteRecord>, sqlx::Error> {
         parked: column(row, "parked")?,
         blocked: column(row, "blocked")?,
         dead: column(row, "dead")?,
-    }))
+    }
+    .read())
 }
 
 /// A route that is paused already is a duplicate key, which this database reports as an error of the statement alone.

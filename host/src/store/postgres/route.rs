@@ -142,7 +142,7 @@ fn record(row: &PgRow) -> Result<Option<RouteRecord>, sqlx::Error> {
     let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
         return Ok(None);
     };
-    Ok(Some(RouteRecord {
+    Ok(RouteRecord {
         route,
         first_seen_at: optional_time(row, "first_seen_at")?,
         paused_at: optional_time(row, "paused_at")?,
@@ -152,7 +152,8 @@ fn record(row: &PgRow) -> Result<Option<RouteRecord>, sqlx::Error> {
         parked: number(row, "parked")?,
         blocked: number(row, "blocked")?,
         dead: number(row, "dead")?,
-    }))
+    }
+    .read())
 }
 
 pub(super) async fn pause(store: &PostgresStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {

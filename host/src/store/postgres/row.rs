@@ -69,7 +69,7 @@ fn event(row: &PgRow, fence: Fence, attempts: u32) -> Result<Event, String> {
         let what = what.to_owned();
         move |error: String| format!("{what}: {error}")
     };
-    let route = Route::new(
+    let route = Route::of_event(
         get::<&str>(row, column::AGGREGATE_TYPE).map_err(named("aggregate_type"))?,
         get::<&str>(row, column::EVENT_TYPE).map_err(named("event_type"))?,
     )

@@ -131,7 +131,7 @@ fn record(row: &SqliteRow) -> Result<Option<RouteRecord>, sqlx::Error> {
     let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
         return Ok(None);
     };
-    Ok(Some(RouteRecord {
+    Ok(RouteRecord {
         route,
         first_seen_at: optional(row, "first_seen_at")?.map(Timestamp::from_micros),
         paused_at: optional(row, "paused_at")?.map(Timestamp::from_micros),
@@ -141,7 +141,8 @@ fn record(row: &SqliteRow) -> Result<Option<RouteRecord>, sqlx::Error> {
         parked: column(row, "parked")?,
         blocked: column(row, "blocked")?,
         dead: column(row, "dead")?,
-    }))
+    }
+    .read())
 }
 
 pub(super) async fn pause(store: &SqliteStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
