@@ -5,15 +5,17 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::access::bearer;
 use super::config::names_loopback;
+use super::host::LookPlace;
 use super::peer::Peer;
 use super::problem::{Kind, Problem};
+use super::token::Role;
 use super::{Host, LIVEZ, METRICS, OPENAPI, READYZ};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Where scripts, styles and the like may come from, and forms may lead.
 pub(super) const POLICY: &str =
@@ -35,11 +37,12 @@ pub(super) async fn guard(State(host): State<Host>, request: Request, next: Next
     let checked =
         check_host(&request, &host.config.allowed_hosts).and_then(|()| check_site(request.method(), request.headers()));
     let response = match checked {
-        // Strangers are refused without a place: they must not stand before those who may look.
-        Ok(()) if !looks(&request) || is_stranger(&host, &request) => in_task(None, request, next).await,
-        Ok(()) => match host.look_place().await {
-            Ok(place) => in_task(Some(place), request, next).await,
-            Err(problem) => problem.into_response(),
+        Ok(()) => match looker(&host, &request) {
+            None => in_task(None, request, next).await,
+            Some(role) => match host.look_place(role).await {
+                Ok(place) => in_task(Some(place), request, next).await,
+                Err(problem) => problem.into_response(),
+            },
         },
         Err(problem) => problem.into_response(),
     };
@@ -54,14 +57,16 @@ fn looks(request: &Request) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD) && !needs_none
 }
 
-/// Whether nobody sent the request who may look at anything.
-fn is_stranger(host: &Host, request: &Request) -> bool {
-    host.access.viewer(request.headers(), request.extensions().get()).is_err()
+/// The role of a caller who looks into the database. `None` for a request that needs no place, and for strangers, who must not stand before
+/// those who may look: they are refused later.
+fn looker(host: &Host, request: &Request) -> Option<Role> {
+    let viewer = || host.access.viewer(request.headers(), request.extensions().get()).ok();
+    looks(request).then(viewer).flatten().map(|viewer| viewer.role)
 }
 
 /// In a task of its own: when the client goes away its connection is dropped, and a statement that is broken off in the middle would
 /// leave a connection of the database behind in which a transaction is open.
-async fn in_task(place: Option<OwnedSemaphorePermit>, request: Request, next: Next) -> Response {
+async fn in_task(place: Option<LookPlace>, request: Request, next: Next) -> Response {
     let handled = async move {
         let response = next.run(request).await;
         drop(place);
@@ -117,14 +122,19 @@ fn is_host(authority: &str, name: &str) -> bool {
     authority.parse::<axum::http::uri::Authority>().is_ok_and(|authority| authority.host().eq_ignore_ascii_case(name))
 }
 
-/// A request that changes something must not have been made by a page of another site. Browsers say so themselves; what says nothing
-/// is no browser. Whoever brings a token in the `Authorization` header needs no check: no browser adds one by itself.
+/// A page of another site must change nothing, and must not look, which takes time and a place: it may only link here. Browsers say who
+/// asks; what says nothing is no browser. Whoever brings a token in the `Authorization` header needs no check: no browser adds one by
+/// itself.
 fn check_site(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
-    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) || bearer(headers).is_some() {
+    if *method == Method::OPTIONS || bearer(headers).is_some() {
         return Ok(());
     }
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    let is_link = || text(SEC_FETCH_MODE) == Some("navigate") && text(SEC_FETCH_DEST) == Some("document");
     let same = match (text(SEC_FETCH_SITE), text(header::ORIGIN)) {
+        (Some("cross-site" | "same-site"), _) if reads => is_link(),
+        _ if reads => true,
         (Some(site), _) => matches!(site, "same-origin" | "none"),
         (None, Some(origin)) => {
             let origin = origin.split_once("://").map(|(_, authority)| authority);
@@ -167,6 +177,22 @@ mod tests {
         for method in [Method::PUT, Method::DELETE, Method::PATCH] {
             assert!(check_site(&method, &headers(&[host, ("sec-fetch-site", "cross-site")])).is_err(), "{method}");
         }
-        assert!(check_site(&Method::GET, &headers(&[host, ("sec-fetch-site", "cross-site")])).is_ok(), "a link");
+    }
+
+    #[test]
+    fn a_page_of_another_site_may_link_here_and_not_fetch() {
+        let get = |pairs: &[(&'static str, &'static str)]| check_site(&Method::GET, &headers(pairs)).is_ok();
+        let (link, page) = (("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document"));
+        for site in ["cross-site", "same-site"] {
+            let site = ("sec-fetch-site", site);
+            assert!(get(&[site, link, page]), "a link");
+            assert!(!get(&[site]) && !get(&[site, link]) && !get(&[site, link, ("sec-fetch-dest", "iframe")]), "{site:?}");
+            assert!(!get(&[site, ("sec-fetch-mode", "no-cors"), ("sec-fetch-dest", "image")]), "{site:?}");
+            assert!(get(&[site, ("authorization", "Bearer obx_a")]), "a token");
+        }
+        for site in ["same-origin", "none"] {
+            assert!(get(&[("sec-fetch-site", site), ("sec-fetch-mode", "cors")]), "{site}");
+        }
+        assert!(get(&[]) && get(&[("origin", "https://evil.example")]), "no browser of today");
     }
 }

@@ -14,6 +14,7 @@ use super::access::Access;
 use super::cached::Cached;
 use super::problem::{Kind, Problem};
 use super::refused::Refused;
+use super::token::Role;
 use crate::dead::DeadEvents;
 use crate::event::{Envelope, OwnerId};
 use crate::listener::Listeners;
@@ -57,7 +58,13 @@ pub(super) struct Parts {
     writer: Arc<dyn Emit>,
     streams: AtomicUsize,
     looks: Arc<Semaphore>,
+    /// The places that callers have who may only look.
+    viewer_looks: Arc<Semaphore>,
 }
+
+/// A place among those who look into the database.
+#[derive(Debug)]
+pub(super) struct LookPlace(#[expect(dead_code, reason = "held, not read")] [Option<OwnedSemaphorePermit>; 2]);
 
 impl Deref for Host {
     type Target = Parts;
@@ -86,6 +93,8 @@ impl Host {
             writer: Arc::new(outbox.writer().clone()),
             streams: AtomicUsize::new(0),
             looks: Arc::new(Semaphore::new(LOOKS)),
+            // One is left for operators, whatever viewers ask for.
+            viewer_looks: Arc::new(Semaphore::new(LOOKS - 1)),
         }))
     }
 
@@ -102,11 +111,16 @@ impl Parts {
     ///
     /// # Errors
     /// 503 when others look for too long.
-    pub(super) async fn look_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        match tokio::time::timeout(LOOK_WITHIN, self.looks.clone().acquire_owned()).await {
-            Ok(Ok(place)) => Ok(place),
-            _ => Err(Problem::new(Kind::Busy, "others look into the database already; ask again in a moment")),
-        }
+    pub(super) async fn look_place(&self, role: Role) -> Result<LookPlace, Problem> {
+        let places = async {
+            let of_viewers = match role {
+                Role::Viewer => self.viewer_looks.clone().acquire_owned().await.ok(),
+                Role::Operator | Role::Admin => None,
+            };
+            LookPlace([of_viewers, self.looks.clone().acquire_owned().await.ok()])
+        };
+        let busy = |_| Problem::new(Kind::Busy, "others look into the database already; ask again in a moment");
+        tokio::time::timeout(LOOK_WITHIN, places).await.map_err(busy)
     }
 
     /// Writes events in a transaction of their own and hands them on.

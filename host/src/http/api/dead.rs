@@ -247,7 +247,7 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
         return Err(Problem::field("batch_size", "it is 0; write at least 1, or leave it out"));
     }
     let time = longest(asked.time_limit.as_deref())?;
-    let place = host.look_place().await?;
+    let place = host.look_place(Role::Operator).await?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
     drop(place);

@@ -81,7 +81,7 @@ pub(super) async fn purge(
             "say how old dead events must be, such as 90d: this host keeps them for ever",
         ));
     };
-    let place = host.look_place().await?;
+    let place = host.look_place(Role::Operator).await?;
     let purgeable = host.store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
     drop(place);
     let wanted = purgeable.count.min(limit.unwrap_or(u64::MAX));

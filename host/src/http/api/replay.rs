@@ -72,7 +72,7 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
         return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
     }
     // As a replay takes them: what dies later stays dead.
-    let place = host.look_place().await?;
+    let place = host.look_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let dead_before = dead_before.map_or(now, |before| before.min(now));
     let filter = DeadFilter { max_attempts: retry_count_threshold, dead_before: Some(dead_before), ..DeadFilter::default() };

@@ -179,7 +179,7 @@ pub(super) async fn follow(
 /// In a task of its own: a follower that goes away must not break a statement off.
 async fn look(host: Host) -> Event {
     // Before the task is there: those who come and go again must not leave one each behind.
-    let place = host.look_place().await;
+    let place = host.look_place(Role::Viewer).await;
     let told = tokio::spawn(async move {
         let _place = place?;
         let stats = counted(&host).await?.value;

@@ -280,6 +280,18 @@ async fn a_page_of_large_rows_is_shorter_and_nothing_is_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_viewers_look_there_is_a_place_for_an_operator() {
+    let served = Served::start().await;
+    let host = Host::new(&served.outbox, HttpConfig { open: true, ..HttpConfig::default() });
+    let viewing = host.look_place(Role::Viewer).await.expect("free");
+    let (another, operating) = tokio::join!(host.look_place(Role::Viewer), host.look_place(Role::Operator));
+    assert!(another.is_err() && operating.is_ok(), "{another:?} {operating:?}");
+    drop(viewing);
+    host.look_place(Role::Viewer).await.expect("free again");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_looks_into_the_database_beside_others_waits_and_probes_do_not() {
     let served = Served::start().await;
     let host = Host::new(&served.outbox, HttpConfig { open: true, ..HttpConfig::default() });
@@ -288,7 +300,8 @@ async fn whoever_looks_into_the_database_beside_others_waits_and_probes_do_not()
         super::super::of(host.clone()).call(request).await.expect("a router never fails").status().as_u16()
     };
     let status = async |path: &str| send(Request::get(path), "").await;
-    let held = (host.look_place().await.expect("free"), host.look_place().await.expect("free"));
+    let place = async || host.look_place(Role::Operator).await.expect("free");
+    let held = (place().await, place().await);
 
     assert_eq!(status("/v1/events").await, 503, "statements of clients that went away count as well");
     assert_eq!(status("/events").await, 503);
