@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-/// Whether a character could forge a line, drive a terminal, or show text in another order than it has.
+/// Whether a character could forge a line, drive a terminal, show text in another order than it has, or make two names look alike because
+/// nobody sees it.
 #[must_use]
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Text of a guest or a payload, safe for a terminal: nothing in it can move the cursor, colour, or hide what follows.
@@ -46,6 +47,7 @@ mod tests {
         assert_eq!(shown("plain ünïcode"), "plain ünïcode");
         assert_eq!(shown("a\u{1b}[31mred\r\n"), "a\\u{1b}[31mred\\r\\n");
         assert_eq!(shown("\u{202e}txt.exe\u{9b}2J"), "\\u{202e}txt.exe\\u{9b}2J");
+        assert_eq!(shown("Ord\u{200b}er"), "Ord\\u{200b}er", "nobody would see it");
     }
 
     #[test]

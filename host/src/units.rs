@@ -221,6 +221,7 @@ pub mod duration {
     ///
     /// # Errors
     /// When it is no duration, or a longer one than [`LONGEST`]; the text says what to write.
+    #[doc(hidden)] // for our own program
     pub fn parse(text: &str) -> Result<Duration, String> {
         let span = humantime::parse_duration(text).map_err(|_| {
             let why = match text.trim() {

@@ -223,14 +223,16 @@ pub(crate) async fn an_unreadable_row_comes_back_as_an_error_beside_the_others(d
     db.execute("INSERT INTO outbox_event (event_id, event_type, payload, headers) VALUES ('bad-headers', 'X', '1', '{broken')")
         .await;
     db.execute("INSERT INTO outbox_event (event_id, event_type, payload) VALUES ('bad-name', '', '1')").await;
+    db.execute("INSERT INTO outbox_event (event_id, event_type, payload) VALUES ('a-pattern', '*', '1')").await;
     let good = write_one(db).await;
 
     let claimed = claim(db, 10).await;
 
-    assert_eq!(claimed.len(), 3);
+    assert_eq!(claimed.len(), 4);
     let errors: Vec<&str> = claimed.iter().filter_map(|claimed| claimed.event.as_ref().err()).map(String::as_str).collect();
-    assert_eq!(errors.len(), 2, "{errors:?}");
-    assert!(errors[0].contains("headers") && errors[1].contains("event_type"), "{errors:?}");
+    assert_eq!(errors.len(), 3, "{errors:?}");
+    let wanted = ["headers", "event_type is empty", "event_type holds the character '*'"];
+    assert!(errors.iter().zip(wanted).all(|(error, wanted)| error.contains(wanted)), "{errors:?}");
     assert!(claimed.iter().any(|claimed| claimed.event.as_ref().is_ok_and(|event| event.id() == good)));
     for claimed in claimed.iter().filter(|claimed| claimed.event.is_err()) {
         assert_eq!(settle(db, claimed.fence, dead("unreadable")).await, 0, "an unreadable row can be settled");

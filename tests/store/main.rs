@@ -196,6 +196,7 @@ conformance! {
     node::every_statement_that_must_be_fast_uses_its_index,
     node::pausing_and_resuming_a_route_are_noted_once,
     node::a_forgotten_route_leaves_nothing_but_its_events_and_a_note,
+    node::events_with_the_name_of_a_pattern_are_no_route,
     node::routes_are_counted_by_what_their_events_wait_for,
     purge::only_rows_that_are_old_enough_go,
     purge::done_and_dead_have_their_own_retention,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outbox::Route;
 use outbox::event::OwnerId;
 use outbox::store::{Expectations, Node, PARTITIONS, Settlement, Severity};
 use support::Harness;
@@ -40,6 +41,12 @@ pub(crate) async fn a_node_is_alive_as_long_as_it_says_so(db: &dyn Harness) {
     store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
     let told = store.nodes().await.expect("lists").remove(0).plugins;
     assert_eq!(told.as_deref(), Some("[\"ü\"]"), "what it said of its plugins stays until it says something else");
+    db.let_pass(LEASE + MOMENT).await;
+    assert_eq!(
+        store.nodes().await.expect("lists").remove(0).plugins,
+        None,
+        "nobody asks for the plugins of a host that is gone"
+    );
     db.let_pass(Duration::from_secs(25 * 3_600)).await;
     store.heartbeat(&node(&one), LEASE).await.expect("says that it is alive");
     assert_eq!(store.nodes().await.expect("lists").len(), 1, "after a day they are forgotten");
@@ -181,4 +188,19 @@ pub(crate) async fn routes_are_counted_by_what_their_events_wait_for(db: &dyn Ha
     assert_eq!(routes.len(), 1, "{routes:?}");
     let counts = (routes[0].waiting, routes[0].parked, routes[0].blocked, routes[0].dead);
     assert_eq!(counts, (1, 1, 0, 1));
+}
+
+pub(crate) async fn events_with_the_name_of_a_pattern_are_no_route(db: &dyn Harness) {
+    db.execute("INSERT INTO outbox_event (event_id, aggregate_type, event_type, payload) VALUES ('a', '*', '*', '1')").await;
+    db.execute("INSERT INTO outbox_event (event_id, aggregate_type, event_type, payload) VALUES ('b', 'Order', '*', '1')")
+        .await;
+    let pattern = Route::new("Order", "*").expect("a pattern");
+    let store = db.store();
+    assert!(store.count_routes().await.expect("counts").is_empty(), "somebody would pause all routes by the first");
+
+    assert!(store.pause(&pattern, &by_hand()).await.expect("pauses"));
+
+    let routes = store.count_routes().await.expect("counts");
+    let counts: Vec<_> = routes.iter().map(|known| (&known.route, known.waiting)).collect();
+    assert_eq!(counts, [(&pattern, 0)]);
 }

@@ -322,6 +322,8 @@ mod tests {
         let new = || Envelope::new("X").now(at(100));
         let refused = |builder: EnvelopeBuilder| builder.json_text("{}").expect_err("refused").to_string();
         assert!(refused(Envelope::new("")).starts_with("event_type is empty"));
+        assert!(refused(Envelope::new("*")).starts_with("event_type holds the character '*'"));
+        assert!(refused(new().aggregate_type("*")).starts_with("aggregate_type holds the character '*'"));
         assert!(refused(new().aggregate_type("a".repeat(65))).starts_with("aggregate_type has 65"));
         assert!(refused(new().aggregate_id("a".repeat(129))).starts_with("aggregate_id has 129"));
         assert!(refused(new().tenant("a".repeat(65))).starts_with("tenant_id has 65"));

@@ -24,6 +24,7 @@ const BETWEEN_BATCHES: Duration = Duration::from_secs(60);
 
 /// Something that was done by hand, and left one audit record or several.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ManualAction {
     /// Its first audit record, but with the `count` of all of them.
     pub record: AuditRecord,
@@ -35,6 +36,7 @@ pub struct ManualAction {
 
 /// What was done by hand that touches one event.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ByHand {
     /// The actions, the latest first.
     pub actions: Vec<ManualAction>,

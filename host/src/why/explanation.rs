@@ -66,6 +66,7 @@ pub struct Explanation {
 /// Its status and its counters. Field names are column names.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct Counters {
     /// Its status.
     pub status: Status,
@@ -86,6 +87,7 @@ pub struct Counters {
 /// The host that holds an event.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[non_exhaustive]
 pub struct Holder {
     /// What stands in `locked_by`.
     pub owner: String,
