@@ -138,18 +138,26 @@ pub(super) async fn many(visit: Visit, Path(action): Path<String>, Form(form): F
             "The form is incomplete. Start again from the dead events.",
         );
     };
+    let per_second = form.number("per_second");
+    if per_second.is_none() && !form.text("per_second").is_empty() {
+        let sentence = "The speed must be a number of events a second. Start again from the dead events.";
+        return visit.refused(StatusCode::UNPROCESSABLE_ENTITY, "Nothing was done", sentence);
+    }
     let filter = wanted.dead_filter(dead_before);
     match visit.pages.host.store.count_dead(&filter).await {
         Ok(total) if total == expected => {
-            let (of, per_second) = (wanted.in_words(), form.number("per_second"));
+            let of = wanted.in_words();
             let order = Order { action, of, total, filter, per_second, audit };
             match visit.pages.jobs.begin(order, visit.pages.host.clone()) {
                 Some(id) => visit.on_to(&format!("jobs/{id}")).await,
-                None => visit.refused(
-                    StatusCode::CONFLICT,
-                    "Nothing was done",
-                    "Four replays or discards are already running. Wait until one has ended, or stop one.",
-                ),
+                None => {
+                    let body = html! {
+                        h1 { "Nothing was done" }
+                        p { "Four replays or discards are already running. Wait until one has ended, or stop one." }
+                        (dead::running(&visit.frame, &visit.pages.jobs.running()))
+                    };
+                    (StatusCode::CONFLICT, visit.page("Nothing was done", body)).into_response()
+                }
             }
         }
         Ok(total) => {

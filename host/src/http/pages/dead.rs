@@ -1,5 +1,7 @@
 //! Dead events: by what went wrong first, then one by one; replaying and discarding many of them.
 
+use std::sync::Arc;
+
 use maud::{Markup, html};
 
 use super::act::Action;
@@ -18,17 +20,18 @@ use crate::units::{count, number};
 const GROUPS: usize = 20;
 
 /// How many dead events match; `None` where nothing but the table's own count is asked for.
-pub(super) fn page(events: &Events<'_>, matching: u64) -> Markup {
+pub(super) fn page(events: &Events<'_>, matching: u64, jobs: &[(u64, Arc<Job>)]) -> Markup {
     let (frame, wanted) = (events.frame, events.wanted);
     let Some(look) = &frame.seen.look else { return html! { h1 { "Dead events" } } };
     if look.stats.dead == 0 && !wanted.is_narrow() && matching == 0 {
-        return html! { h1 { "Dead events" } p { "No dead events." } };
+        return html! { h1 { "Dead events" } p { "No dead events." } (running(frame, jobs)) };
     }
     let groups = groups(&look.dead);
     let of = wanted.in_words();
     let pairs = query(&wanted.pairs());
     html! {
         h1 { "Dead events" }
+        (running(frame, jobs))
         @if !wanted.is_narrow() {
             @if look.stats.dead > u64::from(SAMPLE) {
                 p.quiet { "The newest " (number(SAMPLE.into())) " of " (number(look.stats.dead)) " dead events, grouped by error:" }
@@ -175,6 +178,23 @@ fn by_route(records: &[Record]) -> Vec<(String, u64)> {
     routes
 }
 
+/// The replays and discards of many that go on: a page that was closed must not be the only way to stop one.
+pub(super) fn running(frame: &Frame, jobs: &[(u64, Arc<Job>)]) -> Markup {
+    html! {
+        @if !jobs.is_empty() {
+            h2 { "Running on this host" }
+            ul {
+                @for (id, job) in jobs {
+                    li {
+                        a href=(frame.to(&format!("jobs/{id}"))) { (job.action.word()) @if !job.of.is_empty() { " " (visible(&job.of)) } }
+                        ": " (number(job.done())) " of " (number(job.total.max(job.done()))) ", by " (visible(&job.actor))
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// How far a replay or discard of many has come.
 pub(super) fn progress(frame: &Frame, id: u64, job: &Job) -> Markup {
     let (done, total) = (job.done(), job.total.max(job.done()));
@@ -224,10 +244,10 @@ mod tests {
     #[test]
     fn no_dead_events_is_good_news_and_many_are_grouped_and_said_to_be_a_part() {
         let wanted = Wanted::default();
-        let none = page(&Events::of(&frame(), &wanted, Vec::new()), 0).into_string();
+        let none = page(&Events::of(&frame(), &wanted, Vec::new()), 0, &[]).into_string();
         assert!(none.contains("No dead events.") && !none.contains("<table"), "{none}");
         let frame = with_dead(10_000);
-        let many = page(&Events::of(&frame, &wanted, vec![record(); 51]), 10_000).into_string();
+        let many = page(&Events::of(&frame, &wanted, vec![record(); 51]), 10_000, &[]).into_string();
         for part in ["The newest 500 of 10,000", "500 ×", "Replay all 10,000"] {
             assert!(many.contains(part), "{part}: {many}");
         }
@@ -263,7 +283,7 @@ mod tests {
     #[test]
     fn whoever_may_only_look_finds_no_button() {
         let frame = Frame { may_act: false, ..with_dead(3) };
-        let text = page(&Events::of(&frame, &Wanted::default(), vec![record()]), 3).into_string();
+        let text = page(&Events::of(&frame, &Wanted::default(), vec![record()]), 3, &[]).into_string();
         assert!(!text.contains("dead/replay") && !text.contains("dead/discard"), "{text}");
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -31,6 +31,9 @@ pub(super) struct Job {
     pub(super) of: String,
     /// How many there were at the start.
     pub(super) total: u64,
+    /// Who began it.
+    pub(super) actor: String,
+    began: Instant,
     done: AtomicU64,
     stop: watch::Sender<bool>,
     ended: OnceLock<Ended>,
@@ -62,6 +65,8 @@ impl Jobs {
             action: order.action,
             of: order.of.clone(),
             total: order.total,
+            actor: order.audit.actor.clone(),
+            began: Instant::now(),
             done: AtomicU64::new(0),
             stop: watch::Sender::new(false),
             ended: OnceLock::new(),
@@ -70,11 +75,13 @@ impl Jobs {
         if jobs.values().filter(|job| job.ended().is_none()).count() >= AT_ONCE {
             return None;
         }
-        let number = jobs.last_key_value().map_or(1, |(last, _)| last + 1);
+        // Never one that a page of before a restart stops.
+        let number = rand::random();
         jobs.insert(number, job.clone());
         // Never one that goes on: it could not be stopped any more.
         while jobs.len() > KEPT
-            && let Some(oldest) = jobs.iter().find(|(_, job)| job.ended().is_some()).map(|(number, _)| *number)
+            && let Some(oldest) =
+                jobs.iter().filter(|(_, job)| job.ended().is_some()).min_by_key(|(_, job)| job.began).map(|(number, _)| *number)
         {
             jobs.remove(&oldest);
         }
@@ -91,6 +98,16 @@ impl Jobs {
             let _ = job.ended.set(ended);
         });
         Some(number)
+    }
+
+    /// Those that go on, the oldest first.
+    pub(super) fn running(&self) -> Vec<(u64, Arc<Job>)> {
+        let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running: Vec<_> =
+            jobs.iter().filter(|(_, job)| job.ended().is_none()).map(|(number, job)| (*number, job.clone())).collect();
+        drop(jobs);
+        running.sort_by_key(|(_, job)| job.began);
+        running
     }
 
     pub(super) fn get(&self, number: u64) -> Option<Arc<Job>> {

@@ -11,6 +11,7 @@ use super::hosts::Own;
 use super::link::{encoded, query};
 use super::overview::Overview;
 use super::visit::Visit;
+use super::words::visible;
 use super::{audit as audit_page, dead as dead_page, event as event_page, events as events_page, hosts as hosts_page};
 use super::{overview as overview_page, plugins as plugins_page, routes as routes_page, served};
 use crate::event::{EventId, Status};
@@ -101,7 +102,7 @@ pub(super) async fn event(visit: Visit, Path(id): Path<String>) -> Response {
     };
     let event = OneEvent { frame: &visit.frame, record: &record, why: &why, payload };
     let body = if visit.wants_parts() { event_page::moving(&event) } else { event_page::page(&event) };
-    visit.page(&format!("{}/{}", record.aggregate_type, record.event_type), body)
+    visit.page(&visible(&format!("{}/{}", record.aggregate_type, record.event_type)), body)
 }
 
 pub(super) async fn dead(visit: Visit) -> Response {
@@ -124,7 +125,10 @@ pub(super) async fn dead(visit: Visit) -> Response {
         }
     };
     match (rows, matching) {
-        (Ok(rows), Ok(matching)) => visit.page("Dead", dead_page::page(&Events::of(&visit.frame, &wanted, rows), matching)),
+        (Ok(rows), Ok(matching)) => {
+            let jobs = visit.pages.jobs.running();
+            visit.page("Dead", dead_page::page(&Events::of(&visit.frame, &wanted, rows), matching, &jobs))
+        }
         (Err(error), _) | (_, Err(error)) => visit.failed(error),
     }
 }

@@ -266,8 +266,9 @@ async fn many_are_replayed_only_with_a_reason_and_only_as_many_as_were_shown() {
 
     let begun = house.post("/dead/discard", &form("3", "gone+for+good")).await;
     assert_eq!(begun.status, StatusCode::SEE_OTHER, "{}", begun.text);
+    let job = begun.headers[header::LOCATION].to_str().expect("text").trim_start_matches("..").to_owned();
     for _ in 0..600 {
-        if house.get("/jobs/1").await.text.contains("3 events were discarded.") {
+        if house.get(&job).await.text.contains("3 events were discarded.") {
             let audit = house.get("/audit").await.text;
             assert!(audit.contains("gone for good") && house.dead().await == 0, "{audit}");
             return;
@@ -275,6 +276,47 @@ async fn many_are_replayed_only_with_a_reason_and_only_as_many_as_were_shown() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("the discard never ended");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_are_found_again_and_a_fifth_is_told_which_four_are_running() {
+    let house = House::open().await;
+    house.write("Paid", 100, Status::Dead).await;
+    // As many as match now: those that are running take one a second away.
+    let begin = async |speed: &str| loop {
+        let preview = house.get("/dead/discard").await.text;
+        let field = |name: &str| preview.split(&format!("name=\"{name}\" value=\"")).nth(1)?.split('"').next();
+        let [dead_before, count] = ["dead_before", "count"].map(|name| field(name).expect("a field").replace(':', "%3A"));
+        let form = format!("dead_before={dead_before}&count={count}&reason=test&per_second={speed}");
+        let answer = house.post("/dead/discard", &form).await;
+        if answer.status != StatusCode::CONFLICT || answer.text.contains("Four replays") {
+            return answer;
+        }
+    };
+    assert_eq!(begin("10%2Fs").await.status, StatusCode::UNPROCESSABLE_ENTITY, "no number is not as fast as possible");
+    assert!(!house.get("/dead").await.text.contains("Running on this host"));
+
+    let mut jobs = Vec::new();
+    for _ in 0..4 {
+        let begun = begin("1").await;
+        assert_eq!(begun.status, StatusCode::SEE_OTHER, "{}", begun.text);
+        jobs.push(begun.headers[header::LOCATION].to_str().expect("text").trim_start_matches("../").to_owned());
+    }
+    let fifth = begin("1").await;
+    let list = house.get("/dead").await.text;
+
+    assert_eq!(fifth.status, StatusCode::CONFLICT);
+    for job in &jobs {
+        assert!(fifth.text.contains(&format!("{job}\"")) && list.contains(&format!("{job}\"")), "{job}: {list}");
+        assert_eq!(house.post(&format!("/{job}/stop"), "").await.status, StatusCode::SEE_OTHER);
+    }
+    for _ in 0..600 {
+        if !house.get("/dead").await.text.contains("Running on this host") {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("they were stopped, and never ended");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
