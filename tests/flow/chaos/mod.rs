@@ -153,7 +153,8 @@ fn stopped_for_longer_than_a_lease(title: &str, ground: &Ground) {
         // Always there: an event that was looked at, and is not with its listener yet when the lease ends.
         let sleepers = [("light", Moment::Claimed), ("deep", chosen)].map(|(name, moment)| {
             let orders = ground.orders_until(&format!("{name}-sleeper-{round}-{moment:?}"), moment);
-            let mut sleeper = Host::start(Orders { events: events() / 2, ..orders });
+            // The database ends the session of a process that sleeps in the middle of a transaction.
+            let mut sleeper = Host::start(Orders { events: events() / 2, faults: true, ..orders });
             sleeper.meet();
             let asleep = sleeper.stall(&witness);
             (sleeper, asleep)
