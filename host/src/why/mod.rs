@@ -17,8 +17,6 @@ pub use by_hand::{ByHand, ManualAction};
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::Step;
-#[cfg(feature = "http")]
-pub(crate) use reason::encoded;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use state::State;
 
@@ -31,3 +29,6 @@ pub use by_hand::selector;
 pub use pauses::{Pauses, covered, held_by, holding, passed_over, resume_command};
 #[doc(hidden)]
 pub use sentence::parts;
+
+#[doc(hidden)]
+pub use crate::text::encoded;

@@ -1,6 +1,5 @@
 //! What keeps an event where it is, as codes; and what somebody can do about it. No words but those of the actions.
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::Facts;
@@ -9,6 +8,7 @@ use super::state::{State, pauses, state_of};
 use crate::deceptive::argument;
 use crate::event::{EventId, Route};
 use crate::store::Record;
+use crate::text::encoded;
 use crate::time::Timestamp;
 
 /// Why an event stands where it stands. Programs may rely on the names; later versions may add some.
@@ -275,11 +275,6 @@ fn of_dead(code: ActionCode, id: EventId, meaning: String) -> Action {
         event_id: Some(id),
         route: None,
     }
-}
-
-/// A name as it stands in the path of a request.
-pub(crate) fn encoded(name: &str) -> String {
-    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
 }
 
 /// How many hosts are alive. An outbox that only writes is no node.
