@@ -17,6 +17,7 @@ mod body;
 mod cached;
 mod config;
 mod connections;
+mod cursor;
 mod guard;
 mod history;
 mod host;

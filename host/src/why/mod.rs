@@ -26,7 +26,7 @@ pub use attempt::attempt;
 #[doc(hidden)]
 pub use by_hand::selector;
 #[doc(hidden)]
-pub use pauses::{Pauses, covered, held_by, holding, passed_over, resume_command};
+pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 #[doc(hidden)]
 pub use sentence::parts;
 

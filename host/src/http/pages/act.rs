@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::html;
 
-use super::super::standing::Counts;
+use super::super::standing::RouteCounts;
 use super::dead::{self, Preview};
 use super::events::Wanted;
 use super::fields::{Fields, Form};
@@ -193,8 +193,8 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
     if let Err(refused) = visit.may_act() {
         return *refused;
     }
-    let Counts { waiting, parked, .. } =
-        visit.frame.seen.look.as_ref().map(|look| Counts::of(&route, &look.routes)).unwrap_or_default();
+    let RouteCounts { waiting, parked, .. } =
+        visit.frame.seen.look.as_ref().map(|look| RouteCounts::of(&route, &look.routes)).unwrap_or_default();
     let name = visible(&route.to_string());
     let (title, meaning) = if action == "pause" {
         (

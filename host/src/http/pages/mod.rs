@@ -4,6 +4,7 @@
 //! `look` and `history` keep what the pages show, `read`, `act` and `door` answer requests.
 
 mod act;
+mod answers;
 mod assets;
 mod audit;
 mod chart;

@@ -1,6 +1,8 @@
 //! The status line: what is wrong, the worst first, each with a link to its cause. Pure: what is known in, sentences out.
 
-use super::super::standing::Counts;
+use std::time::Duration;
+
+use super::super::standing::RouteCounts;
 use super::groups::{Group, groups};
 use super::link::{Link, query};
 use super::look::{Look, SAMPLE, Seen};
@@ -11,7 +13,6 @@ use crate::store::{NodeRecord, RouteRecord};
 use crate::time::Timestamp;
 use crate::units::{count, figure, number, relative_to, span};
 use crate::why::Pauses;
-use std::time::Duration;
 
 /// An event that could be delivered and waits longer than this says that the hosts fall behind.
 const LONG_WAIT: Duration = Duration::from_secs(60);
@@ -224,7 +225,7 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
         let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
         let name = visible(&route.route.to_string());
         let sentence =
-            format!("Route {name} was paused {since}{by}{}.", and_wait(Counts::of(&route.route, &look.routes).parked));
+            format!("Route {name} was paused {since}{by}{}.", and_wait(RouteCounts::of(&route.route, &look.routes).parked));
         let finding = Finding::new(Severity::Warning, sentence, to, "Show paused routes");
         Some(match &route.pause_reason {
             Some(reason) => finding.said(reason.clone()),
