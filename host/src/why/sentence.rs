@@ -77,7 +77,9 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
 }
 
 fn dead(record: &Record, now: Timestamp) -> String {
-    let said = format!("It was given up {}{}: {}.", when(record.done_at, now), failures(record), error(record));
+    // A failure that is not counted is the one that its listener answered with: give it up.
+    let by = if record.failures() > record.attempts { " by its listener" } else { "" };
+    let said = format!("It was given up{by} {}{}: {}.", when(record.done_at, now), failures(record), error(record));
     if !is_unroutable(record) {
         return said;
     }
@@ -180,7 +182,10 @@ fn since(record: &Record, now: Timestamp) -> String {
 }
 
 fn failures(record: &Record) -> String {
-    if record.attempts == 0 { String::new() } else { format!(", after {}", count(record.attempts.into(), "failed attempt")) }
+    match record.failures() {
+        0 => String::new(),
+        failures => format!(", after {}", count(failures.into(), "failed attempt")),
+    }
 }
 
 /// What went wrong so far, as a sentence in front of another.

@@ -190,6 +190,22 @@ async fn a_filter_that_cannot_be_read_is_told_and_means_not_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_its_listener_gave_up_at_once_failed_once_in_the_list_and_on_its_page() {
+    let house = House::open().await;
+    let ids = house.write("Paid", 1, Status::Dead).await;
+    let list = house.get("/events?status=dead").await.text;
+    assert!(list.contains("data-name=\"failed\">1</td>"), "{list}");
+    let page = house.get(&format!("/events/{}", ids[0])).await.text;
+    for part in ["It was given up by its listener at ", ", after 1 failed attempt: the bank said", "1 failed attempt, 1 claim."]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(page.contains("Attempt 1 (the event was given up): "), "{page}");
+    let routes = house.get("/routes").await.text;
+    assert!(routes.contains("native code") && routes.contains("</span> serving</span>"), "{routes}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_table_is_no_error_and_says_how_to_begin() {
     let house = House::open().await;
     assert!(house.get("/").await.text.contains("All well"));
