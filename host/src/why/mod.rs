@@ -8,6 +8,7 @@ mod by_hand;
 mod explanation;
 mod facts;
 mod history;
+mod parked;
 mod pauses;
 mod reason;
 mod sentence;

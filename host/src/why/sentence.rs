@@ -1,8 +1,9 @@
 //! Why an event is where it is and what happens next, in words. Pure: rows in, sentences out.
 
 use super::Facts;
+use super::parked::parked;
 use super::pauses::pause_in_full;
-use super::reason::{hosts, is_unroutable, passed_by_relays};
+use super::reason::{hosts, is_unroutable};
 use super::state::{State, pauses, state_of};
 use crate::deceptive::shown;
 use crate::store::Record;
@@ -104,16 +105,6 @@ fn deferred(known: &Facts, record: &Record) -> String {
             .to_owned()
     };
     format!("{asked}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
-}
-
-fn parked(known: &Facts, record: &Record) -> String {
-    let why = record.parked.as_deref().unwrap_or_default();
-    let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
-    format!(
-        "It is parked. When a host parked it, the reason was: {}. It is delivered as soon as a host has a listener for {}.{relay}",
-        shown(why),
-        route_name(record)
-    )
 }
 
 /// Who holds it, as people know that host.
