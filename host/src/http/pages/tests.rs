@@ -235,6 +235,8 @@ async fn a_browser_at_an_address_without_a_page_gets_one_in_the_looks_of_the_hou
     }
     let (status, kind, text) = ask("DELETE", "/events", BROWSER).await;
     assert_eq!((status, kind.as_str()), (StatusCode::METHOD_NOT_ALLOWED, "text/html; charset=utf-8"), "{text}");
+    assert!(text.contains("<h1>Page not available</h1>"), "{text}");
+    assert!(text.contains("This request is not allowed at this address. Nothing was changed."), "{text}");
     for (path, accept) in [("/evnts", "*/*"), ("/evnts", "application/json"), ("/v1/evnts", BROWSER)] {
         let (status, kind, text) = ask("GET", path, accept).await;
         assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "application/problem+json"), "{path} {accept}: {text}");
