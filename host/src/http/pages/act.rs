@@ -15,9 +15,10 @@ use super::look::sample;
 use super::visit::Visit;
 use super::words::{verb, visible};
 use crate::event::{EventId, Route};
+use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{Filter, StoreError};
 use crate::time::Timestamp;
-use crate::units::{count, number};
+use crate::units::{count, number, span};
 
 /// What is done to many dead events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +201,8 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
         (
             format!("Pause the route {name}"),
             format!(
-                "Every host stops calling the listener within two seconds; calls that have begun are finished. Until somebody resumes the route, its events wait: {} now, and all new ones. No event is lost, and waiting does not count as a failure.",
+                "Every host stops calling the listener within {}; calls that have begun are finished. Until somebody resumes the route, its events wait: {} now, and all new ones. No event is lost, and waiting does not count as a failure.",
+                span(PAUSE_KNOWN_WITHIN),
                 count(waiting, "event")
             ),
         )
