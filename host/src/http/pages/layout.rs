@@ -80,7 +80,7 @@ const ENTRIES: [(&str, &str); 7] = [
     ("Routes", "routes"),
     ("Plugins", "plugins"),
     ("Hosts", "hosts"),
-    ("Audit", "audit"),
+    ("Audit log", "audit"),
 ];
 
 impl Frame {

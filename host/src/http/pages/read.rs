@@ -171,10 +171,10 @@ pub(super) async fn hosts(visit: Visit) -> Response {
 
 pub(super) async fn audit(visit: Visit) -> Response {
     if visit.wants_parts() {
-        return visit.page("Audit", maud::html! {});
+        return visit.page("Audit log", maud::html! {});
     }
     match visit.pages.host.store.audit(audit_page::MOST).await {
-        Ok(records) => visit.page("Audit", audit_page::page(&visit.frame, &records)),
+        Ok(records) => visit.page("Audit log", audit_page::page(&visit.frame, &records)),
         Err(error) => visit.failed(error),
     }
 }

@@ -60,7 +60,7 @@ impl FromRequestParts<Pages> for Visit {
             "routes" => "Routes",
             "plugins" => "Plugins",
             "hosts" => "Hosts",
-            "audit" => "Audit",
+            "audit" => "Audit log",
             _ => "",
         };
         let frame = Frame {
