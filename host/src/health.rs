@@ -49,7 +49,10 @@ struct Guard<'a> {
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!(part = self.part, "a part of the host has broken; stop it and start it again, and tell its makers");
+            tracing::error!(
+                part = self.part,
+                "a part of the host has stopped working; restart the host and report this as a bug"
+            );
             self.health.0.send_modify(|parts| parts.push(self.part));
         }
     }

@@ -171,7 +171,7 @@ impl Purge {
         self.ended(walk.purged, ended).await
     }
 
-    /// As [`run`](Self::run), for somebody: what was deleted is noted in the audit table as `purge`, batch by batch, so that a process
+    /// As [`run`](Self::run), for somebody: what was deleted is recorded in the audit log as `purge`, batch by batch, so that a process
     /// that ends in the middle has told all but the last one.
     ///
     /// # Errors

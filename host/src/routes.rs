@@ -83,7 +83,8 @@ fn paused(routes: &[RouteRecord]) -> HashMap<Route, String> {
     routes.iter().filter(|known| known.paused_at.is_some()).map(|known| (known.route.clone(), reason(known))).collect()
 }
 
-fn reason(known: &RouteRecord) -> String {
+/// What events are parked with while this route is paused.
+pub(crate) fn reason(known: &RouteRecord) -> String {
     let by = known.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(": {why}"));
     format!("the route {} is paused{by}{why}", known.route)

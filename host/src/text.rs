@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use crate::deceptive::is_deceptive;
 
 /// Where control, ANSI and bidirectional characters become `\u{…}`. Borrowed when there is none, which is nearly always.
@@ -24,6 +26,19 @@ pub(crate) fn escape(text: &str) -> Cow<'_, str> {
 
 fn is_unsafe(c: char) -> bool {
     c != '\t' && is_deceptive(c)
+}
+
+/// What has to be encoded in an address: all but what RFC 3986 calls unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A text as one part of the path or the query of an address, whatever it holds.
+#[must_use]
+pub fn encoded(text: &str) -> String {
+    // As a part of a path these two would lead elsewhere.
+    if matches!(text, "." | "..") {
+        return text.replace('.', "%2E");
+    }
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// The first `max` bytes at most, cut between two characters.
@@ -57,6 +72,12 @@ mod tests {
     fn what_could_deceive_a_reader_is_escaped_and_the_rest_is_left_alone() {
         assert!(matches!(escape("Grüße,\tWelt"), Cow::Borrowed(_)));
         assert_eq!(escape("a\r\nb\0\x1b[31m\u{202e}x\u{9b}"), "a\\r\\nb\\u{0}\\u{1b}[31m\\u{202e}x\\u{9b}");
+    }
+
+    #[test]
+    fn a_text_in_an_address_is_one_part_of_it() {
+        assert_eq!(encoded("ü/ \"<>&=?#%+"), "%C3%BC%2F%20%22%3C%3E%26%3D%3F%23%25%2B");
+        assert_eq!(["a-B.c_9~", ".", ".."].map(encoded), ["a-B.c_9~", "%2E", "%2E%2E"]);
     }
 
     #[test]

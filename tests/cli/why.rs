@@ -58,7 +58,7 @@ fn each_state_has_its_sentence() {
             "dead",
             "after 3 failed attempts: no.",
         ),
-        ("parked = 'no listener answers it', due_at = NULL".to_owned(), "parked", "no listener answers it."),
+        ("parked = 'no listener answers it', due_at = NULL".to_owned(), "parked", "had no listener for Order/OrderPlaced."),
         (format!("expires_at = {PAST}"), "expired", "marks it DEAD"),
         ("due_at = NULL".to_owned(), "stranded", "no host will ever take it"),
         ("behind = 77, due_at = NULL".to_owned(), "behind", "That event no longer exists"),

@@ -1,7 +1,7 @@
 //! What an outcome means for the row. Pure, so every row of the specification's table is a plain test.
 
 use crate::listener::{Failure, FailureKind, Outcome, RetryPolicy};
-use crate::store::Settlement;
+use crate::store::{ASKED_FOR_LATER, Settlement};
 
 /// The limits that decide what an outcome leads to.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub fn settle(outcome: Outcome, attempts: u32, deferrals: u32, policy: &Policy<'
     match outcome {
         Outcome::Done => Settlement::Done,
         Outcome::RetryAfter(_) if deferrals >= policy.max_deferrals => Settlement::Dead {
-            error: format!("the listener asked for later {deferrals} times, which is the limit"),
+            error: format!("{ASKED_FOR_LATER}{deferrals} times, which is the limit"),
             counted: false,
             blocks: false,
         },

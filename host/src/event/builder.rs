@@ -137,7 +137,7 @@ impl EnvelopeBuilder {
         self
     }
 
-    /// Whose it is; at most 64 characters. Carried to the listener, not interpreted.
+    /// The tenant that the event belongs to; at most 64 characters. Carried to the listener, not interpreted.
     pub fn tenant(mut self, tenant_id: impl Into<String>) -> Self {
         self.tenant_id = Some(tenant_id.into());
         self

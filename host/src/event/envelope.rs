@@ -121,7 +121,7 @@ impl Envelope {
         self.aggregate_id.as_deref()
     }
 
-    /// Whose it is; `None` when the writer said nothing.
+    /// The tenant that the event belongs to; `None` when the writer said nothing.
     #[must_use]
     pub fn tenant_id(&self) -> Option<&str> {
         self.tenant_id.as_deref()

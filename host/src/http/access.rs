@@ -34,7 +34,7 @@ pub(super) struct Access {
 /// The caller of a request. As an extractor it accepts every role, and answers 401 without a valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Viewer {
-    /// The name of the token, for the audit.
+    /// The name of the token, for the audit log.
     pub(super) name: Arc<str>,
     pub(super) role: Role,
 }
@@ -57,7 +57,7 @@ impl Viewer {
         Err(Problem::new(Kind::Forbidden, detail))
     }
 
-    /// The actor and the reason of a change, for the audit.
+    /// The actor and the reason of a change, for the audit log.
     pub(super) fn audit(&self, reason: Option<String>) -> Audit {
         Audit { reason: reason.filter(|reason| !reason.trim().is_empty()), ..Audit::by(&*self.name) }
     }

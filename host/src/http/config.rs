@@ -121,11 +121,14 @@ impl HttpConfig {
         }
         for (number, token) in self.tokens.iter().enumerate() {
             if token.name.is_empty() || token.name.chars().any(char::is_control) {
-                faults.push(format!("{prefix}.tokens: token number {} has no readable name; the audit needs one", number + 1));
+                faults.push(format!(
+                    "{prefix}.tokens: token number {} has no readable name; the audit log needs one",
+                    number + 1
+                ));
             }
             if self.tokens[..number].iter().any(|other| other.name == token.name) {
                 faults.push(format!(
-                    "{prefix}.tokens: two tokens are called {:?}; the audit could not tell them apart",
+                    "{prefix}.tokens: two tokens are called {:?}; the audit log could not tell them apart",
                     token.name
                 ));
             }

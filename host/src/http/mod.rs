@@ -17,6 +17,7 @@ mod body;
 mod cached;
 mod config;
 mod connections;
+mod cursor;
 mod guard;
 mod history;
 mod host;
@@ -82,7 +83,7 @@ fn of(host: Host) -> Router {
     Router::new()
         .merge(api::routes())
         .merge(pages::routes(host.clone()))
-        .method_not_allowed_fallback(pages::other_method)
+        .method_not_allowed_fallback(pages::method_not_allowed)
         .layer(from_fn_with_state(host.clone(), guard::guard))
         .with_state(host)
 }

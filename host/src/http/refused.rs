@@ -1,4 +1,4 @@
-//! Refused tokens, in the log and in the audit: a bounded number of lines, however many there are.
+//! Refused tokens, in the log and in the audit log: a bounded number of lines, however many there are.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -94,7 +94,7 @@ async fn report(store: &dyn Store, counted: Counted) {
     let selector = json!({ "by_api": by_api, "by_form": by_form, "last_from": last_from });
     let noted = store.note(&Audit::by("unknown"), "refused_login", &selector, by_api + by_form).await;
     if let Err(error) = noted {
-        tracing::warn!(error = %crate::chain(&error), "refused tokens could not be written to the audit");
+        tracing::warn!(error = %crate::chain(&error), "refused tokens could not be written to the audit log");
     }
 }
 

@@ -6,7 +6,7 @@ use crate::why::Pauses;
 
 /// What routes are filtered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RouteState {
     Parked,
     Dead,
     Blocked,
@@ -15,7 +15,7 @@ pub(super) enum State {
     NoListener,
 }
 
-impl State {
+impl RouteState {
     /// The most urgent first.
     pub(super) const ALL: [Self; 6] = [Self::Parked, Self::Dead, Self::Blocked, Self::Paused, Self::Waiting, Self::NoListener];
     /// How many of [`ALL`](Self::ALL) need somebody.
@@ -41,14 +41,14 @@ impl State {
 
 /// How many events of a route, or of all routes that a pattern covers, stand where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct RouteCounts {
     pub(super) waiting: u64,
     pub(super) parked: u64,
     pub(super) blocked: u64,
     pub(super) dead: u64,
 }
 
-impl Counts {
+impl RouteCounts {
     pub(super) fn of(route: &Route, routes: &[RouteRecord]) -> Self {
         let covered = routes.iter().filter(|known| route.covers(&known.route));
         covered.fold(Self::default(), |sum, known| Self {
@@ -71,40 +71,45 @@ impl Counts {
 pub(super) struct Standing<'a> {
     pub(super) known: &'a RouteRecord,
     /// Its events; of a pattern, those of all routes that it covers.
-    pub(super) events: Counts,
+    pub(super) events: RouteCounts,
     /// The pauses that hold it, the most exact one first.
     pub(super) held: Vec<&'a RouteRecord>,
+    /// Whether any host ever had a listener for it, or a relay whose pattern covers it.
+    pub(super) had_listener: bool,
 }
 
 impl<'a> Standing<'a> {
     /// One for each route that is known, in their order.
     pub(super) fn all(routes: &'a [RouteRecord]) -> impl Iterator<Item = Self> {
         let pauses = Pauses::of(routes);
+        let is_relay = |known: &&RouteRecord| known.route.is_pattern() && known.first_seen_at.is_some();
+        let relays: Vec<&Route> = routes.iter().filter(is_relay).map(|known| &known.route).collect();
         routes.iter().map(move |known| Self {
             known,
-            events: if known.route.is_pattern() { Counts::of(&known.route, routes) } else { Counts::alone(known) },
+            had_listener: known.first_seen_at.is_some() || relays.iter().any(|relay| relay.covers(&known.route)),
+            events: if known.route.is_pattern() { RouteCounts::of(&known.route, routes) } else { RouteCounts::alone(known) },
             held: pauses.holding(&known.route).collect(),
         })
     }
 
-    pub(super) fn is(&self, state: State) -> bool {
+    pub(super) fn is(&self, state: RouteState) -> bool {
         match state {
-            State::Parked => self.events.parked > 0,
-            State::Dead => self.events.dead > 0,
-            State::Blocked => self.events.blocked > 0,
-            State::Paused => !self.held.is_empty(),
-            State::Waiting => self.events.waiting > 0,
+            RouteState::Parked => self.events.parked > 0,
+            RouteState::Dead => self.events.dead > 0,
+            RouteState::Blocked => self.events.blocked > 0,
+            RouteState::Paused => !self.held.is_empty(),
+            RouteState::Waiting => self.events.waiting > 0,
             // Events that are parked without a pause found no listener on any host.
-            State::NoListener => {
-                let never_had_one = self.known.first_seen_at.is_none();
-                !self.known.route.is_pattern() && (never_had_one || self.events.parked > 0 && self.held.is_empty())
+            RouteState::NoListener => {
+                let is_unanswered = !self.had_listener || self.events.parked > 0 && self.held.is_empty();
+                is_unanswered && !self.known.route.is_pattern()
             }
         }
     }
 
     /// Smaller is more urgent.
     pub(super) fn urgency(&self) -> usize {
-        State::ALL.iter().take(State::URGENT).position(|state| self.is(*state)).unwrap_or(State::URGENT)
+        RouteState::ALL.iter().take(RouteState::URGENT).position(|state| self.is(*state)).unwrap_or(RouteState::URGENT)
     }
 }
 
@@ -126,10 +131,10 @@ mod tests {
             RouteRecord { parked: 2, ..route("Order", "Placed") },
             RouteRecord { waiting: 7, ..route("Invoice", "Sent") },
         ];
-        let events: Vec<Counts> = Standing::all(&routes).map(|standing| standing.events).collect();
-        assert_eq!(events[0], Counts { waiting: 1, parked: 5, ..Counts::default() });
-        assert_eq!(events[1], Counts { waiting: 1, parked: 3, ..Counts::default() });
-        assert_eq!(events[3], Counts { waiting: 7, ..Counts::default() });
+        let events: Vec<RouteCounts> = Standing::all(&routes).map(|standing| standing.events).collect();
+        assert_eq!(events[0], RouteCounts { waiting: 1, parked: 5, ..RouteCounts::default() });
+        assert_eq!(events[1], RouteCounts { waiting: 1, parked: 3, ..RouteCounts::default() });
+        assert_eq!(events[3], RouteCounts { waiting: 7, ..RouteCounts::default() });
     }
 
     #[test]
@@ -143,10 +148,14 @@ mod tests {
             (RouteRecord { parked: 1, ..paused(route("D", "ParkedByItsPause")) }, false),
             (route("E", "Idle"), false),
             (never(paused(route("F", "*"))), false),
+            (route("G", "*"), false),
+            (never(route("G", "Relayed")), false),
+            (RouteRecord { parked: 1, ..never(route("G", "Parked")) }, true),
+            (never(route("F", "Unknown")), true),
         ];
         let known: Vec<RouteRecord> = routes.iter().map(|(known, _)| known.clone()).collect();
         for (standing, (_, wanted)) in Standing::all(&known).zip(&routes) {
-            assert_eq!(standing.is(State::NoListener), *wanted, "{}", standing.known.route);
+            assert_eq!(standing.is(RouteState::NoListener), *wanted, "{}", standing.known.route);
         }
     }
 }

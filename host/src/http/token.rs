@@ -47,7 +47,7 @@ impl fmt::Display for Role {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// Who uses it; the audit shows this name.
+    /// Who uses it; the audit log shows this name.
     pub name: String,
     /// What its bearer may do.
     pub role: Role,

@@ -11,6 +11,15 @@ use super::{Breaker, BreakerConfig, CallLimit, Owner, Registration};
 use crate::event::{AggregateType, Route};
 use crate::metrics::{CallTotals, Calls, Metrics, RouteTotals, Routes};
 
+/// What the reason of an event without a listener begins with; its route follows.
+pub(crate) const NO_LISTENER: &str = "no listener answers ";
+/// What stands between that and why the event waits for a listener.
+pub(crate) const WAITS_FOR_ONE: &str = "; it waits for one: ";
+/// Why events of a route wait that is remembered.
+pub(crate) const HAD_LISTENER: &str = "it had a listener before, or has one in another host";
+/// Why events wait where nothing is answered.
+pub(crate) const NO_LISTENER_AT_ALL: &str = "this host has no listener at all";
+
 /// A registered listener, with what is remembered of its calls.
 pub struct RegistryEntry {
     /// The listener and how it wants to be called.
@@ -256,13 +265,13 @@ impl Listeners {
         if self.is_remembered(route) {
             // Which of the two it is, nobody can say who does not know what the plugin would answer.
             let here = incomplete.as_ref().map_or_else(String::new, |why| format!("; here {why}"));
-            return Some(format!("it had a listener before, or has one in another host{here}"));
+            return Some(format!("{HAD_LISTENER}{here}"));
         }
         if let Some(why) = &*incomplete {
             return Some(why.to_string());
         }
         let is_empty = self.table.load().is_empty() && self.relays.load().is_empty();
-        is_empty.then(|| "this host has no listener at all".to_owned())
+        is_empty.then(|| NO_LISTENER_AT_ALL.to_owned())
     }
 
     /// Whether events of any of these routes would be given up: nobody answers it, and there is no reason to wait.
@@ -352,7 +361,7 @@ impl Listeners {
                 format!("{asked}near it: {}", names.join(", "))
             }
         };
-        format!("no listener answers {route} ({hint})")
+        format!("{NO_LISTENER}{route} ({hint})")
     }
 }
 

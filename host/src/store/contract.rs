@@ -285,7 +285,7 @@ pub trait Store: StateStore {
     async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError>;
 
     /// Sets one dead event back to NEW with no attempts; its fence goes on. False when it is not there or not dead. What an
-    /// operator does is noted in the audit table, in the same transaction; nothing is noted when nothing was done.
+    /// operator does is recorded in the audit log, in the same transaction; nothing is noted when nothing was done.
     ///
     /// # Errors
     /// The database's own.

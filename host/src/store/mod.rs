@@ -47,6 +47,7 @@ pub use mysql::MySqlStore;
 pub use node::{Node, NodeRecord, PARTITIONS};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
+pub(crate) use record::{ASKED_FOR_LATER, failures};
 pub use record::{
     DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purgeable, Purged, Record, RetriedNow, SetAside, Stats,
 };

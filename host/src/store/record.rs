@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::AttemptCost;
+use super::{AttemptCost, AttemptEnd};
 use crate::event::{Envelope, EventId, Headers, Status};
 use crate::time::Timestamp;
 
@@ -130,6 +130,12 @@ impl Record {
         }
     }
 
+    /// How many attempts failed: those that are counted in `attempts`, and the one at which its listener gave the event up, which is not.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        failures(self.status, self.attempts, self.last_error.as_deref(), self.last_cost.as_ref())
+    }
+
     /// The payload read as JSON.
     ///
     /// # Errors
@@ -137,6 +143,16 @@ impl Record {
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_slice(self.payload.as_deref().unwrap_or_default())
     }
+}
+
+/// How the last error begins of an event whose listener asked for later once too often. No attempt of it failed.
+pub(crate) const ASKED_FOR_LATER: &str = "the listener asked for later ";
+
+/// [`Record::failures`], of these columns.
+pub(crate) fn failures(status: Status, attempts: u32, last_error: Option<&str>, last_cost: Option<&AttemptCost>) -> u32 {
+    let is_failure = status == Status::Dead && !last_error.is_some_and(|error| error.starts_with(ASKED_FOR_LATER));
+    let last = last_cost.filter(|cost| is_failure && cost.outcome == AttemptEnd::Dead);
+    last.map_or(0, |cost| cost.attempt).max(attempts)
 }
 
 /// Why an event that is not finished cannot be claimed now.
@@ -310,4 +326,35 @@ pub struct Migration {
     pub name: &'static str,
     /// When it was applied; `None` when it was not.
     pub applied_at: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::event::Cost;
+
+    #[test]
+    fn the_attempt_at_which_its_listener_gave_an_event_up_is_a_failure_though_the_row_does_not_count_it() {
+        let envelope = Envelope::new("Paid").json(&42).expect("valid");
+        let row = |status, attempts, attempt, outcome, error: &str| Record {
+            status,
+            attempts,
+            last_error: Some(error.to_owned()),
+            last_cost: Some(AttemptCost { attempt, outcome, cost: Cost::of_time(Duration::from_millis(3)) }),
+            ..Record::inserted(1, &envelope, Timestamp::from_micros(0))
+        };
+        let failures = [
+            row(Status::Dead, 0, 1, AttemptEnd::Dead, "no such customer"),
+            row(Status::Dead, 2, 3, AttemptEnd::Dead, "no such customer"),
+            row(Status::Dead, 3, 3, AttemptEnd::Dead, "the last of three"),
+            row(Status::Dead, 2, 2, AttemptEnd::Retry, "expired"),
+            row(Status::Dead, 0, 1, AttemptEnd::Dead, "the listener asked for later 100 times, which is the limit"),
+            row(Status::New, 0, 3, AttemptEnd::Dead, "replayed since"),
+            row(Status::Done, 0, 1, AttemptEnd::Done, "nothing"),
+        ]
+        .map(|row| row.failures());
+        assert_eq!(failures, [1, 3, 3, 2, 0, 0, 0]);
+    }
 }

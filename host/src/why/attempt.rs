@@ -1,9 +1,9 @@
 //! What an attempt came to and what it cost, in words.
 
-use super::Counters;
+use super::{Counters, Explanation};
 use crate::deceptive::shown;
 use crate::event::{Cost, ShortDigest};
-use crate::store::{AttemptCost, AttemptEnd};
+use crate::store::{AttemptCost, AttemptEnd, failures};
 use crate::units::{count, number, size, span};
 
 /// `attempt 2 (failed): 12 ms, 1,200,000 fuel, 1.1 MiB of memory, 5 host calls carrying 2.0 KiB, by 0123456789ab`; safe for a terminal.
@@ -15,7 +15,7 @@ pub fn attempt(kept: &AttemptCost, plugin: Option<&str>) -> String {
         AttemptEnd::Done => "done",
         AttemptEnd::Deferred => "deferred by its listener",
         AttemptEnd::Retry => "failed",
-        AttemptEnd::Dead => "failed, and the event was given up",
+        AttemptEnd::Dead => "the event was given up",
     };
     format!("attempt {attempt} ({came_to}): {}", figures(cost, plugin))
 }
@@ -43,21 +43,29 @@ fn component(digest: ShortDigest, plugin: Option<&str>) -> String {
     plugin.map_or_else(|| digest.to_string(), |plugin| format!("{} ({digest})", shown(plugin)))
 }
 
-impl Counters {
+impl Explanation {
+    /// How many attempts failed: those that are counted, and the one at which its listener gave the event up, which is not.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        let Counters { status, attempts, .. } = self.counters;
+        failures(status, attempts, self.last_error.as_deref(), self.last_cost.as_ref())
+    }
+
     /// How often what happened: `3 failed attempts, 4 claims, 1 of them without an outcome`. What never happened is left out.
     #[must_use]
-    pub fn in_words(&self) -> String {
-        let all = [(self.attempts.into(), "failed attempt"), (self.deferrals.into(), "deferral"), (self.claim_seq, "claim")];
+    pub fn counted(&self) -> String {
+        let Counters { deferrals, claims, starts, claim_seq, replays, .. } = self.counters;
+        let all = [(self.failures().into(), "failed attempt"), (deferrals.into(), "deferral"), (claim_seq, "claim")];
         let some =
             |of: &[(u64, &str)]| of.iter().filter(|(times, _)| *times > 0).map(|(times, what)| count(*times, what)).collect();
         let mut counted: Vec<String> = some(&all);
-        if self.claims > 0 {
-            counted.push(format!("{} of them without an outcome", self.claims));
+        if claims > 0 {
+            counted.push(format!("{claims} of them without an outcome"));
         }
-        counted.extend(some(&[(self.replays.into(), "replay")]));
-        if self.starts > 0 {
+        counted.extend(some(&[(replays.into(), "replay")]));
+        if starts > 0 {
             // Two hosts were gone while they held it, so it is delivered with no other event beside it.
-            counted.push(format!("{} alone without an outcome", count(self.starts.into(), "start")));
+            counted.push(format!("{} alone without an outcome", count(starts.into(), "start")));
         }
         if counted.is_empty() { "never claimed".to_owned() } else { counted.join(", ") }
     }
@@ -98,6 +106,6 @@ mod tests {
         assert!(
             attempt(&share, None).ends_with("; its share of one call for 40 events (the memory is that of the whole call)")
         );
-        assert_eq!(attempt(&native, None), "attempt 3 (failed, and the event was given up): 250 ms");
+        assert_eq!(attempt(&native, None), "attempt 3 (the event was given up): 250 ms");
     }
 }

@@ -1,4 +1,4 @@
-//! What happened to an event, as far as its row and the audit tell.
+//! What happened to an event, as far as its row and the audit log tell.
 
 use serde::{Deserialize, Serialize};
 

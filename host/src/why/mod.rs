@@ -8,6 +8,7 @@ mod by_hand;
 mod explanation;
 mod facts;
 mod history;
+mod parked;
 mod pauses;
 mod reason;
 mod sentence;
@@ -17,8 +18,6 @@ pub use by_hand::{ByHand, ManualAction};
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;
 pub use history::Step;
-#[cfg(feature = "http")]
-pub(crate) use reason::encoded;
 pub use reason::{Action, ActionCode, Cause, ReasonCode};
 pub use state::State;
 
@@ -28,6 +27,9 @@ pub use attempt::attempt;
 #[doc(hidden)]
 pub use by_hand::selector;
 #[doc(hidden)]
-pub use pauses::{Pauses, covered, held_by, holding, passed_over, resume_command};
+pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 #[doc(hidden)]
 pub use sentence::parts;
+
+#[doc(hidden)]
+pub use crate::text::encoded;

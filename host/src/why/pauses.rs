@@ -14,8 +14,8 @@ pub fn holding<'r>(route: &Route, routes: &'r [RouteRecord]) -> Vec<&'r RouteRec
     Pauses::of(routes).holding(route).collect()
 }
 
-/// The pauses among many routes. [`holding`] walks over all routes, and writers choose how many there are: whoever asks for many of them
-/// keeps this.
+/// The pauses among many routes, to be looked up by name. [`holding`] makes this anew from all routes, whose number writers choose: a
+/// caller that asks about many routes makes it once.
 #[derive(Debug)]
 pub struct Pauses<'r>(HashMap<(&'r str, &'r str), &'r RouteRecord>);
 
@@ -35,12 +35,12 @@ impl<'r> Pauses<'r> {
         let once = (0..covering.len()).filter(move |index| !covering[..*index].contains(&covering[*index]));
         once.filter_map(move |index| self.0.get(&covering[index]).copied())
     }
-}
 
-/// The names of the routes and patterns whose pauses hold a route, the most exact first.
-#[must_use]
-pub fn held_by(route: &Route, routes: &[RouteRecord]) -> Vec<String> {
-    Pauses::of(routes).holding(route).map(|pause| pause.route.to_string()).collect()
+    /// The names of the routes and patterns whose pauses hold a route, the most exact first.
+    #[must_use]
+    pub fn names_holding(&self, route: &Route) -> Vec<String> {
+        self.holding(route).map(|pause| pause.route.to_string()).collect()
+    }
 }
 
 /// The routes that a pattern covers, without patterns.

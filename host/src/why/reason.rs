@@ -1,6 +1,5 @@
 //! What keeps an event where it is, as codes; and what somebody can do about it. No words but those of the actions.
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::Facts;
@@ -8,7 +7,9 @@ use super::pauses::{passed_over, resume_command};
 use super::state::{State, pauses, state_of};
 use crate::deceptive::argument;
 use crate::event::{EventId, Route};
+use crate::listener::NO_LISTENER;
 use crate::store::Record;
+use crate::text::encoded;
 use crate::time::Timestamp;
 
 /// Why an event stands where it stands. Programs may rely on the names; later versions may add some.
@@ -277,11 +278,6 @@ fn of_dead(code: ActionCode, id: EventId, meaning: String) -> Action {
     }
 }
 
-/// A name as it stands in the path of a request.
-pub(crate) fn encoded(name: &str) -> String {
-    utf8_percent_encode(name, NON_ALPHANUMERIC).to_string()
-}
-
 /// How many hosts are alive. An outbox that only writes is no node.
 pub(super) fn hosts(facts: &Facts) -> usize {
     facts.nodes.iter().filter(|node| node.alive).count()
@@ -289,7 +285,7 @@ pub(super) fn hosts(facts: &Facts) -> usize {
 
 /// Whether it was given up because no listener was there for its route.
 pub(super) fn is_unroutable(record: &Record) -> bool {
-    record.last_error.as_deref().is_some_and(|error| error.starts_with("no listener answers "))
+    record.last_error.as_deref().is_some_and(|error| error.starts_with(NO_LISTENER))
 }
 
 /// Why no relay takes it; `None` where none covers it, or one does.

@@ -1,8 +1,9 @@
 //! Why an event is where it is and what happens next, in words. Pure: rows in, sentences out.
 
 use super::Facts;
+use super::parked::parked;
 use super::pauses::pause_in_full;
-use super::reason::{hosts, is_unroutable, passed_by_relays};
+use super::reason::{hosts, is_unroutable};
 use super::state::{State, pauses, state_of};
 use crate::deceptive::shown;
 use crate::store::Record;
@@ -77,7 +78,9 @@ fn of_one(known: &Facts, record: &Record, state: State) -> String {
 }
 
 fn dead(record: &Record, now: Timestamp) -> String {
-    let said = format!("It was given up {}{}: {}.", when(record.done_at, now), failures(record), error(record));
+    // A failure that is not counted is the one that its listener answered with: give it up.
+    let by = if record.failures() > record.attempts { " by its listener" } else { "" };
+    let said = format!("It was given up{by} {}{}: {}.", when(record.done_at, now), failures(record), error(record));
     if !is_unroutable(record) {
         return said;
     }
@@ -102,16 +105,6 @@ fn deferred(known: &Facts, record: &Record) -> String {
             .to_owned()
     };
     format!("{asked}: it is due {}. {}", at(record.due_at.unwrap_or(known.now), known.now), then(known))
-}
-
-fn parked(known: &Facts, record: &Record) -> String {
-    let why = record.parked.as_deref().unwrap_or_default();
-    let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
-    format!(
-        "It is parked. When a host parked it, the reason was: {}. It is delivered as soon as a host has a listener for {}.{relay}",
-        shown(why),
-        route_name(record)
-    )
 }
 
 /// Who holds it, as people know that host.
@@ -180,7 +173,10 @@ fn since(record: &Record, now: Timestamp) -> String {
 }
 
 fn failures(record: &Record) -> String {
-    if record.attempts == 0 { String::new() } else { format!(", after {}", count(record.attempts.into(), "failed attempt")) }
+    match record.failures() {
+        0 => String::new(),
+        failures => format!(", after {}", count(failures.into(), "failed attempt")),
+    }
 }
 
 /// What went wrong so far, as a sentence in front of another.

@@ -120,7 +120,7 @@ enum Command {
     /// List the hosts that share the table
     #[command(subcommand)]
     Node(node::NodeCommand),
-    /// Show the audit trail of manual operations
+    /// Show the audit log: every manual change, with who made it and why
     #[command(subcommand)]
     Audit(audit::AuditCommand),
     /// Make tokens for the HTTP API

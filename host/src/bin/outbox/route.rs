@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use outbox::store::{BlockedKey, RouteRecord};
-use outbox::why::{Pauses, covered, held_by, holding, resume_command};
+use outbox::why::{Pauses, covered, holding, resume_command};
 use outbox::{PAUSE_KNOWN_WITHIN, Route};
 use serde::Serialize;
 
@@ -76,18 +76,18 @@ struct Listed<'r> {
     held_by: Vec<String>,
 }
 
-/// What a pause or a resumption came to.
+/// The result of a pause or a resume.
 #[derive(Serialize)]
 struct Changed<'r> {
     #[serde(flatten)]
     route: &'r Route,
-    /// Whether it is paused by now, itself or by a pattern.
+    /// Whether the route is paused now, by itself or by a pattern.
     paused: bool,
-    /// False when it was so before.
+    /// False when the route was in that state before.
     changed: bool,
-    /// How many running hosts have to learn of it.
+    /// How many live hosts have to apply the change.
     hosts: usize,
-    /// Within how long they do.
+    /// Within how many seconds they apply it.
     known_within_seconds: u64,
 }
 
@@ -102,9 +102,10 @@ impl RouteCommand {
         match self {
             Self::List { output } => {
                 let routes = place::open(config).await?.routes().await?;
-                let listed = |known| Listed { known, held_by: held_by(&known.route, &routes) };
-                let listed: Vec<Listed> = routes.iter().map(listed).collect();
-                let people = |_: &[Listed]| if routes.is_empty() { String::new() } else { table(&routes) };
+                let pauses = Pauses::of(&routes);
+                let listed: Vec<Listed> =
+                    routes.iter().map(|known| Listed { known, held_by: pauses.names_holding(&known.route) }).collect();
+                let people = |_: &[Listed]| if routes.is_empty() { String::new() } else { table(&routes, &pauses) };
                 output::many(&listed, output.output, people)?;
                 if routes.is_empty() && output.output == Format::Table {
                     eprintln!("no route is known yet: no listener has been registered, and no event is waiting");
@@ -119,8 +120,7 @@ impl RouteCommand {
     }
 }
 
-fn table(routes: &[RouteRecord]) -> String {
-    let pauses = Pauses::of(routes);
+fn table(routes: &[RouteRecord], pauses: &Pauses<'_>) -> String {
     let rows = routes.iter().map(|known| {
         // Events are of routes, not of patterns.
         let counted = |number: u64| if known.route.is_pattern() && number == 0 { "-".to_owned() } else { number.to_string() };
@@ -132,7 +132,7 @@ fn table(routes: &[RouteRecord]) -> String {
             counted(known.blocked),
             counted(known.dead),
             known.first_seen_at.map_or_else(|| never.to_owned(), relative),
-            paused(known, &pauses),
+            paused(known, pauses),
         ]
     });
     output::table(&["route", ">waiting", ">parked", ">blocked", ">dead", "first listener", "paused"], rows)
@@ -224,7 +224,7 @@ async fn resume(Change { route, reason, output }: Change, config: &Config) -> Re
         .details(others.iter().map(resume_pattern).collect()))
 }
 
-/// What forgetting a route came to.
+/// The result of forgetting a route.
 #[derive(Serialize)]
 struct Forgotten<'r> {
     #[serde(flatten)]

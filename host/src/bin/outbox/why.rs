@@ -53,7 +53,7 @@ fn text(why: &Explanation) -> String {
     if let Some(cost) = &why.last_cost {
         text.push_str(&format!("cost        {}\n", attempt(cost, why.last_plugin.as_deref())));
     }
-    text.push_str(&format!("counted     {}\n\n", counters.in_words()));
+    text.push_str(&format!("counted     {}\n\n", why.counted()));
     let rows = why.history.iter().map(|step| {
         let until = step.until.map_or_else(String::new, |until| format!(" (last batch {})", at(until, why.now)));
         [at(step.at, why.now), step.at.to_string(), format!("{}{until}", shown(&step.what))]

@@ -21,7 +21,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most rows.")
+            .query(
+                "limit",
+                json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }),
+                "The most records to list.",
+            )
             .query("actor", text(), "Changes by this user or token.")
             .query("action", text(), "Changes of this kind, such as `replay`.")
             .query("event_id", id_schema(), "Changes to this one event.")
@@ -30,19 +34,19 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .query(
                 "before",
                 json!({ "type": "integer", "minimum": 0, "maximum": i64::MAX }),
-                "The `id` of the last row of the previous page.",
+                "The `id` of the last record of the previous page.",
             )
             .answers_list::<AuditRecord>(StatusCode::OK, "Newest first."),
     ]
 }
 
-/// `GET /v1/audit`: newest first; `before` is the `id` of the last record of the page before.
+/// `GET /v1/audit`: newest first; `before` is the `id` of the last record of the previous page.
 pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Vec<AuditRecord>>, Problem> {
     let limit = params.limit();
     let (actor, action) = (params.text(&["actor"]), params.text(&["action"]));
     let event_id = params.value("event_id", "write the id of an event");
     let (since, until) = (params.value("since", When::HINT), params.value("until", When::HINT));
-    let before = params.row("before", "write the `id` of the last row of the page before");
+    let before = params.row("before", "write the `id` of the last record of the previous page");
     params.finish()?;
     let now = host.store.now().await?;
     let at = |when: Option<When>| when.map(|when| when.from(now));

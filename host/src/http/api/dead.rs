@@ -35,7 +35,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(25);
 #[serde(default, deny_unknown_fields)]
 #[schema(as = Reason)]
 pub(super) struct Why {
-    /// Kept by the audit, at most 1,000 characters of it.
+    /// Recorded in the audit log, at most 1,000 characters of it.
     pub(super) reason: Option<String>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Replay {
     time_limit: Option<String>,
     /// Only count the events; change nothing.
     dry_run: bool,
-    /// Kept by the audit.
+    /// Recorded in the audit log.
     reason: Option<String>,
 }
 

@@ -45,7 +45,7 @@ pub(super) struct Asking {
     time_limit: Option<String>,
     /// Only count the events; delete nothing.
     dry_run: bool,
-    /// Kept by the audit.
+    /// Recorded in the audit log.
     reason: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl Drop for Closing {
     }
 }
 
-/// Purges until it is done, the server stops or the client goes away. In a task of its own: a batch that was deleted is in the audit in
+/// Purges until it is done, the server stops or the client goes away. In a task of its own: a batch that was deleted is in the audit log in
 /// each of these cases.
 async fn run(
     purge: Arc<Purge>,
@@ -139,7 +139,7 @@ async fn run(
         Ok(Err(PurgeError::Store(error))) => Err(error.into()),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Ok(Err(PurgeError::Closed)) | Err(_) => {
-            let detail = "the host is stopping; the audit tells how many events are deleted, and the same request goes on when \
+            let detail = "the host is stopping; the audit log tells how many events are deleted, and the same request goes on when \
                           the host runs";
             Err(Problem::new(Kind::Stopping, detail))
         }

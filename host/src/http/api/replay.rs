@@ -40,7 +40,7 @@ pub(super) struct Replay {
     time_limit: Option<String>,
     /// Only count the events; change nothing.
     dry_run: bool,
-    /// Kept by the audit; needed unless it is a dry run.
+    /// Recorded in the audit log; needed unless it is a dry run.
     reason: Option<String>,
 }
 
@@ -66,7 +66,10 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
     let time = longest(time_limit.as_deref())?;
     // It takes every dead event: never by a request that says nothing.
     if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-        return Err(Problem::field("reason", "say why everything that failed goes again; the audit keeps it"));
+        return Err(Problem::field(
+            "reason",
+            "say why every failed event is tried again; the reason is recorded in the audit log",
+        ));
     }
     if let Some(after) = after.filter(|after| i64::try_from(*after).is_err()) {
         return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));

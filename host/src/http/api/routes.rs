@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use axum::Json;
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::{Json, extract};
-use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -13,17 +13,18 @@ use utoipa::ToSchema;
 use super::super::auth::{Operator, Viewer};
 use super::super::body::Asked;
 use super::super::cached::Aged;
+use super::super::cursor;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
 use super::super::params::{MAX_PAGE, Named, Params};
 use super::super::problem::{Kind, Problem};
-use super::super::standing::{Standing, State};
+use super::super::standing::{RouteState, Standing};
 use super::super::token::Role;
 use super::dead::Why;
 use crate::event::Route;
 use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{BlockedKey, RouteRecord, StoreError};
-use crate::why::{encoded, held_by, holding};
+use crate::why::{Pauses, holding};
 
 /// A route of the list.
 #[derive(Serialize, ToSchema)]
@@ -48,7 +49,7 @@ pub(super) struct Page {
 struct Filter {
     aggregate_type: Option<String>,
     event_type: Option<String>,
-    state: Option<State>,
+    state: Option<RouteState>,
 }
 
 /// The result of a pause or a resume.
@@ -86,17 +87,17 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .role(Role::Viewer)
             .asks_the_database()
             .checks_its_query()
-            .detail("In order of the aggregate types, then of the event types.")
-            .query("type", text(), "Of this event type; also `event_type`.")
-            .query("aggregate_type", text(), "Of this aggregate type.")
+            .detail("Sorted by aggregate type, then by event type.")
+            .query("type", text(), "Routes of this event type; also `event_type`.")
+            .query("aggregate_type", text(), "Routes of this aggregate type.")
             .query(
                 "state",
-                json!({ "type": "string", "enum": State::ALL.map(State::as_str) }),
+                json!({ "type": "string", "enum": RouteState::ALL.map(RouteState::as_str) }),
                 "`paused`: held by a pause, its own or that of a pattern. `no_listener`: no host has ever had a listener for it, \
                  or its events are parked though it is not paused. The others: with events in this state.",
             )
-            .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "Most routes.")
-            .query("after", text(), "The `next` of the page before.")
+            .query("limit", json!({ "type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50 }), "The most routes to list.")
+            .query("after", text(), "The `next` of the previous page.")
             .answers::<Page>(StatusCode::OK, "One page of routes, each with its event counts and the pauses that hold it.")
             .with_age(),
         Endpoint::get(
@@ -123,17 +124,13 @@ const PAUSE: &str = "/v1/routes/{aggregate_type}/{event_type}/pause";
 const RESUME: &str = "/v1/routes/{aggregate_type}/{event_type}/resume";
 
 /// `GET /v1/routes`.
-pub(super) async fn list(
-    extract::State(host): extract::State<Host>,
-    _: Viewer,
-    mut params: Params,
-) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<impl IntoResponse, Problem> {
     let limit = usize::try_from(params.limit()).unwrap_or(usize::MAX);
     let filter = Filter::read(&mut params);
     let after = params.text(&["after"]).and_then(|text| {
-        let route = place(&text);
+        let route = cursor::route(&text);
         if route.is_none() {
-            params.fault("after", format!("it is `{text}`; write the `next` of the page before"));
+            params.fault("after", format!("it is `{text}`; write the `next` of the previous page"));
         }
         route
     });
@@ -151,7 +148,7 @@ pub(super) async fn list(
     let mut page: Vec<Standing<'_>> = matching.take(limit + 1).collect();
     let has_more = page.len() > limit;
     page.truncate(limit);
-    let next = page.last().filter(|_| has_more).map(|last| cursor(&last.known.route));
+    let next = page.last().filter(|_| has_more).map(|last| cursor::text(&last.known.route));
     let listed = page.into_iter().map(|Standing { known, held, .. }| Listed {
         known: known.clone(),
         held_by: held.into_iter().map(|pause| pause.route.to_string()).collect(),
@@ -159,23 +156,12 @@ pub(super) async fn list(
     Ok(([(header::AGE, age.as_secs())], Json(Page { routes: listed.collect(), next })))
 }
 
-/// Where a page ends. A name may hold a slash.
-fn cursor(route: &Route) -> String {
-    format!("{}/{}", encoded(route.aggregate_type.as_str()), encoded(route.event_type.as_str()))
-}
-
-fn place(cursor: &str) -> Option<Route> {
-    let (aggregate_type, event_type) = cursor.split_once('/')?;
-    let decoded = |name| percent_decode_str(name).decode_utf8().ok();
-    Route::new(decoded(aggregate_type)?, decoded(event_type)?).ok()
-}
-
 impl Filter {
     fn read(params: &mut Params) -> Self {
         let state = params.text(&["state"]).and_then(|text| {
-            let state = State::named(&text);
+            let state = RouteState::named(&text);
             if state.is_none() {
-                params.fault("state", format!("it is `{text}`; write {}", State::ALL.map(State::as_str).join(", ")));
+                params.fault("state", format!("it is `{text}`; write {}", RouteState::ALL.map(RouteState::as_str).join(", ")));
             }
             state
         });
@@ -193,11 +179,7 @@ impl Filter {
 }
 
 /// `GET /v1/routes/blocked`.
-pub(super) async fn blocked(
-    extract::State(host): extract::State<Host>,
-    _: Viewer,
-    mut params: Params,
-) -> Result<Json<Vec<BlockedKey>>, Problem> {
+pub(super) async fn blocked(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Vec<BlockedKey>>, Problem> {
     let limit = params.limit();
     params.finish()?;
     Ok(Json(host.store.blocked_keys(limit).await?))
@@ -205,7 +187,7 @@ pub(super) async fn blocked(
 
 /// `POST /v1/routes/{aggregate_type}/{event_type}/pause`; `*` stands for any name.
 pub(super) async fn pause(
-    extract::State(host): extract::State<Host>,
+    State(host): State<Host>,
     by: Operator,
     Named(names): Named<(String, String)>,
     why: Asked<Why>,
@@ -217,7 +199,7 @@ pub(super) async fn pause(
 
 /// `POST /v1/routes/{aggregate_type}/{event_type}/resume`.
 pub(super) async fn resume(
-    extract::State(host): extract::State<Host>,
+    State(host): State<Host>,
     by: Operator,
     Named(names): Named<(String, String)>,
     why: Asked<Why>,
@@ -235,7 +217,7 @@ async fn told(host: &Host, route: Route, changed: bool) -> Result<Json<Changed>,
     if changed {
         host.tell_hosts().await;
     }
-    let held_by = held_by(&route, &host.store.routes().await?);
+    let held_by = Pauses::of(&host.store.routes().await?).names_holding(&route);
     let hosts = host.store.nodes().await?.iter().filter(|node| node.alive).count();
     let (paused, known_within_seconds) = (!held_by.is_empty(), PAUSE_KNOWN_WITHIN.as_secs());
     Ok(Json(Changed { route, paused, changed, held_by, hosts, known_within_seconds }))

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use maud::html;
 
-use super::super::standing::Counts;
+use super::super::standing::RouteCounts;
 use super::dead::{self, Preview};
 use super::events::Wanted;
 use super::fields::{Fields, Form};
@@ -15,9 +15,10 @@ use super::look::sample;
 use super::visit::Visit;
 use super::words::{verb, visible};
 use crate::event::{EventId, Route};
+use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{Filter, StoreError};
 use crate::time::Timestamp;
-use crate::units::{count, number};
+use crate::units::{count, number, span};
 
 /// What is done to many dead events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,14 +202,15 @@ pub(super) async fn route_before(visit: Visit, Path(action): Path<String>) -> Re
     if let Err(refused) = visit.may_act() {
         return *refused;
     }
-    let Counts { waiting, parked, .. } =
-        visit.frame.seen.look.as_ref().map(|look| Counts::of(&route, &look.routes)).unwrap_or_default();
+    let RouteCounts { waiting, parked, .. } =
+        visit.frame.seen.look.as_ref().map(|look| RouteCounts::of(&route, &look.routes)).unwrap_or_default();
     let name = visible(&route.to_string());
     let (title, meaning) = if action == "pause" {
         (
             format!("Pause the route {name}"),
             format!(
-                "Every host stops calling the listener within two seconds; calls that have begun are finished. Until somebody resumes the route, its events wait: {} now, and all new ones. No event is lost, and waiting does not count as a failure.",
+                "Every host stops calling the listener within {}; calls that have begun are finished. Until somebody resumes the route, its events wait: {} now, and all new ones. No event is lost, and waiting does not count as a failure.",
+                span(PAUSE_KNOWN_WITHIN),
                 count(waiting, "event")
             ),
         )

@@ -15,7 +15,7 @@ const TEXT: usize = 200;
 
 pub(super) fn page(frame: &Frame, records: &[AuditRecord]) -> Markup {
     html! {
-        h1 { "Audit" }
+        h1 { "Audit log" }
         p.quiet { "Every manual change, newest first. This list cannot be edited." }
         @if records.is_empty() {
             p { "No changes yet. Every replay, skip, discard, pause, resume and purge is recorded here with its reason." }

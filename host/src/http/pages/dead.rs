@@ -213,7 +213,7 @@ pub(super) fn progress(frame: &Frame, id: u64, job: &Job) -> Markup {
                 form method="post" action=(frame.to(&format!("jobs/{id}/stop"))) { button.danger { "Stop" } }
                 noscript { p { a href=(frame.to(&format!("jobs/{id}"))) { "Refresh" } } }
             } @else {
-                p { a href=(frame.to("dead")) { "Dead events" } " · " a href=(frame.to("audit")) { "Audit" } }
+                p { a href=(frame.to("dead")) { "Dead events" } " · " a href=(frame.to("audit")) { "Audit log" } }
             }
     };
     html! {

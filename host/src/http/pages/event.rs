@@ -75,7 +75,7 @@ fn timeline(why: &Explanation) -> Markup {
                 @if let (Some(guest), Some(limit)) = (&cost.cost.guest, why.last_fuel_limit) { "; fuel: " (plugins::part("Fuel", guest.fuel, limit)) " of the limit" }
             }
         }
-        p.quiet { (capital(&why.counters.in_words())) ". Only the last claim and the last attempt are kept in detail." }
+        p.quiet { (capital(&why.counted())) ". Only the last claim and the last attempt are kept in detail." }
     }
 }
 

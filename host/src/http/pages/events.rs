@@ -7,7 +7,7 @@ use super::layout::Frame;
 use super::link::query;
 use super::words::{Stand, short, visible, when};
 use crate::event::{EventId, Status};
-use crate::store::{AttemptCost, AttemptEnd, DeadFilter, Filter, Record, SetAside};
+use crate::store::{DeadFilter, Filter, Record, SetAside};
 use crate::time::{Timestamp, When};
 use crate::units::number;
 
@@ -275,19 +275,13 @@ pub(super) fn rows(frame: &Frame, records: &[Record]) -> Markup {
                         td.mono.route { (visible(&short(&format!("{}/{}", record.aggregate_type, record.event_type), 80))) }
                         td.mono data-name=[record.aggregate_id.as_ref().map(|_| "aggregate")] { (record.aggregate_id.as_deref().map(|id| visible(&short(id, 40))).unwrap_or_default()) }
                         td.tight { (when(record.created_at, now)) }
-                        td.number data-name="failed" { @match failed(record) { 0 => span.zero { "–" }, failed => (number(failed.into())) } }
+                        td.number data-name="failed" { @match record.failures() { 0 => span.zero { "–" }, failed => (number(failed.into())) } }
                         td.error { @if let Some(error) = &record.last_error { span.clamp { (visible(&short(head(error), 160))) } } }
                     }
                 }
             }
         }
     }
-}
-
-/// How often it failed. A listener may give an event up at once: the row does not count that attempt, and its cost tells of it.
-fn failed(record: &Record) -> u32 {
-    let given_up = |cost: &AttemptCost| record.status == Status::Dead && cost.outcome == AttemptEnd::Dead;
-    record.last_cost.as_ref().filter(|cost| given_up(cost)).map_or(0, |cost| cost.attempt).max(record.attempts)
 }
 
 /// Links to the pages before and after.
@@ -319,6 +313,7 @@ mod tests {
 
     use super::*;
     use crate::http::pages::fake::{frame, record};
+    use crate::store::{AttemptCost, AttemptEnd};
 
     fn rows_of(number: u64) -> Vec<Record> {
         (0..number).map(|seq| Record { seq: 1_000 - seq, ..record() }).collect()
@@ -363,9 +358,9 @@ mod tests {
             |outcome| Some(AttemptCost { attempt: 1, outcome, cost: crate::event::Cost::of_time(Duration::from_millis(3)) });
         let given_up = Record { attempts: 0, last_cost: cost(AttemptEnd::Dead), ..record() };
         let done = Record { attempts: 0, status: Status::Done, last_cost: cost(AttemptEnd::Done), ..record() };
-        assert_eq!([&given_up, &done, &record()].map(failed), [1, 0, 3]);
-        let shown = rows(&frame(), &[done]).into_string();
-        assert!(shown.contains("<span class=\"zero\">–</span>"), "{shown}");
+        let shown = |row: Record| rows(&frame(), &[row]).into_string();
+        assert!(shown(given_up.clone()).contains("data-name=\"failed\">1</td>"), "{}", shown(given_up));
+        assert!(shown(done.clone()).contains("<span class=\"zero\">–</span>"), "{}", shown(done));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Replays and discards of many events: each goes on by itself, can be looked at and stopped. In memory only; what was done is in the
-//! audit.
+//! audit log.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -169,7 +169,7 @@ impl Job {
         }
     }
 
-    /// Deletes the first of those that match, each with a note of its own in the audit, until it is to end. True when none matched: that
+    /// Deletes the first of those that match, each with a record of its own in the audit log, until it is to end. True when none matched: that
     /// others took all that was listed is not the end, since more may match.
     async fn discard(&self, order: &Order, limit: u32, host: &Host) -> Result<bool, StoreError> {
         let listed = host.store.list(&listed(&order.filter), limit).await?;

@@ -1,5 +1,6 @@
 //! The document around every page: head, navigation with counts, status line, search. Pure: a frame in, markup out.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -67,7 +68,7 @@ pub(super) struct Frame {
     /// Events that this host delivers a second.
     pub(super) rate: Option<f64>,
     /// What has just been done, above the page.
-    pub(super) notice: Option<&'static str>,
+    pub(super) notice: Option<Cow<'static, str>>,
     /// The moving parts that the visitor's script has, by the marks of their content; `None` where the whole page is asked for.
     pub(super) has: Option<Vec<(String, String)>>,
 }
@@ -79,7 +80,7 @@ const ENTRIES: [(&str, &str); 7] = [
     ("Routes", "routes"),
     ("Plugins", "plugins"),
     ("Hosts", "hosts"),
-    ("Audit", "audit"),
+    ("Audit log", "audit"),
 ];
 
 impl Frame {
@@ -155,7 +156,7 @@ impl Frame {
                 }
                 (self.status_line(&findings))
                 main #main tabindex="-1" data-now=(self.seen.now()) {
-                    @if let Some(notice) = self.notice { p.notice role="status" { (notice) } }
+                    @if let Some(notice) = &self.notice { p.notice role="status" { (notice) } }
                     (body)
                 }
                 dialog #keys aria-label="Keyboard shortcuts" {

@@ -1,5 +1,7 @@
 //! Links within the pages. All are relative, so that the pages work below any path that they are mounted at.
 
+pub(super) use crate::text::encoded;
+
 /// A link with its word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
@@ -20,19 +22,6 @@ pub(super) fn root(path: &str) -> String {
 pub(super) fn query(pairs: &[(&str, &str)]) -> String {
     let pairs = pairs.iter().filter(|(_, value)| !value.is_empty());
     pairs.map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect::<Vec<_>>().join("&")
-}
-
-/// A text as it stands in an address, whatever it holds.
-pub(super) fn encoded(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            safe.push(char::from(byte));
-        } else {
-            safe.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    safe
 }
 
 #[cfg(test)]

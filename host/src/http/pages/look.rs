@@ -260,7 +260,7 @@ mod tests {
 
     /// Fails where something that must happen does not.
     async fn in_time<T>(task: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(30), task).await.expect("the look came back")
+        tokio::time::timeout(Duration::from_secs(30), task).await.expect("the look did not come back within 30 s")
     }
 
     #[tokio::test]

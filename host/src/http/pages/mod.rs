@@ -4,6 +4,7 @@
 //! `look` and `history` keep what the pages show, `read`, `act` and `door` answer requests.
 
 mod act;
+mod answers;
 mod assets;
 mod audit;
 mod chart;
@@ -21,7 +22,7 @@ mod jobs;
 mod layout;
 mod link;
 mod look;
-mod lost;
+mod not_found;
 mod overview;
 mod paging;
 mod payload;
@@ -37,7 +38,7 @@ mod visit;
 mod wanted;
 mod words;
 
-pub(super) use lost::other_method;
+pub(super) use not_found::method_not_allowed;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ pub(super) fn routes<S>(host: Host) -> Router<S> {
         .route("/theme", post(door::theme))
         .route(&asset(assets::script_path()), get(assets::script))
         .route(&asset(assets::icon_path()), get(assets::icon))
-        .fallback(lost::nowhere)
+        .fallback(not_found::not_found)
         .with_state(pages)
 }
 

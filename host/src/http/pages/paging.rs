@@ -10,8 +10,8 @@ use crate::units::number;
 /// One page of a list that is known whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Paging {
-    /// From 0.
-    page: usize,
+    /// The first row, from 0.
+    from: usize,
     size: usize,
     total: usize,
 }
@@ -20,30 +20,46 @@ impl Paging {
     /// The page that the address asks for, from 1; the last one where there are fewer. `size` is at least 1.
     pub(super) fn of(asked: &Fields, size: usize, total: usize) -> Self {
         let wanted = asked.number::<usize>("page").unwrap_or(1).saturating_sub(1);
-        Self { page: wanted.min(total.saturating_sub(1) / size), size, total }
+        Self { from: wanted.min(total.saturating_sub(1) / size) * size, size, total }
+    }
+
+    /// The page that begins with this row; the last rows where there are fewer.
+    pub(super) fn from(row: usize, size: usize, total: usize) -> Self {
+        let from = if row < total { row } else { total.saturating_sub(size) };
+        Self { from, size, total }
     }
 
     /// The elements of this page.
     pub(super) fn slice<'a, T>(&self, all: &'a [T]) -> &'a [T] {
-        let from = self.page * self.size;
-        all.get(from..all.len().min(from + self.size)).unwrap_or_default()
+        all.get(self.from..all.len().min(self.from + self.size)).unwrap_or_default()
     }
 
-    /// `101–200 of 30,000`, and links to the pages around it; nothing where there is one page. `pairs` is the rest of the address.
+    /// `101–200 of 30,000`, and links to the pages around it by their numbers; nothing where there is one page. `pairs` is the rest of the
+    /// address.
     pub(super) fn show(&self, frame: &Frame, path: &str, pairs: &[(&str, &str)]) -> Markup {
-        let first = self.page * self.size + 1;
-        let last = self.total.min(self.page * self.size + self.size);
-        let link = |page: usize| {
-            let page = page.to_string();
-            let pairs: Vec<_> = pairs.iter().copied().chain([("page", page.as_str())]).collect();
+        self.show_by(frame, path, pairs, |row| ("page", (row / self.size + 1).to_string()))
+    }
+
+    /// As [`show`](Self::show); `name` says how the address names the page that begins with a row.
+    pub(super) fn show_by(
+        &self,
+        frame: &Frame,
+        path: &str,
+        pairs: &[(&str, &str)],
+        name: impl Fn(usize) -> (&'static str, String),
+    ) -> Markup {
+        let end = self.total.min(self.from + self.size);
+        let link = |row: usize| {
+            let (name, value) = name(row);
+            let pairs: Vec<_> = pairs.iter().copied().chain([(name, value.as_str())]).collect();
             frame.to(&format!("{path}?{}", query(&pairs)))
         };
         html! {
             @if self.total > self.size {
                 div.pages {
-                    @if self.page > 0 { a href=(link(self.page)) rel="prev" { "← Previous" } }
-                    span.quiet { (number(first as u64)) "–" (number(last as u64)) " of " (number(self.total as u64)) }
-                    @if last < self.total { a href=(link(self.page + 2)) rel="next" { "Next →" } }
+                    @if self.from > 0 { a href=(link(self.from.saturating_sub(self.size))) rel="prev" { "← Previous" } }
+                    span.quiet { (number(self.from as u64 + 1)) "–" (number(end as u64)) " of " (number(self.total as u64)) }
+                    @if end < self.total { a href=(link(end)) rel="next" { "Next →" } }
                 }
             }
         }

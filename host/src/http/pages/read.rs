@@ -4,6 +4,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+use super::answers::Answers;
 use super::copy::Table;
 use super::event::{OneEvent, Payload};
 use super::events::{Events, ROWS, as_id};
@@ -137,7 +138,10 @@ pub(super) async fn routes(visit: Visit) -> Response {
     if visit.wants_parts() {
         return visit.page("Routes", routes_page::states(&visit.frame, &visit.asked));
     }
-    visit.page("Routes", routes_page::page(&visit.frame, &visit.pages.host.listeners.routes(), &visit.asked))
+    let host = &visit.pages.host;
+    let nodes = visit.frame.seen.look.as_ref().map_or(&[][..], |look| &look.nodes);
+    let answers = Answers::of(nodes, host.owner.as_str(), &host.plugins(), &host.listeners);
+    visit.page("Routes", routes_page::page(&visit.frame, &answers, &visit.asked))
 }
 
 pub(super) async fn plugins(visit: Visit) -> Response {
@@ -171,10 +175,10 @@ pub(super) async fn hosts(visit: Visit) -> Response {
 
 pub(super) async fn audit(visit: Visit) -> Response {
     if visit.wants_parts() {
-        return visit.page("Audit", maud::html! {});
+        return visit.page("Audit log", maud::html! {});
     }
     match visit.pages.host.store.audit(audit_page::MOST).await {
-        Ok(records) => visit.page("Audit", audit_page::page(&visit.frame, &records)),
+        Ok(records) => visit.page("Audit log", audit_page::page(&visit.frame, &records)),
         Err(error) => visit.failed(error),
     }
 }

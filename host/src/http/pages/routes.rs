@@ -2,16 +2,15 @@
 
 use maud::{Markup, html};
 
-use super::super::standing::{Counts, Standing, State};
+use super::super::standing::{RouteCounts, RouteState, Standing};
+use super::answers::{Answer, Answers};
 use super::fields::Fields;
 use super::layout::Frame;
 use super::link::query;
 use super::paging::Paging;
-use super::served::{self, Served};
-use super::wanted::{Wanted, standings};
+use super::wanted::{Wanted, begin, end_before, standings};
 use super::words::{short, visible, when};
 use crate::event::Route;
-use crate::store::RouteRecord;
 use crate::units::number;
 
 /// The filter of events that a route, or a pattern, stands for.
@@ -26,8 +25,7 @@ const ROWS: usize = 100;
 /// Most characters of a name that a row shows.
 const NAME: usize = 80;
 
-/// `here` are the routes that this host has a listener for.
-pub(super) fn page(frame: &Frame, here: &[Route], asked: &Fields) -> Markup {
+pub(super) fn page(frame: &Frame, answers: &Answers<'_>, asked: &Fields) -> Markup {
     let Some(look) = &frame.seen.look else { return html! { h1 { "Routes" } } };
     if look.routes.is_empty() {
         return html! { h1 { "Routes" } p { "No routes yet: a route appears with its first listener or its first event." } };
@@ -35,8 +33,8 @@ pub(super) fn page(frame: &Frame, here: &[Route], asked: &Fields) -> Markup {
     let wanted = Wanted::of(asked);
     let all = standings(look);
     let found: Vec<&Standing<'_>> = all.iter().filter(|standing| wanted.matches(standing)).collect();
-    let paging = Paging::of(asked, ROWS, found.len());
-    let plugins = served::of_all(&look.nodes);
+    // By name and urgency, not by number: a route that is resolved meanwhile must not move another one over the edge of a page.
+    let paging = Paging::from(begin(asked, &found), ROWS, found.len());
     html! {
         h1 { "Routes" }
         (chips(frame, &all, &wanted))
@@ -44,9 +42,9 @@ pub(super) fn page(frame: &Frame, here: &[Route], asked: &Fields) -> Markup {
         @if found.is_empty() { p { "No route matches." } } @else {
             table.rows {
                 thead { tr { th scope="col" { "Route" } th scope="col" { "State" } th scope="col" { "Listener" } @for name in ["Waiting", "Parked", "Blocked", "Dead"] { th.number scope="col" { (name) } } th scope="col" { span.unseen { "Actions" } } } }
-                tbody { @for standing in paging.slice(&found) { (row(frame, &plugins, here, standing)) } }
+                tbody { @for standing in paging.slice(&found) { (row(frame, answers, standing)) } }
             }
-            (paging.show(frame, "routes", &wanted.pairs()))
+            (paging.show_by(frame, "routes", &wanted.pairs(), |from| ("after", end_before(&found, from))))
         }
     }
 }
@@ -58,7 +56,7 @@ pub(super) fn states(frame: &Frame, asked: &Fields) -> Markup {
 }
 
 fn chips(frame: &Frame, all: &[Standing<'_>], wanted: &Wanted) -> Markup {
-    let chip = |state: Option<State>, shown: Markup, count: usize| {
+    let chip = |state: Option<RouteState>, shown: Markup, count: usize| {
         let pairs = Wanted { state, ..wanted.clone() };
         html! {
             li { a href=(frame.to(&format!("routes?{}", query(&pairs.pairs())))) aria-current=[(wanted.state == state).then_some("true")] {
@@ -69,7 +67,7 @@ fn chips(frame: &Frame, all: &[Standing<'_>], wanted: &Wanted) -> Markup {
     let chips = html! {
         ul.chips {
             (chip(None, html! { "all" }, all.len()))
-            @for state in State::ALL {
+            @for state in RouteState::ALL {
                 @let (class, shape, word) = look_of(state);
                 (chip(Some(state), html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }, all.iter().filter(|standing| standing.is(state)).count()))
             }
@@ -79,14 +77,14 @@ fn chips(frame: &Frame, all: &[Standing<'_>], wanted: &Wanted) -> Markup {
 }
 
 /// Colour class, shape and word of a state.
-const fn look_of(state: State) -> (&'static str, &'static str, &'static str) {
+const fn look_of(state: RouteState) -> (&'static str, &'static str, &'static str) {
     match state {
-        State::Parked => ("parked", "‖", "with parked events"),
-        State::Dead => ("dead", "✕", "with dead events"),
-        State::Blocked => ("blocked", "⊘", "with blocked events"),
-        State::Paused => ("parked", "‖", "paused"),
-        State::Waiting => ("waiting", "○", "with waiting events"),
-        State::NoListener => ("retry", "!", "no listener"),
+        RouteState::Parked => ("parked", "‖", "with parked events"),
+        RouteState::Dead => ("dead", "✕", "with dead events"),
+        RouteState::Blocked => ("blocked", "⊘", "with blocked events"),
+        RouteState::Paused => ("parked", "‖", "paused"),
+        RouteState::Waiting => ("waiting", "○", "with waiting events"),
+        RouteState::NoListener => ("retry", "!", "no listener"),
     }
 }
 
@@ -101,9 +99,10 @@ fn form(frame: &Frame, wanted: &Wanted) -> Markup {
     }
 }
 
-fn row(frame: &Frame, plugins: &[Served], here: &[Route], standing: &Standing<'_>) -> Markup {
-    let Standing { known, events: Counts { waiting, parked, blocked, dead }, .. } = *standing;
+fn row(frame: &Frame, answers: &Answers<'_>, standing: &Standing<'_>) -> Markup {
+    let Standing { known, events: RouteCounts { waiting, parked, blocked, dead }, .. } = *standing;
     let held = standing.held.first();
+    let answer = answers.to(&known.route);
     let now = frame.seen.now();
     // A pause is ended where it was begun.
     let (action, title, of) = match held {
@@ -116,7 +115,7 @@ fn row(frame: &Frame, plugins: &[Served], here: &[Route], standing: &Standing<'_
         tr {
             td.first.mono.route { a.row href=(frame.to(&format!("events?{}", filter(&known.route)))) { (name(&known.route)) } }
             td {
-                (state(standing))
+                (state(standing, &answer))
                 @if let Some(held) = held {
                     " " small.quiet {
                         @if held.route != known.route { "with " span.mono { (name(&held.route)) } " " }
@@ -126,7 +125,7 @@ fn row(frame: &Frame, plugins: &[Served], here: &[Route], standing: &Standing<'_
                     }
                 }
             }
-            td.mono.listener { (listener(plugins, here, known)) }
+            td.listener { (listener(standing, &answer)) }
             @for (name, class, count) in [("waiting", "", waiting), ("parked", "parked", parked), ("blocked", "blocked", blocked), ("dead", "dead", dead)] {
                 @let class = if count == 0 { "zero" } else { class };
                 td.number data-name=(name) { span.(class) { (number(count)) } }
@@ -140,27 +139,28 @@ fn row(frame: &Frame, plugins: &[Served], here: &[Route], standing: &Standing<'_
     }
 }
 
-fn listener(plugins: &[Served], here: &[Route], known: &RouteRecord) -> Markup {
-    let answers = plugins.iter().find(|served| served.plugin.routes.contains(&known.route));
-    html! {
-        @match answers {
-            Some(Served { plugin, .. }) => { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) },
-            None if here.contains(&known.route) => "native or sink",
-            None if known.route.is_pattern() => span.quiet { "pattern" },
-            None => span.quiet { @if known.first_seen_at.is_some() { "none on this host" } @else { "none" } },
+fn listener(standing: &Standing<'_>, answer: &Answer<'_>) -> Markup {
+    let nobody = |text: &str| html! { span.quiet { (text) } };
+    match answer {
+        Answer::Plugin(plugin) => {
+            html! { span.mono { (visible(&plugin.name)) " " (visible(plugin.version.as_deref().unwrap_or_default())) } }
         }
+        Answer::Own(owner) => html! { (visible(&owner.to_string())) },
+        _ if standing.known.route.is_pattern() => nobody("pattern"),
+        _ if !standing.had_listener => nobody("none"),
+        Answer::Untold => nobody("none here; another host may have one"),
+        Answer::Nobody => nobody("no live host has a listener"),
     }
 }
 
-fn state(standing: &Standing<'_>) -> Markup {
-    let (class, shape, word) = if standing.is(State::Paused) {
-        look_of(State::Paused)
-    } else if standing.is(State::NoListener) {
-        look_of(State::NoListener)
-    } else if standing.known.route.is_pattern() {
-        ("waiting", "○", "not paused")
-    } else {
-        ("done", "●", "serving")
+fn state(standing: &Standing<'_>, answer: &Answer<'_>) -> Markup {
+    let (class, shape, word) = match answer {
+        _ if standing.is(RouteState::Paused) => look_of(RouteState::Paused),
+        Answer::Plugin(_) | Answer::Own(_) => ("done", "●", "serving"),
+        _ if standing.is(RouteState::NoListener) => look_of(RouteState::NoListener),
+        _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
+        Answer::Untold => ("waiting", "○", "unknown"),
+        Answer::Nobody => ("waiting", "○", "idle"),
     };
     html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }
 }
@@ -170,8 +170,123 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::http::pages::fake::{frame, route};
+    use crate::event::Event;
+    use crate::http::pages::fake::{frame, node, route};
     use crate::http::pages::look::{Look, Seen};
+    use crate::listener::{DispatchResult, Failure, Listeners, Owner, Registration};
+    use crate::store::{NodeRecord, RouteRecord};
+
+    /// The page of a host with these listeners, `web-1`.
+    fn shown(look: Look, own: &Listeners, query: &str) -> String {
+        let answers = Answers::of(&look.nodes, "owner-web-1", &[], own);
+        let frame = Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..frame() };
+        page(&frame, &answers, &Fields::of_form(query)).into_string()
+    }
+
+    /// State and listener of each route.
+    fn told(text: &str) -> Vec<(String, String)> {
+        let plain = |cell: &str| {
+            let texts = cell.split('<').map(|part| part.rsplit('>').next().unwrap_or_default());
+            texts.collect::<String>().trim().to_owned()
+        };
+        let rows = text.split("<tr>").skip(2);
+        rows.map(|row| {
+            let cells: Vec<&str> = row.split("<td").collect();
+            (plain(&format!("<{}", cells[2])), plain(&format!("<{}", cells[3])))
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_route_is_serving_only_where_a_live_host_is_known_to_have_a_listener() {
+        let now = frame().seen.now();
+        let own = Listeners::default();
+        let done = |_: Arc<Event>| async { Ok::<_, Failure>(DispatchResult::Done) };
+        own.replace(Owner::Native, vec![Registration::new(Route::new("Order", "Native").unwrap(), done)]).unwrap();
+        let relay = Registration::new(Route::new("Invoice", "*").unwrap(), done);
+        own.set_relays(vec![(Owner::Sink("broker".into()), relay)]).unwrap();
+        let had_one = |event: &str| RouteRecord { first_seen_at: Some(now), ..route("Order", event) };
+        let routes = || {
+            let paused = RouteRecord { paused_at: Some(now), ..had_one("Paused") };
+            let failed = had_one("Failed");
+            vec![
+                had_one("Native"),
+                had_one("Plugin"),
+                failed,
+                had_one("Gone"),
+                paused,
+                route("Invoice", "Sent"),
+                route("A", "Never"),
+            ]
+        };
+        let with = |plugins: &str, alive| NodeRecord { alive, plugins: Some(plugins.to_owned()), ..node("web-2", now) };
+        let plugins = r#"[
+            {"name":"mailer","version":"1.4.0","digest":"ab","state":"serving","routes":[{"aggregate_type":"Order","event_type":"Plugin"}]},
+            {"name":"broken","digest":"cd","state":"failed","routes":[{"aggregate_type":"Order","event_type":"Failed"}],"error":"no"}
+        ]"#;
+        let page = |other: NodeRecord| {
+            let look = Look { routes: routes(), nodes: vec![node("web-1", now), other], ..Look::made_up(now) };
+            told(&shown(look, &own, ""))
+        };
+        let both = |state: &str, listener: &str| (state.to_owned(), listener.to_owned());
+
+        // Sorted: what is paused first, then by name.
+        let untold = || both("○ unknown", "none here; another host may have one");
+        let two_hosts = [
+            both("‖ paused just now", "none here; another host may have one"),
+            both("! no listener", "none"),
+            both("● serving", "the sink broker"),
+            untold(),
+            untold(),
+            both("● serving", "native code"),
+            both("● serving", "mailer 1.4.0"),
+        ];
+        assert_eq!(page(with(plugins, true)), two_hosts);
+
+        let idle = || both("○ idle", "no live host has a listener");
+        let alone = [
+            both("‖ paused just now", "no live host has a listener"),
+            both("! no listener", "none"),
+            both("● serving", "the sink broker"),
+            idle(),
+            idle(),
+            both("● serving", "native code"),
+            idle(),
+        ];
+        assert_eq!(page(with(plugins, false)), alone, "a host that is gone serves nothing");
+    }
+
+    #[test]
+    fn a_route_that_stays_in_its_state_is_on_one_of_the_pages_though_others_leave_theirs_meanwhile() {
+        let now = frame().seen.now();
+        let own = Listeners::default();
+        let parked = |number: usize, parked: u64| RouteRecord { parked, ..route("Order", &format!("E{number:03}/ü")) };
+        let before = |count: u64| (0..250).map(|number| parked(number, if number < 10 { count } else { 1 })).collect();
+        let look = |routes: Vec<RouteRecord>| Look { routes, ..Look::made_up(now) };
+        let names =
+            |text: &str| text.match_indices("\">Order/E").map(|(at, _)| text[at + 9..at + 12].to_owned()).collect::<Vec<_>>();
+        let link = |text: &str, rel: &str| {
+            let (start, _) = text.split_once(&format!("\" rel=\"{rel}\""))?;
+            Some(start.rsplit_once("routes?")?.1.replace("&amp;", "&"))
+        };
+
+        let first = shown(look(before(1)), &own, "");
+        assert!(first.contains("1–100 of 250") && link(&first, "prev").is_none(), "{first}");
+        // Ten routes of the first page are resolved, before the visitor goes on.
+        let second = shown(look(before(0)), &own, &link(&first, "next").expect("there are more"));
+        let third = shown(look(before(0)), &own, &link(&second, "next").expect("there are more"));
+        let seen: Vec<String> = [&first, &second, &third].into_iter().flat_map(|text| names(text)).collect();
+        for number in 10..250 {
+            assert_eq!(seen.iter().filter(|name| **name == format!("{number:03}")).count(), 1, "{number}: {seen:?}");
+        }
+        assert_eq!(link(&third, "next"), None);
+        let back = shown(look(before(0)), &own, &link(&third, "prev").expect("there are some before"));
+        assert_eq!(names(&back), names(&second));
+        assert!(
+            shown(look(before(0)), &own, "after=nonsense").contains("1–100 of 250"),
+            "what cannot be read is the first page"
+        );
+    }
 
     #[test]
     fn a_paused_pattern_holds_the_routes_that_it_covers_and_counts_their_events() {
@@ -184,8 +299,7 @@ mod tests {
             RouteRecord { first_seen_at: Some(now), waiting: 7, ..route("Invoice", "Sent") },
         ];
         let look = Look { routes, ..Look::made_up(now) };
-        let text = page(&Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..known }, &[], &Fields::default())
-            .into_string();
+        let text = shown(look, &Listeners::default(), "");
 
         let rows: Vec<&str> = text.split("<tr>").skip(2).collect();
         assert_eq!(rows.iter().filter(|row| row.contains("paused")).count(), 3, "{text}");
@@ -212,20 +326,28 @@ mod tests {
         };
         let look = Look { routes: (0..30_000).map(paused).collect(), ..Look::made_up(now) };
         let frame = Frame { seen: Seen { look: Some(Arc::new(look)), gone: None }, ..known };
+        let own = Listeners::default();
+        let answers = Answers::of(&[], "owner-web-1", &[], &own);
         let page = |query: &str| {
-            let text = frame.document("Routes", page(&frame, &[], &Fields::of_form(query))).into_string();
+            let text = frame.document("Routes", page(&frame, &answers, &Fields::of_form(query))).into_string();
             assert!(text.len() < 150_000, "{query}: {} bytes", text.len());
             text
         };
 
         let first = page("");
-        assert!(first.contains("1–100 of 30,000") && first.contains("routes?page=2\" rel=\"next\""), "{first}");
+        assert!(
+            first.contains("1–100 of 30,000")
+                && first.contains("routes?after=0%2FBillingAccount%2FInvoiceWasSentToCustomer00100\" rel=\"next\""),
+            "{first}"
+        );
         assert!(first.contains("30,000 routes are paused"), "{first}");
         let found = page("q=customer29999");
         assert_eq!((found.matches("class=\"row\"").count(), found.matches("rel=\"next\"").count()), (1, 0), "{found}");
         assert!(found.contains("Customer29999"), "{found}");
         assert!(found.contains("<span class=\"figure quiet\">30,000</span>"), "the counts stay those of all routes: {found}");
-        assert!(page("state=paused&page=300").contains("29,901–30,000 of 30,000"));
+        assert!(
+            page("state=paused&after=0%2FBillingAccount%2FInvoiceWasSentToCustomer29900").contains("29,901–30,000 of 30,000")
+        );
         assert!(page("state=blocked").contains("No route matches."));
 
         let hour = Vec::new();

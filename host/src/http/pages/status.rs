@@ -1,6 +1,8 @@
 //! The status line: what is wrong, the worst first, each with a link to its cause. Pure: what is known in, sentences out.
 
-use super::super::standing::Counts;
+use std::time::Duration;
+
+use super::super::standing::RouteCounts;
 use super::groups::{Group, groups};
 use super::link::{Link, query};
 use super::look::{Look, SAMPLE, Seen};
@@ -11,7 +13,6 @@ use crate::store::{NodeRecord, RouteRecord};
 use crate::time::Timestamp;
 use crate::units::{count, figure, number, relative_to, span};
 use crate::why::Pauses;
-use std::time::Duration;
 
 /// An event that could be delivered and waits longer than this says that the hosts fall behind.
 const LONG_WAIT: Duration = Duration::from_secs(60);
@@ -107,53 +108,83 @@ fn no_host(look: &Look) -> Option<Finding> {
     Some(Finding::new(Severity::Fault, sentence, "hosts", "Show hosts"))
 }
 
-fn plugins(look: &Look) -> Vec<Finding> {
-    let all = served::of_all(&look.nodes);
-    let states = [PluginState::Failed, PluginState::ServingOlder, PluginState::Paused];
-    let of_state = |state: PluginState| {
-        let found: Vec<&Served> = all.iter().filter(|served| served.plugin.state == state).collect();
-        if found.len() <= ONE_BY_ONE {
-            return found.into_iter().map(plugin).collect();
-        }
-        let severity = if state == PluginState::Failed { Severity::Fault } else { Severity::Warning };
-        let sentence = match state {
-            PluginState::Failed => format!("{} plugins failed to load.", found.len()),
-            PluginState::ServingOlder => {
-                format!("The new files of {} plugins failed to load; older versions are still serving.", found.len())
-            }
-            _ => format!("{} plugins failed too often and are paused for a while; their events wait.", found.len()),
-        };
-        vec![Finding::new(severity, sentence, "plugins", "Show plugins")]
-    };
-    states.into_iter().flat_map(of_state).collect()
+/// What is wrong with a plugin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// No version of it is running.
+    Failed,
+    /// An older version is running.
+    Older,
+    /// It rests, since it failed too often.
+    Paused,
 }
 
-/// A plugin that failed, or that failed in part.
-fn plugin(served: &Served) -> Finding {
-    let Served { plugin, hosts } = served;
-    let on = match hosts.as_slice() {
-        [host] => format!(" on {}", visible(host)),
-        hosts => format!(" on {} hosts", hosts.len()),
-    };
-    let name = visible(&plugin.name);
-    let (severity, sentence) = match plugin.state {
-        PluginState::ServingOlder => {
-            let version = plugin
-                .version
-                .as_deref()
-                .map_or_else(|| "the version before".to_owned(), |version| format!("version {}", visible(version)));
-            (Severity::Warning, format!("The new file of plugin {name} failed to load{on}; {version} is still serving."))
+impl Trouble {
+    /// Those that are told, the worst first.
+    const ALL: [Self; 3] = [Self::Failed, Self::Older, Self::Paused];
+
+    /// `None` for a plugin that serves or may yet serve, and for a state that this version does not know.
+    const fn of(state: PluginState) -> Option<Self> {
+        match state {
+            PluginState::Failed => Some(Self::Failed),
+            PluginState::ServingOlder | PluginState::OlderLoads => Some(Self::Older),
+            PluginState::Paused => Some(Self::Paused),
+            PluginState::Serving | PluginState::Loads | PluginState::Loading | PluginState::Unknown => None,
         }
-        PluginState::Paused => {
-            (Severity::Warning, format!("Plugin {name} failed too often{on} and is paused for a while; its events wait."))
-        }
-        _ => (Severity::Fault, format!("Plugin {name} failed to load{on}, and no version of it is running.")),
-    };
-    let finding = Finding::new(severity, sentence, "plugins", "Show plugins");
-    match &plugin.error {
-        Some(error) => finding.said(error.clone()),
-        None => finding,
     }
+
+    const fn severity(self) -> Severity {
+        match self {
+            Self::Failed => Severity::Fault,
+            Self::Older | Self::Paused => Severity::Warning,
+        }
+    }
+
+    fn of_one(self, Served { plugin, hosts }: &Served) -> String {
+        let name = visible(&plugin.name);
+        let on = match hosts.as_slice() {
+            [host] => format!(" on {}", visible(host)),
+            hosts => format!(" on {} hosts", hosts.len()),
+        };
+        match self {
+            Self::Failed => format!("Plugin {name} failed to load{on}, and no version of it is running."),
+            Self::Older => {
+                let version = plugin.version.as_deref();
+                let older =
+                    version.map_or_else(|| "an older version".to_owned(), |version| format!("version {}", visible(version)));
+                format!("The new file of plugin {name} failed to load{on}; {older} is still serving.")
+            }
+            Self::Paused => format!("Plugin {name} failed too often{on} and is paused for a while; its events wait."),
+        }
+    }
+
+    fn of_many(self, plugins: usize) -> String {
+        match self {
+            Self::Failed => format!("{plugins} plugins failed to load."),
+            Self::Older => format!("The new files of {plugins} plugins failed to load; older versions are still serving."),
+            Self::Paused => format!("{plugins} plugins failed too often and are paused for a while; their events wait."),
+        }
+    }
+}
+
+fn plugins(look: &Look) -> Vec<Finding> {
+    let all = served::of_all(&look.nodes);
+    let told = |trouble: Trouble| {
+        let found: Vec<&Served> = all.iter().filter(|served| Trouble::of(served.plugin.state) == Some(trouble)).collect();
+        let finding = |sentence: String| Finding::new(trouble.severity(), sentence, "plugins", "Show plugins");
+        if found.len() > ONE_BY_ONE {
+            return vec![finding(trouble.of_many(found.len()))];
+        }
+        let one = |served: &&Served| {
+            let finding = finding(trouble.of_one(served));
+            match &served.plugin.error {
+                Some(error) => finding.said(error.clone()),
+                None => finding,
+            }
+        };
+        found.iter().map(one).collect()
+    };
+    Trouble::ALL.into_iter().flat_map(told).collect()
 }
 
 fn dead(look: &Look, now: Timestamp) -> Option<Finding> {
@@ -224,7 +255,7 @@ fn paused(look: &Look, now: Timestamp) -> Vec<Finding> {
         let by = route.paused_by.as_deref().map_or_else(String::new, |by| format!(" by {}", visible(by)));
         let name = visible(&route.route.to_string());
         let sentence =
-            format!("Route {name} was paused {since}{by}{}.", and_wait(Counts::of(&route.route, &look.routes).parked));
+            format!("Route {name} was paused {since}{by}{}.", and_wait(RouteCounts::of(&route.route, &look.routes).parked));
         let finding = Finding::new(Severity::Warning, sentence, to, "Show paused routes");
         Some(match &route.pause_reason {
             Some(reason) => finding.said(reason.clone()),
@@ -260,162 +291,4 @@ fn behind(look: &Look) -> Option<Finding> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::event::Route;
-    use crate::http::pages::fake::{node, record, route};
-    use crate::http::pages::look::Gone;
-    use crate::store::{Record, Stats};
-
-    fn now() -> Timestamp {
-        "2026-11-21T14:10:00Z".parse().unwrap()
-    }
-
-    fn look() -> Look {
-        Look { nodes: vec![node("web-1", now())], ..Look::made_up(now()) }
-    }
-
-    fn said(look: Look) -> Vec<String> {
-        let seen = Seen { look: Some(Arc::new(look)), gone: None };
-        findings(&seen)
-            .into_iter()
-            .map(|finding| finding.said.map_or(finding.sentence.clone(), |said| format!("{} {said}", finding.sentence)))
-            .collect()
-    }
-
-    fn dead(number: usize, event_type: &str, error: &str) -> Vec<Record> {
-        let done_at = Some("2026-11-21T14:02:00Z".parse().unwrap());
-        let one = Record { event_type: event_type.to_owned(), last_error: Some(error.to_owned()), done_at, ..record() };
-        vec![one; number]
-    }
-
-    #[test]
-    fn nothing_is_said_when_all_is_well() {
-        assert_eq!(said(look()), Vec::<String>::new());
-        assert_eq!(all_well(&look(), Some(412.0)), "All well · 1 host · 412/s on this host · no events waiting");
-        let busy = Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() };
-        assert_eq!(all_well(&Look { stats: busy, ..look() }, None), "All well · 1 host · oldest event waiting 18 ms");
-    }
-
-    #[test]
-    fn events_that_wait_without_a_live_host_are_a_fault() {
-        let stats = Stats { new: 2_311, ..Stats::default() };
-        let gone = NodeRecord { alive: false, ..node("web-1", now()) };
-        let all = said(Look { stats, nodes: vec![gone], ..look() });
-        assert_eq!(all[0], "Nothing is being delivered: 2,311 events are waiting, and no host is alive.");
-        assert_eq!(said(Look { stats, ..look() }), Vec::<String>::new());
-        assert_eq!(said(Look { nodes: vec![], ..look() }), Vec::<String>::new(), "nothing waits, nobody is missed");
-    }
-
-    #[test]
-    fn dead_events_are_told_with_their_route_and_what_went_wrong() {
-        let stats = |dead| Stats { dead, ..Stats::default() };
-        let all_of_one = Look { stats: stats(17), dead: dead(17, "Paid", "deadline"), ..look() };
-        assert_eq!(said(all_of_one), ["17 events are dead, all of Order/Paid, the first since 14:02:00: deadline"]);
-        let mixed = Look { stats: stats(5), dead: [dead(2, "Paid", "x"), dead(3, "Placed", "y")].concat(), ..look() };
-        assert_eq!(said(mixed), ["5 events are dead, 3 of them of Order/Placed, the first since 14:02:00: y"]);
-        let many = Look { stats: stats(10_000), dead: dead(500, "Paid", "deadline"), ..look() };
-        assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Paid: deadline"]);
-        let one = Look { stats: stats(1), dead: dead(1, "Paid", "deadline"), ..look() };
-        assert_eq!(said(one), ["1 event of Order/Paid has been dead since 14:02:00: deadline"]);
-    }
-
-    #[test]
-    fn a_failed_plugin_is_told_with_what_serves_instead() {
-        let told = |state: &str| NodeRecord {
-            plugins: Some(format!(
-                r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#
-            )),
-            ..node("web-1", now())
-        };
-        let with = |state: &str| Look { nodes: vec![told(state)], ..look() };
-        assert_eq!(
-            said(with("serving_older")),
-            ["The new file of plugin mailer failed to load on web-1; version 1.3 is still serving. no world"]
-        );
-        assert_eq!(said(with("failed")), ["Plugin mailer failed to load on web-1, and no version of it is running. no world"]);
-        assert_eq!(said(with("a_state_of_tomorrow")), Vec::<String>::new());
-        let gone = NodeRecord { alive: false, ..told("failed") };
-        assert!(
-            !said(Look { nodes: vec![gone, node("web-2", now())], ..look() })[0].contains("mailer"),
-            "a host that is gone serves nothing"
-        );
-    }
-
-    #[test]
-    fn a_paused_route_and_a_route_without_a_listener_are_different_things() {
-        let paused = RouteRecord {
-            paused_at: Some(now().minus(Duration::from_secs(120))),
-            paused_by: Some("ada".to_owned()),
-            pause_reason: Some("the bank is down".to_owned()),
-            parked: 12,
-            ..route("Order", "Paid")
-        };
-        let alone = RouteRecord { parked: 1, ..route("Order", "Refunded") };
-        assert_eq!(
-            said(Look { routes: vec![paused.clone()], ..look() }),
-            ["Route Order/Paid was paused 2 min ago by ada; 12 events are waiting. the bank is down"]
-        );
-        assert_eq!(
-            said(Look { routes: vec![alone.clone()], ..look() }),
-            ["1 event is waiting for a listener for Order/Refunded."]
-        );
-        let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), parked: 0, ..paused };
-        assert_eq!(said(Look { routes: vec![pattern, alone], ..look() }).len(), 1, "a paused pattern holds it");
-    }
-
-    #[test]
-    fn many_of_a_kind_are_told_in_one_sentence() {
-        let paused = |number: usize| RouteRecord { paused_at: Some(now()), parked: 2, ..route("Order", &format!("E{number}")) };
-        let few = Look { routes: (0..3).map(paused).collect(), ..look() };
-        assert_eq!(said(few).len(), 3);
-        let many = Look { routes: (0..30_000).map(paused).collect(), ..look() };
-        assert_eq!(said(many), ["30,000 routes are paused; 60,000 events are waiting."]);
-
-        let plugins: Vec<String> = (0..40)
-            .map(|number| {
-                format!(r#"{{"name":"p{number}","digest":"ab","state":"failed","routes":[],"error":"no","file":"x"}}"#)
-            })
-            .collect();
-        let node = NodeRecord { plugins: Some(format!("[{}]", plugins.join(","))), ..node("web-1", now()) };
-        assert_eq!(said(Look { nodes: vec![node], ..look() }), ["40 plugins failed to load."]);
-    }
-
-    #[test]
-    fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
-        let gone = NodeRecord { alive: false, alive_until: now().minus(Duration::from_secs(42)), ..node("web-2", now()) };
-        let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
-        let all = said(Look { nodes: vec![node("web-1", now()), gone], stats, ..look() });
-        assert_eq!(
-            all[0],
-            "Host web-2 has not been heard from since its lease ended 42 s ago; other hosts take over its events."
-        );
-        assert_eq!(all[1], "The hosts are falling behind: 9 events are waiting, the oldest for 4 min.");
-    }
-
-    #[test]
-    fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
-        let stats = Stats { dead: 1, ..Stats::default() };
-        let look = Look { stats, dead: dead(1, "Paid", "x"), ..look() };
-        let gone = Gone { since: now(), why: "connection refused".to_owned() };
-        let all = findings(&Seen { look: Some(Arc::new(look)), gone: Some(gone.clone()) });
-        assert!(all[0].sentence.ends_with("what you see is from 14:10:00."), "{}", all[0].sentence);
-        assert_eq!((all[0].said.as_deref(), all.len()), (Some("connection refused"), 2));
-        let blind = findings(&Seen { look: None, gone: Some(gone) });
-        assert!(blind[0].sentence.ends_with("there is nothing to show yet."));
-    }
-
-    #[test]
-    fn faults_come_before_warnings() {
-        let paused = RouteRecord { paused_at: Some(now()), ..route("Order", "Paid") };
-        let stats = Stats { dead: 1, ..Stats::default() };
-        let seen = Seen {
-            look: Some(Arc::new(Look { routes: vec![paused], stats, dead: dead(1, "Paid", "x"), ..look() })),
-            gone: None,
-        };
-        let all: Vec<Severity> = findings(&seen).iter().map(|finding| finding.severity).collect();
-        assert_eq!(all, [Severity::Fault, Severity::Warning]);
-    }
-}
+mod tests;

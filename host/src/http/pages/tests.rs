@@ -190,6 +190,22 @@ async fn a_filter_that_cannot_be_read_is_told_and_means_not_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_its_listener_gave_up_at_once_failed_once_in_the_list_and_on_its_page() {
+    let house = House::open().await;
+    let ids = house.write("Paid", 1, Status::Dead).await;
+    let list = house.get("/events?status=dead").await.text;
+    assert!(list.contains("data-name=\"failed\">1</td>"), "{list}");
+    let page = house.get(&format!("/events/{}", ids[0])).await.text;
+    for part in ["It was given up by its listener at ", ", after 1 failed attempt: the bank said", "1 failed attempt, 1 claim."]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(page.contains("Attempt 1 (the event was given up): "), "{page}");
+    let routes = house.get("/routes").await.text;
+    assert!(routes.contains("native code") && routes.contains("</span> serving</span>"), "{routes}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_table_is_no_error_and_says_how_to_begin() {
     let house = House::open().await;
     assert!(house.get("/").await.text.contains("All well"));
@@ -219,6 +235,8 @@ async fn a_browser_at_an_address_without_a_page_gets_one_in_the_looks_of_the_hou
     }
     let (status, kind, text) = ask("DELETE", "/events", BROWSER).await;
     assert_eq!((status, kind.as_str()), (StatusCode::METHOD_NOT_ALLOWED, "text/html; charset=utf-8"), "{text}");
+    assert!(text.contains("<h1>Page not available</h1>"), "{text}");
+    assert!(text.contains("This request is not allowed at this address. Nothing was changed."), "{text}");
     for (path, accept) in [("/evnts", "*/*"), ("/evnts", "application/json"), ("/v1/evnts", BROWSER)] {
         let (status, kind, text) = ask("GET", path, accept).await;
         assert_eq!((status, kind.as_str()), (StatusCode::NOT_FOUND, "application/problem+json"), "{path} {accept}: {text}");

@@ -1,5 +1,7 @@
 //! Who visits which page, and what every handler needs for its answer.
 
+use std::borrow::Cow;
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -13,7 +15,9 @@ use super::{Pages, assets};
 use crate::http::auth::Viewer;
 use crate::http::session;
 use crate::http::token::Role;
+use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{Audit, StoreError};
+use crate::units::span;
 
 /// The cookie of the colours.
 pub(super) const THEME: &str = "outbox_theme";
@@ -56,7 +60,7 @@ impl FromRequestParts<Pages> for Visit {
             "routes" => "Routes",
             "plugins" => "Plugins",
             "hosts" => "Hosts",
-            "audit" => "Audit",
+            "audit" => "Audit log",
             _ => "",
         };
         let frame = Frame {
@@ -77,17 +81,22 @@ impl FromRequestParts<Pages> for Visit {
 }
 
 /// What has just been done. Only these words: an address is written by anybody.
-fn notice(did: &str) -> Option<&'static str> {
-    Some(match did {
+fn notice(did: &str) -> Option<Cow<'static, str>> {
+    let text = match did {
         "replay" => "The event is new again, and will be delivered as soon as a host takes it.",
         "discard" => "The event is deleted.",
         "skip" => "The event stays dead, and later events of its aggregate are delivered.",
-        "pause" => {
-            "The route is paused: every host stops calling its listener within two seconds, and calls that have begun are finished."
-        }
         "resume" => "The route is resumed: hosts deliver its events again within seconds.",
+        "pause" => {
+            let within = span(PAUSE_KNOWN_WITHIN);
+            let text = format!(
+                "The route is paused: every host stops calling its listener within {within}, and calls that have begun are finished."
+            );
+            return Some(text.into());
+        }
         _ => return None,
-    })
+    };
+    Some(text.into())
 }
 
 /// The parts that the script has; `None` where a browser asks for the page.

@@ -1,6 +1,7 @@
 //! Which routes a page lists: those that need somebody first. Pure.
 
-use super::super::standing::{Standing, State};
+use super::super::cursor;
+use super::super::standing::{RouteState, Standing};
 use super::fields::Fields;
 use super::look::Look;
 use crate::event::Route;
@@ -8,8 +9,27 @@ use crate::event::Route;
 /// Every route that is known, those that need somebody first, then by name.
 pub(super) fn standings(look: &Look) -> Vec<Standing<'_>> {
     let mut all: Vec<Standing<'_>> = Standing::all(&look.routes).collect();
-    all.sort_by(|one, other| one.urgency().cmp(&other.urgency()).then_with(|| one.known.route.cmp(&other.known.route)));
+    all.sort_by(|one, other| place(one).cmp(&place(other)));
     all
+}
+
+/// Where a route stands in the list.
+fn place<'a>(standing: &Standing<'a>) -> (usize, &'a Route) {
+    (standing.urgency(), &standing.known.route)
+}
+
+/// The number of the first row that the address asks for: the one behind the `after` that another page ended with, though the route that
+/// stood there may be elsewhere by now.
+pub(super) fn begin(asked: &Fields, all: &[&Standing<'_>]) -> usize {
+    let after =
+        asked.text("after").split_once('/').and_then(|(urgency, route)| Some((urgency.parse().ok()?, cursor::route(route)?)));
+    after.map_or(0, |(urgency, route)| all.partition_point(|standing| place(standing) <= (urgency, &route)))
+}
+
+/// The `after` of a page that begins with this row; empty for the first one.
+pub(super) fn end_before(all: &[&Standing<'_>], row: usize) -> String {
+    let last = row.checked_sub(1).and_then(|last| all.get(last));
+    last.map_or_else(String::new, |last| format!("{}/{}", last.urgency(), cursor::text(&last.known.route)))
 }
 
 /// Which routes are asked for.
@@ -17,17 +37,17 @@ pub(super) fn standings(look: &Look) -> Vec<Standing<'_>> {
 pub(super) struct Wanted {
     /// A text of the name, in any case; empty for all.
     pub(super) text: String,
-    pub(super) state: Option<State>,
+    pub(super) state: Option<RouteState>,
 }
 
 impl Wanted {
     pub(super) fn of(asked: &Fields) -> Self {
-        Self { text: asked.text("q").to_owned(), state: State::named(asked.text("state")) }
+        Self { text: asked.text("q").to_owned(), state: RouteState::named(asked.text("state")) }
     }
 
     /// As an address says it.
     pub(super) fn pairs(&self) -> [(&'static str, &str); 2] {
-        [("q", &self.text), ("state", self.state.map_or("", State::as_str))]
+        [("q", &self.text), ("state", self.state.map_or("", RouteState::as_str))]
     }
 
     pub(super) fn matches(&self, standing: &Standing<'_>) -> bool {

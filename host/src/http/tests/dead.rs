@@ -141,7 +141,7 @@ async fn a_stop_ends_a_purge_after_a_batch_and_the_audit_has_all_that_it_deleted
         let records = store.list_audit(&AuditFilter::default(), 10_000).await.expect("reads");
         records.iter().map(|record| record.count).sum::<u64>()
     };
-    eventually(async || store.stats().await.expect("counts").done == EVENTS, "all events are done").await;
+    eventually("all events are done", async || store.stats().await.expect("counts").done == EVENTS).await;
 
     let mut client = served.connect().await;
     let body = format!(r#"{{"older_than":"0s","expected_count":{EVENTS},"reason":"a test"}}"#);
@@ -151,7 +151,7 @@ async fn a_stop_ends_a_purge_after_a_batch_and_the_audit_has_all_that_it_deleted
     );
     client.write_all(head.as_bytes()).await.expect("it takes the head");
     client.write_all(body.as_bytes()).await.expect("it takes the body");
-    eventually(async || deleted().await > 0, "the purge has begun").await;
+    eventually("the purge has begun", async || deleted().await > 0).await;
     served.stop().await;
 
     let answer = Answer::read(&mut client).await;

@@ -114,12 +114,8 @@ impl Served {
 
     /// Looks at an event until it has this status.
     async fn wait_for(&self, id: &str, status: &str) {
-        let looking = async {
-            while self.get(&format!("/v1/events/{id}")).await.json()["status"] != status {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("the event {id} is {status} in the end"));
+        let path = format!("/v1/events/{id}");
+        eventually(&format!("the event {id} is {status}"), async || self.get(&path).await.json()["status"] == status).await;
     }
 
     /// Writes events that die at once, one for each id.
@@ -134,14 +130,14 @@ impl Served {
     }
 }
 
-/// Looks again and again until it is so.
-async fn eventually(is_so: impl AsyncFn() -> bool, what: &str) {
+/// Looks again and again until `holds`, as that of the test support, which depends on this crate.
+async fn eventually(fact: &str, holds: impl AsyncFn() -> bool) {
     let looking = async {
-        while !is_so().await {
+        while !holds().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("in the end {what}"));
+    tokio::time::timeout(PATIENCE, looking).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {fact}"));
 }
 
 impl Answer {

@@ -1,10 +1,13 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::by_hand::ByHand;
 use super::super::reason::{ActionCode, Cause, ReasonCode};
 use super::*;
-use crate::event::{Envelope, Route, Status};
-use crate::store::{NodeRecord, RouteRecord};
+use crate::event::{Cost, Envelope, Event, Route, Status};
+use crate::listener::{DispatchResult, Failure, Listeners, Registration, WAITS_FOR_ONE};
+use crate::store::{AttemptCost, AttemptEnd, NodeRecord, RouteRecord};
+use crate::why::Explanation;
 
 const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
 
@@ -165,6 +168,21 @@ fn a_dead_event_says_why_and_what_can_be_done() {
 }
 
 #[test]
+fn an_event_that_its_listener_gave_up_failed_once_in_the_sentence_and_among_the_counters() {
+    let cost = |attempt| AttemptCost { attempt, outcome: AttemptEnd::Dead, cost: Cost::of_time(Duration::from_millis(3)) };
+    let at_once = known(Record { attempts: 0, claim_seq: 1, last_cost: Some(cost(1)), ..dead(1, false) });
+    let why = Explanation::of(&at_once);
+    assert!(why.sentence.starts_with("It was given up by its listener at "), "{}", why.sentence);
+    assert!(why.sentence.ends_with("(5 s ago), after 1 failed attempt: no such customer."), "{}", why.sentence);
+    assert_eq!((why.failures(), why.counted().as_str()), (1, "1 failed attempt, 1 claim"));
+
+    let counted = known(Record { attempts: 3, claim_seq: 3, last_cost: Some(cost(3)), ..dead(1, false) });
+    let why = Explanation::of(&counted);
+    assert!(why.sentence.starts_with("It was given up at "), "{}", why.sentence);
+    assert_eq!((why.failures(), why.counted().as_str()), (3, "3 failed attempts, 3 claims"));
+}
+
+#[test]
 fn an_event_that_no_listener_answered_says_when_a_replay_helps() {
     let unroutable = |blocks| Record {
         last_error: Some("no listener answers Order/OrderPlaced (1 route is answered)".to_owned()),
@@ -211,12 +229,10 @@ fn a_parked_event_says_what_ends_its_wait() {
     let parked = Record { parked: Some("no listener answers Order/OrderPlaced".to_owned()), due_at: None, ..record(1) };
     let (state, next, commands) = told(&known(parked.clone()));
     assert_eq!((state, commands.as_str()), (State::Parked, "outbox plugin list"));
-    assert!(
-        next.starts_with(
-            "It is parked. When a host parked it, the reason was: no listener answers Order/OrderPlaced. It is delivered as soon as a \
-             host has a listener"
-        ),
-        "{next}"
+    assert_eq!(
+        next,
+        "It was parked because, at that time, the host that took it had no listener for Order/OrderPlaced. \
+         The event is delivered as soon as a host has a listener for Order/OrderPlaced."
     );
 
     let seen = RouteRecord { paused_at: None, ..paused() };
@@ -239,6 +255,47 @@ fn a_parked_event_says_what_ends_its_wait() {
         assert_eq!((state, commands.as_str()), (State::Paused, "outbox route resume Order/OrderPlaced"));
         assert!(next.contains("paused by anna@shop since ") && next.contains("(2 min ago): the mail server moves"), "{next}");
     }
+}
+
+#[test]
+fn whatever_a_host_parked_an_event_with_is_told_as_sentences() {
+    let route = Route::new("Order", "OrderPlaced").unwrap();
+    let listeners = Listeners::default();
+    let said = |reason: String| {
+        let next = told(&known(Record { parked: Some(reason), due_at: None, ..record(1) })).1;
+        let end = " The event is delivered as soon as a host has a listener for Order/OrderPlaced.";
+        next.strip_suffix(end).unwrap_or_else(|| panic!("{next}")).to_owned()
+    };
+    // As the dispatcher says it.
+    let waits = |listeners: &Listeners| {
+        let awaited = listeners.awaited(&route).expect("there is a reason");
+        said(format!("{}{WAITS_FOR_ONE}{awaited}", listeners.unroutable(&route)))
+    };
+    let none = "It was parked because, at that time, the host that took it had no listener for Order/OrderPlaced.";
+
+    assert_eq!(waits(&listeners), format!("{none} That host had no listener at all."));
+    listeners.set_incomplete(Some("the plugin mailer is being compiled".to_owned()));
+    assert_eq!(waits(&listeners), format!("{none} On that host, the plugin mailer is being compiled."));
+    listeners.remember([route.clone()]);
+    let had_one = "The route had a listener before, or another host has one.";
+    assert_eq!(waits(&listeners), format!("{none} {had_one} On that host, the plugin mailer is being compiled."));
+    listeners.set_incomplete(None);
+    assert_eq!(waits(&listeners), format!("{none} {had_one}"));
+
+    let done = |_: Arc<Event>| async { Ok::<_, Failure>(DispatchResult::Done) };
+    let near = Registration::new(Route::new("Order", "OrderPlacd").unwrap(), done);
+    listeners.replace("mailer", vec![near]).unwrap();
+    assert_eq!(
+        said(listeners.unroutable(&route)),
+        format!("{none} That host had listeners with similar names: Order/OrderPlacd.")
+    );
+
+    assert_eq!(
+        said(crate::routes::reason(&paused())),
+        "It was parked because, at that time, the route Order/OrderPlaced was paused by anna@shop: the mail server moves. \
+         It is no longer paused."
+    );
+    assert_eq!(said("\u{1b}[2J".to_owned()), "It is parked. When a host parked it, the reason was: \\u{1b}[2J.");
 }
 
 #[test]

@@ -187,11 +187,6 @@ fn a_variable_that_a_setting_refers_to_may_have_any_name() {
 }
 
 #[test]
-fn variables_for_plugins_are_no_settings() {
-    assert!(composed("", &[("OUTBOX_PLUGIN_MAILER__TOKEN", "x"), ("OUTBOX_PLUGIN_DISPATCHER_WORKERS", "8")], &[]).is_ok());
-}
-
-#[test]
 fn what_init_writes_is_every_default() {
     let template = crate::init::template(Kind::Sqlite);
     let (_, untouched) = composed(&template, &[], &[]).unwrap();

@@ -11,14 +11,14 @@ use outbox::store::{
     Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
 };
 use outbox::time::Timestamp;
-use outbox::why::Explanation;
+use outbox::why::{Explanation, encoded};
 use outbox::{EventId, Route};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::{Changed, Now, Page, RoutePage, Whole};
 use super::client::{Client, Refused};
-use super::query::{dead_of, encoded, list_of, query};
+use super::query::{dead_of, list_of, query};
 use super::remote::Remote;
 use super::{Change, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
 use crate::failure::{Exit, Failure};

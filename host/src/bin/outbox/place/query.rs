@@ -2,14 +2,9 @@
 
 use outbox::event::Status;
 use outbox::store::{DeadFilter, Filter, SetAside};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use outbox::why::encoded;
 
 use crate::failure::{Exit, Failure};
-
-/// A text as a part of a path or a query.
-pub(super) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
-}
 
 /// Parameters of a query; those without a value are left out.
 pub(super) type Parameters<'p> = Vec<(&'p str, Option<String>)>;

@@ -1,4 +1,4 @@
-//! What a browser is told at an address without a page, or without such a request. Programs are told the same as JSON.
+//! The answers 404 and 405: pages for browsers, problems as JSON for programs.
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -11,7 +11,7 @@ use crate::http::problem::{Kind, Problem};
 use crate::http::{LIVEZ, METRICS, OPENAPI, READYZ};
 
 /// Nothing is at this address.
-pub(super) async fn nowhere(State(pages): State<Pages>, request: Request) -> Response {
+pub(super) async fn not_found(State(pages): State<Pages>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
     if !is_for_a_page(parts.uri.path(), &parts.headers) {
         return Problem::new(Kind::NotFound, "there is nothing at this path").into_response();
@@ -26,7 +26,7 @@ pub(super) async fn nowhere(State(pages): State<Pages>, request: Request) -> Res
 }
 
 /// Something is at this address, but not for this method.
-pub(in crate::http) async fn other_method(request: Request) -> Response {
+pub(in crate::http) async fn method_not_allowed(request: Request) -> Response {
     let (parts, _) = request.into_parts();
     if !is_for_a_page(parts.uri.path(), &parts.headers) {
         return Problem::new(
@@ -35,8 +35,8 @@ pub(in crate::http) async fn other_method(request: Request) -> Response {
         )
         .into_response();
     }
-    let sentence = "This address only accepts forms that were submitted from a page, so it cannot be opened directly. Nothing was changed.";
-    plain(&root(parts.uri.path()), theme(&parts), StatusCode::METHOD_NOT_ALLOWED, "No page at this address", sentence)
+    let (title, sentence) = ("Page not available", "This request is not allowed at this address. Nothing was changed.");
+    plain(&root(parts.uri.path()), theme(&parts), StatusCode::METHOD_NOT_ALLOWED, title, sentence)
 }
 
 /// Whether a person in a browser asks, and not for a part of the API.

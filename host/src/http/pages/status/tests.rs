@@ -1,0 +1,147 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::event::Route;
+use crate::http::pages::fake::{node, record, route};
+use crate::http::pages::look::Gone;
+use crate::store::{Record, Stats};
+
+fn now() -> Timestamp {
+    "2026-11-21T14:10:00Z".parse().unwrap()
+}
+
+fn look() -> Look {
+    Look { nodes: vec![node("web-1", now())], ..Look::made_up(now()) }
+}
+
+fn said(look: Look) -> Vec<String> {
+    let seen = Seen { look: Some(Arc::new(look)), gone: None };
+    findings(&seen)
+        .into_iter()
+        .map(|finding| finding.said.map_or(finding.sentence.clone(), |said| format!("{} {said}", finding.sentence)))
+        .collect()
+}
+
+fn dead(number: usize, event_type: &str, error: &str) -> Vec<Record> {
+    let done_at = Some("2026-11-21T14:02:00Z".parse().unwrap());
+    let one = Record { event_type: event_type.to_owned(), last_error: Some(error.to_owned()), done_at, ..record() };
+    vec![one; number]
+}
+
+#[test]
+fn nothing_is_said_when_all_is_well() {
+    assert_eq!(said(look()), Vec::<String>::new());
+    assert_eq!(all_well(&look(), Some(412.0)), "All well · 1 host · 412/s on this host · no events waiting");
+    let busy = Stats { new: 3, oldest_pending_seconds: Some(0.018), done: 9, ..Stats::default() };
+    assert_eq!(all_well(&Look { stats: busy, ..look() }, None), "All well · 1 host · oldest event waiting 18 ms");
+}
+
+#[test]
+fn events_that_wait_without_a_live_host_are_a_fault() {
+    let stats = Stats { new: 2_311, ..Stats::default() };
+    let gone = NodeRecord { alive: false, ..node("web-1", now()) };
+    let all = said(Look { stats, nodes: vec![gone], ..look() });
+    assert_eq!(all[0], "Nothing is being delivered: 2,311 events are waiting, and no host is alive.");
+    assert_eq!(said(Look { stats, ..look() }), Vec::<String>::new());
+    assert_eq!(said(Look { nodes: vec![], ..look() }), Vec::<String>::new(), "nothing waits, nobody is missed");
+}
+
+#[test]
+fn dead_events_are_told_with_their_route_and_what_went_wrong() {
+    let stats = |dead| Stats { dead, ..Stats::default() };
+    let all_of_one = Look { stats: stats(17), dead: dead(17, "Paid", "deadline"), ..look() };
+    assert_eq!(said(all_of_one), ["17 events are dead, all of Order/Paid, the first since 14:02:00: deadline"]);
+    let mixed = Look { stats: stats(5), dead: [dead(2, "Paid", "x"), dead(3, "Placed", "y")].concat(), ..look() };
+    assert_eq!(said(mixed), ["5 events are dead, 3 of them of Order/Placed, the first since 14:02:00: y"]);
+    let many = Look { stats: stats(10_000), dead: dead(500, "Paid", "deadline"), ..look() };
+    assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Paid: deadline"]);
+    let one = Look { stats: stats(1), dead: dead(1, "Paid", "deadline"), ..look() };
+    assert_eq!(said(one), ["1 event of Order/Paid has been dead since 14:02:00: deadline"]);
+}
+
+#[test]
+fn a_failed_plugin_is_told_with_what_serves_instead() {
+    let told = |state: &str| NodeRecord {
+        plugins: Some(format!(
+            r#"[{{"name":"mailer","version":"1.3","digest":"ab","state":"{state}","routes":[],"error":"no world","file":"x"}}]"#
+        )),
+        ..node("web-1", now())
+    };
+    let with = |state: &str| Look { nodes: vec![told(state)], ..look() };
+    assert_eq!(
+        said(with("serving_older")),
+        ["The new file of plugin mailer failed to load on web-1; version 1.3 is still serving. no world"]
+    );
+    assert_eq!(said(with("failed")), ["Plugin mailer failed to load on web-1, and no version of it is running. no world"]);
+    assert_eq!(said(with("a_state_of_tomorrow")), Vec::<String>::new());
+    let gone = NodeRecord { alive: false, ..told("failed") };
+    assert!(
+        !said(Look { nodes: vec![gone, node("web-2", now())], ..look() })[0].contains("mailer"),
+        "a host that is gone serves nothing"
+    );
+}
+
+#[test]
+fn a_paused_route_and_a_route_without_a_listener_are_different_things() {
+    let paused = RouteRecord {
+        paused_at: Some(now().minus(Duration::from_secs(120))),
+        paused_by: Some("ada".to_owned()),
+        pause_reason: Some("the bank is down".to_owned()),
+        parked: 12,
+        ..route("Order", "Paid")
+    };
+    let alone = RouteRecord { parked: 1, ..route("Order", "Refunded") };
+    assert_eq!(
+        said(Look { routes: vec![paused.clone()], ..look() }),
+        ["Route Order/Paid was paused 2 min ago by ada; 12 events are waiting. the bank is down"]
+    );
+    assert_eq!(said(Look { routes: vec![alone.clone()], ..look() }), ["1 event is waiting for a listener for Order/Refunded."]);
+    let pattern = RouteRecord { route: Route::new("Order", "*").unwrap(), parked: 0, ..paused };
+    assert_eq!(said(Look { routes: vec![pattern, alone], ..look() }).len(), 1, "a paused pattern holds it");
+}
+
+#[test]
+fn many_of_a_kind_are_told_in_one_sentence() {
+    let paused = |number: usize| RouteRecord { paused_at: Some(now()), parked: 2, ..route("Order", &format!("E{number}")) };
+    let few = Look { routes: (0..3).map(paused).collect(), ..look() };
+    assert_eq!(said(few).len(), 3);
+    let many = Look { routes: (0..30_000).map(paused).collect(), ..look() };
+    assert_eq!(said(many), ["30,000 routes are paused; 60,000 events are waiting."]);
+
+    let plugins: Vec<String> = (0..40)
+        .map(|number| format!(r#"{{"name":"p{number}","digest":"ab","state":"failed","routes":[],"error":"no","file":"x"}}"#))
+        .collect();
+    let node = NodeRecord { plugins: Some(format!("[{}]", plugins.join(","))), ..node("web-1", now()) };
+    assert_eq!(said(Look { nodes: vec![node], ..look() }), ["40 plugins failed to load."]);
+}
+
+#[test]
+fn a_host_that_is_gone_and_a_growing_backlog_are_warnings() {
+    let gone = NodeRecord { alive: false, alive_until: now().minus(Duration::from_secs(42)), ..node("web-2", now()) };
+    let stats = Stats { new: 9, oldest_pending_seconds: Some(250.0), ..Stats::default() };
+    let all = said(Look { nodes: vec![node("web-1", now()), gone], stats, ..look() });
+    assert_eq!(all[0], "Host web-2 has not been heard from since its lease ended 42 s ago; other hosts take over its events.");
+    assert_eq!(all[1], "The hosts are falling behind: 9 events are waiting, the oldest for 4 min.");
+}
+
+#[test]
+fn a_database_that_is_gone_comes_first_and_says_how_old_the_rest_is() {
+    let stats = Stats { dead: 1, ..Stats::default() };
+    let look = Look { stats, dead: dead(1, "Paid", "x"), ..look() };
+    let gone = Gone { since: now(), why: "connection refused".to_owned() };
+    let all = findings(&Seen { look: Some(Arc::new(look)), gone: Some(gone.clone()) });
+    assert!(all[0].sentence.ends_with("what you see is from 14:10:00."), "{}", all[0].sentence);
+    assert_eq!((all[0].said.as_deref(), all.len()), (Some("connection refused"), 2));
+    let blind = findings(&Seen { look: None, gone: Some(gone) });
+    assert!(blind[0].sentence.ends_with("there is nothing to show yet."));
+}
+
+#[test]
+fn faults_come_before_warnings() {
+    let paused = RouteRecord { paused_at: Some(now()), ..route("Order", "Paid") };
+    let stats = Stats { dead: 1, ..Stats::default() };
+    let seen =
+        Seen { look: Some(Arc::new(Look { routes: vec![paused], stats, dead: dead(1, "Paid", "x"), ..look() })), gone: None };
+    let all: Vec<Severity> = findings(&seen).iter().map(|finding| finding.severity).collect();
+    assert_eq!(all, [Severity::Fault, Severity::Warning]);
+}

@@ -1,0 +1,46 @@
+//! Why an event was parked: what the host that did it wrote into the row, as sentences.
+
+use super::Facts;
+use super::reason::passed_by_relays;
+use crate::deceptive::shown;
+use crate::listener::{HAD_LISTENER, NO_LISTENER, NO_LISTENER_AT_ALL, WAITS_FOR_ONE};
+use crate::store::Record;
+
+/// Why a host parked it, and what ends its wait.
+pub(super) fn parked(known: &Facts, record: &Record) -> String {
+    let route = format!("{}/{}", record.aggregate_type, record.event_type);
+    let reason = record.parked.as_deref().unwrap_or_default();
+    let why = unanswered(reason, &route)
+        .or_else(|| after_pause(reason))
+        .unwrap_or_else(|| format!("It is parked. When a host parked it, the reason was: {reason}."));
+    let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
+    let (why, route) = (shown(&why), shown(&route));
+    format!("{why} The event is delivered as soon as a host has a listener for {route}.{relay}")
+}
+
+fn unanswered(reason: &str, route: &str) -> Option<String> {
+    let said = reason.strip_prefix(NO_LISTENER)?;
+    let (said, awaited) = said.rsplit_once(WAITS_FOR_ONE).map_or((said, None), |(said, awaited)| (said, Some(awaited)));
+    let mut text = format!("It was parked because, at that time, the host that took it had no listener for {route}.");
+    let hint = said.strip_prefix(route).and_then(|hint| hint.strip_prefix(" (")?.strip_suffix(')'));
+    if let Some((question, names)) = hint.and_then(|hint| hint.split_once("near it: ")) {
+        let question = if question.is_empty() { "" } else { " Was the aggregate type left out?" };
+        text.push_str(&format!("{question} That host had listeners with similar names: {names}."));
+    }
+    match awaited.map(|awaited| (awaited, awaited.strip_prefix(HAD_LISTENER))) {
+        None => {}
+        Some((_, Some(here))) => {
+            text.push_str(" The route had a listener before, or another host has one.");
+            text.extend(here.strip_prefix("; here ").map(|why| format!(" On that host, {why}.")));
+        }
+        Some((NO_LISTENER_AT_ALL, None)) => text.push_str(" That host had no listener at all."),
+        Some((why, None)) => text.push_str(&format!(" On that host, {why}.")),
+    }
+    Some(text)
+}
+
+/// Parked by a pause that holds it no longer.
+fn after_pause(reason: &str) -> Option<String> {
+    let (route, how) = reason.strip_prefix("the route ")?.split_once(" is paused")?;
+    Some(format!("It was parked because, at that time, the route {route} was paused{how}. It is no longer paused."))
+}
