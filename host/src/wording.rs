@@ -2,6 +2,9 @@
 
 use crate::units::number;
 
+/// Below so many letters a name is soon two slips away from one that means something else.
+const SHORT: usize = 6;
+
 /// ``invalid type: integer `5`, expected a string`` becomes `it is a number, but must be text; put it in quotes`. A message of another
 /// form stays as it is; so does the place at its end, ` at line 1 column 5`.
 ///
@@ -22,11 +25,23 @@ pub(crate) fn without_place(message: &str) -> (&str, &str) {
     message.rfind(" at line ").filter(|at| is_place(&message[*at..])).map_or((message, ""), |at| message.split_at(at))
 }
 
+/// The known names that may have been meant, the nearest first: one slip in a short name, two or a fifth of the letters in a longer one.
+/// Two letters in each other's places are one slip; upper and lower case are the same here.
+#[must_use]
+pub fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
+    let wanted = name.to_lowercase();
+    let most = if wanted.len() < SHORT { 1 } else { 2.max(wanted.len() / 5) };
+    let slips = known.into_iter().map(|known| (strsim::osa_distance(&wanted, &known.to_lowercase()), known));
+    let mut near: Vec<(usize, &str)> = slips.filter(|(slips, _)| *slips <= most).collect();
+    near.sort_unstable();
+    near.dedup();
+    near.into_iter().map(|(_, known)| known).collect()
+}
+
 /// The known name that was probably meant.
 #[must_use]
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    let close = known.into_iter().map(|known| (strsim::levenshtein(name, known), known)).min();
-    close.filter(|(distance, _)| *distance <= 2.max(name.len() / 5)).map(|(_, known)| known)
+    near(name, known).first().copied()
 }
 
 fn unknown_field(said: &str) -> Option<String> {
@@ -201,6 +216,19 @@ mod tests {
             ),
         ] {
             assert_eq!(said(&value), words, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_short_name_is_near_another_only_by_one_slip() {
+        for (name, known, near) in [
+            ("fule", ["fuel", "file"], Some("fuel")),
+            ("foo", ["log", "mode"], None),
+            ("Order/orderplacd", ["Order/OrderPaid", "Order/OrderPlaced"], Some("Order/OrderPlaced")),
+            ("subjct", ["subject", "subjects"], Some("subject")),
+            ("colour", ["policy", "fuel"], None),
+        ] {
+            assert_eq!(nearest(name, known), near, "{name}");
         }
     }
 

@@ -17,7 +17,7 @@ use crate::plugins::{MANIFESTS, is_setting};
 pub(crate) use values::words;
 pub(super) use values::{expand, refusal};
 use values::{first_that_fits, has_reference, is_of_sinks, resolved};
-use variables::{Variable, variable};
+use variables::{Ignored, Variable, variable};
 
 /// What set a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ pub(crate) struct Layers {
     faults: Vec<String>,
     /// Variables that are almost settings, each with what to write instead.
     mistyped: Vec<(String, String)>,
-    /// Variables that are like no setting.
-    unknown: Vec<String>,
+    /// Variables that are no settings, and may be somebody else's.
+    ignored: Vec<Ignored>,
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
@@ -95,7 +95,7 @@ impl Layers {
             }
         });
         let known = leaves.keys().map(|key| key.join(".")).chain(WITHOUT_DEFAULT.map(str::to_owned)).collect();
-        Self { leaves, known, faults: Vec::new(), mistyped: Vec::new(), unknown: Vec::new() }
+        Self { leaves, known, faults: Vec::new(), mistyped: Vec::new(), ignored: Vec::new() }
     }
 
     /// The keys of all settings, those without a default included.
@@ -124,7 +124,7 @@ impl Layers {
     }
 
     /// What of the environment is ours. A variable that is almost a setting is a fault, as in a file: passed over, it would let a host
-    /// run on the wrong database. One that is like no setting may belong to another program, and is only told of.
+    /// run on the wrong database. One that may belong to another program is only [told of](Self::warnings).
     pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         let mut ours: Vec<(String, String)> = variables.filter(|(name, _)| name.starts_with("OUTBOX_")).collect();
         ours.sort();
@@ -132,15 +132,15 @@ impl Layers {
             match variable(&name, &value, &self.known) {
                 Variable::Setting(key) => self.set(key, Value::String(value), Origin::Environment(name)),
                 Variable::Mistyped(fix) => self.mistyped.push((name, fix)),
-                Variable::Unknown => self.unknown.push(name),
+                Variable::Ignored(ignored) => self.ignored.push(ignored),
                 Variable::Foreign => {}
             }
         }
     }
 
-    /// The variables that are like no setting, and to which no setting refers.
-    pub(crate) fn unknown_variables(&self) -> impl Iterator<Item = &str> {
-        self.unknown.iter().map(String::as_str).filter(|name| !self.refers_to(name))
+    /// The variables that are ignored, and to which no setting refers.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Ignored> {
+        self.ignored.iter().filter(|ignored| !self.refers_to(&ignored.variable))
     }
 
     fn refers_to(&self, variable: &str) -> bool {
@@ -301,9 +301,16 @@ fn shown(key: &[String]) -> String {
     }
 }
 
-/// The known key that was probably meant: a similar one, or one of this name in another section.
+/// The known key that was probably meant: a similar one, or one of this name in another section. A dot and an underscore are the same
+/// here, so that a variable's name can be looked for as well.
 fn meant<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+    let flat: BTreeMap<String, &str> = known.iter().map(|known| (flat(known), known.as_str())).collect();
     let last = name.rsplit('.').next().unwrap_or(name);
     let misplaced = || known.iter().find(|known| known.rsplit('.').next() == Some(last)).map(String::as_str);
-    nearest(name, known.iter().map(String::as_str)).or_else(misplaced)
+    nearest(&self::flat(name), flat.keys().map(String::as_str)).map(|near| flat[near]).or_else(misplaced)
+}
+
+/// A key as a variable would have it, had it no double underscores.
+fn flat(key: &str) -> String {
+    key.replace('.', "_")
 }
