@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use outbox::wasm::{Manifest, PluginHost, PluginsConfig, Resolve, Source, StateSource};
-use outbox::wording::near;
+use outbox::wording::{near, toml_fault};
 
 use crate::config::{Config, reference};
 use crate::failure::{Exit, Failure};
@@ -105,10 +105,8 @@ fn read(file: &Path) -> Result<Manifest, Failure> {
     let named = |what: &str| format!("the manifest {} {what}", file.display());
     let text =
         std::fs::read_to_string(file).map_err(|error| Failure::unreadable(named("cannot be read"), error, Exit::Failed))?;
-    toml::from_str(&text).map_err(|error| {
-        let lines = error.to_string().trim_end().lines().map(str::to_owned).collect();
-        Failure::new(Exit::Config, named("is not valid")).details(lines)
-    })
+    toml::from_str(&text)
+        .map_err(|error| Failure::new(Exit::Config, named("is not valid")).details(vec![toml_fault::<Manifest>(&text, &error)]))
 }
 
 /// A manifest that came with a component refers to what is meant for plugins, and to no secret of the host.

@@ -6,7 +6,7 @@ mod variables;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use outbox::wording::{in_words, nearest};
+use outbox::wording::{Misfit, in_words, nearest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
@@ -14,7 +14,6 @@ use toml::{Table, Value};
 
 use super::Override;
 use crate::plugins::{MANIFESTS, is_setting};
-pub(crate) use values::words;
 pub(super) use values::{expand, refusal};
 use values::{first_that_fits, has_reference, is_of_sinks, resolved};
 use variables::{Ignored, Variable, variable};
@@ -227,7 +226,9 @@ impl Layers {
         faults.extend(mistyped.map(|(name, fix)| format!("{name} is not a setting; {fix}")));
         let mut whole = Table::new();
         for (key, leaf) in &mut self.leaves {
-            let found = resolved(key, leaf, reference).and_then(|values| first_that_fits::<T>(key, values));
+            let unresolved = |words| Misfit { path: String::new(), words };
+            let found = resolved(key, leaf, reference).map_err(unresolved);
+            let found = found.and_then(|values| first_that_fits::<T>(key, values));
             match found {
                 Ok(value) => {
                     // Shown with the type that it turned out to have; a reference stays as it was written.
@@ -236,7 +237,10 @@ impl Layers {
                     }
                     insert(&mut whole, key, value);
                 }
-                Err(why) => faults.push(format!("{}: {}: {why}", leaf.origin, key.join("."))),
+                Err(Misfit { path, words }) => {
+                    let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+                    faults.push(format!("{}: {}{dot}{path}: {words}", leaf.origin, key.join(".")));
+                }
             }
         }
         if !faults.is_empty() {
@@ -244,16 +248,23 @@ impl Layers {
             faults.sort_by_cached_key(|fault| fault.split(':').nth(1).and_then(|line| line.parse::<usize>().ok()));
             return Err(faults);
         }
-        whole.try_into().map_err(|error: toml::de::Error| vec![words(&error)])
+        let read = whole.clone().try_into();
+        read.map_err(|error: toml::de::Error| vec![Misfit::of::<T>(whole, error.message()).to_string()])
     }
 }
 
-/// Puts a value at its key. Manifests have a place of their own below, which people do not write.
-fn insert(table: &mut Table, key: &[String], value: Value) {
+/// Where the value of a key stands in a configuration. Manifests have a place of their own, which people do not write.
+fn place(key: &[String]) -> Key {
     let mut key = key.to_vec();
     if key.len() > 1 && key[0] == "plugins" && !is_setting(&key[1]) {
         key.insert(1, MANIFESTS.to_owned());
     }
+    key
+}
+
+/// Puts a value at its key.
+fn insert(table: &mut Table, key: &[String], value: Value) {
+    let mut key = place(key);
     let last = key.pop().expect("a key has at least one part");
     let mut place = table;
     for part in key {
