@@ -80,7 +80,6 @@ pub mod event;
 mod health;
 #[cfg(feature = "http")]
 pub mod http;
-mod json_path;
 pub mod listener;
 #[cfg(test)]
 mod log_lines;

@@ -1,145 +1,106 @@
-//! What serde says is wrong with a value, in the words of people: whoever writes a file, a flag or a request need not know Rust's types.
+//! What serde says is wrong with a value, in the words of people; and which name was probably meant.
 
-use crate::units::number;
+use std::fmt;
 
-/// ``invalid type: integer `5`, expected a string`` becomes `it is a number, but must be text; put it in quotes`. A message of another
-/// form stays as it is; so does the place at its end, ` at line 1 column 5`.
-///
-/// Text is repeated only where a number, true or false is wanted: elsewhere it may be a secret.
+use serde::{Deserialize, Deserializer};
+
+/// One text for hosts and plugins: what a plugin says of a payload reads like what a host says of a request.
+#[path = "../sdk/rust/src/misfit.rs"]
+mod misfit;
+#[cfg(feature = "wasm")]
+mod toml_fault;
+
+pub(crate) use misfit::without_place;
+#[cfg(feature = "wasm")]
+pub use toml_fault::toml_fault;
+
+/// Below so many letters a name is soon two slips away from one that means something else.
+const SHORT: usize = 6;
+
+/// What is wrong with a value, and where in it. Shown on one line, `items[1].price: it is text, but must be a number`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Misfit {
+    /// The field, such as `items[1].price`; empty for the value as a whole.
+    pub path: String,
+    /// What is wrong with it.
+    pub words: String,
+}
+
+impl Misfit {
+    /// Why a value was not read as this type. `said` is what serde said when the value was read plainly. The place is looked for by
+    /// reading the value again, so that a good value costs nothing more.
+    pub fn of<'de, T: Deserialize<'de>>(deserializer: impl Deserializer<'de>, said: &str) -> Self {
+        Self::below::<T>(0, deserializer, said)
+    }
+
+    /// The same of a value that stands so many keys below the top, which the path leaves out.
+    pub fn below<'de, T: Deserialize<'de>>(above: usize, deserializer: impl Deserializer<'de>, said: &str) -> Self {
+        let mut track = serde_path_to_error::Track::new();
+        drop(T::deserialize(serde_path_to_error::Deserializer::new(deserializer, &mut track)));
+        let (path, words) = misfit::misfit(&track.path(), above, said, suggestion);
+        Self { path, words: words.trim_end().replace('\n', "; ") }
+    }
+
+    /// Why a text, which is JSON, was not read as this type.
+    pub(crate) fn of_json<'de, T: Deserialize<'de>>(text: &'de [u8], error: &serde_json::Error) -> Self {
+        let said = error.to_string();
+        Self::of::<T>(&mut serde_json::Deserializer::from_slice(text), without_place(&said).0)
+    }
+}
+
+/// What is wrong with a text that should be JSON and this type: the field, or the place where it is no JSON.
+pub(crate) fn json_fault<'de, T: Deserialize<'de>>(text: &'de [u8], error: &serde_json::Error) -> String {
+    if error.is_data() { Misfit::of_json::<T>(text, error).to_string() } else { error.to_string() }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&placed(&self.path, &self.words))
+    }
+}
+
+/// What is wrong with a field, the field in front, unless the words begin with it themselves, as those of our own rules do.
+#[must_use]
+pub fn placed(path: &str, words: &str) -> String {
+    let is_named = words.strip_prefix(path).is_some_and(|rest| rest.starts_with([' ', '.']));
+    if path.is_empty() || is_named { words.to_owned() } else { format!("{path}: {words}") }
+}
+
+/// What serde or a parser says, where no path can be told: ``missing field `sha256` `` becomes `sha256: it is missing`. A message of
+/// another form stays as it is; so does the place at its end, ` at line 1 column 5`.
 #[must_use]
 pub fn in_words(message: &str) -> String {
     let (said, place) = without_place(message);
-    let words = unknown_field(said).or_else(|| unknown_name(said)).or_else(|| absent_or_twice(said)).or_else(|| misfit(said));
-    words.map_or_else(|| message.to_owned(), |words| words + place)
+    match misfit::in_words(said, suggestion) {
+        (Some(name), words) => format!("{name}: {words}{place}"),
+        (None, words) if words == "duplicate key" => "this key or section is written twice; keep one of them".to_owned(),
+        (None, words) => words + place,
+    }
 }
 
-/// A message of serde_json without ` at line 1 column 5`, and that.
-pub(crate) fn without_place(message: &str) -> (&str, &str) {
-    let is_place = |rest: &str| {
-        let rest = rest.strip_prefix(" at line ").and_then(|rest| rest.split_once(" column "));
-        rest.is_some_and(|(line, column)| line.parse::<usize>().is_ok() && column.parse::<usize>().is_ok())
-    };
-    message.rfind(" at line ").filter(|at| is_place(&message[*at..])).map_or((message, ""), |at| message.split_at(at))
+fn suggestion(name: &str, known: &[&str]) -> Option<String> {
+    nearest(name, known.iter().copied()).map(str::to_owned)
+}
+
+/// The known names that may have been meant, the nearest first: one slip in a short name, two or a fifth of the letters in a longer one.
+/// Two letters in each other's places are one slip; upper and lower case are the same here.
+#[must_use]
+pub fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
+    let wanted = name.to_lowercase();
+    let most = if name.len() < SHORT { 1 } else { 2.max(name.len() / 5) };
+    // A name that is much longer is not compared letter by letter: it may fill a whole request. A letter has up to four bytes.
+    let of_length = known.into_iter().filter(|known| known.len().abs_diff(name.len()) <= most * 4);
+    let slips = of_length.map(|known| (strsim::osa_distance(&wanted, &known.to_lowercase()), known));
+    let mut near: Vec<(usize, &str)> = slips.filter(|(slips, _)| *slips <= most).collect();
+    near.sort_unstable();
+    near.dedup();
+    near.into_iter().map(|(_, known)| known).collect()
 }
 
 /// The known name that was probably meant.
 #[must_use]
 pub fn nearest<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    let close = known.into_iter().map(|known| (strsim::levenshtein(name, known), known)).min();
-    close.filter(|(distance, _)| *distance <= 2.max(name.len() / 5)).map(|(_, known)| known)
-}
-
-fn unknown_field(said: &str) -> Option<String> {
-    let (name, known) = named(said, "unknown field `")?;
-    if let Some(near) = nearest(name, known.iter().copied()) {
-        return Some(format!("`{name}` is not known here; did you mean `{near}`?"));
-    }
-    let known = if known.is_empty() { String::new() } else { format!("; write {}", one_of(&known)) };
-    Some(format!("`{name}` is not known here{known}"))
-}
-
-fn unknown_name(said: &str) -> Option<String> {
-    let (name, known) = named(said, "unknown variant `")?;
-    let near = nearest(name, known.iter().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    Some(format!("it is `{name}`, but must be {}{near}", one_of(&known)))
-}
-
-fn absent_or_twice(said: &str) -> Option<String> {
-    let missing = named(said, "missing field `").map(|(name, _)| format!("`{name}` is missing"));
-    missing
-        .or_else(|| named(said, "duplicate field `").map(|(name, _)| format!("`{name}` is written twice")))
-        .or_else(|| (said == "duplicate key").then(|| "this key or section is written twice; keep one of them".to_owned()))
-}
-
-/// The name that a message is about, and the names that would have been good.
-fn named<'m>(said: &'m str, about: &str) -> Option<(&'m str, Vec<&'m str>)> {
-    let (name, rest) = said.strip_prefix(about)?.split_once('`')?;
-    Some((name, rest.split('`').skip(1).step_by(2).collect()))
-}
-
-/// `` `a`, `b` or `c` ``.
-fn one_of(names: &[&str]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    match names.split_last() {
-        Some((last, before)) if !before.is_empty() => format!("{} or {last}", before.join(", ")),
-        _ => names.concat(),
-    }
-}
-
-/// What kind of value is wanted.
-#[derive(PartialEq)]
-enum Wanted {
-    Text,
-    /// A number, true or false.
-    Plain,
-    List,
-    Other,
-}
-
-fn misfit(said: &str) -> Option<String> {
-    let found = said.strip_prefix("invalid type: ").or_else(|| said.strip_prefix("invalid value: "))?;
-    let (found, expected) = found.rsplit_once(", expected ")?;
-    let (kind, wanted) = wanted(expected);
-    let (found, hint) = match found.split_once(' ') {
-        Some(("string", text)) if kind == Wanted::Plain => of_text(text),
-        Some(("string", _)) => ("text".to_owned(), ""),
-        Some(("integer", number)) | Some(("boolean", number)) if kind == Wanted::Plain => (number.replace('`', ""), ""),
-        Some(("floating", point)) if kind == Wanted::Plain => (point.replace("point ", "").replace('`', ""), ""),
-        Some(("integer" | "floating", _)) => ("a number".to_owned(), ""),
-        Some(("boolean", value)) => (value.replace('`', ""), ""),
-        None if found == "sequence" => ("a list".to_owned(), ""),
-        None if found == "map" => ("a group of named values".to_owned(), ""),
-        None if found == "null" => ("null".to_owned(), ""),
-        // TOML's word for a value that is no name where a name is wanted.
-        _ if expected == "string only" => return Some(format!("it must be {wanted}; put it in quotes")),
-        _ => return None,
-    };
-    let is_single = found == "a number" || found == "true" || found == "false";
-    let hint = match kind {
-        Wanted::Text if is_single => "; put it in quotes",
-        Wanted::List if is_single || found == "text" => "; put it in brackets: [ ]",
-        _ => hint,
-    };
-    Some(format!("it is {found}, but must be {wanted}{hint}"))
-}
-
-/// Text where a number, true or false is wanted.
-fn of_text(text: &str) -> (String, &'static str) {
-    let inner = text.trim_matches('"');
-    let is_number = inner.parse::<f64>().is_ok_and(f64::is_finite) && inner.chars().any(|c| c.is_ascii_digit());
-    let is_whole = inner.parse::<i64>().is_ok();
-    match inner {
-        "true" | "false" => (format!("the text {text}"), "; leave out the quotes"),
-        _ if is_number && !is_whole && inner.bytes().all(|byte| byte.is_ascii_digit()) => {
-            (inner.to_owned(), "; it is too large")
-        }
-        _ if is_number => (format!("the text {text}"), "; leave out the quotes"),
-        _ => (format!("the text {text}"), ""),
-    }
-}
-
-fn wanted(expected: &str) -> (Wanted, String) {
-    let (least, kind) = expected.strip_prefix("a nonzero ").map_or((0, expected), |kind| (1, kind));
-    let most = match kind {
-        "u8" => u64::from(u8::MAX),
-        "u16" => u64::from(u16::MAX),
-        "u32" => u64::from(u32::MAX),
-        "u64" | "usize" => u64::MAX,
-        _ => 0,
-    };
-    let words = match kind {
-        "u64" | "usize" => return (Wanted::Plain, format!("a whole number of {least} or more")),
-        "i8" | "i16" | "i32" | "i64" | "isize" => return (Wanted::Plain, "a whole number".to_owned()),
-        _ if most > 0 => return (Wanted::Plain, format!("a whole number from {least} to {}", number(most))),
-        "f32" | "f64" => return (Wanted::Plain, "a number".to_owned()),
-        "a boolean" => return (Wanted::Plain, "true or false".to_owned()),
-        "a string" | "a borrowed string" | "string only" => return (Wanted::Text, "text".to_owned()),
-        "a sequence" => return (Wanted::List, "a list".to_owned()),
-        "a map" => "a group of named values",
-        kind if kind.starts_with("struct ") || kind.starts_with("internally tagged enum ") => "a group of named values",
-        other => other,
-    };
-    (Wanted::Other, words.to_owned())
+    near(name, known).first().copied()
 }
 
 #[cfg(test)]
@@ -194,13 +155,101 @@ mod tests {
             (json!({ "tags": "a" }), "it is text, but must be a list; put it in brackets: [ ]"),
             (json!({ "headers": ["a"] }), "it is a list, but must be a group of named values"),
             (json!({ "policy": "fixd" }), "it is `fixd`, but must be `fixed` or `jittered`; did you mean `fixed`?"),
-            (json!({ "polcy": 1 }), "`polcy` is not known here; did you mean `policy`?"),
+            (json!({ "polcy": 1 }), "polcy: there is no such field; did you mean `policy`?"),
             (
                 json!({ "colour": 1 }),
-                "`colour` is not known here; write `workers`, `fuel`, `rate`, `enabled`, `subject`, `tags`, `headers` or `policy`",
+                "colour: there is no such field; write `workers`, `fuel`, `rate`, `enabled`, `subject`, `tags`, `headers` or `policy`",
             ),
         ] {
             assert_eq!(said(&value), words, "{value}");
+        }
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Order {
+        id: u32,
+        #[serde(default)]
+        items: Vec<Item>,
+        #[serde(default)]
+        notes: BTreeMap<String, Vec<(bool, u8)>>,
+        #[serde(default)]
+        raw: Option<Box<serde_json::value::RawValue>>,
+        #[serde(default)]
+        sink: Option<Sink>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Item {
+        price: f64,
+        #[serde(default)]
+        policy: Policy,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(tag = "kind", rename_all = "snake_case")]
+    #[expect(dead_code, reason = "only read")]
+    enum Sink {
+        File(Item),
+    }
+
+    #[test]
+    fn the_field_that_does_not_fit_is_named_once_with_its_whole_path() {
+        let number = "it is the text \"2\", but must be a number; leave out the quotes";
+        for (text, told) in [
+            (r#"{"id": -1}"#, "id: it is -1, but must be a whole number from 0 to 4,294,967,295"),
+            (
+                r#"{"id": {"a": [1, 2]}}"#,
+                "id: it is a group of named values, but must be a whole number from 0 to 4,294,967,295",
+            ),
+            (r#"{"raw": {"a": [1]}, "items": [{"price": 1}, {"price": "2"}]}"#, &format!("items[1].price: {number}")),
+            (
+                r#"{"items": [{"price": 1, "policy": "fix"}]}"#,
+                "items[0].policy: it is `fix`, but must be `fixed` or `jittered`",
+            ),
+            (
+                r#"{"notes": {"a,b]\"{": [[true, 1], [true, 256]]}}"#,
+                r#"notes["a,b]\"{"][1][1]: it is 256, but must be a whole number from 0 to 255"#,
+            ),
+            (r#"{"id": 1, "item": 2}"#, "item: there is no such field; did you mean `items`?"),
+            (r#"{"items": [{"prize": 2}]}"#, "items[0].prize: there is no such field; did you mean `price`?"),
+            (r#"{"id": 1, "a`b": 2}"#, "[\"a`b\"]: there is no such field; write `id`, `items`, `notes`, `raw` or `sink`"),
+            (r#"{"items": [{"price": 1}, {}]}"#, "items[1].price: it is missing"),
+            ("{}", "id: it is missing"),
+            (r#"{"id": 1, "id": 1}"#, "id: it is written twice"),
+            ("7", "it is a number, but must be a group of named values"),
+            // What a kind means is known only when all of it was read, and so is no place in it.
+            (
+                r#"{"sink": {"kind": "file", "price": 1, "prices": 2}}"#,
+                "sink.prices: there is no such field; did you mean `price`?",
+            ),
+            (r#"{"sink": {"kind": "pipe"}}"#, "sink.kind: it is `pipe`, but must be `file`"),
+        ] {
+            let error = serde_json::from_str::<Order>(text).expect_err(text);
+            assert_eq!(Misfit::of_json::<Order>(text.as_bytes(), &error).to_string(), told, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_that_name_the_field_themselves_are_not_preceded_by_it() {
+        assert_eq!(placed("limits", "limits.fuel is 0; it must be at least 1"), "limits.fuel is 0; it must be at least 1");
+        assert_eq!(placed("headers", "`a b` is no name"), "headers: `a b` is no name");
+        assert_eq!(placed("", "it is a list"), "it is a list");
+    }
+
+    #[test]
+    fn a_short_name_is_near_another_only_by_one_slip() {
+        for (name, known, near) in [
+            ("fule", ["fuel", "rate"], Some("fuel")),
+            ("foo", ["log", "mode"], None),
+            ("Order/orderplacd", ["Order/OrderPaid", "Order/OrderPlaced"], Some("Order/OrderPlaced")),
+            ("subjct", ["subject", "subjects"], Some("subject")),
+            ("colour", ["policy", "fuel"], None),
+        ] {
+            assert_eq!(nearest(name, known), near, "{name}");
         }
     }
 
@@ -214,7 +263,7 @@ mod tests {
     fn the_place_in_a_text_is_kept_and_other_messages_stay_as_they_are() {
         let error = serde_json::from_str::<Settings>("{\"workers\": -1}").expect_err("refused").to_string();
         assert!(in_words(&error).ends_with("4,294,967,295 at line 1 column 14"), "{}", in_words(&error));
-        assert_eq!(in_words("missing field `sha256`"), "`sha256` is missing");
+        assert_eq!(in_words("missing field `sha256`"), "sha256: it is missing");
         for other in ["`1` has no unit", "unclosed table, expected `]`", "a note at line four"] {
             assert_eq!(in_words(other), other);
         }

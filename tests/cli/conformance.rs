@@ -106,7 +106,7 @@ fn cases_are_tried_and_told_by_their_names() {
     fs::write(place.path().join("cases/orders.toml"), CASES.replace("expect =", "expects =")).expect("can be written");
     let unknown = test(&place, &["plugins/order-mailer.wasm", "--cases", "cases"]);
     assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
-    assert!(unknown.stderr.contains("unknown field `expects`") && unknown.stderr.contains("`expect`"), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("case[0].expects: there is no such field; did you mean `expect`?"), "{}", unknown.stderr);
 }
 
 /// A webhook to an endpoint that the case has no reply for, and one that carries something else than is expected.

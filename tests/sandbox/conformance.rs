@@ -257,7 +257,7 @@ fn what_is_no_reply_is_refused_with_what_is_allowed() {
         ("status = 404", "stat = 404", "`status`"),
         ("status = 404", "status = 99", "the status 99 is not from 100 to 599"),
         ("status = 404", "status = 404, unavailable = \"x\"", "`unavailable` goes without status"),
-        ("method = \"GET\", url = \"https://API", "url = \"https://API", "missing field `method`"),
+        ("method = \"GET\", url = \"https://API", "url = \"https://API", ".method: it is missing"),
         ("https://API.example.com:443/a", "/a", "the URL `/a` cannot be asked: it is not absolute"),
         ("content-type = \"text/x\"", "\"content type\" = \"text/x\"", "`content type` is not the name of a header"),
         ("base64 = \"aGk=\"", "base64 = \"aGk\"", "`aGk` is not standard base64"),

@@ -18,6 +18,7 @@ use crate::event::{Envelope, Event, EventId};
 use crate::sink::Sinks;
 use crate::time::Timestamp;
 use crate::wasm::{Call, MemoryState, PluginHost};
+use crate::wording::{json_fault, toml_fault};
 
 /// Their id, unless they say otherwise.
 const EVENT_ID: &str = "01KDVQ2C000000000000000000";
@@ -100,7 +101,7 @@ impl Case {
     /// # Errors
     /// What is wrong, where, and what is allowed.
     pub fn from_toml(text: &str) -> Result<Vec<Self>, String> {
-        let written = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let written = toml::from_str(text).map_err(|error| toml_fault::<WrittenCases>(text, &error))?;
         Self::written(written, Path::new("."))
     }
 
@@ -109,7 +110,8 @@ impl Case {
     /// # Errors
     /// What is wrong, where, and what is allowed.
     pub fn from_json(text: &str) -> Result<Vec<Self>, String> {
-        Self::written(serde_json::from_str(text).map_err(|error| error.to_string())?, Path::new("."))
+        let written = serde_json::from_str(text).map_err(|error| json_fault::<WrittenCases>(text.as_bytes(), &error))?;
+        Self::written(written, Path::new("."))
     }
 
     /// The cases as they were written, with the files that they name read from `dir`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use humantime::format_duration;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,6 +14,7 @@ use super::sent::{self, Difference, Differences, Summary, compare_each, compare_
 use super::written::WrittenBytes;
 use crate::event::{Envelope, StateWrite};
 use crate::listener::{Failure, FailureKind, Outcome};
+use crate::units::duration_option;
 use crate::wasm::{CallReport, LogLevel, LogLine};
 
 /// What must come of an event. What is left out is not looked at.
@@ -21,7 +23,8 @@ use crate::wasm::{CallReport, LogLevel, LogLine};
 pub(super) struct Expect {
     answer: Answer,
     /// The delay of `retry-after` and `retryable-after`, such as `1m 30s`.
-    after: Option<String>,
+    #[serde(default, with = "duration_option")]
+    after: Option<Duration>,
     /// A part of the reason of `dead`, or of a failure's message.
     text: Option<String>,
     /// The code of a failure.
@@ -65,7 +68,8 @@ struct Emitted {
     headers: BTreeMap<String, String>,
     payload: Option<Value>,
     payload_text: Option<String>,
-    deliver_after: Option<String>,
+    #[serde(default, with = "duration_option")]
+    deliver_after: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -81,10 +85,6 @@ struct Line {
 impl Expect {
     /// Faults that can be told without calling the plugin.
     pub(super) fn check(&self) -> Result<(), String> {
-        let emitted = self.emitted.iter().flatten().filter_map(|emitted| emitted.deliver_after.as_ref());
-        for span in self.after.iter().chain(emitted) {
-            humantime::parse_duration(span).map_err(|error| format!("`{span}` is no duration like \"30s\": {error}"))?;
-        }
         let has = |given: bool, what: &str, of: &[Answer], words: &str| {
             if given && !of.contains(&self.answer) {
                 return Err(format!("expect.{what} goes with the answers {words}"));
@@ -121,7 +121,7 @@ impl Expect {
 
     fn answer(&self, outcome: &Outcome) -> Option<Finding> {
         let (is, after, said, code) = taken_apart(outcome)?;
-        let after_fits = self.after.as_ref().is_none_or(|span| humantime::parse_duration(span).ok() == after);
+        let after_fits = self.after.is_none() || self.after == after;
         let kind_fits = self.answer == is || (self.answer == Answer::Failure && is.is_failure());
         let text_fits = self.text.as_ref().is_none_or(|part| said.contains(part.as_str()));
         let code_fits = self.code.as_deref().is_none_or(|wanted| code == Some(wanted));
@@ -129,7 +129,8 @@ impl Expect {
             return None;
         }
         let mut wanted = self.answer.as_str().to_owned();
-        for (word, value) in [("after", &self.after), ("with the code", &self.code), ("with the text", &self.text)] {
+        let span = self.after.map(|span| format_duration(span).to_string());
+        for (word, value) in [("after", &span), ("with the code", &self.code), ("with the text", &self.text)] {
             if let Some(value) = value {
                 wanted.push_str(&format!(" {word} {value:?}"));
             }
@@ -212,10 +213,8 @@ impl Emitted {
             differences.add("payload", wanted.to_string(), payload);
         }
         let delay = got.available_at().since(got.occurred_at());
-        if let Some(span) = &self.deliver_after
-            && humantime::parse_duration(span).ok() != Some(delay)
-        {
-            differences.add("deliver_after", span, humantime::format_duration(delay).to_string());
+        if let Some(wanted) = self.deliver_after.filter(|wanted| *wanted != delay) {
+            differences.add("deliver_after", format_duration(wanted).to_string(), format_duration(delay).to_string());
         }
         differences.0
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::case::{Case, WrittenCases};
+use crate::wording::{json_fault, toml_fault};
 
 /// Why cases could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -61,9 +62,9 @@ fn read_file(file: &Path) -> Result<Vec<Case>, CaseError> {
     let text = std::fs::read_to_string(file).map_err(|source| CaseError::Read { file: file.to_owned(), source })?;
     let wrong = |reason: String| CaseError::Syntax { file: file.to_owned(), reason };
     let written: WrittenCases = if file.extension().is_some_and(|extension| extension == "json") {
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?
+        serde_json::from_str(&text).map_err(|error| wrong(json_fault::<WrittenCases>(text.as_bytes(), &error)))?
     } else {
-        toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?
+        toml::from_str(&text).map_err(|error| wrong(toml_fault::<WrittenCases>(&text, &error)))?
     };
     let dir = file.parent().unwrap_or(Path::new("."));
     let mut cases = Case::written(written, dir).map_err(wrong)?;

@@ -1,15 +1,16 @@
 //! An envelope written as JSON: on the command line, in a file of lines, over HTTP.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::envelope::JSON;
 use super::{Envelope, EnvelopeError, EventId, Headers};
-use crate::json_path::field;
 use crate::time::Timestamp;
-use crate::wording::{in_words, without_place};
+use crate::units::duration_option;
+use crate::wording::{Misfit, in_words};
 
 /// Why a JSON text is not an envelope.
 #[derive(Debug, thiserror::Error)]
@@ -29,9 +30,6 @@ pub enum EnvelopeJsonError {
     /// No payload, or two.
     #[error("the envelope needs exactly one of payload and payload_base64")]
     Payload,
-    /// The delay does not read as a duration.
-    #[error("deliver_after is `{0}`; write a duration like \"30s\", \"5m\" or \"1h 30m\"")]
-    Delay(String),
     /// The payload is not base64.
     #[error("payload_base64 is not standard base64: {0}")]
     Base64(String),
@@ -50,7 +48,8 @@ struct Json<'a> {
     tenant_id: Option<String>,
     occurred_at: Option<Timestamp>,
     available_at: Option<Timestamp>,
-    deliver_after: Option<String>,
+    #[serde(default, deserialize_with = "duration_option::deserialize")]
+    deliver_after: Option<Duration>,
     expires_at: Option<Timestamp>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
@@ -62,10 +61,11 @@ struct Json<'a> {
 
 impl EnvelopeJsonError {
     fn of(error: serde_json::Error, text: &[u8]) -> Self {
-        match field(text, &error).filter(|_| error.is_data()) {
-            Some(field) => Self::Field { field, why: in_words(without_place(&error.to_string()).0) },
-            None => Self::Json(error),
+        if !error.is_data() {
+            return Self::Json(error);
         }
+        let Misfit { path: field, words: why } = Misfit::of_json::<Json<'_>>(text, &error);
+        if field.is_empty() { Self::Json(error) } else { Self::Field { field, why } }
     }
 }
 
@@ -106,7 +106,6 @@ impl Envelope {
             builder = builder.expires_at(time);
         }
         if let Some(delay) = json.deliver_after {
-            let delay = humantime::parse_duration(&delay).map_err(|_| EnvelopeJsonError::Delay(delay))?;
             builder = builder.deliver_after(delay);
         }
         match (json.payload, json.payload_base64) {
@@ -231,10 +230,28 @@ mod tests {
     fn what_is_wrong_is_named() {
         let refused = |text: &str| Envelope::from_json(text.as_bytes()).expect_err("refused").to_string();
         assert!(refused("{").contains("not valid JSON"));
-        assert!(refused(r#"{"event_type":"X","payload":1,"typ":2}"#).contains("typ: `typ` is not known here"));
-        assert!(refused(r#"{"payload":1}"#).contains("event_type: `event_type` is missing"));
+        let with = |field: &str| refused(&format!(r#"{{"payload":{{"a":[1]}},"event_type":"X",{field}}}"#));
+        assert_eq!(
+            with(r#""typ":2"#),
+            "typ: there is no such field; write `event_id`, `event_type`, `aggregate_type`, `aggregate_id`, `tenant_id`, \
+             `occurred_at`, `available_at`, `deliver_after`, `expires_at`, `headers`, `payload`, `payload_base64` or `content_type`"
+        );
+        assert_eq!(with(r#""tenantid":"t""#), "tenantid: there is no such field; did you mean `tenant_id`?");
+        assert_eq!(with(r#""event_type":"Y""#), "event_type: it is written twice");
+        assert_eq!(refused(r#"{"payload":1}"#), "event_type: it is missing");
+        assert!(
+            refused("7").starts_with("the envelope is not valid JSON: it is a number, but must be a group of named values")
+        );
         assert!(refused(r#"{"event_type":"X"}"#).contains("exactly one of payload and payload_base64"));
-        assert!(refused(r#"{"event_type":"X","payload":1,"deliver_after":"soon"}"#).contains("deliver_after is `soon`"));
+        assert_eq!(with(r#""headers":{"a b":5}"#), "headers[\"a b\"]: it is a number, but must be text; put it in quotes");
+        assert_eq!(with(r#""occurred_at":5"#), "occurred_at: it is a number, but must be a time like \"2026-11-21T08:30:00Z\"");
+        assert!(with(r#""occurred_at":"now""#).starts_with("occurred_at: "), "{}", with(r#""occurred_at":"now""#));
+        assert!(!with(r#""occurred_at":"now""#).contains(" column "), "{}", with(r#""occurred_at":"now""#));
+        assert_eq!(
+            with(r#""deliver_after":5"#),
+            "deliver_after: `5` has no unit; write it like \"30s\", \"250ms\" or \"1h 30m\""
+        );
+        assert!(with(r#""deliver_after":"soon""#).starts_with("deliver_after: `soon` is not a duration; write it like"));
         assert!(refused(r#"{"event_type":"X","payload_base64":"?"}"#).contains("not standard base64"));
     }
 }

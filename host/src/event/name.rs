@@ -1,9 +1,12 @@
 //! Names with a rule: event types, aggregate types, and the route that the two make.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::wording;
 
 /// Why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -181,6 +184,21 @@ impl Route {
     #[must_use]
     pub fn is_pattern(&self) -> bool {
         self.aggregate_type.as_str() == Self::ANY || self.event_type.as_str() == Self::ANY
+    }
+
+    /// The known routes that may have been meant, at most three: those of this event type first, since an aggregate type is soon left
+    /// out, then those of a similar name.
+    #[doc(hidden)] // for our own program
+    #[must_use]
+    pub fn near<'r>(&self, known: impl IntoIterator<Item = &'r Self>) -> Vec<&'r Self> {
+        const MOST: usize = 3;
+        let names: BTreeMap<String, &Self> =
+            known.into_iter().filter(|known| *known != self).map(|known| (known.to_string(), known)).collect();
+        let (same_type, others): (Vec<&Self>, Vec<&Self>) =
+            names.values().copied().partition(|known| known.event_type == self.event_type);
+        let others = others.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let near = wording::near(&self.to_string(), others.iter().map(String::as_str));
+        same_type.into_iter().chain(near.iter().map(|name| names[*name])).take(MOST).collect()
     }
 
     /// Whether this route, taken as a pattern, stands for another one.

@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::Host;
 use super::problem::{Kind, Problem};
-use crate::json_path::field;
-use crate::wording::{in_words, without_place};
+use crate::wording::Misfit;
 
 /// How much more than is allowed is read and thrown away: a client that is cut off while it sends may never see the answer.
 const PATIENCE: usize = 4;
@@ -108,8 +107,8 @@ impl<T: DeserializeOwned + Default> FromRequest<Host> for Asked<T> {
         let read = serde_json::from_str(text);
         read.map(Self).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => {
-                let field = field(text.as_bytes(), &error).unwrap_or_else(|| "body".to_owned());
-                Problem::field(&field, in_words(without_place(&error.to_string()).0))
+                let Misfit { path, words } = Misfit::of_json::<T>(text.as_bytes(), &error);
+                Problem::field(if path.is_empty() { "body" } else { &path }, words)
             }
             _ => Problem::new(Kind::MalformedJson, error.to_string()),
         })

@@ -7,6 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::store::StoreError;
+use crate::wording::placed;
 use crate::writer::WriteError;
 
 /// The media type of what is refused.
@@ -177,8 +178,8 @@ impl Problem {
     /// Of this kind, because of these fields; at least one.
     pub(super) fn with_errors(kind: Kind, errors: Vec<FieldError>) -> Self {
         let first = errors.first().map_or_else(String::new, |first| match first.index {
-            Some(index) => format!("event {index}: {}: {}", first.field, first.detail),
-            None => format!("{}: {}", first.field, first.detail),
+            Some(index) => format!("event {index}: {}", placed(&first.field, &first.detail)),
+            None => placed(&first.field, &first.detail),
         });
         let more = errors.len().saturating_sub(1);
         let detail = if more == 0 { first } else { format!("{first} (and {more} more)") };

@@ -342,22 +342,18 @@ impl Listeners {
     /// Why nobody answers a route, with the names that come near it: a few letters differ, or the aggregate type alone.
     #[must_use]
     pub fn unroutable(&self, route: &Route) -> String {
-        let wanted = route.to_string().to_lowercase();
-        let is_same_type = |known: &Route| known.event_type == route.event_type;
-        let distance = |known: &Route| strsim::levenshtein(&wanted, &known.to_string().to_lowercase());
-        let routes = self.routes().into_iter().map(|known| (distance(&known), known));
-        let mut near: Vec<(usize, Route)> = routes.filter(|(distance, known)| *distance <= 4 || is_same_type(known)).collect();
-        near.sort();
+        let routes = self.routes();
+        let near = route.near(&routes);
         let hint = match near.as_slice() {
             [] => match self.table.load().len() {
                 1 => "1 route is answered".to_owned(),
                 routes => format!("{routes} routes are answered"),
             },
             near => {
-                let left_out =
-                    route.aggregate_type == AggregateType::global() && near.iter().any(|(_, known)| is_same_type(known));
+                let is_same_type = near.iter().any(|known| known.event_type == route.event_type);
+                let left_out = route.aggregate_type == AggregateType::global() && is_same_type;
                 let asked = if left_out { "was the aggregate type left out? " } else { "" };
-                let names: Vec<String> = near.iter().take(3).map(|(_, known)| known.to_string()).collect();
+                let names: Vec<String> = near.iter().map(ToString::to_string).collect();
                 format!("{asked}near it: {}", names.join(", "))
             }
         };

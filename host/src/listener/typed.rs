@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Answer, DispatchResult, Failure, Listener, Outcome, Reply, Visit};
 use crate::event::Event;
-use crate::json_path::path;
+use crate::wording::json_fault;
 
 /// What a typed listener is given beside its payload: the event, and what it shares with the others.
 ///
@@ -105,10 +105,7 @@ fn read<P: DeserializeOwned>(event: &Event) -> Result<P, Failure> {
     if !is_json(event.content_type()) {
         return Err(unread(event, format_args!("its content type is `{}`, which is not JSON", event.content_type())));
     }
-    event.payload().map_err(|error: serde_json::Error| match path(event.payload_bytes(), error.line(), error.column()) {
-        place if place.is_empty() => unread(event, error),
-        place => unread(event, format_args!("{place}: {error}")),
-    })
+    event.payload().map_err(|error: serde_json::Error| unread(event, json_fault::<P>(event.payload_bytes(), &error)))
 }
 
 fn unread(event: &Event, why: impl Display) -> Failure {
@@ -186,9 +183,9 @@ mod tests {
         for (envelope, fault) in [
             (
                 text("[1, 256]"),
-                "the payload of Order/OrderPlaced is not what this listener reads: [1]: invalid value: integer `256`",
+                "the payload of Order/OrderPlaced is not what this listener reads: [1]: it is 256, but must be a whole number from 0 to 255",
             ),
-            (text("{}"), "is not what this listener reads: invalid type: map"),
+            (text("{}"), "is not what this listener reads: it is a group of named values, but must be a list"),
             (bytes, "its content type is `text/plain`, which is not JSON"),
         ] {
             let Outcome::Failed(failure) = answer(&listener, envelope).await else { panic!("{fault}") };

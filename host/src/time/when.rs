@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::Timestamp;
+use crate::units::duration;
 
 /// A time, or how long ago it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl FromStr for When {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Ok(span) = humantime::parse_duration(text) {
+        if let Ok(span) = duration::parse(text) {
             return Ok(Self::Ago(span));
         }
         text.parse().map(Self::At).map_err(|_| Self::HINT)

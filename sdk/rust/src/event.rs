@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Failure;
+use crate::misfit::{misfit, without_place};
 use crate::payload::{is_json, other_charset};
 
 /// The pair that picks the listener of an event.
@@ -66,11 +67,13 @@ impl Event {
         }
         let mut reader = serde_json::Deserializer::from_slice(&self.payload);
         let read = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
-            let place = error.path().to_string();
-            match error.into_inner() {
-                // The whole payload, or no JSON at all: there is no field to name.
-                error if place == "." || !error.is_data() => self.unread(error),
-                error => self.unread(format_args!("{place}: {error}")),
+            let said = error.inner().to_string();
+            if !error.inner().is_data() {
+                return self.unread(said);
+            }
+            match misfit(error.path(), 0, without_place(&said).0, |_, _| None) {
+                (place, words) if place.is_empty() => self.unread(words),
+                (place, words) => self.unread(format_args!("{place}: {words}")),
             }
         })?;
         reader.end().map_err(|error| self.unread(error))?;
@@ -213,11 +216,11 @@ mod tests {
         for (text, why) in [
             (
                 r#"{"items": [{"price": 1}, {"price": "free"}]}"#,
-                "reads: items[1].price: invalid type: string \"free\", expected f64 at line 1 column 41",
+                "reads: items[1].price: it is the text \"free\", but must be a number",
             ),
-            (r#"{"items": [{}]}"#, "reads: items[0]: missing field `price`"),
-            (r#"{"items": 7}"#, "reads: items: invalid type: integer `7`, expected a sequence"),
-            ("{}", "reads: missing field `items`"),
+            (r#"{"items": [{}]}"#, "reads: items[0].price: it is missing"),
+            (r#"{"items": 7}"#, "reads: items: it is a number, but must be a list; put it in brackets: [ ]"),
+            ("{}", "reads: items: it is missing"),
             ("[", "reads: EOF while parsing"),
             (r#"{"items": []} 7"#, "reads: trailing characters"),
         ] {

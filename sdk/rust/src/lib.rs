@@ -39,7 +39,7 @@
 //! let event = Event::for_test("Order", "OrderPlaced").with_text("{}");
 //! let failure = ThisPlugin::on_event(&event).expect_err("no order");
 //! assert_eq!(failure.kind, FailureKind::Unrecoverable);
-//! assert!(failure.message.contains("missing field `order_id`"), "{}", failure.message);
+//! assert!(failure.message.contains("order_id: it is missing"), "{}", failure.message);
 //! ```
 //!
 //! # The project around it
@@ -96,6 +96,7 @@ pub mod http;
 pub mod log;
 #[cfg(feature = "log")]
 mod log_bridge;
+mod misfit;
 mod or_fail;
 mod payload;
 mod plugin;

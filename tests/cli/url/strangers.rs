@@ -107,6 +107,12 @@ fn what_is_no_host_is_told_plainly_and_the_token_goes_nowhere_else() {
     let (tls, asked) = answered_by("https", "HTTP/1.1 400 Bad Request\r\n\r\n");
     assert_eq!(tls.code, Some(5), "{}", tls.stderr);
     assert!(!asked.contains("obx_secret") && tls.stderr.contains("cannot be reached"), "{}", tls.stderr);
+    // The hints look for words of rustls and of hyper, which another version may change.
+    assert!(tls.stderr.contains("it answers without TLS: write --url http://"), "{}", tls.stderr);
+    let alert_of_tls = "\u{15}\u{3}\u{3}\0\u{2}\u{2}F";
+    let (plain, _) = answered_by("http", alert_of_tls);
+    assert_eq!(plain.code, Some(5), "{}", plain.stderr);
+    assert!(plain.stderr.contains("if it has TLS, write --url https://"), "{}", plain.stderr);
 }
 
 #[test]

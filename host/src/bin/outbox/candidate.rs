@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use outbox::wasm::{Manifest, PluginHost, PluginsConfig, Resolve, Source, StateSource};
+use outbox::wording::{near, toml_fault};
 
 use crate::config::{Config, reference};
 use crate::failure::{Exit, Failure};
@@ -49,14 +50,13 @@ impl Guise {
         };
         let files = std::fs::read_dir(&config.plugins.dir).into_iter().flatten().flatten().map(|entry| entry.path());
         let components = files.filter(|file| file.extension().is_some_and(|kind| kind == "wasm")).map(|file| stem(&file));
-        let mut known: Vec<String> =
+        let known: Vec<String> =
             config.plugins.manifests.keys().cloned().chain(components).chain(served.iter().cloned()).collect();
         if known.iter().any(|known| known == name) {
             return Ok(());
         }
-        known.sort_by_key(|known| (strsim::levenshtein(&name.to_lowercase(), &known.to_lowercase()), known.clone()));
-        known.dedup();
-        let near: Vec<String> = known.iter().take(NEAR).map(|name| shown(name).into_owned()).collect();
+        let near = near(name, known.iter().map(String::as_str));
+        let near: Vec<String> = near.into_iter().take(NEAR).map(|name| shown(name).into_owned()).collect();
         let near = if near.is_empty() { String::new() } else { format!("; near it: {}", near.join(", ")) };
         let hint = "plugins are those of the configuration, of the plugins directory (--plugins DIR) and of running hosts";
         Err(Failure::new(Exit::NotFound, format!("no plugin is called {}{near}", shown(name))).details(vec![hint.to_owned()]))
@@ -105,10 +105,8 @@ fn read(file: &Path) -> Result<Manifest, Failure> {
     let named = |what: &str| format!("the manifest {} {what}", file.display());
     let text =
         std::fs::read_to_string(file).map_err(|error| Failure::unreadable(named("cannot be read"), error, Exit::Failed))?;
-    toml::from_str(&text).map_err(|error| {
-        let lines = error.to_string().trim_end().lines().map(str::to_owned).collect();
-        Failure::new(Exit::Config, named("is not valid")).details(lines)
-    })
+    toml::from_str(&text)
+        .map_err(|error| Failure::new(Exit::Config, named("is not valid")).details(vec![toml_fault::<Manifest>(&text, &error)]))
 }
 
 /// A manifest that came with a component refers to what is meant for plugins, and to no secret of the host.

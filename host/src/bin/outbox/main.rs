@@ -236,8 +236,8 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
     let hosts = matches!(command, Command::Run { .. } | Command::Dev { .. });
     logging::start(&settings, hosts);
     if hosts {
-        for variable in settings.layers.unknown_variables() {
-            tracing::warn!(variable, "this environment variable is not a setting, and is ignored");
+        for warning in settings.layers.warnings() {
+            tracing::warn!("{warning}");
         }
     }
     let config = &settings.config;

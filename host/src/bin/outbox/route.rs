@@ -303,23 +303,11 @@ fn covers(pattern: &Route, routes: &[RouteRecord]) -> String {
 
 /// Names that were probably meant, as the end of a sentence.
 fn near(route: &Route, routes: &[RouteRecord]) -> String {
-    let wanted = route.to_string().to_lowercase();
-    let mut near: Vec<(usize, String)> = routes
-        .iter()
-        .filter(|known| known.route != *route)
-        .map(|known| {
-            let name = known.route.to_string();
-            // Whoever forgets the aggregate type means a route that has one.
-            let same_type = known.route.event_type == route.event_type;
-            (if same_type { 0 } else { strsim::levenshtein(&wanted, &name.to_lowercase()) }, name)
-        })
-        .filter(|(distance, _)| *distance <= 4)
-        .collect();
-    near.sort();
+    let near = route.near(routes.iter().map(|known| &known.route));
     match near.as_slice() {
         [] => String::new(),
         near => {
-            let names: Vec<String> = near.iter().take(3).map(|(_, name)| shown(name).into_owned()).collect();
+            let names: Vec<String> = near.iter().map(|near| shown(&near.to_string()).into_owned()).collect();
             format!("; near it: {}", names.join(", "))
         }
     }

@@ -68,8 +68,8 @@ impl ConfigCommand {
                     |file| format!("{}, environment and flags", file.display()),
                 );
                 eprintln!("the configuration is valid ({from})");
-                for variable in settings.layers.unknown_variables() {
-                    eprintln!("warning: the environment variable {variable} is not a setting, and is ignored");
+                for warning in settings.layers.warnings() {
+                    eprintln!("warning: {warning}");
                 }
                 Ok(())
             }

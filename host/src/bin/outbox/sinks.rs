@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use clap::Subcommand;
 use outbox::event::Event;
 use outbox::sink::{Message, SinkConfig, SinkError, Sinks};
+use outbox::wording::Misfit;
 use outbox::{Envelope, RelayConfig, Route};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::config::layers::words;
 use crate::config::{Config, FILE, Settings};
 use crate::failure::{Exit, Failure};
 use crate::names::route_or_pattern;
@@ -174,24 +174,33 @@ pub(crate) fn relays(written: &BTreeMap<String, Value>) -> Result<Vec<(Route, Re
 /// A section that can only be read whole, or everything that is wrong with it: each setting is tried beside the one that every such
 /// section has, so that every fault is found and belongs to one line.
 fn section<T: DeserializeOwned>(name: &str, written: &Value, required: &str) -> Result<T, Vec<String>> {
-    let error = match written.clone().try_into::<T>() {
+    let whole = match written.clone().try_into::<T>() {
         Ok(read) => return Ok(read),
-        Err(error) => error,
+        Err(error) => Misfit::of::<T>(written.clone(), error.message()),
     };
-    let refused = |table: Table| Value::Table(table).try_into::<T>().err().map(|error| words(&error));
+    // Of a section whose kind decides what its settings mean, the place is not told.
+    let told = |key: &str, Misfit { path, words }: Misfit| {
+        let path = if path.is_empty() { key } else { path.as_str() };
+        if path.is_empty() { format!("{name}: {words}") } else { format!("{name}.{path}: {words}") }
+    };
     let mut faults = Vec::new();
     if let Some((table, first)) = written.as_table().and_then(|table| Some((table, table.get(required)?))) {
         let first = Table::from_iter([(required.to_owned(), first.clone())]);
-        if let Some(why) = refused(first.clone()) {
-            return Err(vec![format!("{name}.{required}: {why}")]);
+        if let Some(misfit) = refused::<T>(&first) {
+            return Err(vec![told(required, misfit)]);
         }
         for (key, value) in table {
             let mut pair = first.clone();
             pair.insert(key.clone(), value.clone());
-            faults.extend(refused(pair).map(|why| format!("{name}.{key}: {why}")));
+            faults.extend(refused::<T>(&pair).map(|misfit| told(key, misfit)));
         }
     }
-    Err(if faults.is_empty() { vec![format!("{name}: {}", words(&error))] } else { faults })
+    Err(if faults.is_empty() { vec![told("", whole)] } else { faults })
+}
+
+fn refused<T: DeserializeOwned>(table: &Table) -> Option<Misfit> {
+    let error = table.clone().try_into::<T>().err()?;
+    Some(Misfit::of::<T>(table.clone(), error.message()))
 }
 
 /// Everything that is wrong with the sinks and the relays of a configuration.

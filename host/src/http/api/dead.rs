@@ -25,7 +25,7 @@ use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
 use crate::time::{Timestamp, When};
-use crate::units::duration;
+use crate::units::duration_option;
 
 /// The longest that one request works; a client would not wait longer. What is left is told, and a repeat goes on.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);
@@ -76,7 +76,9 @@ pub(super) struct Replay {
     #[schema(format = "uint32", minimum = 1, maximum = 4_294_967_295_u64)]
     batch_size: Option<u32>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
-    time_limit: Option<String>,
+    #[serde(with = "duration_option")]
+    #[schema(value_type = Option<String>)]
+    time_limit: Option<Duration>,
     /// Only count the events; change nothing.
     dry_run: bool,
     /// Recorded in the audit log.
@@ -142,9 +144,8 @@ fn of_one(endpoint: Endpoint) -> Endpoint {
 }
 
 /// The longest that a request may work: what it asks for, or [`LONGEST`].
-pub(super) fn longest(time_limit: Option<&str>) -> Result<Duration, Problem> {
-    let Some(text) = time_limit else { return Ok(LONGEST) };
-    duration::parse(text).map(|span| span.min(LONGEST)).map_err(|why| Problem::field("time_limit", why))
+pub(super) fn longest(time_limit: Option<Duration>) -> Duration {
+    time_limit.map_or(LONGEST, |span| span.min(LONGEST))
 }
 
 /// `GET /v1/dead`: oldest first.
@@ -246,7 +247,7 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
     if asked.batch_size == Some(0) {
         return Err(Problem::field("batch_size", "it is 0; write at least 1, or leave it out"));
     }
-    let time = longest(asked.time_limit.as_deref())?;
+    let time = longest(asked.time_limit);
     let place = host.look_place(Role::Operator).await?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;

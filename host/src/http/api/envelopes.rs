@@ -104,7 +104,7 @@ impl Form {
                 return Err(Fault::new("body", "it is no JSON object"));
             }
             match self {
-                Self::Envelope => Envelope::from_json(element.get().as_bytes()).map_err(|error| of_json(&error, element.get())),
+                Self::Envelope => Envelope::from_json(element.get().as_bytes()).map_err(|error| of_json(&error)),
                 _ => cloud_events::structured(element.get()),
             }
         };
@@ -133,28 +133,14 @@ fn checked(read: impl IntoIterator<Item = Result<Envelope, Fault>>, single: bool
     if errors.is_empty() { Ok(envelopes) } else { Err(Problem::with_errors(kind, errors)) }
 }
 
-fn of_json(error: &EnvelopeJsonError, text: &str) -> Fault {
+fn of_json(error: &EnvelopeJsonError) -> Fault {
     match error {
-        EnvelopeJsonError::Json(error) => Fault::new(guilty(text), in_words(&error.to_string())),
+        EnvelopeJsonError::Json(error) => Fault::new("body", in_words(&error.to_string())),
         EnvelopeJsonError::Field { field, why } => Fault::new(field, why),
         EnvelopeJsonError::Payload => Fault::new("payload", error.to_string()),
-        EnvelopeJsonError::Delay(_) => Fault::new("deliver_after", error.to_string()),
-        EnvelopeJsonError::Base64(_) => Fault::new("payload_base64", error.to_string()),
+        EnvelopeJsonError::Base64(why) => Fault::new("payload_base64", format!("it is not standard base64: {why}")),
         EnvelopeJsonError::Envelope(error) => of_envelope(error),
     }
-}
-
-/// The first field that does not read alone: where a type of ours refuses a value, serde does not tell the place.
-fn guilty(text: &str) -> String {
-    let fields: std::collections::BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
-    let alone = |(name, value): (&String, &&RawValue)| {
-        let name_text = serde_json::to_string(name).ok()?;
-        let rest = if name == "event_type" { "" } else { ",\"event_type\":\"X\"" };
-        let whole = format!("{{{name_text}:{}{rest}}}", value.get());
-        let read = Envelope::from_json(whole.as_bytes());
-        matches!(read, Err(EnvelopeJsonError::Json(_) | EnvelopeJsonError::Field { .. })).then(|| name.clone())
-    };
-    fields.iter().find_map(alone).unwrap_or_else(|| "body".to_owned())
 }
 
 /// The field that breaks a rule of envelopes.

@@ -42,7 +42,9 @@ pub(super) struct Asking {
     #[schema(format = "uint64")]
     expected_count: Option<u64>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
-    time_limit: Option<String>,
+    #[serde(with = "duration_option")]
+    #[schema(value_type = Option<String>)]
+    time_limit: Option<Duration>,
     /// Only count the events; delete nothing.
     dry_run: bool,
     /// Recorded in the audit log.
@@ -72,7 +74,7 @@ pub(super) async fn purge(
     asked: Asked<Asking>,
 ) -> Result<Json<PurgeReport>, Problem> {
     let Asking { older_than, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
-    let time = longest(time_limit.as_deref())?;
+    let time = longest(time_limit);
     let settings = &host.inside.purge;
     let status = if dead { Status::Dead } else { Status::Done };
     let Some(older_than) = older_than.or(settings.kept(status)) else {

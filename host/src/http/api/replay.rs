@@ -1,6 +1,6 @@
 //! Everything that failed goes again.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
@@ -20,6 +20,7 @@ use super::dead::longest;
 use crate::dead::{FailedEvents, ReplayLimits, ReplayedFailed};
 use crate::store::DeadFilter;
 use crate::time::Timestamp;
+use crate::units::duration_option;
 
 /// Which events to retry and replay.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -37,7 +38,9 @@ pub(super) struct Replay {
     /// Only events that were dead by then: the `dead_before` of a request that ran out of time.
     dead_before: Option<Timestamp>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
-    time_limit: Option<String>,
+    #[serde(with = "duration_option")]
+    #[schema(value_type = Option<String>)]
+    time_limit: Option<Duration>,
     /// Only count the events; change nothing.
     dry_run: bool,
     /// Recorded in the audit log; needed unless it is a dry run.
@@ -63,7 +66,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
 pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<ReplayReport>, Problem> {
     let Replay { retry_count_threshold, event_limit, after, dead_before, time_limit, dry_run, reason } = asked.0;
-    let time = longest(time_limit.as_deref())?;
+    let time = longest(time_limit);
     // It takes every dead event: never by a request that says nothing.
     if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
         return Err(Problem::field(

@@ -92,8 +92,21 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
     assert_eq!((&none["replayed"], &none["out_of_time"]), (&json!(0), &json!(true)), "the same request goes on");
     assert_eq!(none["next"], json!(null), "whether others wait is not known yet");
     assert_eq!(served.post("/v1/routes/Order/Paid/pause", "[]").await.status, 422, "a list is no object");
-    let bad = served.post("/v1/replay", r#"{"reason":"r","time_limit":"soon"}"#).await;
-    assert_eq!((bad.status, &bad.json()["errors"][0]["field"]), (422, &json!("time_limit")));
+    for (body, field, detail) in [
+        (r#"{"time_limit":"soon"}"#, "time_limit", "`soon` is not a duration; write it like"),
+        (r#"{"time_limit":5}"#, "time_limit", "`5` has no unit; write it like"),
+        (r#"{"dead_before":"x"}"#, "dead_before", "`x` is not an RFC 3339 time; write it like"),
+        (r#"{"dead_before":5}"#, "dead_before", "it is a number, but must be a time like \"2026-11-21T08:30:00Z\""),
+        (r#"{"event_limit":-1,"reason":"r"}"#, "event_limit", "it is -1, but must be a whole number of 0 or more"),
+        (r#"{"reasn":"r"}"#, "reasn", "there is no such field; did you mean `reason`?"),
+        (r#"{"reason":"r","reason":"r"}"#, "reason", "it is written twice"),
+        ("5", "body", "it is a number, but must be a group of named values"),
+    ] {
+        let bad = served.post("/v1/replay", body).await;
+        assert_eq!((bad.status, &bad.json()["errors"][0]["field"]), (422, &json!(field)), "{body}: {}", bad.text);
+        let told = bad.json()["errors"][0]["detail"].as_str().expect("a text").to_owned();
+        assert!(told.starts_with(detail), "{body}: {told}");
+    }
     let all = served.post("/v1/replay", r#"{"reason":"r"}"#).await.json();
     assert_eq!((&all["replayed"], &all["out_of_time"]), (&json!(1), &json!(false)));
     let next = all["next"].as_u64().expect("a number");

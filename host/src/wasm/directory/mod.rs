@@ -4,7 +4,6 @@ pub(super) mod file;
 pub(super) mod pins;
 pub(super) mod place;
 pub(super) mod strays;
-mod toml_fault;
 pub(super) mod trust;
 
 use std::collections::BTreeMap;
@@ -14,11 +13,11 @@ use std::time::Duration;
 
 use self::file::{Bytes, Stamp};
 use self::place::Place;
-use self::toml_fault::toml_fault;
 use super::error::LoadError;
 use super::manifest::Manifest;
 use super::manifest::references::Origin;
 use crate::time::{Timestamp, system_clock};
+use crate::wording::toml_fault;
 
 /// Where the digests of the plugins are pinned, unless the host's configuration names another file.
 pub(super) const LOCK: &str = "plugins.lock";
@@ -156,7 +155,7 @@ fn parse(text: &str) -> Result<Manifest, String> {
     if text.len() as u64 > MAX_MANIFEST_BYTES {
         return Err(format!("it is too large; at most {MAX_MANIFEST_BYTES} bytes are read"));
     }
-    toml::from_str(text).map_err(|error| toml_fault(text, &error))
+    toml::from_str(text).map_err(|error| toml_fault::<Manifest>(text, &error))
 }
 
 #[cfg(test)]

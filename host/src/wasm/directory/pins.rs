@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::place::{Place, parent};
-use super::toml_fault::toml_fault;
 use super::trust::Trust;
 use super::{LOCK, ManifestFile};
 use crate::wasm::error::LoadError;
 use crate::wasm::manifest::references::Origin;
+use crate::wording::toml_fault;
 
 const MAX_BYTES: u64 = 1 << 20;
 const PREFIX: &str = "sha256:";
@@ -112,7 +112,7 @@ fn parsed(text: &str) -> Result<BTreeMap<String, Pin>, String> {
     if text.len() as u64 > MAX_BYTES {
         return Err(format!("it is too large; at most {MAX_BYTES} bytes are read"));
     }
-    let written: Written = toml::from_str(text).map_err(|error| toml_fault(text, &error))?;
+    let written: Written = toml::from_str(text).map_err(|error| toml_fault::<Written>(text, &error))?;
     // Emptied or cut, it would pin nothing.
     if written.plugins.is_empty() {
         return Err("it pins nothing; write it with `outbox plugin lock`, or delete it".to_owned());

@@ -7,6 +7,7 @@ use std::io;
 use super::place::Place;
 use super::plugin_name;
 use crate::wasm::text::escape;
+use crate::wording::near;
 
 /// What lies beside components now and then, and is no manifest of one.
 const OTHERS: [&str; 3] = ["outbox.toml", "Cargo.toml", "pyproject.toml"];
@@ -42,7 +43,7 @@ fn wrong(file: &str, components: &BTreeSet<String>, bare: &BTreeSet<&str>) -> Op
     match extension {
         "toml" if components.contains(stem) || OTHERS.contains(&file) => None,
         "toml" => {
-            let meant = nearest(stem, components, bare);
+            let meant = meant(stem, components, bare);
             Some(match meant {
                 Some(name) => format!("{shown} belongs to no component; is it meant for {}.wasm?", escape(name)),
                 None => format!("{shown} belongs to no component: there is no {}.wasm", escape(stem)),
@@ -62,16 +63,16 @@ fn wrong(file: &str, components: &BTreeSet<String>, bare: &BTreeSet<&str>) -> Op
 }
 
 /// The component that was probably meant: one of a near name, rather one without a manifest; or the only one without.
-fn nearest<'a>(stem: &str, components: &'a BTreeSet<String>, bare: &BTreeSet<&'a str>) -> Option<&'a str> {
+fn meant<'a>(stem: &str, components: &'a BTreeSet<String>, bare: &BTreeSet<&'a str>) -> Option<&'a str> {
     let wanted = stem.to_lowercase();
-    let near = components.iter().filter_map(|component| {
+    let begins = |component: &&str| {
         let name = component.to_lowercase();
-        let distance = strsim::levenshtein(&wanted, &name);
-        let is_near = distance <= 2.max(wanted.len() / 4) || name.starts_with(&wanted) || wanted.starts_with(&name);
-        is_near.then_some((!bare.contains(component.as_str()), distance, component.as_str()))
-    });
+        name.starts_with(&wanted) || wanted.starts_with(&name)
+    };
+    let names = || components.iter().map(String::as_str);
+    let near: Vec<&str> = near(stem, names()).into_iter().chain(names().filter(begins)).collect();
     let only = || bare.first().copied().filter(|_| bare.len() == 1);
-    near.min().map(|(_, _, name)| name).or_else(only)
+    near.iter().find(|name| bare.contains(*name)).or(near.first()).copied().or_else(only)
 }
 
 /// Which of them were told of.

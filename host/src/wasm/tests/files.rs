@@ -131,7 +131,10 @@ async fn check_reports_what_a_component_is() {
     assert!(report.imports.contains(&"outbox:listener/log@0.1.0".to_owned()), "{:?}", report.imports);
     put(dir.path(), "mailer.toml", b"[limits]\nfule = 1");
     let error = check(&file, PluginsConfig::default(), 1).await.unwrap_err().to_string();
-    assert!(error.contains("mailer.toml") && error.contains("fule") && error.contains("expected one of"), "{error}");
+    assert!(
+        error.contains("mailer.toml") && error.contains("limits.fule: there is no such field; did you mean `fuel`?"),
+        "{error}"
+    );
     put(dir.path(), "mailer.toml", b"[config]\nkey = \"${env:OUTBOX_PLUGIN_X}\"");
     let error = check(&file, PluginsConfig::default(), 1).await.unwrap_err().to_string();
     assert!(

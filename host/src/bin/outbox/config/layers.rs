@@ -6,7 +6,7 @@ mod variables;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use outbox::wording::{in_words, nearest};
+use outbox::wording::{Misfit, in_words, nearest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
@@ -14,10 +14,9 @@ use toml::{Table, Value};
 
 use super::Override;
 use crate::plugins::{MANIFESTS, is_setting};
-pub(crate) use values::words;
 pub(super) use values::{expand, refusal};
 use values::{first_that_fits, has_reference, is_of_sinks, resolved};
-use variables::{Variable, variable};
+use variables::{Ignored, Variable, variable};
 
 /// What set a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +61,8 @@ pub(crate) struct Layers {
     faults: Vec<String>,
     /// Variables that are almost settings, each with what to write instead.
     mistyped: Vec<(String, String)>,
-    /// Variables that are like no setting.
-    unknown: Vec<String>,
+    /// Variables that are no settings, and may be somebody else's.
+    ignored: Vec<Ignored>,
 }
 
 /// Keys that are absent by default, so that the default configuration does not show them.
@@ -95,7 +94,7 @@ impl Layers {
             }
         });
         let known = leaves.keys().map(|key| key.join(".")).chain(WITHOUT_DEFAULT.map(str::to_owned)).collect();
-        Self { leaves, known, faults: Vec::new(), mistyped: Vec::new(), unknown: Vec::new() }
+        Self { leaves, known, faults: Vec::new(), mistyped: Vec::new(), ignored: Vec::new() }
     }
 
     /// The keys of all settings, those without a default included.
@@ -124,7 +123,7 @@ impl Layers {
     }
 
     /// What of the environment is ours. A variable that is almost a setting is a fault, as in a file: passed over, it would let a host
-    /// run on the wrong database. One that is like no setting may belong to another program, and is only told of.
+    /// run on the wrong database. One that may belong to another program is only [told of](Self::warnings).
     pub(crate) fn environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         let mut ours: Vec<(String, String)> = variables.filter(|(name, _)| name.starts_with("OUTBOX_")).collect();
         ours.sort();
@@ -132,15 +131,15 @@ impl Layers {
             match variable(&name, &value, &self.known) {
                 Variable::Setting(key) => self.set(key, Value::String(value), Origin::Environment(name)),
                 Variable::Mistyped(fix) => self.mistyped.push((name, fix)),
-                Variable::Unknown => self.unknown.push(name),
+                Variable::Ignored(ignored) => self.ignored.push(ignored),
                 Variable::Foreign => {}
             }
         }
     }
 
-    /// The variables that are like no setting, and to which no setting refers.
-    pub(crate) fn unknown_variables(&self) -> impl Iterator<Item = &str> {
-        self.unknown.iter().map(String::as_str).filter(|name| !self.refers_to(name))
+    /// The variables that are ignored, and to which no setting refers.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Ignored> {
+        self.ignored.iter().filter(|ignored| !self.refers_to(&ignored.variable))
     }
 
     fn refers_to(&self, variable: &str) -> bool {
@@ -227,7 +226,9 @@ impl Layers {
         faults.extend(mistyped.map(|(name, fix)| format!("{name} is not a setting; {fix}")));
         let mut whole = Table::new();
         for (key, leaf) in &mut self.leaves {
-            let found = resolved(key, leaf, reference).and_then(|values| first_that_fits::<T>(key, values));
+            let unresolved = |words| Misfit { path: String::new(), words };
+            let found = resolved(key, leaf, reference).map_err(unresolved);
+            let found = found.and_then(|values| first_that_fits::<T>(key, values));
             match found {
                 Ok(value) => {
                     // Shown with the type that it turned out to have; a reference stays as it was written.
@@ -236,7 +237,10 @@ impl Layers {
                     }
                     insert(&mut whole, key, value);
                 }
-                Err(why) => faults.push(format!("{}: {}: {why}", leaf.origin, key.join("."))),
+                Err(Misfit { path, words }) => {
+                    let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
+                    faults.push(format!("{}: {}{dot}{path}: {words}", leaf.origin, key.join(".")));
+                }
             }
         }
         if !faults.is_empty() {
@@ -244,16 +248,23 @@ impl Layers {
             faults.sort_by_cached_key(|fault| fault.split(':').nth(1).and_then(|line| line.parse::<usize>().ok()));
             return Err(faults);
         }
-        whole.try_into().map_err(|error: toml::de::Error| vec![words(&error)])
+        let read = whole.clone().try_into();
+        read.map_err(|error: toml::de::Error| vec![Misfit::of::<T>(whole, error.message()).to_string()])
     }
 }
 
-/// Puts a value at its key. Manifests have a place of their own below, which people do not write.
-fn insert(table: &mut Table, key: &[String], value: Value) {
+/// Where the value of a key stands in a configuration. Manifests have a place of their own, which people do not write.
+fn place(key: &[String]) -> Key {
     let mut key = key.to_vec();
     if key.len() > 1 && key[0] == "plugins" && !is_setting(&key[1]) {
         key.insert(1, MANIFESTS.to_owned());
     }
+    key
+}
+
+/// Puts a value at its key.
+fn insert(table: &mut Table, key: &[String], value: Value) {
+    let mut key = place(key);
     let last = key.pop().expect("a key has at least one part");
     let mut place = table;
     for part in key {
@@ -301,9 +312,16 @@ fn shown(key: &[String]) -> String {
     }
 }
 
-/// The known key that was probably meant: a similar one, or one of this name in another section.
+/// The known key that was probably meant: a similar one, or one of this name in another section. A dot and an underscore are the same
+/// here, so that a variable's name can be looked for as well.
 fn meant<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+    let flat: BTreeMap<String, &str> = known.iter().map(|known| (flat(known), known.as_str())).collect();
     let last = name.rsplit('.').next().unwrap_or(name);
     let misplaced = || known.iter().find(|known| known.rsplit('.').next() == Some(last)).map(String::as_str);
-    nearest(name, known.iter().map(String::as_str)).or_else(misplaced)
+    nearest(&self::flat(name), flat.keys().map(String::as_str)).map(|near| flat[near]).or_else(misplaced)
+}
+
+/// A key as a variable would have it, had it no double underscores.
+fn flat(key: &str) -> String {
+    key.replace('.', "_")
 }

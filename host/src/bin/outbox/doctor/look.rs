@@ -30,11 +30,7 @@ pub(super) fn settings(settings: &Settings) -> Vec<Finding> {
         || "defaults, environment and flags are valid; no outbox.toml here".to_owned(),
         |file| format!("{}, environment and flags are valid", file.display()),
     );
-    let ignored = settings.layers.unknown_variables().map(|variable| {
-        let what = format!("the environment variable {variable} is not a setting, and is ignored");
-        let fix = "`outbox config show` shows all settings; give a variable of another program another name, or unset it";
-        Finding::warning("configuration", what, fix)
-    });
+    let ignored = settings.layers.warnings().map(|ignored| Finding::warning("configuration", &ignored.what, &ignored.fix));
     std::iter::once(Finding::good("configuration", from)).chain(ignored).collect()
 }
 

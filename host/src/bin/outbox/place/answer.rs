@@ -1,6 +1,7 @@
 //! What a host answers, where the library has no type for it: refusals, pages, and one row whole.
 
 use outbox::store::{Record, RouteRecord};
+use outbox::wording::placed;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -89,7 +90,7 @@ impl Refused {
 impl FieldError {
     fn told(&self) -> String {
         let event = self.index.map_or_else(String::new, |index| format!("event {index}: "));
-        outbox::deceptive::shown(&format!("{event}{}: {}", self.field, self.detail)).into_owned()
+        outbox::deceptive::shown(&format!("{event}{}", placed(&self.field, &self.detail))).into_owned()
     }
 }
 

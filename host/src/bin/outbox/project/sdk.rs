@@ -70,6 +70,7 @@ const RUST: &[File] = files![
     "src/lib.rs",
     "src/log.rs",
     "src/log_bridge.rs",
+    "src/misfit.rs",
     "src/or_fail.rs",
     "src/payload.rs",
     "src/plugin.rs",

@@ -1,10 +1,10 @@
 //! From a written value to the value that a key takes: references replaced, text of the environment and of flags given a type.
 
-use outbox::wording::in_words;
+use outbox::wording::Misfit;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::{Key, Leaf, Origin, insert};
+use super::{Key, Leaf, Origin, insert, place};
 
 /// What a written value may mean, the likeliest first. Text of the environment and of flags has no type of its own.
 pub(super) fn resolved(
@@ -72,13 +72,13 @@ fn expand_all(value: &Value, reference: &dyn Fn(&str, &str) -> Result<String, St
     })
 }
 
-/// The first of these values that a key takes; in words, why it takes none.
-pub(super) fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> Result<Value, String> {
-    let mut fault = String::new();
+/// The first of these values that a key takes; or why it takes none, and where below the key.
+pub(super) fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>) -> Result<Value, Misfit> {
+    let mut fault = Misfit::default();
     for value in values {
         match alone::<T>(key, value.clone()) {
             Ok(_) => return Ok(value),
-            Err(error) => fault = of_value::<T>(key, &value, &error),
+            Err(error) => fault = Misfit::below::<T>(place(key).len(), whole(key, value), error.message()),
         }
     }
     Err(fault)
@@ -90,22 +90,14 @@ pub(in crate::config) fn refusal<T: DeserializeOwned>(key: &[String], value: Val
 }
 
 fn alone<T: DeserializeOwned>(key: &[String], value: Value) -> Result<T, toml::de::Error> {
-    let mut alone = Table::new();
-    insert(&mut alone, key, value);
-    alone.try_into()
+    whole(key, value).try_into()
 }
 
-/// What is wrong with a value, in words; of a list, also with which of its entries, and with what of it.
-fn of_value<T: DeserializeOwned>(key: &[String], value: &Value, error: &toml::de::Error) -> String {
-    let bad = |entry: &Value| alone::<T>(key, Value::Array(vec![entry.clone()])).is_err();
-    let entry = value.as_array().and_then(|entries| entries.iter().position(bad));
-    let Some(entry) = entry else { return words(error) };
-    // The error tells its place only where it shows itself: "…\nin `http.tokens.role`".
-    let shown = error.to_string();
-    let place = shown.rsplit_once("in `").and_then(|(_, place)| place.trim_end().strip_suffix('`'));
-    let below = place.and_then(|place| place.strip_prefix(&format!("{}.", key.join("."))));
-    let below = below.map_or_else(String::new, |below| format!(", {below}"));
-    format!("entry {}{below}: {}", entry + 1, words(error))
+/// A configuration with one value.
+fn whole(key: &[String], value: Value) -> Table {
+    let mut whole = Table::new();
+    insert(&mut whole, key, value);
+    whole
 }
 
 /// The text with every `${…}` replaced.
@@ -125,9 +117,4 @@ pub(in crate::config) fn expand(
     }
     found.push_str(rest);
     Ok(found)
-}
-
-/// What is wrong, on one line.
-pub(crate) fn words(error: &toml::de::Error) -> String {
-    in_words(&error.message().replace('\n', "; "))
 }

@@ -1,26 +1,60 @@
 //! Which variables of the environment are settings, which are mistyped, and which belong to somebody else.
 
+use std::fmt;
+
 use outbox::wording::nearest;
 
-use super::Key;
+use super::{Key, flat, meant};
 
 /// What a variable that begins with `OUTBOX_` is.
 #[derive(Debug, PartialEq)]
 pub(super) enum Variable {
     /// The value of this key; whether the key exists is not looked at.
     Setting(Key),
-    /// Almost a setting: what to write instead.
+    /// Almost a setting, and nobody else's by chance: what to write instead.
     Mistyped(String),
-    /// Like no setting.
-    Unknown,
+    /// No setting; it may be somebody else's.
+    Ignored(Ignored),
     /// Nothing to us: another part of the program or another program sets it.
     Foreign,
+}
+
+/// A variable that begins with `OUTBOX_`, and that nothing here reads. Shown as one sentence.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Ignored {
+    pub(crate) variable: String,
+    /// What it is.
+    pub(crate) what: String,
+    /// What to do.
+    pub(crate) fix: String,
+}
+
+impl fmt::Display for Ignored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.fix)
+    }
 }
 
 /// Variables of the program that are written with one underscore.
 const SHORT: [&str; 6] = ["CONFIG", "DATABASE_URL", "LOG", "MODE", "TOKEN", "URL"];
 /// What manifests refer to, and what our tests and tools have.
 const OTHERS: [&str; 3] = ["PLUGIN_", "TEST_", "CI_"];
+/// Names of so many letters come near one of ours by no chance: that of `DATABASE_URL`.
+const LONG: usize = "DATABASE_URL".len();
+/// For each section the setting that is most likely to be set.
+const EXAMPLES: [&str; 11] = [
+    "breaker.threshold",
+    "database.url",
+    "dispatcher.workers",
+    "http.listen",
+    "log.level",
+    "metrics.interval",
+    "order.on_dead",
+    "plugins.dir",
+    "poller.interval",
+    "purge.retention",
+    "retry.policy",
+];
 
 /// What a variable is by its name, which begins with `OUTBOX_`. `known` are the keys of all settings.
 pub(super) fn variable(name: &str, value: &str, known: &[String]) -> Variable {
@@ -33,44 +67,41 @@ pub(super) fn variable(name: &str, value: &str, known: &[String]) -> Variable {
         _ if SHORT.contains(&rest) || OTHERS.iter().any(|prefix| rest.starts_with(prefix)) => Variable::Foreign,
         _ if rest.contains("__") => Variable::Setting(lower.split("__").map(str::to_owned).collect()),
         _ if is_of_kubernetes(rest, value) => Variable::Foreign,
-        _ => almost(&lower, known).map_or(Variable::Unknown, Variable::Mistyped),
+        _ => unread(name, &lower, known),
     }
 }
 
-/// The variable that was probably meant. One underscore where two belong is the usual slip.
-fn almost(rest: &str, known: &[String]) -> Option<String> {
-    if let Some(known) = known.iter().find(|known| known.replace('.', "_") == rest) {
-        return Some(format!("write {}", written(known)));
+/// A variable that no setting reads: refused where it can only be a slip, and where a host would otherwise run on something else than
+/// was meant. One underscore where two belong is the usual slip.
+fn unread(name: &str, rest: &str, known: &[String]) -> Variable {
+    if let Some(known) = known.iter().find(|known| flat(known) == rest) {
+        return Variable::Mistyped(format!("write {}", written(known)));
     }
-    let section = format!("{rest}.");
-    if known.iter().any(|known| known.starts_with(&section)) {
-        return Some(format!("it names a section; write one of its settings, such as {}", first_of(&section, known)));
+    let ignored = |is: &str, fix: String| {
+        let what = format!("the environment variable {name} is {is}, and is ignored");
+        Variable::Ignored(Ignored { variable: name.to_owned(), what, fix })
+    };
+    if let Some(example) = EXAMPLES.iter().find(|key| key.split('.').next() == Some(rest)) {
+        return ignored("a section, not a setting", format!("write for example {}", written(example)));
     }
-    let flat: Vec<(String, String)> = known
-        .iter()
-        .map(|known| (known.replace('.', "_"), written(known)))
-        .chain(SHORT.iter().map(|short| (short.to_ascii_lowercase(), format!("OUTBOX_{short}"))))
-        .collect();
-    // Stricter than for a key of a file: a short name of somebody else's is soon two letters away from one of ours.
-    let near = nearest(rest, flat.iter().map(|(flat, _)| flat.as_str()))?;
-    let is_close = strsim::levenshtein(rest, near) <= 1.max(rest.len() / 5);
-    // Among equals the short one, which comes last.
-    let meant = flat.iter().rev().find(|(flat, _)| flat == near).filter(|_| is_close)?;
-    Some(format!("did you mean {}?", meant.1))
-}
-
-fn first_of(section: &str, known: &[String]) -> String {
-    let url = format!("{section}url");
-    let first = known.iter().find(|known| **known == url).or_else(|| known.iter().find(|known| known.starts_with(section)));
-    match first.map(String::as_str) {
-        Some("database.url") => "OUTBOX_DATABASE_URL".to_owned(),
-        first => first.map(written).unwrap_or_default(),
-    }
+    let names: Vec<String> = known.iter().cloned().chain(SHORT.iter().map(|short| short.to_ascii_lowercase())).collect();
+    let Some(meant) = meant(rest, &names) else {
+        let fix = "`outbox config show` shows all settings; give a variable of another program another name, or unset it";
+        return ignored("not a setting", fix.to_owned());
+    };
+    let fix = format!("did you mean {}?", written(meant));
+    let meant = flat(meant);
+    let is_slip = nearest(rest, [meant.as_str()]).is_some() && (meant.len() >= LONG || meant == "config");
+    if is_slip { Variable::Mistyped(fix) } else { ignored("not a setting", fix) }
 }
 
 /// A key as a variable.
 fn written(key: &str) -> String {
-    format!("OUTBOX_{}", key.to_ascii_uppercase().replace('.', "__"))
+    match key {
+        "database.url" => "OUTBOX_DATABASE_URL".to_owned(),
+        "log.level" => "OUTBOX_LOG".to_owned(),
+        key => format!("OUTBOX_{}", key.to_ascii_uppercase().replace('.', "__")),
+    }
 }
 
 /// Whether Kubernetes sets this variable for a service called `outbox`, or `outbox-…`: in every container of the namespace.
@@ -97,19 +128,55 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_variable_is_told_with_the_one_that_was_meant() {
+    fn a_variable_that_can_only_be_a_slip_is_refused_with_the_one_that_was_meant() {
         for (name, meant) in [
             ("OUTBOX_DATABSE_URL", "did you mean OUTBOX_DATABASE_URL?"),
             ("OUTBOX_DATABASE_URI", "did you mean OUTBOX_DATABASE_URL?"),
             ("OUTBOX_CONFIGS", "did you mean OUTBOX_CONFIG?"),
-            ("OUTBOX_LOGS", "did you mean OUTBOX_LOG?"),
-            ("OUTBOX_TOKENS", "did you mean OUTBOX_TOKEN?"),
             ("OUTBOX_DISPATCHER_WORKERS", "write OUTBOX_DISPATCHER__WORKERS"),
+            ("OUTBOX_HTTP_LISTEN", "write OUTBOX_HTTP__LISTEN"),
+            ("OUTBOX_LOG_LEVEL", "write OUTBOX_LOG"),
             ("OUTBOX_DISPATCHER_WORKER", "did you mean OUTBOX_DISPATCHER__WORKERS?"),
             ("OUTBOX_DATABASE_PORT", "write OUTBOX_DATABASE__PORT"),
-            ("OUTBOX_DATABASE", "it names a section; write one of its settings, such as OUTBOX_DATABASE_URL"),
         ] {
             assert_eq!(of(name, "5432"), Variable::Mistyped(meant.to_owned()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_may_be_somebody_elses_is_ignored_and_told_with_the_one_that_may_be_meant() {
+        for (name, is, fix) in [
+            ("OUTBOX_NODE", "not a setting", "did you mean OUTBOX_MODE?"),
+            ("OUTBOX_CODE", "not a setting", "did you mean OUTBOX_MODE?"),
+            ("OUTBOX_MODEL", "not a setting", "did you mean OUTBOX_MODE?"),
+            ("OUTBOX_LAG", "not a setting", "did you mean OUTBOX_LOG?"),
+            ("OUTBOX_TOKENS", "not a setting", "did you mean OUTBOX_TOKEN?"),
+            ("OUTBOX_HTTP_TOKEN", "not a setting", "did you mean OUTBOX_HTTP__TOKENS?"),
+            ("OUTBOX_WORKERS", "not a setting", "did you mean OUTBOX_DISPATCHER__WORKERS?"),
+            ("OUTBOX_LISTEN", "not a setting", "did you mean OUTBOX_HTTP__LISTEN?"),
+            ("OUTBOX_PLUGINS", "a section, not a setting", "write for example OUTBOX_PLUGINS__DIR"),
+            ("OUTBOX_METRICS", "a section, not a setting", "write for example OUTBOX_METRICS__INTERVAL"),
+            ("OUTBOX_DATABASE", "a section, not a setting", "write for example OUTBOX_DATABASE_URL"),
+            (
+                "OUTBOX_FOO",
+                "not a setting",
+                "`outbox config show` shows all settings; give a variable of another program another name, or unset it",
+            ),
+        ] {
+            let Variable::Ignored(ignored) = of(name, "worker-3") else { panic!("{name} is not ignored") };
+            assert_eq!(ignored.to_string(), format!("the environment variable {name} is {is}, and is ignored; {fix}"));
+        }
+    }
+
+    #[test]
+    fn every_section_has_an_example_and_every_example_is_a_setting() {
+        let layers = Layers::new(&Config::default());
+        for known in layers.known() {
+            let Some((section, _)) = known.split_once('.') else { continue };
+            assert!(EXAMPLES.iter().any(|example| example.split('.').next() == Some(section)), "{section}");
+        }
+        for example in EXAMPLES {
+            assert!(layers.known().iter().any(|known| known == example), "{example}");
         }
     }
 
@@ -134,9 +201,6 @@ mod tests {
             ("OUTBOX_URL", "x"),
         ] {
             assert_eq!(of(name, value), Variable::Foreign, "{name}");
-        }
-        for name in ["OUTBOX_FOO", "OUTBOX_ENABLED", "OUTBOX_DB_URL", "OUTBOX_WEBHOOK_TOKEN"] {
-            assert_eq!(of(name, "x"), Variable::Unknown, "{name}");
         }
     }
 }
