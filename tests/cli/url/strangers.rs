@@ -101,6 +101,7 @@ fn what_is_no_host_is_told_plainly_and_the_token_goes_nowhere_else() {
     assert!(elsewhere.stderr.contains("which is not followed"), "{}", elsewhere.stderr);
     let (other, _) = answered_by("http", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]");
     assert_eq!(other.code, Some(5), "{}", other.stderr);
+    assert!(other.stderr.contains("host and program are of different versions"), "{}", other.stderr);
     for ended in [page, elsewhere, other] {
         assert!(!ended.stderr.contains("obx_secret"), "{}", ended.stderr);
     }
