@@ -1,4 +1,4 @@
-//! Old finished rows away, in small batches.
+//! Deletes old finished rows, in small batches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::event::{Envelope, OwnerId, Status};
 use crate::metrics::Metrics;
 use crate::store::{Audit, NewRow, Ownership, PurgeBatch, PurgeRequest, Purged, Store, StoreError};
+use crate::time::Timestamp;
 use crate::units::{duration, duration_option, too_long};
 
 /// The type of the event that tells of a purge, when one is asked for.
@@ -144,9 +145,10 @@ impl Purge {
     }
 
     async fn everything(&self, walk: &mut Walk) -> Result<(), PurgeError> {
-        walk.run(|limit| self.finished(Status::Done, self.config.retention, limit), |_| {}).await?;
-        if let Some(older_than) = self.config.dead_retention {
-            walk.run(|limit| self.finished(Status::Dead, older_than, limit), |_| {}).await?;
+        for status in [Status::Done, Status::Dead] {
+            let Some(older_than) = self.config.kept(status) else { continue };
+            let finished_before = self.store.now().await?.minus(older_than);
+            walk.run(|limit| self.finished(status, finished_before, limit), |_| {}).await?;
         }
         if let Some(older_than) = self.config.undelivered_retention {
             walk.run(|limit| self.counted(self.store.purge_undelivered(older_than, limit)), |_| {}).await?;
@@ -154,20 +156,20 @@ impl Purge {
         Ok(())
     }
 
-    /// Deletes events of one state that were finished at least so long ago. `progress` is told after each batch what it has
-    /// been so far.
+    /// Deletes events of one state that were finished by a time of the database's clock; what crosses it meanwhile is kept.
+    /// `progress` is told after each batch what it has been so far.
     ///
     /// # Errors
     /// As [`run_once`](Self::run_once).
     pub async fn run(
         &self,
         status: Status,
-        older_than: Duration,
+        finished_before: Timestamp,
         limits: PurgeLimits,
         progress: impl FnMut(Purged),
     ) -> Result<Purged, PurgeError> {
         let mut walk = self.walk(limits);
-        let ended = walk.run(|limit| self.finished(status, older_than, limit), progress).await;
+        let ended = walk.run(|limit| self.finished(status, finished_before, limit), progress).await;
         self.ended(walk.purged, ended).await
     }
 
@@ -180,25 +182,21 @@ impl Purge {
         &self,
         audit: &Audit,
         status: Status,
-        older_than: Duration,
+        finished_before: Timestamp,
         limits: PurgeLimits,
         progress: impl FnMut(Purged),
     ) -> Result<Purged, PurgeError> {
-        let selector = &serde_json::json!({ "status": status, "older_than_seconds": older_than.as_secs_f64() });
+        let selector = &serde_json::json!({ "status": status, "finished_before": finished_before });
         let mut walk = self.walk(limits);
         let batch = |limit| -> Batch<'_> {
             Box::pin(async move {
-                let purged = self.finished(status, older_than, limit).await?;
-                if purged.count > 0 {
-                    self.store.note(audit, "purge", selector, purged.count).await?;
-                }
+                let purged = self.finished(status, finished_before, limit).await?;
+                // A row for each batch: hosts may add to the audit, and may not change it.
+                self.store.note(audit, "purge", selector, purged.count).await?;
                 Ok(purged)
             })
         };
         let ended = walk.run(batch, progress).await;
-        if walk.purged.count == 0 {
-            self.store.note(audit, "purge", selector, 0).await?;
-        }
         self.ended(walk.purged, ended).await
     }
 
@@ -235,7 +233,8 @@ impl Purge {
     async fn turn(&self, blocking: &mut u64) -> Result<Purged, PurgeError> {
         let purged = self.run_once(PurgeLimits::default()).await?;
         if let Some(older_than) = self.config.dead_retention {
-            let request = PurgeRequest { status: Status::Dead, older_than, limit: u32::MAX };
+            let finished_before = self.store.now().await?.minus(older_than);
+            let request = PurgeRequest { status: Status::Dead, finished_before, limit: u32::MAX };
             let now = self.store.count_purgeable(request).await?.blocking;
             if std::mem::replace(blocking, now) != now && now > 0 {
                 tracing::warn!(
@@ -254,8 +253,8 @@ impl Purge {
         Ok(nodes.iter().find(|node| node.alive).is_none_or(|first| first.owner == owner.as_str()))
     }
 
-    fn finished(&self, status: Status, older_than: Duration, limit: u32) -> Batch<'_> {
-        self.counted(self.store.purge(PurgeRequest { status, older_than, limit }))
+    fn finished(&self, status: Status, finished_before: Timestamp, limit: u32) -> Batch<'_> {
+        self.counted(self.store.purge(PurgeRequest { status, finished_before, limit }))
     }
 
     fn counted<'a>(&'a self, batch: Batch<'a>) -> Batch<'a> {

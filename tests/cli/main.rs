@@ -5,6 +5,7 @@ mod alone;
 mod browser;
 mod cloud_events;
 mod commands;
+mod confirmed;
 mod conformance;
 mod cost;
 mod crowd;

@@ -1,4 +1,4 @@
-//! Old finished rows away.
+//! Deletes old finished rows.
 
 use std::time::Duration;
 
@@ -10,8 +10,9 @@ use crate::common::{by_hand, claim, dead, event, finished, owner, ownership, ret
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-fn request(status: Status, older_than: Duration, limit: u32) -> PurgeRequest {
-    PurgeRequest { status, older_than, limit }
+/// What was finished at least so long ago by the database's clock.
+async fn request(db: &dyn Harness, status: Status, older_than: Duration, limit: u32) -> PurgeRequest {
+    PurgeRequest { status, finished_before: db.now().await.minus(older_than), limit }
 }
 
 async fn is_there(db: &dyn Harness, id: EventId) -> bool {
@@ -24,7 +25,7 @@ pub(crate) async fn only_rows_that_are_old_enough_go(db: &dyn Harness) {
     let young = finished(db, Settlement::Done).await;
     db.let_pass(DAY).await;
     let done_at = row(db, old).await.done_at;
-    let request = request(Status::Done, DAY + DAY / 2, 100);
+    let request = request(db, Status::Done, DAY + DAY / 2, 100).await;
 
     let counted = db.store().count_purgeable(request).await.expect("counts");
     let purged = db.store().purge(request).await.expect("purges");
@@ -39,9 +40,9 @@ pub(crate) async fn done_and_dead_have_their_own_retention(db: &dyn Harness) {
     let died = finished(db, dead("no")).await;
     db.let_pass(DAY).await;
 
-    assert_eq!(db.store().purge(request(Status::Done, Duration::ZERO, 100)).await.expect("purges").count, 1);
+    assert_eq!(db.store().purge(request(db, Status::Done, Duration::ZERO, 100).await).await.expect("purges").count, 1);
     assert!(!is_there(db, done).await && is_there(db, died).await, "dead events are not purged with the others");
-    assert_eq!(db.store().purge(request(Status::Dead, Duration::ZERO, 100)).await.expect("purges").count, 1);
+    assert_eq!(db.store().purge(request(db, Status::Dead, Duration::ZERO, 100).await).await.expect("purges").count, 1);
     assert!(!is_there(db, died).await);
 }
 
@@ -52,7 +53,7 @@ pub(crate) async fn a_batch_takes_the_oldest_and_no_more_than_its_limit(db: &dyn
         db.let_pass(Duration::from_secs(1)).await;
     }
 
-    let batch = db.store().purge(request(Status::Done, Duration::ZERO, 3)).await.expect("purges");
+    let batch = db.store().purge(request(db, Status::Done, Duration::ZERO, 3).await).await.expect("purges");
 
     assert_eq!(batch.count, 3);
     assert!(batch.first < batch.last);
@@ -61,8 +62,11 @@ pub(crate) async fn a_batch_takes_the_oldest_and_no_more_than_its_limit(db: &dyn
         left.push(is_there(db, id).await);
     }
     assert_eq!(left, [false, false, false, true, true]);
-    assert_eq!(db.store().purge(request(Status::Done, Duration::ZERO, 3)).await.expect("purges").count, 2);
-    assert_eq!(db.store().purge(request(Status::Done, Duration::ZERO, 3)).await.expect("purges"), PurgeBatch::default());
+    assert_eq!(db.store().purge(request(db, Status::Done, Duration::ZERO, 3).await).await.expect("purges").count, 2);
+    assert_eq!(
+        db.store().purge(request(db, Status::Done, Duration::ZERO, 3).await).await.expect("purges"),
+        PurgeBatch::default()
+    );
 }
 
 pub(crate) async fn nothing_unfinished_is_ever_purged(db: &dyn Harness) {
@@ -76,7 +80,7 @@ pub(crate) async fn nothing_unfinished_is_ever_purged(db: &dyn Harness) {
     db.let_pass(DAY * 365).await;
 
     for status in [Status::New, Status::Done, Status::Retry, Status::Dead] {
-        let batch = db.store().purge(request(status, Duration::ZERO, 100)).await.expect("purges");
+        let batch = db.store().purge(request(db, status, Duration::ZERO, 100).await).await.expect("purges");
         assert_eq!(batch.count, 0, "{status}");
     }
     assert_eq!(db.number("SELECT count(*) FROM outbox_event").await, 5);
@@ -85,7 +89,7 @@ pub(crate) async fn nothing_unfinished_is_ever_purged(db: &dyn Harness) {
 pub(crate) async fn a_dead_event_that_blocks_its_aggregate_is_kept_and_counted(db: &dyn Harness) {
     let blocks = finished(db, Settlement::Dead { error: "no".to_owned(), counted: true, blocks: true }).await;
     let plain = finished(db, dead("no")).await;
-    let request = request(Status::Dead, Duration::ZERO, 100);
+    let request = request(db, Status::Dead, Duration::ZERO, 100).await;
 
     assert_eq!(db.store().count_purgeable(request).await.expect("counts"), Purgeable { count: 1, blocking: 1 });
     assert_eq!(db.store().purge(request).await.expect("purges").count, 1);

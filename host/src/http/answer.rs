@@ -22,6 +22,10 @@ pub struct Done {
     /// How many match and are dead still, because a limit was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
+    /// Of a replay of many: only events that were dead by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(required = false)]
+    pub dead_before: Option<Timestamp>,
     /// Whether nothing was done.
     pub dry_run: bool,
 }
@@ -53,11 +57,13 @@ pub struct PurgeReport {
     /// How many, and when they were finished.
     #[serde(flatten)]
     pub purged: Purged,
-    /// How many are old enough and are there still, because a limit was reached.
+    /// How many finished by `finished_before` and are there still, because a limit was reached.
     pub left: u64,
-    /// How many are old enough and are kept, because later events of their aggregates wait behind them.
+    /// How many finished by `finished_before` and are kept, because later events of their aggregates wait behind them.
     pub blocking: u64,
-    /// How long ago the events were finished at least.
+    /// The latest time, by the database's clock, at which an event finished that is meant.
+    pub finished_before: Timestamp,
+    /// How long ago that is.
     pub older_than_seconds: f64,
     /// Whether nothing was deleted.
     pub dry_run: bool,

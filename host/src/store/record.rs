@@ -1,7 +1,5 @@
 //! What people and tools ask of the table.
 
-use std::time::Duration;
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -276,8 +274,8 @@ pub struct Stats {
 pub struct PurgeRequest {
     /// DONE or DEAD.
     pub status: Status,
-    /// Finished at least so long ago.
-    pub older_than: Duration,
+    /// Finished no later than this. A time and no age, so that every batch of a purge means the same events.
+    pub finished_before: Timestamp,
     /// Most rows.
     pub limit: u32,
 }

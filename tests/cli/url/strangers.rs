@@ -101,6 +101,7 @@ fn what_is_no_host_is_told_plainly_and_the_token_goes_nowhere_else() {
     assert!(elsewhere.stderr.contains("which is not followed"), "{}", elsewhere.stderr);
     let (other, _) = answered_by("http", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]");
     assert_eq!(other.code, Some(5), "{}", other.stderr);
+    assert!(other.stderr.contains("host and program are of different versions"), "{}", other.stderr);
     for ended in [page, elsewhere, other] {
         assert!(!ended.stderr.contains("obx_secret"), "{}", ended.stderr);
     }
@@ -115,30 +116,75 @@ fn what_is_no_host_is_told_plainly_and_the_token_goes_nowhere_else() {
     assert!(plain.stderr.contains("if it has TLS, write --url https://"), "{}", plain.stderr);
 }
 
-#[test]
-fn a_host_that_comes_no_further_does_not_keep_a_replay_busy_for_ever() {
+/// The address of something that answers each request, by its number and its text, with a status and a body.
+fn stranger(answer: impl Fn(usize, &str) -> (u16, serde_json::Value) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("it has one"));
-    // Always one event to replay, never replayed, and never the time for it.
     std::thread::spawn(move || {
-        for stream in listener.incoming() {
+        for (number, stream) in listener.incoming().enumerate() {
             let Ok(mut stream) = stream else { return };
             let (mut asked, mut bytes) = (String::new(), [0; 4096]);
             while !(asked.contains("\r\n\r\n") && (asked.starts_with("GET") || asked.ends_with('}'))) {
                 let Ok(read @ 1..) = stream.read(&mut bytes) else { break };
                 asked.push_str(&String::from_utf8_lossy(&bytes[..read]));
             }
-            let is_dry = asked.contains(r#""dry_run":true"#);
-            let body = serde_json::json!({
-                "retried_now": 0, "left_waiting": 0, "replayed": u8::from(is_dry), "left_dead": 1, "out_of_time": !is_dry,
-                "next": null, "dead_before": "2026-01-01T00:00:00Z", "dry_run": is_dry,
-            });
-            let body = body.to_string();
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length";
+            let (status, body) = answer(number, &asked);
+            let (kind, body) = (if status == 200 { "json" } else { "problem+json" }, body.to_string());
+            let head =
+                format!("HTTP/1.1 {status} x\r\nContent-Type: application/{kind}\r\nConnection: close\r\nContent-Length");
             let _ = stream.write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes());
         }
     });
+    url
+}
+
+#[test]
+fn a_host_that_comes_no_further_does_not_keep_a_replay_busy_for_ever() {
+    // Always one event to replay, never replayed, and never the time for it.
+    let url = stranger(|_, asked| {
+        let is_dry = asked.contains(r#""dry_run":true"#);
+        let body = serde_json::json!({
+            "retried_now": 0, "left_waiting": 0, "replayed": u8::from(is_dry), "left_dead": 1, "out_of_time": !is_dry,
+            "next": null, "dead_before": "2026-01-01T00:00:00Z", "dry_run": is_dry,
+        });
+        (200, body)
+    });
     let ended = Place::empty().run(&["replay", "--yes", "--reason", "a test", "--url", &url]);
     assert_eq!(ended.code, Some(5), "{}", ended.stderr);
-    assert!(ended.stderr.contains("brings back no event within the time of a request"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("replayed no event within the time limit of a request"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_host_that_stops_in_the_middle_leaves_known_what_it_has_done() {
+    let stopping = || (503, serde_json::json!({ "code": "stopping", "detail": "the host is stopping" }));
+    let at = "2026-01-01T00:00:00.000000Z";
+    let replaying = move |number: usize, _: &str| match number {
+        0 | 1 => {
+            let body = serde_json::json!({
+                "retried_now": 1_500, "left_waiting": 0, "replayed": if number == 0 { 5_000 } else { 500 }, "left_dead": 9, "out_of_time": true, "next": 7,
+                "dead_before": at, "dry_run": number == 0,
+            });
+            (200, body)
+        }
+        _ => stopping(),
+    };
+    let purging = move |number: usize, _: &str| match number {
+        0 | 1 => {
+            let body = serde_json::json!({
+                "count": if number == 0 { 9_000 } else { 2_000 }, "first": null, "last": null, "left": 7_000, "blocking": 0,
+                "finished_before": at, "older_than_seconds": 60.0, "dry_run": number == 0,
+            });
+            (200, body)
+        }
+        _ => stopping(),
+    };
+
+    let replay = Place::empty().run(&["replay", "--yes", "--reason", "a test", "--url", &stranger(replaying)]);
+    let purge = Place::empty().run(&["purge", "--older-than", "1m", "--yes", "--url", &stranger(purging)]);
+
+    for (ended, done) in [(replay, "2,000 events were brought back"), (purge, "2,000 events were deleted")] {
+        assert_eq!(ended.code, Some(5), "{}", ended.stderr);
+        assert!(ended.stderr.contains("the host is stopping"), "{}", ended.stderr);
+        assert!(ended.stderr.contains(&format!("{done} before this; the audit log has it")), "{}", ended.stderr);
+    }
 }

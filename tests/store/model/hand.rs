@@ -140,9 +140,8 @@ impl Table {
 
     /// What is old enough to be purged, with the times of the ends: what others wait behind, or the rest.
     fn old_enough(&self, request: PurgeRequest, blocking: bool) -> Vec<(u64, Timestamp)> {
-        let oldest = self.now.minus(request.older_than);
         let finished = self.rows.values().filter(|row| row.status == request.status && row.blocks == blocking);
-        finished.filter_map(|row| Some((row.seq, row.done_at.filter(|done_at| *done_at <= oldest)?))).collect()
+        finished.filter_map(|row| Some((row.seq, row.done_at.filter(|done_at| *done_at <= request.finished_before)?))).collect()
     }
 
     pub(super) fn count_purgeable(&self, request: PurgeRequest) -> Purgeable {

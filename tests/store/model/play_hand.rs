@@ -75,7 +75,8 @@ impl<D: Database> Player<'_, D> {
                 agree("unparked", self.table.unpark(&routes, *limit, &freed)?, unparked)
             }
             Step::Purge { status, older_than, limit } => {
-                let request = PurgeRequest { status: *status, older_than: span(*older_than), limit: *limit };
+                let finished_before = self.table.now.minus(span(*older_than));
+                let request = PurgeRequest { status: *status, finished_before, limit: *limit };
                 let purgeable = said("count_purgeable", self.store.count_purgeable(request).await)?;
                 agree("purgeable", self.table.count_purgeable(request), purgeable)?;
                 let batch = said("purge", self.store.purge(request).await)?;

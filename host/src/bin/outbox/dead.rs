@@ -5,6 +5,7 @@ mod filter;
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 use outbox::EventId;
+use outbox::dead::ReplayLimits;
 use outbox::event::Status;
 use serde::Serialize;
 
@@ -272,7 +273,7 @@ fn told(verb: &str, events: u64, dry_run: bool) -> String {
 async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
     let Replay { names, filter, death, limits, dry_run, yes, reason, output, .. } = replay;
     let place = place::open(config).await?;
-    let filter = filter.filter(&names, death, place.now().await?);
+    let filter = filter.up_to(&names, death, place.now().await?);
     let wanted = limits.of(place.count_dead(&filter).await?);
     let show = |events: u64| {
         let done = Done { count: events, missing: Vec::new(), dry_run };
@@ -283,13 +284,22 @@ async fn replay_all(replay: Replay, config: &Config) -> Result<(), Failure> {
     }
     output::confirm(&format!("set {} back to new and deliver them again", count(wanted, "dead event")), yes)?;
     let bar = output::progress("replaying", Some(wanted));
-    let mut so_far = |events| bar.set_position(events);
-    let replayed = place.replay_all(&filter, &limits.replay(), &reason.audit(), &mut so_far).await;
+    let mut done = 0;
+    let mut so_far = |events| {
+        done = events;
+        bar.set_position(events);
+    };
+    let limits = ReplayLimits { events: Some(wanted), ..limits.replay() };
+    let ended = place.replay_all(&filter, &limits, &reason.audit(), &mut so_far).await;
     bar.finish_and_clear();
-    let replayed = replayed?;
+    let replayed = ended.map_err(|failure| failure.after(done, "replayed"))?;
     show(replayed)?;
     if replayed < wanted {
-        eprintln!("{} still dead; run it again for the rest", count(wanted - replayed, "matching event"));
+        // Somebody else may have replayed or discarded the others.
+        let left = place.count_dead(&filter).await?.min(wanted - replayed);
+        if left > 0 {
+            eprintln!("{} still dead; run the command again for the rest", count(left, "matching event"));
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::error::Error;
 
 use outbox::deceptive::shown;
 use outbox::purge::PurgeError;
+use outbox::units::count;
 use outbox::{EnvelopeError, StartError, StoreError, WriteError};
 
 use crate::logging;
@@ -87,6 +88,15 @@ impl Failure {
     pub(crate) fn detail(mut self, detail: String) -> Self {
         self.details.push(detail);
         self
+    }
+
+    /// With what the command had done when it went wrong, such as `deleted`; nothing is said of no events.
+    pub(crate) fn after(self, events: u64, done: &str) -> Self {
+        if events == 0 {
+            return self;
+        }
+        let were = if events == 1 { "was" } else { "were" };
+        self.detail(format!("{} {were} {done} before this; the audit log has it", count(events, "event")))
     }
 
     /// What went wrong, without its causes.

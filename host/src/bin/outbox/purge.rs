@@ -1,6 +1,6 @@
-//! `outbox purge`: old finished events away, now.
+//! `outbox purge`: deletes old finished events, now.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use outbox::event::Status;
@@ -13,7 +13,7 @@ use crate::audit::Reason;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::output::{self, Output, count, span};
-use crate::place::{self, Purging, WouldPurge};
+use crate::place::{self, Confirmed, Purging, WouldPurge};
 
 /// Delete delivered or dead events that are old enough
 #[derive(Args, Debug)]
@@ -54,7 +54,7 @@ impl PurgeCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let (what, status) = if self.dead { (Purging::Dead, Status::Dead) } else { (Purging::Done, Status::Done) };
         let place = place::open(config).await?;
-        let WouldPurge { older_than, purgeable } = place.purgeable(what, self.older_than).await?;
+        let WouldPurge { older_than, finished_before, purgeable } = place.purgeable(what, self.older_than).await?;
         let wanted = purgeable.count.min(self.limit.unwrap_or(u64::MAX));
         if purgeable.blocking > 0 {
             eprintln!(
@@ -74,12 +74,18 @@ impl PurgeCommand {
         let events = format!("{} that finished more than {} ago", count(wanted, &format!("{status} event")), span(older_than));
         output::confirm(&format!("permanently delete {events}"), self.yes)?;
         let bar = output::progress("deleting", Some(wanted));
-        let limits = PurgeLimits { time: self.time_limit, rows: Some(wanted) };
-        let purged = place.purge(what, older_than, limits, &self.reason.audit(), &mut |so_far| bar.set_position(so_far)).await;
+        let limits = PurgeLimits { time: self.time_limit, rows: self.limit };
+        let confirmed = Confirmed { finished_before, count: wanted };
+        let (started, mut done) = (Instant::now(), 0);
+        let mut so_far = |events| {
+            done = events;
+            bar.set_position(events);
+        };
+        let ended = place.purge(what, confirmed, limits, &self.reason.audit(), &mut so_far).await;
         bar.finish_and_clear();
-        let purged = purged?;
+        let purged = ended.map_err(|failure| failure.after(done, "deleted"))?;
         show(purged, false)?;
-        if purged.count < wanted {
+        if purged.count < wanted && self.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
             eprintln!("the time limit was reached; run the command again for the rest");
         }
         Ok(())

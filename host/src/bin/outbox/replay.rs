@@ -1,9 +1,9 @@
-//! `outbox replay`: everything that failed goes again, now.
+//! `outbox replay`: retries failed events and replays dead ones.
 
 use std::time::Duration;
 
 use clap::Args;
-use outbox::dead::ReplayLimits;
+use outbox::dead::{FailedEvents, ReplayLimits};
 use outbox::units::duration;
 use serde::Serialize;
 
@@ -55,24 +55,36 @@ struct Report {
 impl ReplayCommand {
     pub(crate) async fn run(self, config: &Config) -> Result<(), Failure> {
         let place = place::open(config).await?;
-        let Failed { waiting, matching, dead } = place.count_failed(self.retry_count_threshold).await?;
-        if self.dry_run {
-            let most = self.event_limit.unwrap_or(u64::MAX);
-            let retried_now = waiting.min(most);
-            let replayed = matching.min(most - retried_now);
-            return self.show(&Report { retried_now, replayed, left_dead: dead.saturating_sub(replayed), dry_run: true });
+        let Failed { waiting, matching, dead, dead_before } = place.count_failed(self.retry_count_threshold).await?;
+        let most = self.event_limit.unwrap_or(u64::MAX);
+        let retried_now = waiting.min(most);
+        let replayed = matching.min(most - retried_now);
+        let wanted = retried_now.saturating_add(replayed);
+        if self.dry_run || wanted == 0 {
+            if !self.dry_run {
+                eprintln!("no event to deliver again; nothing was done");
+            }
+            let left_dead = dead.saturating_sub(replayed);
+            return self.show(&Report { retried_now, replayed, left_dead, dry_run: self.dry_run });
         }
-        let parts = [(waiting, "waiting event"), (matching, "dead event")];
+        let parts = [(retried_now, "waiting event"), (replayed, "dead event")];
         let parts: Vec<String> = parts.iter().filter(|(many, _)| *many > 0).map(|(many, noun)| count(*many, noun)).collect();
-        if waiting + matching > 0 {
-            output::confirm(&format!("deliver {} again", parts.join(" and ")), self.yes)?;
-        }
-        let limits = ReplayLimits { time: self.time_limit, events: self.event_limit, ..ReplayLimits::default() };
-        let bar = output::progress("replaying", None);
-        let mut so_far = |events| bar.set_position(events);
-        let done = place.replay_failed(self.retry_count_threshold, &limits, &self.reason.audit(), &mut so_far).await;
+        output::confirm(&format!("deliver {} again", parts.join(" and ")), self.yes)?;
+        let limits = ReplayLimits { time: self.time_limit, events: Some(wanted), ..ReplayLimits::default() };
+        let failed = FailedEvents {
+            max_attempts: self.retry_count_threshold,
+            dead_before: Some(dead_before),
+            ..FailedEvents::default()
+        };
+        let bar = output::progress("replaying", Some(wanted));
+        let mut done = 0;
+        let mut so_far = |events| {
+            done = events;
+            bar.set_position(events);
+        };
+        let ended = place.replay_failed(&failed, &limits, &self.reason.audit(), &mut so_far).await;
         bar.finish_and_clear();
-        let Replayed { retried_now, replayed } = done?;
+        let Replayed { retried_now, replayed } = ended.map_err(|failure| failure.after(done, "brought back"))?;
         self.show(&Report { retried_now, replayed, left_dead: dead.saturating_sub(replayed), dry_run: false })
     }
 

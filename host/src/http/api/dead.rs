@@ -21,13 +21,14 @@ use super::super::token::Role;
 use super::events::{
     PAYLOAD, Page, Shown, fields, filtered, found, id_schema, listed, page, payload_form, payload_schema, shown,
 };
+use super::expected::Check;
 use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
 use crate::time::{Timestamp, When};
 use crate::units::duration_option;
 
-/// The longest that one request works; a client would not wait longer. What is left is told, and a repeat goes on.
+/// The longest that one request works; a client would not wait longer. The answer says how many are left; repeating the request continues.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);
 
 /// The reason for a change, for the audit log.
@@ -63,7 +64,9 @@ pub(super) struct Replay {
     since: Option<String>,
     /// Events that died up to this time, or up to so long ago.
     until: Option<String>,
-    /// How many events the caller expects to match.
+    /// Only events that were dead by then: the `dead_before` that the same request returned with `dry_run`.
+    dead_before: Option<Timestamp>,
+    /// How many events the caller expects to be replayed: the `count` that the same request returned with `dry_run`.
     #[schema(format = "uint64")]
     expected_count: Option<u64>,
     /// The most events to replay, oldest first.
@@ -101,8 +104,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let example = json!({ "aggregate_type": "Order", "expected_count": 12, "reason": "the mail server answers again" });
     let all = Endpoint::post("/v1/dead/replay", "replay_dead", "Replay the dead events that match", replay_all)
         .detail(
-            "They become new again. `expected_count` must equal the number that `dry_run` or the count returns. One request works \
-             for at most 25 s; `left` says how many events are left; repeat the request to continue.",
+            "They become new again; at most `limit` of them, oldest first. The request is refused unless exactly `expected_count` \
+             events would be replayed; send the `count` and the `dead_before` that the same request returned with `dry_run`. One \
+             request works for at most 25 s; `left` says how many events that match are left; to continue, send the rest of \
+             `expected_count`.",
         )
         .role(Role::Operator)
         .counts_first()
@@ -211,7 +216,7 @@ async fn one(host: &Host, id: EventId, wanted: &str, changed: Result<bool, Store
         return Err(not_so(id, found(host, id).await?.status, wanted));
     }
     host.tell_hosts().await;
-    Ok(Json(Done { count: 1, left: None, dry_run: false }))
+    Ok(Json(Done { count: 1, left: None, dead_before: None, dry_run: false }))
 }
 
 fn not_so(id: EventId, status: Status, wanted: &str) -> Problem {
@@ -233,12 +238,12 @@ impl Replay {
             max_attempts: self.max_attempts,
             dead_after: at("since", &self.since)?,
             // What dies after it was counted is not replayed in place of what was counted.
-            dead_before: Some(at("until", &self.until)?.map_or(now, |until| until.min(now))),
+            dead_before: [at("until", &self.until)?, self.dead_before, Some(now)].into_iter().flatten().min(),
         })
     }
 }
 
-/// `POST /v1/dead/replay`: all that match, if they are as many as the caller believes.
+/// `POST /v1/dead/replay`: those that match, if they are as many as the caller expects.
 pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<Done>, Problem> {
     let asked = asked.0;
     if asked.per_second == Some(0) {
@@ -253,21 +258,13 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
     let matching = host.dead.count(&filter).await?;
     drop(place);
     let wanted = matching.min(asked.limit.unwrap_or(u64::MAX));
+    let dead_before = filter.dead_before;
     if asked.dry_run {
-        return Ok(Json(Done { count: wanted, left: Some(matching - wanted), dry_run: true }));
+        return Ok(Json(Done { count: wanted, left: Some(matching - wanted), dead_before, dry_run: true }));
     }
-    match asked.expected_count {
-        None => {
-            let detail = "say how many events you expect to match; `dry_run` or /v1/dead/count tells";
-            return Err(Problem::field("expected_count", detail).counted(matching));
-        }
-        Some(expected) if expected != matching => {
-            let detail = format!("{matching} dead events match, not {expected}; nothing was done");
-            return Err(Problem::new(Kind::CountChanged, detail).counted(matching));
-        }
-        Some(_) => {}
-    }
-    // No more than were expected, should others die meanwhile.
+    // A replay that is smaller than expected meets other events than its caller has looked at.
+    let check = Check { done: "replayed", noun: "dead event".to_owned(), may_be_fewer: false };
+    check.count(asked.expected_count, wanted)?;
     let limits = ReplayLimits {
         batch_size: asked.batch_size.unwrap_or(ReplayLimits::default().batch_size),
         per_second: asked.per_second,
@@ -276,7 +273,7 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
     };
     let count = host.dead.replay_all(&filter, &limits, &by.0.audit(asked.reason), |_| {}).await?;
     host.tell_hosts().await;
-    Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dry_run: false }))
+    Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dead_before, dry_run: false }))
 }
 
 #[cfg(test)]
@@ -286,11 +283,15 @@ mod tests {
     #[test]
     fn what_dies_after_the_count_is_not_meant() {
         let now = Timestamp::from_micros(1_700_000_000_000_000);
-        let meant = |until: Option<&str>| {
-            let asked = Replay { until: until.map(str::to_owned), ..Replay::default() };
+        let hours = |hours: u64| Duration::from_secs(hours * 3_600);
+        let meant = |until: Option<&str>, dead_before: Option<Timestamp>| {
+            let asked = Replay { until: until.map(str::to_owned), dead_before, ..Replay::default() };
             asked.filter(now).expect("a time").dead_before
         };
-        assert_eq!([meant(None), meant(Some("2100-01-01T00:00:00Z"))], [Some(now); 2]);
-        assert_eq!(meant(Some("1h")), Some(now.minus(Duration::from_secs(3_600))));
+        assert_eq!([meant(None, None), meant(Some("2100-01-01T00:00:00Z"), Some(now.plus(hours(1))))], [Some(now); 2]);
+        for dead_before in [None, Some(now.minus(hours(1)))] {
+            assert_eq!(meant(Some("2h"), dead_before), Some(now.minus(hours(2))), "the earlier of both");
+        }
+        assert_eq!(meant(Some("1h"), Some(now.minus(hours(2)))), Some(now.minus(hours(2))));
     }
 }

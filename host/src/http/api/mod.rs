@@ -5,6 +5,7 @@ mod cloud_events;
 mod dead;
 mod envelopes;
 mod events;
+mod expected;
 mod monitor;
 mod nodes;
 mod plugins;

@@ -1,4 +1,4 @@
-//! Old finished events away.
+//! Deletes old finished events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,12 @@ use super::super::peer::Stopping;
 use super::super::problem::{Kind, Problem};
 use super::super::token::Role;
 use super::dead::longest;
+use super::expected::Check;
 use crate::event::Status;
 use crate::purge::{Purge, PurgeError, PurgeLimits};
-use crate::store::{Audit, PurgeRequest, Purged};
-use crate::units::{count, duration_option};
+use crate::store::{Audit, PurgeRequest, Purgeable, Purged};
+use crate::time::Timestamp;
+use crate::units::duration_option;
 
 /// What to delete.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -33,12 +35,14 @@ pub(super) struct Asking {
     #[serde(with = "duration_option")]
     #[schema(value_type = Option<String>)]
     older_than: Option<Duration>,
+    /// Only events that finished by then, in place of `older_than`: the `finished_before` that the same request returned with `dry_run`.
+    finished_before: Option<Timestamp>,
     /// Dead events instead of delivered ones.
     dead: bool,
     /// The most events to delete.
     #[schema(format = "uint64")]
     limit: Option<u64>,
-    /// The most events that the caller expects to be deleted: the `count` of the same request with `dry_run`.
+    /// The most events that the caller expects to be deleted: the `count` that the same request returned with `dry_run`.
     #[schema(format = "uint64")]
     expected_count: Option<u64>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
@@ -55,8 +59,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
             .detail(
-                "Deletes nothing if more events match than `expected_count`, or than `limit` if that is less; `dry_run` returns the \
-                 count. One request works for at most 25 s; `left` says how many events are left; repeat the request to continue.",
+                "At most `limit` events are deleted, oldest first. The request is refused if more would be deleted than \
+                 `expected_count`; send the `count` that the same request returned with `dry_run`, and its `finished_before` instead \
+                 of `older_than`, so that exactly the counted events are meant. One request works for at most 25 s; `left` says how \
+                 many events are left; repeat the request to continue.",
             )
             .role(Role::Admin)
             .counts_first()
@@ -73,34 +79,65 @@ pub(super) async fn purge(
     stopping: Option<Extension<Stopping>>,
     asked: Asked<Asking>,
 ) -> Result<Json<PurgeReport>, Problem> {
-    let Asking { older_than, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
+    let Asking { older_than, finished_before, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
     let time = longest(time_limit);
     let settings = &host.inside.purge;
     let status = if dead { Status::Dead } else { Status::Done };
-    let Some(older_than) = older_than.or(settings.kept(status)) else {
-        return Err(Problem::field(
-            "older_than",
-            "say how old dead events must be, such as 90d: this host keeps them for ever",
-        ));
-    };
+    let oldest = Oldest::of(older_than, finished_before, settings.kept(status))?;
     let place = host.look_place(Role::Operator).await?;
-    let purgeable = host.store.count_purgeable(PurgeRequest { status, older_than, limit: u32::MAX }).await?;
+    let now = host.store.now().await?;
+    let finished_before = oldest.by(now);
+    let every = PurgeRequest { status, finished_before, limit: u32::MAX };
+    let Purgeable { count: matching, blocking } = host.store.count_purgeable(every).await?;
     drop(place);
-    let wanted = purgeable.count.min(limit.unwrap_or(u64::MAX));
+    let wanted = matching.min(limit.unwrap_or(u64::MAX));
+    let older_than_seconds = now.since(finished_before).as_secs_f64();
+    let report = |purged, left, blocking| PurgeReport { purged, left, blocking, finished_before, older_than_seconds, dry_run };
     if !dry_run {
-        check_count(expected_count, wanted, &format!("{status} event"))?;
+        // The host purges by itself, too.
+        let check = Check { done: "deleted", noun: format!("{status} event"), may_be_fewer: true };
+        check.count(expected_count, wanted)?;
     }
-    let purged = if dry_run || wanted == 0 {
-        Purged { count: wanted, ..Purged::default() }
-    } else {
-        let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
-        let purge = Arc::new(Purge::new(host.store.clone(), settings.clone(), host.metrics.clone()));
-        let stopping = stopping.map(|Extension(stopping)| stopping);
-        run(purge, by.0.audit(reason), (status, older_than), limits, stopping).await?
-    };
-    let left = purgeable.count.saturating_sub(purged.count);
-    let older_than_seconds = older_than.as_secs_f64();
-    Ok(Json(PurgeReport { purged, left, blocking: purgeable.blocking, older_than_seconds, dry_run }))
+    if dry_run || wanted == 0 {
+        return Ok(Json(report(Purged { count: wanted, ..Purged::default() }, matching - wanted, blocking)));
+    }
+    let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
+    let purge = Arc::new(Purge::new(host.store.clone(), settings.clone(), host.metrics.clone()));
+    let stopping = stopping.map(|Extension(stopping)| stopping);
+    let purged = run(purge, by.0.audit(reason), (status, finished_before), limits, stopping).await?;
+    // Counted again: somebody else may have deleted the others meanwhile. What was deleted is told in any case.
+    let uncounted = Purgeable { count: matching.saturating_sub(purged.count), blocking };
+    let left = host.store.count_purgeable(every).await.unwrap_or(uncounted);
+    Ok(Json(report(purged, left.count, left.blocking)))
+}
+
+/// Which events are old enough, by an age or by a time.
+enum Oldest {
+    Age(Duration),
+    Time(Timestamp),
+}
+
+impl Oldest {
+    /// What the request says, or else the retention of the host.
+    fn of(age: Option<Duration>, time: Option<Timestamp>, kept: Option<Duration>) -> Result<Self, Problem> {
+        match (age, time) {
+            (Some(_), Some(_)) => {
+                Err(Problem::field("finished_before", "it is given beside older_than; send only one of them"))
+            }
+            (None, Some(time)) => Ok(Self::Time(time)),
+            (age, None) => age.or(kept).map(Self::Age).ok_or_else(|| {
+                Problem::field("older_than", "say how old dead events must be, such as 90d: this host keeps them for ever")
+            }),
+        }
+    }
+
+    /// The time at which an event must have finished; never later than now.
+    fn by(&self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::Age(age) => now.minus(*age),
+            Self::Time(time) => (*time).min(now),
+        }
+    }
 }
 
 /// Ends a purge after the batch that it is at.
@@ -117,12 +154,12 @@ impl Drop for Closing {
 async fn run(
     purge: Arc<Purge>,
     audit: Audit,
-    (status, older_than): (Status, Duration),
+    (status, finished_before): (Status, Timestamp),
     limits: PurgeLimits,
     stopping: Option<Stopping>,
 ) -> Result<Purged, Problem> {
     let closing = Closing(purge.clone());
-    let mut running = tokio::spawn(async move { purge.run_for(&audit, status, older_than, limits, |_| {}).await });
+    let mut running = tokio::spawn(async move { purge.run_for(&audit, status, finished_before, limits, |_| {}).await });
     let stops = async {
         match stopping {
             Some(mut stopping) => stopping.wait().await,
@@ -141,22 +178,9 @@ async fn run(
         Ok(Err(PurgeError::Store(error))) => Err(error.into()),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Ok(Err(PurgeError::Closed)) | Err(_) => {
-            let detail = "the host is stopping; the audit log tells how many events are deleted, and the same request goes on when \
-                          the host runs";
+            let detail = "the host is stopping; the audit log shows how many events were deleted. Send the request again when the \
+                          host is running.";
             Err(Problem::new(Kind::Stopping, detail))
         }
     }
-}
-
-/// Whether no more is deleted than the caller expects. Fewer are no harm: the host's own purge deletes at the same time.
-fn check_count(expected: Option<u64>, wanted: u64, what: &str) -> Result<(), Problem> {
-    let Some(expected) = expected else {
-        let detail = "say how many events you expect to be deleted; `dry_run` tells";
-        return Err(Problem::field("expected_count", detail).counted(wanted));
-    };
-    if wanted <= expected {
-        return Ok(());
-    }
-    let detail = format!("{} would be deleted, not {expected}; nothing was done", count(wanted, what));
-    Err(Problem::new(Kind::CountChanged, detail).counted(wanted))
 }

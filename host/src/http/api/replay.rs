@@ -1,4 +1,4 @@
-//! Everything that failed goes again.
+//! Retries failed events and replays dead ones.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ pub(super) struct Replay {
     /// Only events that wait after this one: the `next` of a request that ran out of time.
     #[schema(format = "uint64", maximum = 9_223_372_036_854_775_807_u64)]
     after: Option<u64>,
-    /// Only events that were dead by then: the `dead_before` of a request that ran out of time.
+    /// Only events that were dead by then: the `dead_before` that the same request returned with `dry_run`, or before it ran out of time.
     dead_before: Option<Timestamp>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     #[serde(with = "duration_option")]
@@ -69,10 +69,7 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
     let time = longest(time_limit);
     // It takes every dead event: never by a request that says nothing.
     if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-        return Err(Problem::field(
-            "reason",
-            "say why every failed event is tried again; the reason is recorded in the audit log",
-        ));
+        return Err(Problem::field("reason", "give a reason for replaying all failed events; it is recorded in the audit log"));
     }
     if let Some(after) = after.filter(|after| i64::try_from(*after).is_err()) {
         return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));

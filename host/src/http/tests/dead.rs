@@ -53,7 +53,9 @@ async fn many_are_replayed_only_when_they_are_as_many_as_expected() {
     let served = Served::start().await;
     served.dead(&["d1", "d2"]).await;
     let dry = served.post("/v1/dead/replay", r#"{"event_type":"Broken","dry_run":true}"#).await;
-    assert_eq!(dry.json(), json!({"count": 2, "left": 0, "dry_run": true}));
+    let dry = dry.json();
+    let dead_before = &dry["dead_before"];
+    assert_eq!(dry, json!({"count": 2, "left": 0, "dead_before": dead_before, "dry_run": true}));
     let unsaid = served.post("/v1/dead/replay", r#"{"event_type":"Broken"}"#).await;
     assert_eq!((unsaid.status, &unsaid.json()["count"]), (422, &json!(2)));
     let other = served.post("/v1/dead/replay", r#"{"event_type":"Broken","expected_count":3}"#).await;
@@ -62,9 +64,21 @@ async fn many_are_replayed_only_when_they_are_as_many_as_expected() {
     assert_eq!((unknown.status, &unknown.json()["errors"][0]["field"]), (422, &json!("eventtype")), "never all by a slip");
     assert_eq!(served.get("/v1/events/d1").await.json()["replays"], 0);
 
-    let body = r#"{"type":"Broken","since":"1h","expected_count":2,"limit":1,"reason":"mended"}"#;
-    let done = served.post("/v1/dead/replay", body).await;
-    assert_eq!((done.status, done.json()), (200, json!({"count": 1, "left": 1, "dry_run": false})), "the oldest first");
+    let limited = |expected: u64| json!({ "type": "Broken", "since": "1h", "expected_count": expected, "limit": 1, "dead_before": dead_before, "reason": "mended" });
+    let all = served.post("/v1/dead/replay", &limited(2).to_string()).await;
+    assert_eq!(
+        (all.status, &all.json()["count"]),
+        (409, &json!(1)),
+        "a request that replays one was not expected to replay two"
+    );
+    assert!(
+        all.json()["detail"].as_str().is_some_and(|detail| detail.ends_with("`dry_run` returns the number")),
+        "{}",
+        all.text
+    );
+    let done = served.post("/v1/dead/replay", &limited(1).to_string()).await;
+    let answer = json!({"count": 1, "left": 1, "dead_before": dead_before, "dry_run": false});
+    assert_eq!((done.status, done.json()), (200, answer), "the oldest first");
     assert_eq!(served.get("/v1/events/d2").await.json()["replays"], 0);
     assert_eq!(served.get("/v1/audit").await.json()[0]["reason"], "mended");
     served.stop().await;
@@ -139,23 +153,86 @@ async fn everything_that_failed_goes_again_and_what_is_old_is_purged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_ends_a_purge_after_a_batch_and_the_audit_has_all_that_it_deleted() {
-    const EVENTS: u64 = 3_000;
-    // Row by row, so that it is still at work when the server stops.
+async fn what_dies_after_a_dry_run_is_not_replayed_in_place_of_what_was_counted() {
+    let served = Served::start().await;
+    served.dead(&["d1", "d2"]).await;
+    let dry = served.post("/v1/dead/replay", r#"{"dry_run":true}"#).await.json();
+    served.dead(&["d3"]).await;
+    assert_eq!(served.post("/v1/dead/d2/discard", "{}").await.status, 200);
+
+    let mut body = json!({ "dead_before": dry["dead_before"], "expected_count": 2 });
+    let fewer = served.post("/v1/dead/replay", &body.to_string()).await;
+    body["expected_count"] = json!(1);
+    let done = served.post("/v1/dead/replay", &body.to_string()).await.json();
+
+    assert_eq!((dry["count"].as_u64(), fewer.status), (Some(2), 409), "as many are dead as were counted, but others");
+    assert_eq!((&done["count"], &done["left"]), (&json!(1), &json!(0)), "{done}");
+    served.wait_for("d1", "DEAD").await;
+    assert_eq!(served.get("/v1/events/d1").await.json()["replays"], 1);
+    assert_eq!(served.get("/v1/events/d3").await.json()["replays"], 0);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_deletes_none_but_the_events_that_its_dry_run_counted() {
+    let served = Served::start().await;
+    served.dead(&["d1", "d2"]).await;
+    let dry = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","dry_run":true}"#).await.json();
+    served.dead(&["d3"]).await;
+    served.post("/v1/dead/d1/replay", "{}").await;
+    served.wait_for("d1", "DEAD").await;
+    let mut body = json!({ "dead": true, "finished_before": dry["finished_before"], "expected_count": dry["count"] });
+
+    let purged = served.post("/v1/purge", &body.to_string()).await.json();
+
+    assert_eq!((&dry["count"], &purged["count"], &purged["left"]), (&json!(2), &json!(1), &json!(0)), "{purged}");
+    assert_eq!(purged["finished_before"], dry["finished_before"]);
+    let statuses = [served.get("/v1/events/d1").await, served.get("/v1/events/d2").await, served.get("/v1/events/d3").await];
+    assert_eq!(statuses.map(|answer| answer.status), [200, 404, 200], "one died again, one was counted, one died later");
+    let audit = served.get("/v1/audit?action=purge").await.json();
+    assert_eq!(audit[0]["selector"], json!({ "status": "DEAD", "finished_before": dry["finished_before"] }));
+
+    body["older_than"] = json!("0s");
+    let both = served.post("/v1/purge", &body.to_string()).await;
+    assert_eq!((both.status, &both.json()["errors"][0]["field"]), (422, &json!("finished_before")), "{}", both.text);
+    let ahead = r#"{"dead":true,"finished_before":"2100-01-01T00:00:00Z","dry_run":true}"#;
+    let ahead = served.post("/v1/purge", ahead).await.json();
+    assert!(ahead["finished_before"].as_str() < Some("2100"), "what is not over yet is not meant: {ahead}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_that_would_delete_more_than_expected_deletes_nothing() {
+    let served = Served::start().await;
+    served.dead(&["d1", "d2", "d3"]).await;
+    let purge = async |more: &str| {
+        let answer = served.post("/v1/purge", &format!(r#"{{"dead":true,"older_than":"0s",{more}}}"#)).await;
+        (answer.status, answer.json()["count"].as_u64(), answer.json()["left"].as_u64())
+    };
+
+    assert_eq!(purge(r#""limit":2,"dry_run":true"#).await, (200, Some(2), Some(1)));
+    assert_eq!(purge(r#""limit":2,"expected_count":1"#).await, (409, Some(2), None));
+    assert_eq!(purge(r#""expected_count":2"#).await, (409, Some(3), None));
+    assert_eq!(served.get("/v1/dead/count").await.json(), json!({"count": 3}));
+    assert_eq!(purge(r#""limit":2,"expected_count":2"#).await, (200, Some(2), Some(1)));
+    assert_eq!(purge(r#""expected_count":2"#).await, (200, Some(1), Some(0)), "fewer are no harm");
+    served.stop().await;
+}
+
+/// On one thread: after a `yield`, every task that was woken before has run.
+#[tokio::test]
+async fn a_stop_ends_a_purge_after_its_batch_and_the_audit_has_all_that_it_deleted() {
+    const EVENTS: u64 = 5;
     let by_rows = PurgeConfig { enabled: false, batch_size: 1, ..PurgeConfig::default() };
     let served = Served::of(HttpConfig::default(), |builder| builder.purge(by_rows)).await;
     let event = r#"{"event_type":"OrderPlaced","aggregate_type":"Order","payload":1}"#;
-    let events = format!("[{}]", vec![event; 1_000].join(","));
-    for _ in 0..EVENTS / 1_000 {
-        assert_eq!(served.post("/v1/events", &events).await.status, 201);
-    }
+    let events = format!("[{}]", vec![event; usize::try_from(EVENTS).unwrap()].join(","));
+    assert_eq!(served.post("/v1/events", &events).await.status, 201);
     let store = served.outbox.store().clone();
-    let deleted = async || {
-        let records = store.list_audit(&AuditFilter::default(), 10_000).await.expect("reads");
-        records.iter().map(|record| record.count).sum::<u64>()
-    };
-    eventually("all events are done", async || store.stats().await.expect("counts").done == EVENTS).await;
+    let done = async || store.stats().await.expect("counts").done;
+    eventually("all events are done", async || done().await == EVENTS).await;
 
+    let mut alone = served.outbox.begin().await.expect("begins");
     let mut client = served.connect().await;
     let body = format!(r#"{{"older_than":"0s","expected_count":{EVENTS},"reason":"a test"}}"#);
     let head = format!(
@@ -164,14 +241,26 @@ async fn a_stop_ends_a_purge_after_a_batch_and_the_audit_has_all_that_it_deleted
     );
     client.write_all(head.as_bytes()).await.expect("it takes the head");
     client.write_all(body.as_bytes()).await.expect("it takes the body");
-    eventually("the purge has begun", async || deleted().await > 0).await;
-    served.stop().await;
+    // Whoever waits for the writing connection gets it in turn: the purge deletes one event before it is our turn again.
+    let began = std::time::Instant::now();
+    while done().await == EVENTS {
+        assert!(began.elapsed() < PATIENCE, "the purge begins");
+        alone.rollback().await.expect("rolls back");
+        alone = served.outbox.begin().await.expect("begins");
+    }
+    let stopping = tokio::spawn(served.stop());
+    // The task above stops the server, and the purge hears of it.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    alone.rollback().await.expect("rolls back");
+    stopping.await.expect("it stops");
 
     let answer = Answer::read(&mut client).await;
     assert_eq!((answer.status, answer.problem().as_str()), (503, "stopping"), "{}", answer.text);
-    let left = store.stats().await.expect("counts").done;
-    assert!(left > 0, "the stop did not wait for the whole purge");
-    assert_eq!(deleted().await, EVENTS - left);
+    assert_eq!(done().await, EVENTS - 1, "the stop waited for the batch, and not for the whole purge");
+    let records = store.list_audit(&AuditFilter::default(), 10).await.expect("reads");
+    assert_eq!(records.iter().map(|record| (record.action.as_str(), record.count)).collect::<Vec<_>>(), [("purge", 1)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

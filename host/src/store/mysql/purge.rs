@@ -1,4 +1,4 @@
-//! Old finished rows away.
+//! Deletes old finished rows.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use sqlx::query::Query;
 use sqlx::{MySql, Row};
 
 use super::MySqlStore;
-use super::row::{numbers, sequence};
+use super::row::{bound, numbers, sequence};
 use super::transaction::{self, Patience};
 use crate::store::settlement::delay_micros;
 use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
 use crate::time::Timestamp;
 
-/// Walks its own index from the oldest; two purges at once pass by each other's rows. Bound: status, the age in microseconds,
-/// most rows.
+/// Walks its own index from the oldest; two purges at once pass by each other's rows. Bound: status, the cut-off in
+/// microseconds, most rows.
 pub(super) const CHOOSE: &str = "
 SELECT seq, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', done_at) FROM outbox_event FORCE INDEX (outbox_done)
-WHERE status = ? AND done_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND AND blocks = 0
+WHERE status = ? AND done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND AND blocks = 0
 ORDER BY done_at, seq LIMIT ?
 FOR UPDATE SKIP LOCKED";
 
@@ -36,17 +36,17 @@ const DELETE: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
-/// Bound: status, the age in microseconds.
+/// Bound: status, the cut-off in microseconds.
 const COUNT: &str = "
 SELECT COUNT(IF(blocks = 0, 1, NULL)), COUNT(IF(blocks = 1, 1, NULL)) FROM outbox_event FORCE INDEX (outbox_done)
-WHERE status = ? AND done_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND";
+WHERE status = ? AND done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND";
 
 type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 
 pub(super) async fn purge(store: &MySqlStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
     let chosen = || {
-        let PurgeRequest { status, older_than, limit } = request;
-        sqlx::query(store.table.sql(CHOOSE)).bind(status.code()).bind(delay_micros(older_than)).bind(i64::from(limit))
+        let PurgeRequest { status, finished_before, limit } = request;
+        sqlx::query(store.table.sql(CHOOSE)).bind(status.code()).bind(bound(finished_before)).bind(i64::from(limit))
     };
     delete_chosen(store, "purge finished events", chosen).await
 }
@@ -96,7 +96,7 @@ pub(super) async fn count(store: &MySqlStore, request: PurgeRequest) -> Result<P
     let failed = |error| store.failed("count finished events", error);
     let row = sqlx::query(store.table.sql(COUNT))
         .bind(request.status.code())
-        .bind(delay_micros(request.older_than))
+        .bind(bound(request.finished_before))
         .fetch_one(&store.pool)
         .await
         .map_err(failed)?;

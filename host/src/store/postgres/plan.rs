@@ -5,6 +5,7 @@ use sqlx::{AssertSqlSafe, Row};
 use super::run::Statement;
 use super::{PostgresStore, audit, claim, dead, front, inspect, keys, lease, purge, route, settle};
 use crate::store::{AuditFilter, Filter, Plan, StoreError};
+use crate::time::Timestamp;
 
 /// Each with its index.
 const STATEMENTS: [(&str, &str, &str); 16] = [
@@ -62,7 +63,7 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
         "heads of queues" => statement.bind(numbers).bind(keys::waited_for(crate::store::WaitsFor::Unresolved)),
         "settle" => statement.bind(numbers.clone()).bind(numbers),
         "renew" => statement.bind(numbers.clone()).bind(numbers).bind(LEASE),
-        "purge" => statement.bind(1_i16).bind(LEASE).bind(BATCH),
+        "purge" => statement.bind(1_i16).bind(super::time::Moment(Timestamp::from_micros(LEASE))).bind(BATCH),
         "dead" => {
             let statement = statement.bind(NAME).bind(None::<&str>).bind("{}").bind(None::<&str>).bind(None::<&str>);
             let statement = statement.bind(None::<&str>).bind(None::<&str>).bind(None::<&str>).bind(None::<i32>);

@@ -1,4 +1,4 @@
-//! Old finished rows away.
+//! Deletes old finished rows.
 
 use std::time::Duration;
 
@@ -7,26 +7,27 @@ use sqlx::postgres::PgRow;
 use super::PostgresStore;
 use super::inspect::state;
 use super::row::{count as number, optional_time};
+use super::time::Moment;
 use crate::store::settlement::delay_micros;
 use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
 
 /// Walks its own index from the oldest; what another node is just purging is stepped over.
-/// $1 status, $2 the age in microseconds, $3 most rows.
+/// $1 status, $2 the cut-off, $3 most rows.
 pub(super) const PURGE: &str = "
 WITH purged AS (
   DELETE FROM outbox_event
   WHERE ctid = ANY (ARRAY (
     SELECT ctid FROM outbox_event
-    WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= now() - $2::bigint * interval '1 microsecond'
+    WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamptz
       AND blocks = 0
     ORDER BY status, done_at LIMIT $3::bigint FOR UPDATE SKIP LOCKED))
   RETURNING done_at)
 SELECT count(*) AS count, min(done_at) AS first, max(done_at) AS last FROM purged";
 
-/// $1 status, $2 the age in microseconds.
+/// $1 status, $2 the cut-off.
 const COUNT: &str = "
 SELECT count(*) FILTER (WHERE blocks = 0) AS count, count(*) FILTER (WHERE blocks = 1) AS blocking FROM outbox_event
-WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= now() - $2::bigint * interval '1 microsecond'";
+WHERE status = $1::smallint AND done_at IS NOT NULL AND done_at <= $2::timestamptz";
 
 /// Walks the index of what is due. What its writer dated back is as old as its row, no older. A host that lives is going to
 /// deliver what is due, however late: it is looked for in each batch, since it may have come a moment ago. $1 the age in
@@ -45,11 +46,8 @@ SELECT count(*) AS count, min(due_at) AS first, max(due_at) AS last FROM purged"
 
 pub(super) async fn purge(store: &PostgresStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
     let action = "purge finished events";
-    let statement = store
-        .statement(PURGE)
-        .bind(state(request.status))
-        .bind(delay_micros(request.older_than))
-        .bind(i64::from(request.limit));
+    let statement =
+        store.statement(PURGE).bind(state(request.status)).bind(Moment(request.finished_before)).bind(i64::from(request.limit));
     let row = store.one(action, statement).await?;
     batch(&row).map_err(|error| store.failed(action, error))
 }
@@ -66,7 +64,7 @@ fn batch(row: &PgRow) -> Result<PurgeBatch, sqlx::Error> {
 
 pub(super) async fn count(store: &PostgresStore, request: PurgeRequest) -> Result<Purgeable, StoreError> {
     let action = "count finished events";
-    let statement = store.statement(COUNT).bind(state(request.status)).bind(delay_micros(request.older_than));
+    let statement = store.statement(COUNT).bind(state(request.status)).bind(Moment(request.finished_before));
     let row = store.one(action, statement).await?;
     let number = |column| number(&row, column).map_err(|error| store.failed(action, error));
     Ok(Purgeable { count: number("count")?, blocking: number("blocking")? })

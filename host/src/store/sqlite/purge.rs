@@ -1,4 +1,4 @@
-//! Old finished rows away.
+//! Deletes old finished rows.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub(super) async fn purge(store: &SqliteStore, request: PurgeRequest) -> Result<
     let action = "purge finished events";
     let rows = sqlx::query(store.table.sql(PURGE))
         .bind(request.status.code())
-        .bind(cutoff(store, request.older_than))
+        .bind(request.finished_before.as_micros())
         .bind(i64::from(request.limit))
         .fetch_all(&store.writer)
         .await;
@@ -44,7 +44,7 @@ pub(super) async fn purge(store: &SqliteStore, request: PurgeRequest) -> Result<
 
 pub(super) async fn undelivered(store: &SqliteStore, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
     let rows = sqlx::query(store.table.sql(UNDELIVERED))
-        .bind(cutoff(store, older_than))
+        .bind(store.now_micros().saturating_sub(micros(older_than)))
         .bind(i64::from(limit))
         .bind(store.now_micros())
         .fetch_all(&store.writer)
@@ -65,7 +65,7 @@ pub(super) async fn count(store: &SqliteStore, request: PurgeRequest) -> Result<
     let action = "count finished events";
     let row = sqlx::query(store.table.sql(COUNT))
         .bind(request.status.code())
-        .bind(cutoff(store, request.older_than))
+        .bind(request.finished_before.as_micros())
         .fetch_one(&store.readers)
         .await
         .map_err(|error| failed(action, error))?;
@@ -74,8 +74,4 @@ pub(super) async fn count(store: &SqliteStore, request: PurgeRequest) -> Result<
         Ok(u64::try_from(number).unwrap_or(0))
     };
     Ok(Purgeable { count: number(0)?, blocking: number(1)? })
-}
-
-fn cutoff(store: &SqliteStore, older_than: Duration) -> i64 {
-    store.now_micros().saturating_sub(micros(older_than))
 }

@@ -66,6 +66,12 @@ impl DeadArgs {
             dead_before: death.until.map(|until| until.from(now)),
         }
     }
+
+    /// As [`filter`](Self::filter), and only events that are dead by now: what dies later was not counted.
+    pub(crate) fn up_to(&self, names: &Names, death: Death, now: Timestamp) -> DeadFilter {
+        let filter = self.filter(names, death, now);
+        DeadFilter { dead_before: Some(filter.dead_before.map_or(now, |before| before.min(now))), ..filter }
+    }
 }
 
 /// How far and how fast.

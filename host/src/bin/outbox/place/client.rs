@@ -128,8 +128,9 @@ impl Client {
         if !head.status.is_success() || kind != "application/json" {
             return Err(self.not_a_host(head.status));
         }
-        serde_json::from_slice(&body)
-            .map_err(|error| self.foreign("its answer cannot be read; it may be of another version", error))
+        serde_json::from_slice(&body).map_err(|error| {
+            self.foreign("its answer is not the one that this program knows: host and program are of different versions", error)
+        })
     }
 
     /// Something answers that is no host of ours, or stands before one.

@@ -16,10 +16,11 @@ use outbox::time::Timestamp;
 use outbox::why::{Explanation, explain};
 use outbox::{EventId, Route, Store};
 
-use super::{Change, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
+use super::{Change, Confirmed, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
 use crate::config::Config;
 use crate::database::{self, tell_hosts};
 use crate::failure::{Exit, Failure};
+use crate::output;
 
 pub(super) struct Database {
     store: Arc<dyn Store>,
@@ -55,6 +56,10 @@ const fn status(what: Purging) -> Status {
         Purging::Done => Status::Done,
         Purging::Dead => Status::Dead,
     }
+}
+
+fn every(what: Purging, finished_before: Timestamp) -> PurgeRequest {
+    PurgeRequest { status: status(what), finished_before, limit: u32::MAX }
 }
 
 #[async_trait]
@@ -106,29 +111,33 @@ impl Place for Database {
         audit: &Audit,
         progress: Progress<'_>,
     ) -> Result<u64, Failure> {
-        let replayed = self.dead.replay_all(filter, limits, audit, progress).await?;
+        let replayed = self.dead.replay_all(filter, limits, audit, progress).await;
+        // What earlier batches brought back goes on, whatever became of the last one.
         tell_hosts(&*self.store).await;
-        Ok(replayed)
+        Ok(replayed?)
     }
 
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure> {
+        let dead_before = self.store.now().await?;
+        let filter = DeadFilter { max_attempts: threshold, dead_before: Some(dead_before), ..DeadFilter::default() };
         Ok(Failed {
             waiting: self.store.count_waiting(threshold).await?,
-            matching: self.dead.count(&DeadFilter { max_attempts: threshold, ..DeadFilter::default() }).await?,
+            matching: self.dead.count(&filter).await?,
             dead: self.dead.count(&DeadFilter::default()).await?,
+            dead_before,
         })
     }
 
     async fn replay_failed(
         &self,
-        threshold: Option<u32>,
+        failed: &FailedEvents,
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
     ) -> Result<Replayed, Failure> {
-        let failed = FailedEvents { max_attempts: threshold, ..FailedEvents::default() };
-        let ReplayedFailed { retried, replayed, .. } = self.dead.replay_failed(&failed, limits, audit, progress).await?;
+        let replayed = self.dead.replay_failed(failed, limits, audit, progress).await;
         tell_hosts(&*self.store).await;
+        let ReplayedFailed { retried, replayed, .. } = replayed?;
         Ok(Replayed { retried_now: retried.count, replayed })
     }
 
@@ -137,20 +146,31 @@ impl Place for Database {
             let what = "dead events have no retention; give one like --older-than 90d, or set purge.dead_retention";
             return Err(Failure::new(Exit::Usage, what));
         };
-        let request = PurgeRequest { status: status(what), older_than, limit: u32::MAX };
-        Ok(WouldPurge { older_than, purgeable: self.store.count_purgeable(request).await? })
+        let finished_before = self.store.now().await?.minus(older_than);
+        let purgeable = self.store.count_purgeable(every(what, finished_before)).await?;
+        Ok(WouldPurge { older_than, finished_before, purgeable })
     }
 
     async fn purge(
         &self,
         what: Purging,
-        older_than: Duration,
+        confirmed: Confirmed,
         limits: PurgeLimits,
         audit: &Audit,
         progress: Progress<'_>,
     ) -> Result<Purged, Failure> {
+        let Confirmed { finished_before, count } = confirmed;
+        let matching = self.store.count_purgeable(every(what, finished_before)).await?.count;
+        let wanted = matching.min(limits.rows.unwrap_or(u64::MAX));
+        // A dead event that blocks nothing any more is old enough at once.
+        if wanted > count {
+            let events = output::count(wanted, &format!("{} event", status(what)));
+            let what = format!("{events} would be deleted, not {count}; nothing was done. Run the command again");
+            return Err(Failure::new(Exit::Conflict, what));
+        }
+        let limits = PurgeLimits { rows: Some(wanted), ..limits };
         let purge = Purge::new(self.store.clone(), self.purge.clone(), Arc::new(Metrics::default()));
-        Ok(purge.run_for(audit, status(what), older_than, limits, |so_far| progress(so_far.count)).await?)
+        Ok(purge.run_for(audit, status(what), finished_before, limits, |so_far| progress(so_far.count)).await?)
     }
 
     async fn routes(&self) -> Result<Vec<RouteRecord>, Failure> {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use outbox::dead::ReplayLimits;
+use outbox::dead::{FailedEvents, ReplayLimits};
 use outbox::http::answer::{Counted, Done, PurgeReport, ReplayReport};
 use outbox::purge::PurgeLimits;
 use outbox::store::{
@@ -20,12 +20,12 @@ use super::answer::{Changed, Now, Page, RoutePage, Whole};
 use super::client::{Client, Refused};
 use super::query::{dead_of, list_of, query};
 use super::remote::Remote;
-use super::{Change, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
+use super::{Change, Confirmed, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
 use crate::failure::{Exit, Failure};
 
 /// The largest page of the API.
 const PAGE: u32 = 200;
-/// How often a replay counts anew, because events died or went while it was under way.
+/// How often a replay takes a smaller count, because somebody else replayed or discarded events while it was under way.
 const COUNTS: u32 = 10;
 
 pub(super) struct Host {
@@ -160,22 +160,19 @@ impl Place for Host {
         progress: Progress<'_>,
     ) -> Result<u64, Failure> {
         let started = Instant::now();
-        let now = self.now().await?;
-        let dead_before = Some(filter.dead_before.map_or(now, |before| before.min(now)));
-        let filter = DeadFilter { dead_before, ..filter.clone() };
-        let mut expected = self.count_dead(&filter).await?;
+        // Never more than this: it is what the operator has confirmed.
+        let mut expected = limits.events.unwrap_or(u64::MAX);
         let (mut replayed, mut counts) = (0, 0);
         loop {
-            let wanted = limits.events.map(|most| most.saturating_sub(replayed));
             let time = left(limits.time, started);
-            if expected == 0 || wanted == Some(0) || time.is_some_and(|time| time.is_zero()) {
+            if expected == 0 || time.is_some_and(|time| time.is_zero()) {
                 return Ok(replayed);
             }
             let mut body: serde_json::Map<String, Value> =
-                dead_of(&filter).into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
+                dead_of(filter).into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
             body.insert("max_attempts".to_owned(), filter.max_attempts.into());
             body.insert("expected_count".to_owned(), expected.into());
-            body.insert("limit".to_owned(), wanted.into());
+            body.insert("limit".to_owned(), expected.into());
             body.insert("per_second".to_owned(), limits.per_second.into());
             body.insert("batch_size".to_owned(), limits.batch_size.into());
             body.insert("time_limit".to_owned(), span(time).into());
@@ -184,7 +181,7 @@ impl Place for Host {
                 Ok(done) => {
                     replayed = u64::saturating_add(replayed, done.count);
                     progress(replayed);
-                    expected = done.left.unwrap_or(0);
+                    expected = expected.saturating_sub(done.count).min(done.left.unwrap_or(0));
                     if done.count == 0 {
                         return Ok(replayed);
                     }
@@ -192,7 +189,7 @@ impl Place for Host {
                 // Somebody else replays or discards some of them at the same time.
                 Err(Refused::Problem(problem)) if problem.code == "count_changed" && counts < COUNTS => {
                     counts += 1;
-                    expected = problem.count.unwrap_or(0);
+                    expected = expected.min(problem.count.unwrap_or(0));
                 }
                 Err(refused) => return Err(self.failure(refused)),
             }
@@ -202,24 +199,25 @@ impl Place for Host {
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure> {
         let body = json!({ "retry_count_threshold": threshold, "dry_run": true });
         let all: ReplayReport = self.post("/v1/replay", &body).await?;
-        Ok(Failed { waiting: all.retried_now, matching: all.replayed, dead: all.left_dead.saturating_add(all.replayed) })
+        let dead = all.left_dead.saturating_add(all.replayed);
+        Ok(Failed { waiting: all.retried_now, matching: all.replayed, dead, dead_before: all.dead_before })
     }
 
     async fn replay_failed(
         &self,
-        threshold: Option<u32>,
+        failed: &FailedEvents,
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
     ) -> Result<Replayed, Failure> {
         if audit.reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
-            let what = "a host asks why everything that failed goes again; add --reason TEXT, which its audit keeps";
+            let what = "a host requires a reason for replaying all failed events; add --reason TEXT";
             return Err(Failure::new(Exit::Usage, what));
         }
         let started = Instant::now();
         let mut done = Replayed::default();
         // Where the request before has left off: no event goes twice.
-        let (mut after, mut dead_before) = (None, None);
+        let (mut after, mut dead_before) = (Some(failed.after).filter(|after| *after > 0), failed.dead_before);
         loop {
             let gone = done.retried_now.saturating_add(done.replayed);
             let events = limits.events.map(|most| most.saturating_sub(gone));
@@ -228,8 +226,8 @@ impl Place for Host {
                 return Ok(done);
             }
             let body = json!({
-                "retry_count_threshold": threshold, "event_limit": events, "time_limit": span(time), "reason": audit.reason,
-                "after": after, "dead_before": dead_before,
+                "retry_count_threshold": failed.max_attempts, "event_limit": events, "time_limit": span(time),
+                "reason": audit.reason, "after": after, "dead_before": dead_before,
             });
             let all: ReplayReport = self.post("/v1/replay", &body).await?;
             done.retried_now = done.retried_now.saturating_add(all.retried_now);
@@ -242,8 +240,8 @@ impl Place for Host {
             // A host that never comes any further would keep us busy for ever.
             if !has_moved && left(limits.time, started).is_none_or(|time| !time.is_zero()) {
                 let what = format!(
-                    "the host at {} brings back no event within the time of a request; see whether its database is busy, then \
-                     repeat the command",
+                    "the host at {} replayed no event within the time limit of a request; check whether its database is overloaded, \
+                     then run the command again",
                     self.name()
                 );
                 return Err(Failure::new(Exit::Unreachable, what));
@@ -263,13 +261,13 @@ impl Place for Host {
         };
         let older_than = Duration::try_from_secs_f64(report.older_than_seconds).unwrap_or(Duration::MAX);
         let purgeable = Purgeable { count: report.purged.count, blocking: report.blocking };
-        Ok(WouldPurge { older_than, purgeable })
+        Ok(WouldPurge { older_than, finished_before: report.finished_before, purgeable })
     }
 
     async fn purge(
         &self,
         what: Purging,
-        older_than: Duration,
+        confirmed: Confirmed,
         limits: PurgeLimits,
         audit: &Audit,
         progress: Progress<'_>,
@@ -279,13 +277,13 @@ impl Place for Host {
         loop {
             let rows = limits.rows.map(|most| most.saturating_sub(purged.count));
             let time = left(limits.time, started);
-            if rows == Some(0) || time.is_some_and(|time| time.is_zero()) {
+            let expected = confirmed.count.saturating_sub(purged.count);
+            if expected == 0 || rows == Some(0) || time.is_some_and(|time| time.is_zero()) {
                 return Ok(purged);
             }
-            // No more is deleted than the limit says, which the caller has confirmed.
             let body = json!({
-                "dead": what == Purging::Dead, "older_than": span(Some(older_than)), "limit": rows,
-                "expected_count": rows.unwrap_or(u64::MAX), "time_limit": span(time), "reason": audit.reason,
+                "dead": what == Purging::Dead, "finished_before": confirmed.finished_before, "limit": rows,
+                "expected_count": expected, "time_limit": span(time), "reason": audit.reason,
             });
             let report: PurgeReport = self.post("/v1/purge", &body).await?;
             purged.add(report.purged);
@@ -304,7 +302,7 @@ impl Place for Host {
             let (known, last) = (routes.last().map(|known| &known.route), page.routes.last().map(|last| &last.route));
             // A host that always names a next page would keep us busy for ever.
             if page.next.is_some() && after.is_some() && last <= known {
-                let what = format!("the host at {} names a next page of its routes that goes no further", self.name());
+                let what = format!("the host at {} repeats a page of its list of routes", self.name());
                 return Err(Failure::new(Exit::Unreachable, what));
             }
             routes.extend(page.routes);

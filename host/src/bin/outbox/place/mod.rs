@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::dead::ReplayLimits;
+use outbox::dead::{FailedEvents, ReplayLimits};
 use outbox::purge::PurgeLimits;
 use outbox::store::{
     Audit, AuditFilter, AuditRecord, BlockedKey, DeadFilter, Filter, NodeRecord, Purgeable, Purged, Record, RouteRecord, Stats,
@@ -60,7 +60,7 @@ pub(crate) trait Place: Send + Sync {
     /// Tells the hosts of changes. A hint: their polls find them all the same.
     async fn tell_hosts(&self);
 
-    /// Brings back the dead events that match; how many.
+    /// Brings back the dead events that match, at most `limits.events`; how many.
     async fn replay_all(
         &self,
         filter: &DeadFilter,
@@ -69,13 +69,13 @@ pub(crate) trait Place: Send + Sync {
         progress: Progress<'_>,
     ) -> Result<u64, Failure>;
 
-    /// What failed no more often than `threshold` times.
+    /// What failed no more often than `threshold` times by now.
     async fn count_failed(&self, threshold: Option<u32>) -> Result<Failed, Failure>;
 
-    /// Lets what failed no more often than `threshold` times go again.
+    /// Lets these events go again.
     async fn replay_failed(
         &self,
-        threshold: Option<u32>,
+        failed: &FailedEvents,
         limits: &ReplayLimits,
         audit: &Audit,
         progress: Progress<'_>,
@@ -84,11 +84,11 @@ pub(crate) trait Place: Send + Sync {
     /// What a purge would delete. Without `older_than` it is the retention of this place.
     async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure>;
 
-    /// Deletes it, and notes it.
+    /// Deletes it, and notes it. Refuses when more would be deleted than was confirmed.
     async fn purge(
         &self,
         what: Purging,
-        older_than: Duration,
+        confirmed: Confirmed,
         limits: PurgeLimits,
         audit: &Audit,
         progress: Progress<'_>,
@@ -138,6 +138,8 @@ pub(crate) struct Failed {
     pub(crate) matching: u64,
     /// Are dead.
     pub(crate) dead: u64,
+    /// When they were counted, by the database's clock: what dies later is not among `matching`.
+    pub(crate) dead_before: Timestamp,
 }
 
 /// What became of the events that failed.
@@ -158,7 +160,18 @@ pub(crate) enum Purging {
 pub(crate) struct WouldPurge {
     /// Finished at least so long ago.
     pub(crate) older_than: Duration,
+    /// The time that this was, by the database's clock.
+    pub(crate) finished_before: Timestamp,
     pub(crate) purgeable: Purgeable,
+}
+
+/// What the operator of a purge has agreed to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Confirmed {
+    /// Only events that finished by then.
+    pub(crate) finished_before: Timestamp,
+    /// The most events.
+    pub(crate) count: u64,
 }
 
 /// A plugin of a host that runs, or of the directory.
