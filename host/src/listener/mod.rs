@@ -10,6 +10,7 @@ mod registration;
 mod registry;
 mod retry;
 mod typed;
+mod unroutable;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub use registration::{CallLimit, Concurrency, Registration};
 pub use registry::{Listeners, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 pub use typed::{Context, JsonListener};
+pub(crate) use unroutable::waits_for_one;
+pub use unroutable::{awaited, is_unroutable};
 
 use crate::event::Event;
 

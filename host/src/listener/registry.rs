@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
+use super::unroutable::no_listener;
 use super::{Breaker, BreakerConfig, CallLimit, Owner, Registration};
 use crate::event::{AggregateType, Route};
 use crate::metrics::{CallTotals, Calls, Metrics, RouteTotals, Routes};
@@ -352,7 +353,7 @@ impl Listeners {
                 format!("{asked}near it: {}", names.join(", "))
             }
         };
-        format!("no listener answers {route} ({hint})")
+        no_listener(route, &hint)
     }
 }
 

@@ -289,7 +289,7 @@ pub(super) fn hosts(facts: &Facts) -> usize {
 
 /// Whether it was given up because no listener was there for its route.
 pub(super) fn is_unroutable(record: &Record) -> bool {
-    record.last_error.as_deref().is_some_and(|error| error.starts_with("no listener answers "))
+    record.last_error.as_deref().is_some_and(crate::listener::is_unroutable)
 }
 
 /// Why no relay takes it; `None` where none covers it, or one does.
