@@ -242,6 +242,9 @@ impl TryFrom<RawManifest> for Manifest {
         if retry.is_some_and(|retry| retry.max_attempts == Some(0)) {
             faults.push("retry.max_attempts is 0; it must be at least 1".to_owned());
         }
+        if let Some(Retry { policy: RetryKind::Exponential, base, max, .. }) = retry {
+            faults.extend(Exponential { base, max }.fault().map(str::to_owned));
+        }
         let manifest = Self { digest, isolation, limits, retry, emit, state, publish, http, config, secrets };
         if faults.is_empty() { Ok(manifest) } else { Err(faults.join("; ")) }
     }
@@ -319,6 +322,9 @@ mod tests {
         let unknown = fault("[limits]\nfule = 3");
         assert!(unknown.contains("fule") && unknown.contains("`fuel`"), "{unknown}");
         assert!(fault("isolation = \"thread\"").contains("`event`"));
+        assert!(fault("retry = { base = '5s', max = '1s' }").contains("retry.max is below retry.base"));
+        assert!(fault("retry = { base = '2m' }").contains("make it at least as long"), "the longest rest is 60 s");
+        assert!(toml::from_str::<Manifest>("retry = { policy = 'fixed', base = '2m' }").is_ok(), "only doubling has a longest");
         assert!(fault("digest = \"abc\"").contains("digest is `abc`; it must be the SHA-256"));
         let upper = format!("digest = \"{}\"", "AB".repeat(32));
         assert_eq!(toml::from_str::<Manifest>(&upper).unwrap().digest, Some("ab".repeat(32)));
