@@ -34,7 +34,11 @@ fn unknown_field(said: &str) -> Option<String> {
     if let Some(near) = nearest(name, known.iter().copied()) {
         return Some(format!("`{name}` is not known here; did you mean `{near}`?"));
     }
-    let known = if known.is_empty() { String::new() } else { format!("; write {}", one_of(&known)) };
+    let known = match known.as_slice() {
+        [] => String::new(),
+        [only] => format!(", only `{only}` is; leave it out"),
+        known => format!("; write {}", one_of(known)),
+    };
     Some(format!("`{name}` is not known here{known}"))
 }
 
