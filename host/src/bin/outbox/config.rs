@@ -309,6 +309,8 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     if matches!(policy, Policy::Exponential) {
         faults.extend(Exponential { base, max }.fault().map(str::to_owned));
     }
+    let retries = config.plugins.manifests.iter().filter_map(|(name, manifest)| Some((name, manifest.retry?.fault()?)));
+    faults.extend(retries.map(|(name, fault)| format!("plugins.{name}.{fault}")));
     let level = &config.log.level;
     let hint = "write error, warn, info, debug or trace, or a list like info,outbox::poller=debug";
     if let Err(error) = tracing_subscriber::EnvFilter::try_new(level) {

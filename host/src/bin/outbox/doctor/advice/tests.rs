@@ -111,6 +111,7 @@ fn what_is_right_is_not_complained_about() {
         "mode = \"ordered\"\n",
         "[plugins.mailer.limits]\ndeadline = \"29s\"\nmemory = \"256MiB\"\nconcurrency = 256\n",
         "[purge]\non_done = \"delete\"\nenabled = false\n",
+        "[plugins.mailer.retry]\nbase = \"5m\"\nmax = \"10m\"\n",
     ] {
         assert_eq!(told(file), [""; 0], "{file}");
     }
