@@ -134,6 +134,68 @@ fn plugins_that_a_host_serves_from_another_directory_are_no_fault() {
 }
 
 #[test]
+fn a_directory_without_components_is_no_warning_where_a_host_serves_another_one() {
+    let place = place();
+    fs::create_dir(place.path().join("sources")).expect("can be made");
+    fs::create_dir(place.path().join("sources/mailer")).expect("can be made");
+    let alone = place.run(&["doctor", "--plugins", "sources", "--output", "json"]);
+    let _host = place.host(&[]);
+    place.wait_until_hosts_tell_of_plugins();
+
+    let ended = place.run(&["doctor", "--plugins", "sources", "--output", "json"]);
+
+    assert!(found(&alone, "plugins").starts_with("\"warning\": \"sources holds no plugins"), "nobody serves: {}", alone.stdout);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let plugins = found(&ended, "plugins");
+    assert!(plugins.starts_with("\"good\": \"sources holds no plugins, but hosts that run serve plugins from"), "{plugins}");
+    for check in ["http", "lease"] {
+        assert!(found(&ended, check).contains("in this configuration"), "{check}: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn a_plugin_whose_file_does_not_load_any_more_is_told_of_though_the_version_before_would_serve() {
+    let place = place();
+    drop(place.host(&[]));
+    fs::write(place.path().join("plugins/order-mailer.toml"), "fule = 3\n").expect("written");
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    assert_eq!(ended.code, Some(8), "{}{}", ended.stdout, ended.stderr);
+    let plugins = found(&ended, "plugins");
+    assert!(plugins.starts_with("\"warning\": \"order-mailer: its file cannot serve as it is now"), "{plugins}");
+    assert!(plugins.contains("fule") && plugins.contains("which served before, answers Order/"), "{plugins}");
+    let fix = findings(&ended).into_iter().find(|finding| finding["check"] == "plugins").map(|finding| finding["fix"].clone());
+    assert!(fix.is_some_and(|fix| fix.to_string().contains("outbox plugin check")), "{}", ended.stdout);
+}
+
+#[test]
+fn the_manifest_beside_a_component_is_held_against_the_settings() {
+    let place = place();
+    fs::write(place.path().join("plugins/order-mailer.toml"), "limits.deadline = '30s'\n").expect("written");
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    let settings = found(&ended, "settings");
+    assert!(settings.contains("limits.deadline of order-mailer.toml (30s) is not below dispatcher.lease (30s)"), "{settings}");
+}
+
+#[test]
+fn many_routes_that_nobody_answers_are_one_finding() {
+    let place = place();
+    for number in 0..5 {
+        let event_type = format!("Order{number}");
+        place.ok(&["event", "emit", "--type", &event_type, "--aggregate-type", "Order", "--payload", "{}"]);
+    }
+
+    let ended = place.run(&["doctor", "--output", "json"]);
+
+    let routes = found(&ended, "routes");
+    assert!(routes.starts_with("\"warning\": \"5 events of 5 routes wait without a listener: Order/Order0 (1)"), "{routes}");
+    assert_eq!(routes.lines().count(), 1, "{routes}");
+}
+
+#[test]
 fn a_schema_that_is_not_there_is_a_finding() {
     let place = place();
     place.ok(&["migrate", "down", "--yes"]);

@@ -62,12 +62,15 @@ fn differences_come_first_and_what_would_not_be_done_is_told_by_the_code() {
     let report: Value = serde_json::from_str(&json.stdout).expect("one document");
     let told: Vec<_> =
         report["events"].as_array().expect("a list").iter().map(|one| (&one["event_id"], &one["then"])).collect();
-    let wanted = [("dead-3", "done"), ("dead-1", "dead"), ("dead-2", "unanswered")];
+    let wanted = [("dead-3", "done"), ("dead-1", "dead")];
     assert_eq!(
         told,
         wanted.map(|(id, then)| (Value::from(id), Value::from(then))).iter().map(|(a, b)| (a, b)).collect::<Vec<_>>()
     );
+    assert_eq!((&report["tested"], &report["of_other_routes"]), (&2.into(), &1.into()), "{report}");
     assert_eq!(report["replay"], "outbox dead replay dead-3");
+    let asked = place.run(&["dead", "test", "--plugin", FIXED, "--route", "Order/Unknown"]);
+    assert!(asked.code == Some(8) && asked.stdout.contains("1 × unanswered"), "{}{}", asked.stdout, asked.stderr);
     let table = place.run(&["dead", "test", "--plugin", FIXED, "--aggregate-id", "1"]);
     assert_eq!(table.code, Some(8));
     assert!(table.stdout.contains("less than nothing") && !table.stdout.contains("dead replay"), "{}", table.stdout);
@@ -75,6 +78,24 @@ fn differences_come_first_and_what_would_not_be_done_is_told_by_the_code() {
     assert_eq!(none.code, Some(3), "{}", none.stderr);
     let absent = place.run(&["dead", "test", "--plugin", "none.wasm"]);
     assert!(absent.code == Some(3) && absent.stderr.contains("outbox plugin build"), "{}", absent.stderr);
+}
+
+#[test]
+fn events_of_routes_that_the_component_does_not_answer_do_not_use_up_the_limit() {
+    let place = place(10);
+    place.sql("UPDATE outbox_event SET event_type = 'Unknown' WHERE event_id NOT IN ('dead-9', 'dead-10')");
+
+    let both = place.run(&["dead", "test", "--plugin", FIXED, "--limit", "2"]);
+    let one = place.run(&["dead", "test", "--plugin", FIXED, "--limit", "1", "--aggregate-type", "Order"]);
+    let none = place.run(&["dead", "test", "--plugin", FIXED, "--type", "Unknown"]);
+
+    assert_eq!(both.code, Some(0), "{}{}", both.stdout, both.stderr);
+    assert!(both.stdout.contains("2 events with order-mailer 0.1.0: 2 × done\n"), "{}", both.stdout);
+    assert!(both.stdout.contains("not tried: 8 dead events of routes that it does not answer\n"), "{}", both.stdout);
+    assert!(!both.stdout.contains("Unknown") && !both.stderr.contains("raise --limit"), "{}{}", both.stdout, both.stderr);
+    assert!(one.stdout.contains("dead-9") && one.stderr.contains("raise --limit"), "{}{}", one.stdout, one.stderr);
+    assert_eq!(none.code, Some(3), "{}{}", none.stdout, none.stderr);
+    assert!(none.stderr.contains("8 dead events of other routes"), "{}", none.stderr);
 }
 
 #[test]
@@ -117,10 +138,13 @@ fn a_component_is_not_given_the_settings_of_a_plugin_whose_events_it_does_not_an
     let plugins = place.path().join("plugins");
     std::fs::rename(plugins.join("effects.wasm"), place.path().join("build/effects.wasm")).expect("can be moved");
 
-    let other = place.run(&["dead", "test", "--plugin", "build/effects.wasm"]);
+    let bulk = place.run(&["dead", "test", "--plugin", "build/effects.wasm"]);
+    let other = place.run(&["event", "test", "--plugin", "build/effects.wasm", "dead-1"]);
     let unknown = place.run(&["dead", "test", "--plugin", "build/effects.wasm", "--as", "order-mailr"]);
-    let asked = place.run(&["dead", "test", "--plugin", "build/effects.wasm", "--as", "order-mailer"]);
+    let asked = place.run(&["event", "test", "--plugin", "build/effects.wasm", "--as", "order-mailer", "dead-1"]);
 
+    assert_eq!(bulk.code, Some(3), "{}{}", bulk.stdout, bulk.stderr);
+    assert!(!bulk.stderr.contains("tried as") && bulk.stderr.contains("1 dead event of other routes"), "{}", bulk.stderr);
     assert_eq!(other.code, Some(8), "{}{}", other.stdout, other.stderr);
     assert!(!other.stderr.contains("tried as") && other.stdout.contains("1 × unanswered"), "{}{}", other.stdout, other.stderr);
     assert!(other.stdout.contains("1 event with effects"), "{}", other.stdout);

@@ -27,6 +27,23 @@ fn a_route_is_paused_and_resumed_and_both_are_noted() {
 }
 
 #[test]
+fn the_audit_names_the_route_first_cuts_nothing_in_a_pipe_and_refuses_an_action_that_there_is_not() {
+    let place = Place::migrated();
+    place.order("one", "42");
+    place.sql("UPDATE outbox_event SET status = 3, due_at = NULL, attempts = 10, done_at = created_at");
+    let error = "o".repeat(80);
+    place.sql(&format!("UPDATE outbox_event SET last_error = '{error}'"));
+    place.ok(&["dead", "replay", "--all", "--route", "Order/OrderPlaced", "--error", &error, "--yes"]);
+
+    let listed = place.ok(&["audit", "list", "--action", "replay"]);
+    let misspelt = place.run(&["audit", "list", "--action", "replya"]);
+
+    assert!(listed.contains("  Order/OrderPlaced ") && listed.contains(&format!("error={error}")), "{listed}");
+    assert_eq!((misspelt.code, misspelt.stdout.as_str()), (Some(2), ""), "{}", misspelt.stderr);
+    assert!(misspelt.stderr.contains("'replay'") && misspelt.stderr.contains("forget_route"), "{}", misspelt.stderr);
+}
+
+#[test]
 fn a_route_that_nobody_knows_may_be_paused_and_the_near_names_are_told() {
     let place = Place::migrated();
     place.order("one", "42");

@@ -11,7 +11,7 @@ use super::alone::{self, Start};
 use super::attempt::{self, Attempt};
 use super::presence::{Held, Presence};
 use super::{Policy, Shared, Unroutable, inside, settle};
-use crate::listener::{Outcome, RegistryEntry, Reply, WAITS_FOR_ONE};
+use crate::listener::{Outcome, RegistryEntry, Reply, waits_for_one};
 use crate::queue::{Admitted, Delivery, Via};
 use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::{AttemptCost, EXPIRED, Settlement};
@@ -268,7 +268,7 @@ async fn visit(
 fn unroutable(shared: &Shared, delivery: &Delivery, awaited: Option<&str>) -> Outcome {
     let reason = shared.listeners.unroutable(delivery.event.route());
     Outcome::Unroutable(match awaited {
-        Some(why) => format!("{reason}{WAITS_FOR_ONE}{why}"),
+        Some(why) => waits_for_one(&reason, why),
         None => reason,
     })
 }

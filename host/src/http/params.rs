@@ -63,6 +63,16 @@ impl Params {
         value
     }
 
+    /// A parameter that is one of these words.
+    pub(super) fn one_of(&mut self, name: &str, known: &[&str]) -> Option<String> {
+        let text = self.text(&[name])?;
+        let is_known = known.contains(&text.as_str());
+        if !is_known {
+            self.fault(name, format!("it is `{text}`; write one of {}", known.join(", ")));
+        }
+        is_known.then_some(text)
+    }
+
     /// The number of a row, where a page begins. No row of any database has a number above `i64::MAX`.
     pub(super) fn row(&mut self, name: &str, hint: &str) -> Option<u64> {
         let row: Option<u64> = self.value(name, hint);

@@ -10,6 +10,7 @@ mod registration;
 mod registry;
 mod retry;
 mod typed;
+mod unroutable;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,10 +24,11 @@ pub(crate) use outcome::panic_text;
 pub use outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, Reply, dead, error_kind, retry_after};
 pub use owner::Owner;
 pub use registration::{CallLimit, Concurrency, Registration};
-pub(crate) use registry::{HAD_LISTENER, NO_LISTENER, NO_LISTENER_AT_ALL, WAITS_FOR_ONE};
 pub use registry::{Listeners, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 pub use typed::{Context, JsonListener};
+pub(crate) use unroutable::{HAD_LISTENER, NO_LISTENER, NO_LISTENER_AT_ALL, WAITS_FOR_ONE, waits_for_one};
+pub use unroutable::{awaited, is_unroutable};
 
 use crate::event::Event;
 

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use super::unroutable::{NO_LISTENER, is_unroutable};
 use crate::event::{Cost, Effects};
 
 /// What a listener function returns.
@@ -158,9 +159,13 @@ impl fmt::Display for Failure {
 const MAX_KIND: usize = 80;
 
 /// Which kind of failure a stored error tells of, so that failures can be counted by it: its code, `[http-500]` or `fuel`; without
-/// one its beginning, up to the first colon. At most 80 bytes, of text that nobody has checked.
+/// one its beginning, up to the first colon, or without the name of the route that nobody answers. At most 80 bytes, of text that nobody
+/// has checked.
 #[must_use]
 pub fn error_kind(error: &str) -> &str {
+    if is_unroutable(error) {
+        return &error[..NO_LISTENER.len()];
+    }
     let start = &error[..error.floor_char_boundary(MAX_KIND)];
     let end = match start.find(']') {
         Some(end) if start.starts_with('[') => end + 1,
@@ -301,6 +306,7 @@ mod tests {
             ("[http-500] https://a.example: the endpoint answered 500", "[http-500]"),
             ("fuel: used up 200000000", "fuel"),
             ("connection refused", "connection refused"),
+            ("no listener answers Order/Paid (near it: Order/Placed)", "no listener answers"),
             ("[not closed: it goes on", "[not closed"),
             ("", ""),
         ] {

@@ -7,18 +7,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::watch;
 
+use super::unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, no_listener};
 use super::{Breaker, BreakerConfig, CallLimit, Owner, Registration};
 use crate::event::{AggregateType, Route};
 use crate::metrics::{CallTotals, Calls, Metrics, RouteTotals, Routes};
-
-/// What the reason of an event without a listener begins with; its route follows.
-pub(crate) const NO_LISTENER: &str = "no listener answers ";
-/// What stands between that and why the event waits for a listener.
-pub(crate) const WAITS_FOR_ONE: &str = "; it waits for one: ";
-/// Why events of a route wait that is remembered.
-pub(crate) const HAD_LISTENER: &str = "it had a listener before, or has one in another host";
-/// Why events wait where nothing is answered.
-pub(crate) const NO_LISTENER_AT_ALL: &str = "this host has no listener at all";
 
 /// A registered listener, with what is remembered of its calls.
 pub struct RegistryEntry {
@@ -357,7 +349,7 @@ impl Listeners {
                 format!("{asked}near it: {}", names.join(", "))
             }
         };
-        format!("{NO_LISTENER}{route} ({hint})")
+        no_listener(route, &hint)
     }
 }
 

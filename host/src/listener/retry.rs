@@ -50,6 +50,14 @@ impl Default for Exponential {
     }
 }
 
+impl Exponential {
+    /// What cannot be meant, by the names that the fields have below `[retry]`; `None` when nothing is wrong.
+    #[must_use]
+    pub fn fault(&self) -> Option<&'static str> {
+        (self.max < self.base).then_some("retry.max is below retry.base; it is the longest rest, so make it at least as long")
+    }
+}
+
 impl RetryPolicy for Exponential {
     fn delay(&self, attempt: u32, _: &Failure) -> Option<Duration> {
         let doublings = attempt.saturating_sub(1).min(63);

@@ -32,7 +32,7 @@ impl Audit {
 pub struct AuditFilter {
     /// By this actor.
     pub actor: Option<String>,
-    /// Of this action.
+    /// Of this action, one of [`ACTIONS`](Self::ACTIONS).
     pub action: Option<String>,
     /// Of this very event: what was done by a filter that met it is left out.
     pub event_id: Option<EventId>,
@@ -47,6 +47,10 @@ pub struct AuditFilter {
 }
 
 impl AuditFilter {
+    /// Every action that is noted, as [`AuditRecord::action`] says it.
+    pub const ACTIONS: [&'static str; 10] =
+        ["replay", "retry_now", "discard", "skip", "pause", "resume", "forget_route", "purge", "delete_state", "refused_login"];
+
     /// Which of the statements of each database reads what matches.
     pub(super) fn kind(&self) -> Kind {
         match (self.event_id, self.touching) {
@@ -105,8 +109,7 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// Who.
     pub actor: String,
-    /// What: `replay`, `retry_now`, `discard`, `skip`, `pause`, `resume`, `forget_route`, `refused_login`,
-    /// `purge`, `delete_state`.
+    /// What: one of [`AuditFilter::ACTIONS`], or one of a later version.
     pub action: String,
     /// To what: an event's id, a route, a filter, or a plugin with or without a key of its state.
     pub selector: serde_json::Value,

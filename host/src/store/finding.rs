@@ -98,7 +98,10 @@ pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: 
 pub(super) fn lease(expectations: &Expectations) -> Finding {
     let Expectations { lease, deadline, .. } = expectations;
     if deadline < lease {
-        Finding::good("lease", format!("claims hold for {lease:?}, listeners are cut off after {deadline:?}"))
+        let what = format!(
+            "in this configuration claims hold for {lease:?}, and listeners are cut off after {deadline:?}; a plugin has a deadline of its own, limits.deadline"
+        );
+        Finding::good("lease", what)
     } else {
         Finding::fault(
             "lease",

@@ -151,16 +151,21 @@ pub(super) fn words(event: &Record, action: &ManualAction) -> String {
     }
 }
 
-/// What something was done to by hand, as one line: `event_type=OrderPlaced error=timeout`; `all` for a filter without conditions.
+/// What something was done to by hand, as one line, the route first: `Order/OrderPlaced error=timeout`; `all` for a filter without
+/// conditions.
 #[must_use]
 pub fn selector(selector: &Value) -> String {
     let Some(fields) = selector.as_object() else { return selector.to_string() };
-    let fields: Vec<String> = fields
+    let name_of = |field: &str| fields.get(field).and_then(Value::as_str);
+    let route = name_of("aggregate_type").zip(name_of("event_type"));
+    let is_told = |name: &str| route.is_some() && matches!(name, "aggregate_type" | "event_type");
+    let others = fields
         .iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
-        .collect();
-    if fields.is_empty() { "all".to_owned() } else { fields.join(" ") }
+        .filter(|(name, value)| !value.is_null() && !is_told(name))
+        .map(|(name, value)| format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+    let route = route.map(|(aggregate_type, event_type)| format!("{aggregate_type}/{event_type}"));
+    let told: Vec<String> = route.into_iter().chain(others).collect();
+    if told.is_empty() { "all".to_owned() } else { told.join(" ") }
 }
 
 #[cfg(test)]
@@ -240,5 +245,7 @@ mod tests {
         let filter = json!({ "event_type": "OrderPlaced", "max_attempts": 3, "tenant_id": null });
         assert_eq!(selector(&filter), "event_type=OrderPlaced max_attempts=3");
         assert_eq!(selector(&json!({})), "all");
+        let of_route = json!({ "aggregate_type": "Order", "dead_before": "2026-11-23", "event_type": "OrderPlaced" });
+        assert_eq!(selector(&of_route), "Order/OrderPlaced dead_before=2026-11-23", "which events comes first");
     }
 }

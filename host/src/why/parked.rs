@@ -19,7 +19,7 @@ pub(super) fn parked(known: &Facts, record: &Record) -> String {
 }
 
 fn unanswered(reason: &str, route: &str) -> Option<String> {
-    let said = reason.strip_prefix(NO_LISTENER)?;
+    let said = reason.strip_prefix(NO_LISTENER)?.strip_prefix(' ')?;
     let (said, awaited) = said.rsplit_once(WAITS_FOR_ONE).map_or((said, None), |(said, awaited)| (said, Some(awaited)));
     let mut text = format!("It was parked because, at that time, the host that took it had no listener for {route}.");
     let hint = said.strip_prefix(route).and_then(|hint| hint.strip_prefix(" (")?.strip_suffix(')'));

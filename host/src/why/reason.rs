@@ -7,7 +7,6 @@ use super::pauses::{passed_over, resume_command};
 use super::state::{State, pauses, state_of};
 use crate::deceptive::argument;
 use crate::event::{EventId, Route};
-use crate::listener::NO_LISTENER;
 use crate::store::Record;
 use crate::text::encoded;
 use crate::time::Timestamp;
@@ -285,7 +284,7 @@ pub(super) fn hosts(facts: &Facts) -> usize {
 
 /// Whether it was given up because no listener was there for its route.
 pub(super) fn is_unroutable(record: &Record) -> bool {
-    record.last_error.as_deref().is_some_and(|error| error.starts_with(NO_LISTENER))
+    record.last_error.as_deref().is_some_and(crate::listener::is_unroutable)
 }
 
 /// Why no relay takes it; `None` where none covers it, or one does.

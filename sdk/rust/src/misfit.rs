@@ -33,7 +33,11 @@ const UNKNOWN: &str = "unknown field `";
 pub(crate) fn in_words(said: &str, nearest: impl Fn(&str, &[&str]) -> Option<String>) -> (Option<&str>, String) {
     let meant = |name: &str, known: &[&str]| nearest(name, known).map(|near| format!("; did you mean `{near}`?"));
     if let Some((name, known)) = named(said, UNKNOWN) {
-        let write = || if known.is_empty() { String::new() } else { format!("; write {}", one_of(&known)) };
+        let write = || match known.as_slice() {
+            [] => String::new(),
+            [only] => format!("; leave it out, or write `{only}`"),
+            known => format!("; write {}", one_of(known)),
+        };
         return (Some(name), format!("there is no such field{}", meant(name, &known).unwrap_or_else(write)));
     }
     if let Some((name, _)) = named(said, "missing field `") {

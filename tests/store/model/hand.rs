@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox::store::{Audit, DeadFilter, PurgeBatch, PurgeRequest, Purgeable, Record, RetriedNow};
+use outbox::store::{Audit, AuditFilter, DeadFilter, PurgeBatch, PurgeRequest, Purgeable, Record, RetriedNow};
 use outbox::time::Timestamp;
 use outbox::{EventId, Route, Status};
 use serde_json::json;
@@ -16,6 +16,7 @@ impl Table {
 
     /// Notes what was done; nothing when nothing was.
     pub(super) fn note(&mut self, audit: &Audit, action: &'static str, selector: serde_json::Value, count: u64) -> u64 {
+        assert!(AuditFilter::ACTIONS.contains(&action), "nobody could ask for {action}");
         if count > 0 {
             self.notes.push(Note { audit: audit.clone(), action, selector, count });
         }

@@ -75,15 +75,19 @@ impl<D: Database> Player<'_, D> {
                 agree("unparked", self.table.unpark(&routes, *limit, &freed)?, unparked)
             }
             Step::Purge { status, older_than, limit } => {
-                let finished_before = self.table.now.minus(span(*older_than));
-                let request = PurgeRequest { status: *status, finished_before, limit: *limit };
-                let purgeable = said("count_purgeable", self.store.count_purgeable(request).await)?;
-                agree("purgeable", self.table.count_purgeable(request), purgeable)?;
-                let batch = said("purge", self.store.purge(request).await)?;
+                let (theirs, ours) = self.clocks().await;
+                let by = |now: outbox::time::Timestamp| PurgeRequest {
+                    status: *status,
+                    finished_before: now.minus(span(*older_than)),
+                    limit: *limit,
+                };
+                let purgeable = said("count_purgeable", self.store.count_purgeable(by(theirs)).await)?;
+                agree("purgeable", self.table.count_purgeable(by(ours)), purgeable)?;
+                let batch = said("purge", self.store.purge(by(theirs)).await)?;
                 let rows = self.list().await?;
                 let is_gone = |seq: &u64| rows.iter().all(|row| row.seq != *seq);
                 let gone: Vec<u64> = self.table.rows.keys().copied().filter(is_gone).collect();
-                let expected = self.table.purge(request, &gone)?;
+                let expected = self.table.purge(by(ours), &gone)?;
                 self.agree_batch(expected, batch)
             }
             Step::PurgeUndelivered { older_than, limit } => {

@@ -1,5 +1,6 @@
 //! `outbox audit`: what was done by hand, by whom, and why.
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use outbox::EventId;
 use outbox::deceptive::shown;
@@ -10,7 +11,7 @@ use outbox::why::selector;
 use crate::config::{Config, user_name};
 use crate::failure::Failure;
 use crate::output::{self, Format, Output, or_dash, relative, short};
-use crate::place;
+use crate::{place, terminal};
 
 /// `--reason`, for every command that changes something.
 #[derive(Args, Clone, Debug, Default)]
@@ -41,8 +42,8 @@ pub(crate) struct List {
     /// Only what this user or token did, like anna@shop
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
-    /// Only this action: replay, retry_now, discard, skip, pause, resume, forget_route, purge, delete_state
-    #[arg(long, value_name = "ACTION")]
+    /// Only this action
+    #[arg(long, value_name = "ACTION", value_parser = PossibleValuesParser::new(AuditFilter::ACTIONS))]
     action: Option<String>,
     /// Only what was done to this very event, by its ID
     #[arg(long, value_name = "ID")]
@@ -97,13 +98,15 @@ impl AuditCommand {
 }
 
 fn table(records: &[AuditRecord]) -> String {
+    // Only a terminal has a width to keep to; what is read by a program or kept in a file is whole.
+    let cut = |text: &str, most: usize| short(text, if terminal::width().is_some() { most } else { usize::MAX });
     let rows = records.iter().map(|record| {
         [
             relative(record.at),
-            short(&record.actor, 32),
+            cut(&record.actor, 32),
             shown(&record.action).into_owned(),
             record.count.to_string(),
-            short(&selector(&record.selector), 60),
+            cut(&selector(&record.selector), 60),
             or_dash(record.reason.as_deref()),
         ]
     });

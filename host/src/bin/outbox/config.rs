@@ -305,9 +305,12 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
             format!("{key} is set, but the mode is ordered, in which it is 1; leave it out, or choose ordered_by_aggregate")
         }));
     }
-    if config.retry.max < config.retry.base {
-        faults.push("retry.max is below retry.base; it is the longest rest, so make it at least as long".to_owned());
+    let RetryConfig { policy, base, max } = config.retry;
+    if matches!(policy, Policy::Exponential) {
+        faults.extend(Exponential { base, max }.fault().map(str::to_owned));
     }
+    let retries = config.plugins.manifests.iter().filter_map(|(name, manifest)| Some((name, manifest.retry?.fault()?)));
+    faults.extend(retries.map(|(name, fault)| format!("plugins.{name}.{fault}")));
     let level = &config.log.level;
     let hint = "write error, warn, info, debug or trace, or a list like info,outbox::poller=debug";
     if let Err(error) = tracing_subscriber::EnvFilter::try_new(level) {

@@ -6,7 +6,7 @@ mod look;
 
 use clap::Args;
 use outbox::event::{MAX_PAYLOAD_BYTES, Status};
-use outbox::store::{Expectations, Filter, Finding, Plan, Severity, hide_password};
+use outbox::store::{Expectations, Filter, Finding, Plan, Record, SetAside, Severity, hide_password};
 use outbox::time::{Clock, SystemClock};
 use outbox::{Store, StoreError};
 
@@ -15,7 +15,7 @@ use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Output, count, paint, shown};
 
-/// How many of the events that wait for another attempt are asked for their errors: the newest.
+/// How many of the events that failed, were given up or wait for a listener are asked for the reason: the newest.
 const LOOKED_AT: u32 = 100;
 
 /// Check settings, plugins, database, hosts, routes and events, and suggest a fix for each problem
@@ -43,16 +43,17 @@ impl DoctorCommand {
         if self.explain {
             return explain(&database::ready(config).await?.plans().await?, self.output);
         }
-        let mut findings = look::settings(settings);
-        findings.extend(advice::advice(config, &|key| settings.layers.is_set(key)));
-        findings.extend(http::http(&config.http, SystemClock::default().now(), &|key| settings.layers.is_set(key)));
         let plugins = look::plugins(settings).await;
+        let mut findings = look::settings(settings);
+        findings.extend(advice::advice(config, &plugins.manifests, &|key| settings.layers.is_set(key)));
+        findings.extend(http::http(&config.http, SystemClock::default().now(), &|key| settings.layers.is_set(key)));
         findings.extend(plugins.findings);
         let looked = match database::open(config, Missing::Refuse).await {
             Ok(store) => {
                 let relays = config.relays().into_iter().map(|(route, _)| route).collect();
                 let (plugins_dir, flags) = (config.plugins.dir.clone(), config.flags.clone());
-                let here = look::Here { answered: plugins.routes, relays, plugins_dir, flags };
+                let (answered, has_no_plugins) = (plugins.routes, plugins.none_here);
+                let here = look::Here { answered, relays, plugins_dir, has_no_plugins, flags };
                 database(&*store, config, &here, &mut findings).await
             }
             Err(failure) => Err(failure),
@@ -101,19 +102,29 @@ async fn database(store: &dyn Store, config: &Config, here: &look::Here, finding
 /// What the tables tell of hosts, routes and events.
 async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Finding>) -> Result<(), StoreError> {
     let nodes = store.nodes().await?;
-    let missing = findings.iter_mut().find(|finding| finding.check == "plugins" && finding.severity == Severity::Fault);
+    let missing = findings.iter_mut().find(|finding| here.has_no_plugins && finding.check == "plugins");
     if let (Some(missing), Some(elsewhere)) = (missing, look::served_elsewhere(&nodes, &here.plugins_dir, &here.flags)) {
         *missing = elsewhere;
     }
     findings.extend(look::nodes(&nodes));
-    findings.extend(look::routes(&store.count_routes().await?, here, store.now().await?));
     let delivers = nodes.iter().any(|node| node.alive);
     let stats = store.stats().await?;
-    let failing = Filter { status: Some(Status::Retry), newest_first: true, ..Filter::default() };
-    let failing = if stats.retry > 0 { store.list(&failing, LOOKED_AT).await? } else { Vec::new() };
-    findings.push(look::retries(stats.retry, &failing, &here.flags));
+    let of = |status| Filter { status: Some(status), ..Filter::default() };
+    let parked = Filter { set_aside: Some(SetAside::Parked), ..Filter::default() };
+    let parked = newest(store, stats.parked, parked).await?;
+    findings.extend(look::routes(&store.count_routes().await?, &parked, here, store.now().await?));
+    findings.push(look::retries(stats.retry, &newest(store, stats.retry, of(Status::Retry)).await?, &here.flags));
+    findings.push(look::dead(stats.dead, &newest(store, stats.dead, of(Status::Dead)).await?, &here.flags));
     findings.extend(look::events(&stats, delivers, &here.flags));
     Ok(())
+}
+
+/// The newest of so many events that match.
+async fn newest(store: &dyn Store, matching: u64, filter: Filter) -> Result<Vec<Record>, StoreError> {
+    if matching == 0 {
+        return Ok(Vec::new());
+    }
+    store.list(&Filter { newest_first: true, ..filter }, LOOKED_AT).await
 }
 
 fn show(findings: &[Finding], output: Output) -> Result<(), Failure> {

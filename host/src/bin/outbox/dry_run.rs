@@ -2,6 +2,7 @@
 //! written, and nothing that the component does beside its answers happens: HTTP requests are answered 200 and messages confirmed
 //! here, which is told.
 
+mod matching;
 mod tried;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use crate::config::Config;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Format, Output, count, or_dash, short, shown};
 use crate::plugins::{self, PluginStatus};
+use matching::Matching;
 use tried::{Then, Tried};
 
 /// Which component.
@@ -44,6 +46,9 @@ struct Report {
     retry: usize,
     dead: usize,
     unanswered: usize,
+    /// Dead events that match, but not its routes, and so were not tried; none when a route was asked for, and when they were not
+    /// counted.
+    of_other_routes: Option<u64>,
     /// HTTP requests that were answered 200 here, and messages that were confirmed here. None was sent.
     requests: usize,
     messages: usize,
@@ -63,17 +68,16 @@ pub(crate) async fn dead(
     config: &Config,
 ) -> Result<(), Failure> {
     candidate.is_there()?;
-    let mut rows = store.list(&filter, limit.saturating_add(1)).await?;
-    let most = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = rows.len() > most;
-    rows.truncate(most);
-    if rows.is_empty() {
-        return Err(Failure::new(Exit::NotFound, "no dead event matches"));
+    let loaded = candidate.load(&store, config).await?;
+    let matching = Matching::read(&*store, &filter, loaded.routes(), limit).await?;
+    if matching.rows.is_empty() {
+        return Err(Failure::new(Exit::NotFound, matching.nothing()));
     }
-    let host = candidate.load(&store, &rows, config).await?;
+    let Matching { rows, more, of_other_routes, .. } = matching;
+    let host = loaded.host(&rows, config).await?;
     let ids: Vec<EventId> = rows.into_iter().map(|row| row.event_id).collect();
     let tried = each(&host, &*store, &ids).await?;
-    let shown = show(&host, tried, output, config);
+    let shown = show(&host, tried, of_other_routes, output, config);
     if more {
         eprintln!("there are more; raise --limit to try them too");
     }
@@ -93,14 +97,14 @@ pub(crate) async fn named(
     for id in ids {
         rows.extend(store.get(*id).await?);
     }
-    let host = candidate.load(&store, &rows, config).await?;
+    let host = candidate.load(&store, config).await?.host(&rows, config).await?;
     let tried = each(&host, &*store, ids).await?;
     let missing: Vec<String> =
         ids.iter().filter(|id| !tried.iter().any(|one| one.event_id == **id)).map(EventId::to_string).collect();
     if tried.is_empty() {
         return Err(Failure::new(Exit::NotFound, format!("not found: {}", missing.join(", "))));
     }
-    let shown = show(&host, tried, output, config);
+    let shown = show(&host, tried, None, output, config);
     if missing.is_empty() { shown } else { Err(Failure::new(Exit::Partly, format!("not found: {}", missing.join(", ")))) }
 }
 
@@ -112,26 +116,48 @@ impl Candidate {
         Err(absent(&self.file))
     }
 
-    /// Loads the file for these rows: as the plugin that serves them, unless the file says itself what it is or answers none of
-    /// them, and so is another plugin, which the settings, secrets and state of this one do not concern.
-    async fn load(&self, store: &Arc<dyn Store>, rows: &[Record], config: &Config) -> Result<PluginHost, Failure> {
+    /// Loads the file as what it says itself that it is.
+    async fn load(&self, store: &Arc<dyn Store>, config: &Config) -> Result<Loaded<'_>, Failure> {
         let state = Arc::new(StoredState(store.clone()));
         let served = served(&**store).await?;
         let served_names: Vec<String> = served.iter().map(|status| status.name.clone()).collect();
         self.guise.check_name(&self.file, config, &served_names)?;
-        if self.guise.is_clear(&self.file, config) || served_names.contains(&stem(&self.file)) {
-            return self.guise.load(&self.file, config, state).await;
-        }
+        let is_clear = self.guise.is_clear(&self.file, config) || served_names.contains(&stem(&self.file));
         let alone = self.guise.load(&self.file, config, state.clone()).await;
+        Ok(Loaded { candidate: self, alone, is_clear, served, state })
+    }
+}
+
+/// A component file as itself, and what it may be taken for instead.
+struct Loaded<'c> {
+    candidate: &'c Candidate,
+    /// Why it could not serve as itself, otherwise.
+    alone: Result<PluginHost, Failure>,
+    /// Whether the file says itself what it is.
+    is_clear: bool,
+    served: Vec<PluginStatus>,
+    state: Arc<StoredState>,
+}
+
+impl Loaded<'_> {
+    /// What it answers; `None` where that is not known.
+    fn routes(&self) -> Option<&[Route]> {
+        self.alone.as_ref().ok().map(PluginHost::routes)
+    }
+
+    /// The plugin for these rows: the one that serves them, unless the file says itself what it is or answers none of them, and so is
+    /// another plugin, which the settings, secrets and state of this one do not concern.
+    async fn host(self, rows: &[Record], config: &Config) -> Result<PluginHost, Failure> {
+        let Self { candidate, alone, is_clear, served, state } = self;
         let answers = |host: &PluginHost| rows.iter().any(|row| host.routes().iter().any(|route| is_of(row, route)));
-        if alone.as_ref().is_ok_and(|host| !answers(host)) {
+        if is_clear || alone.as_ref().is_ok_and(|host| !answers(host)) {
             return alone;
         }
         let servers = servers(served, rows, config).await;
         let names = servers.iter().map(|name| shown(name).into_owned()).collect::<Vec<_>>().join(", ");
         match servers.as_slice() {
             [plugin] => {
-                let tried = self.guise.of(plugin).load(&self.file, config, state).await;
+                let tried = candidate.guise.of(plugin).load(&candidate.file, config, state).await;
                 if tried.as_ref().is_ok_and(|host| !answers(host)) {
                     return alone;
                 }
@@ -190,7 +216,13 @@ async fn each(host: &PluginHost, store: &dyn Store, ids: &[EventId]) -> Result<V
     Ok(tried)
 }
 
-fn show(host: &PluginHost, events: Vec<Tried>, output: Output, config: &Config) -> Result<(), Failure> {
+fn show(
+    host: &PluginHost,
+    events: Vec<Tried>,
+    of_other_routes: Option<u64>,
+    output: Output,
+    config: &Config,
+) -> Result<(), Failure> {
     let of = |then: Then| events.iter().filter(|one| one.then == then).count();
     let to_replay: Vec<String> = events
         .iter()
@@ -208,6 +240,7 @@ fn show(host: &PluginHost, events: Vec<Tried>, output: Output, config: &Config) 
         retry: of(Then::Retry),
         dead: of(Then::Dead),
         unanswered: of(Then::Unanswered),
+        of_other_routes,
         requests: events.iter().map(|one| one.requests).sum(),
         messages: events.iter().map(|one| one.messages).sum(),
         replay: (!to_replay.is_empty()).then(|| config.flags.command(&format!("outbox dead replay {}", to_replay.join(" ")))),
@@ -245,6 +278,9 @@ fn for_people(report: &Report) -> String {
     let tested = count(u64::try_from(report.tested).unwrap_or(u64::MAX), "event");
     let (name, version) = (shown(&report.plugin), shown(&report.version));
     text.push_str(&format!("\n{tested} with {name} {version}: {}\n", counts.join(", ")));
+    if let Some(others) = report.of_other_routes.filter(|others| *others > 0) {
+        text.push_str(&format!("not tried: {} of routes that it does not answer\n", count(others, "dead event")));
+    }
     if let Some(not_sent) = not_sent(report.requests, report.messages) {
         text.push_str(&format!("{not_sent}\n"));
     }

@@ -168,6 +168,11 @@ pub(crate) enum StateQuotaKnown {
     Unknown,
 }
 
+/// The manifest of a plugin: that of the configuration, or the one beside the component; `None` when nobody can read it.
+pub(crate) fn manifest(name: &str, config: &Config) -> Option<wasm::Manifest> {
+    wasm::manifest_of(&config.plugins, name).ok().flatten()
+}
+
 /// What the manifest of a plugin grants: that of the configuration, or the one beside the component.
 pub(crate) fn state_grant(name: &str, config: &Config) -> StateQuotaKnown {
     match wasm::manifest_of(&config.plugins, name) {

@@ -27,7 +27,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
                 "The most records to list.",
             )
             .query("actor", text(), "Changes by this user or token.")
-            .query("action", text(), "Changes of this kind, such as `replay`.")
+            .query("action", json!({ "type": "string", "enum": AuditFilter::ACTIONS }), "Changes of this kind.")
             .query("event_id", id_schema(), "Changes to this one event.")
             .query("since", text(), "Changes since this time, or since so long ago: `2h`.")
             .query("until", text(), "Changes up to this time, or up to so long ago.")
@@ -43,7 +43,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// `GET /v1/audit`: newest first; `before` is the `id` of the last record of the previous page.
 pub(super) async fn list(State(host): State<Host>, _: Viewer, mut params: Params) -> Result<Json<Vec<AuditRecord>>, Problem> {
     let limit = params.limit();
-    let (actor, action) = (params.text(&["actor"]), params.text(&["action"]));
+    let (actor, action) = (params.text(&["actor"]), params.one_of("action", &AuditFilter::ACTIONS));
     let event_id = params.value("event_id", "write the id of an event");
     let (since, until) = (params.value("since", When::HINT), params.value("until", When::HINT));
     let before = params.row("before", "write the `id` of the last record of the previous page");

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::store::AuditFilter;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_are_filtered_and_paged() {
@@ -61,6 +62,12 @@ async fn a_filter_that_is_not_known_or_not_valid_never_means_everything() {
         ["/v1/stats?x=1", "/v1/nodes?x=1", "/v1/routes?x=1", "/v1/plugins?x=1", "/v1/audit?limit=999", "/v1/dead?since=soon"]
     {
         assert_eq!(served.get(path).await.status, 422, "{path}");
+    }
+    let misspelt = served.get("/v1/audit?action=replya").await;
+    assert_eq!((misspelt.status, &misspelt.json()["errors"][0]["field"]), (422, &json!("action")), "{}", misspelt.text);
+    for action in AuditFilter::ACTIONS {
+        let known = served.get(&format!("/v1/audit?action={action}")).await;
+        assert!(known.status == 200 && misspelt.text.contains(action), "{action}: {} {}", known.text, misspelt.text);
     }
     assert_eq!(served.get("/v1/events/no%20id").await.problem(), "not_found");
     assert_eq!(served.get("/v1/events/%ff").await.problem(), "not_found");

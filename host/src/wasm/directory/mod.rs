@@ -155,7 +155,11 @@ fn parse(text: &str) -> Result<Manifest, String> {
     if text.len() as u64 > MAX_MANIFEST_BYTES {
         return Err(format!("it is too large; at most {MAX_MANIFEST_BYTES} bytes are read"));
     }
-    toml::from_str(text).map_err(|error| toml_fault::<Manifest>(text, &error))
+    let manifest: Manifest = toml::from_str(text).map_err(|error| toml_fault::<Manifest>(text, &error))?;
+    match manifest.retry.and_then(|retry| retry.fault()) {
+        Some(fault) => Err(fault.to_owned()),
+        None => Ok(manifest),
+    }
 }
 
 #[cfg(test)]

@@ -150,6 +150,13 @@ impl Default for Retry {
 }
 
 impl Retry {
+    /// What does not go together, as [`Exponential::fault`]. Not part of reading a manifest: the host reads each key of a section alone.
+    #[must_use]
+    pub fn fault(&self) -> Option<&'static str> {
+        let Self { policy, base, max, .. } = *self;
+        (policy == RetryKind::Exponential).then_some(Exponential { base, max }).and_then(|rests| rests.fault())
+    }
+
     /// The policy that this describes.
     #[must_use]
     pub fn policy(&self) -> Arc<dyn RetryPolicy> {
@@ -322,5 +329,19 @@ mod tests {
         assert!(fault("digest = \"abc\"").contains("digest is `abc`; it must be the SHA-256"));
         let upper = format!("digest = \"{}\"", "AB".repeat(32));
         assert_eq!(toml::from_str::<Manifest>(&upper).unwrap().digest, Some("ab".repeat(32)));
+    }
+
+    #[test]
+    fn the_longest_rest_of_doubling_ones_is_no_shorter_than_the_first() {
+        let fault = |retry: &str| toml::from_str::<Manifest>(retry).unwrap().retry.unwrap().fault();
+        for bad in ["base = '5s'\nmax = '1s'", "base = '2m'", "max = '0s'"] {
+            assert!(
+                fault(&format!("[retry]\n{bad}")).is_some_and(|why| why.starts_with("retry.max is below retry.base")),
+                "{bad}"
+            );
+        }
+        for good in ["base = '5m'\nmax = '10m'", "base = '1s'\nmax = '1s'", "policy = 'fixed'\nbase = '2m'"] {
+            assert_eq!(fault(&format!("[retry]\n{good}")), None, "{good}");
+        }
     }
 }

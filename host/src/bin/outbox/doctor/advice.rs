@@ -1,5 +1,6 @@
 //! Settings that are valid one by one, and do not go together or surely do not do what somebody wants. Pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outbox::Mode;
@@ -7,6 +8,7 @@ use outbox::event::MAX_PAYLOAD_BYTES;
 use outbox::purge::OnDone;
 use outbox::store::Finding;
 use outbox::units::ByteSize;
+use outbox::wasm::Manifest;
 
 use crate::config::{Config, Policy};
 use crate::database::Kind;
@@ -19,15 +21,15 @@ const RENEWALS: u32 = 3;
 /// The check that these findings belong to.
 const CHECK: &str = "settings";
 
-/// What to change, with the reason. `is_set` tells which keys somebody set.
-pub(super) fn advice(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+/// What to change, with the reason. `manifests` are those of all plugins, by name; `is_set` tells which keys somebody set.
+pub(super) fn advice(config: &Config, manifests: &BTreeMap<String, Manifest>, is_set: &dyn Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut warn = |found: String, fix: &str| findings.push(Finding::warning(CHECK, found, fix));
     spans(config, &mut warn);
     retries(config, &mut warn);
     rows(config, &mut warn);
     modes(config, is_set, &mut warn);
-    plugins(config, &mut warn);
+    plugins(config, manifests, &mut warn);
     findings
 }
 
@@ -73,12 +75,7 @@ fn spans(config: &Config, warn: &mut impl FnMut(String, &str)) {
 fn retries(config: &Config, warn: &mut impl FnMut(String, &str)) {
     let attempts = config.dispatcher.max_attempts;
     if config.retry.base.is_zero() && config.mode != Mode::Ordered {
-        warn(
-            format!(
-                "retry.base is 0: an event that fails uses up its {attempts} attempts at once, and is dead before anything can recover"
-            ),
-            "set retry.base to at least 100ms",
-        );
+        at_once("retry.base", attempts, warn);
     }
     if attempts == 1 && config.mode != Mode::Ordered {
         warn(
@@ -93,6 +90,16 @@ fn retries(config: &Config, warn: &mut impl FnMut(String, &str)) {
             "lower retry.base, or set retry.policy = \"exponential\"",
         );
     }
+}
+
+/// Attempts without a rest between them.
+fn at_once(key: &str, attempts: u32, warn: &mut impl FnMut(String, &str)) {
+    warn(
+        format!(
+            "{key} is 0: an event that fails uses up its {attempts} attempts at once, and is dead before anything can recover"
+        ),
+        "set retry.base to at least 100ms",
+    );
 }
 
 fn rows(config: &Config, warn: &mut impl FnMut(String, &str)) {
@@ -170,7 +177,7 @@ fn modes(config: &Config, is_set: &dyn Fn(&str) -> bool, warn: &mut impl FnMut(S
     }
 }
 
-fn plugins(config: &Config, warn: &mut impl FnMut(String, &str)) {
+fn plugins(config: &Config, manifests: &BTreeMap<String, Manifest>, warn: &mut impl FnMut(String, &str)) {
     let (lease, workers, all) = (config.dispatcher.lease, config.dispatcher.workers, config.plugins.memory);
     if config.plugins.debounce >= config.plugins.rescan_interval {
         warn(
@@ -181,12 +188,15 @@ fn plugins(config: &Config, warn: &mut impl FnMut(String, &str)) {
             "lower plugins.debounce to less than a second",
         );
     }
-    for (name, manifest) in &config.plugins.manifests {
+    for (name, manifest) in manifests {
+        let is_section = config.plugins.manifests.contains_key(name);
+        let key = |key: &str| if is_section { format!("plugins.{name}.{key}") } else { format!("{key} of {name}.toml") };
         let limits = &manifest.limits;
         if limits.deadline >= lease {
             warn(
                 format!(
-                    "plugins.{name}.limits.deadline ({:?}) is not below dispatcher.lease ({lease:?}): when the database cannot be reached, another host may call the plugin while this call still runs",
+                    "{} ({:?}) is not below dispatcher.lease ({lease:?}): when the database cannot be reached, another host may call the plugin while this call still runs",
+                    key("limits.deadline"),
                     limits.deadline
                 ),
                 "lower the deadline, or raise dispatcher.lease",
@@ -195,7 +205,8 @@ fn plugins(config: &Config, warn: &mut impl FnMut(String, &str)) {
         if limits.memory > all {
             warn(
                 format!(
-                    "plugins.{name}.limits.memory ({}) is above plugins.memory ({all}), which all plugins share: its calls never get what they may use",
+                    "{} ({}) is above plugins.memory ({all}), which all plugins share: its calls never get what they may use",
+                    key("limits.memory"),
                     limits.memory
                 ),
                 "raise plugins.memory, or lower the limit",
@@ -204,10 +215,14 @@ fn plugins(config: &Config, warn: &mut impl FnMut(String, &str)) {
         if let Some(concurrency) = limits.concurrency.filter(|most| *most > workers) {
             warn(
                 format!(
-                    "plugins.{name}.limits.concurrency ({concurrency}) is above dispatcher.workers ({workers}): so many calls are never made at once"
+                    "{} ({concurrency}) is above dispatcher.workers ({workers}): so many calls are never made at once",
+                    key("limits.concurrency")
                 ),
                 "lower the limit, or raise dispatcher.workers",
             );
+        }
+        if let Some(retry) = manifest.retry.filter(|retry| retry.base.is_zero() && config.mode != Mode::Ordered) {
+            at_once(&key("retry.base"), retry.max_attempts.unwrap_or(config.dispatcher.max_attempts), warn);
         }
     }
 }

@@ -26,7 +26,10 @@ pub(super) fn http(config: &HttpConfig, now: Timestamp, is_set: &dyn Fn(&str) ->
 
 fn served(config: &HttpConfig) -> Finding {
     let Listen::At(address) = config.listen else {
-        return Finding::good(CHECK, "http.listen is off: a host serves no API, no dashboard and no metrics");
+        return Finding::good(
+            CHECK,
+            "http.listen is off in this configuration: a host that is started with it serves no API, no dashboard and no metrics",
+        );
     };
     let is_local = address.ip().to_canonical().is_loopback();
     let tokens = count(config.tokens.len() as u64, "token");
@@ -34,11 +37,15 @@ fn served(config: &HttpConfig) -> Finding {
         CHECK,
         match (is_local, config.tokens.is_empty()) {
             (true, true) => {
-                format!("a host listens on {address}; every program of this machine is an administrator, without a token")
+                format!(
+                    "a host with this configuration listens on {address}; every program of this machine is an administrator, without a token"
+                )
             }
-            (true, false) => format!("a host listens on {address}, for this machine alone; {tokens}"),
+            (true, false) => format!("a host with this configuration listens on {address}, for this machine alone; {tokens}"),
             // The configuration is not valid without a token.
-            (false, _) => format!("a host listens on {address}, which other machines can reach, without TLS; {tokens}"),
+            (false, _) => format!(
+                "a host with this configuration listens on {address}, which other machines can reach, without TLS; {tokens}"
+            ),
         },
     )
 }

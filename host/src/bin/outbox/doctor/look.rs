@@ -1,13 +1,14 @@
 //! What only the program looks at: settings, plugins, other hosts, routes, events. Pure, but for the plugins.
 
+mod routes;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use outbox::listener::error_kind;
-use outbox::store::{Finding, NodeRecord, Record, RouteRecord, Stats};
-use outbox::time::Timestamp;
-use outbox::why::{Pauses, passed_over, resume_command};
+use outbox::listener::{error_kind, is_unroutable};
+use outbox::store::{Finding, NodeRecord, Record, Stats};
+use outbox::wasm::Manifest;
 use outbox::{Mode, Route};
 
 use crate::config::{Flags, Settings};
@@ -15,6 +16,7 @@ use crate::host;
 use crate::output::{argument, count, short, span};
 use crate::plugin::routes as names;
 use crate::plugins::{self, PluginState, PluginStatus};
+pub(super) use routes::{Here, routes};
 
 /// A due event that has waited for so long is a sign that nobody delivers, or too slowly.
 const LONG: Duration = Duration::from_secs(5 * 60);
@@ -35,16 +37,23 @@ pub(super) fn settings(settings: &Settings) -> Vec<Finding> {
 }
 
 /// What was found in the plugins directory, and what its plugins answer.
+#[derive(Default)]
 pub(super) struct Plugins {
+    /// When `none_here`, the first one says so.
     pub(super) findings: Vec<Finding>,
-    /// `None` when that is not known: no directory, or hosts whose listeners are code.
-    pub(super) routes: Option<Vec<Route>>,
+    /// Empty also when that is not known: no directory, or hosts whose listeners are code.
+    pub(super) routes: Vec<Route>,
+    /// Every manifest that can be read: of the configuration, and beside components.
+    pub(super) manifests: BTreeMap<String, Manifest>,
+    /// Whether plugins are wanted, and the directory is missing or holds no component.
+    pub(super) none_here: bool,
 }
 
 /// Loads every plugin, without serving it.
 pub(super) async fn plugins(settings: &Settings) -> Plugins {
     let config = &settings.config;
-    let alone = |finding| Plugins { findings: vec![finding], routes: None };
+    let manifests = config.plugins.manifests.clone();
+    let alone = |finding| Plugins { findings: vec![finding], manifests: manifests.clone(), ..Plugins::default() };
     if config.mode == Mode::WriterOnly {
         return alone(Finding::good("plugins", "mode is writer_only: this host delivers nothing"));
     }
@@ -55,7 +64,7 @@ pub(super) async fn plugins(settings: &Settings) -> Plugins {
     if !config.plugins.dir.exists() {
         let what = format!("the plugins directory {dir} does not exist, and `outbox run` does not start without it");
         let fix = format!("mkdir -p {}\nor name another directory with plugins.dir", argument(&dir.to_string()));
-        return alone(Finding::fault("plugins", what, fix));
+        return Plugins { none_here: true, ..alone(Finding::fault("plugins", what, fix)) };
     }
     match plugins::inspect(config).await {
         Err(error) => {
@@ -68,7 +77,10 @@ pub(super) async fn plugins(settings: &Settings) -> Plugins {
             let mut findings = of_plugins(&dir.to_string(), &found, &sections);
             let stray = |what: String| Finding::warning("plugins", what, format!("rename it, or delete it from {dir}"));
             findings.extend(plugins::strays(&config.plugins.dir).into_iter().map(stray));
-            Plugins { findings, routes: Some(routes) }
+            let beside =
+                found.iter().filter_map(|plugin| Some((plugin.name.clone(), plugins::manifest(&plugin.name, config)?)));
+            let manifests = manifests.into_iter().chain(beside).collect();
+            Plugins { findings, routes, manifests, none_here: found.is_empty() }
         }
     }
 }
@@ -85,12 +97,13 @@ pub(super) fn missing_file(file: &Path, settings: &Settings) -> Finding {
 
 fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let (failed, serving): (Vec<_>, Vec<_>) = found.iter().partition(|plugin| plugin.state == PluginState::Failed);
-    for plugin in failed {
-        let (name, why) = (&plugin.name, plugin.error.as_deref().unwrap_or("it could not be loaded"));
-        let fix = format!("when that is fixed: outbox plugin check {}", argument(&plugin.file.to_string_lossy()));
-        findings.push(Finding::fault("plugins", format!("{name} cannot serve: {why}"), fix));
+    if found.is_empty() {
+        let what = format!("{dir} holds no plugins, so nobody answers");
+        findings.push(Finding::warning("plugins", what, format!("copy a component there as {dir}/NAME.wasm")));
     }
+    let (bad, good): (Vec<_>, Vec<_>) =
+        found.iter().partition(|plugin| !matches!(plugin.state, PluginState::Loads | PluginState::Serving));
+    findings.extend(bad.into_iter().map(cannot_serve));
     for name in sections.iter().filter(|name| !found.iter().any(|plugin| plugin.name == **name)) {
         let what = format!("the configuration has a section [plugins.{name}], but {dir} holds no {name}.wasm");
         findings.push(Finding::warning(
@@ -99,33 +112,37 @@ fn of_plugins(dir: &str, found: &[PluginStatus], sections: &BTreeSet<&str>) -> V
             format!("copy the component to {dir}/{name}.wasm, or delete the section"),
         ));
     }
-    if found.is_empty() {
-        let what = format!("{dir} holds no plugins, so nobody answers");
-        findings.push(Finding::warning("plugins", what, format!("copy a component there as {dir}/NAME.wasm")));
-    }
-    for plugin in serving {
+    findings.extend(good.into_iter().map(|plugin| {
         let version = plugin.version.as_deref().unwrap_or("without a version");
-        let routes = short(&names(&plugin.routes), 100);
-        findings.push(Finding::good("plugins", format!("{} {version} answers {routes}", plugin.name)));
-    }
+        Finding::good("plugins", format!("{} {version} answers {}", plugin.name, short(&names(&plugin.routes), 100)))
+    }));
     findings
 }
 
-/// Where running hosts have their plugins from, if not from this directory: that it is missing here is no fault then.
-pub(super) fn served_elsewhere(nodes: &[NodeRecord], dir: &Path, flags: &Flags) -> Option<Finding> {
-    if dir.exists() {
-        return None;
+/// A plugin whose file does not load as it is now, whether or not a version that served before still does.
+fn cannot_serve(plugin: &PluginStatus) -> Finding {
+    let (name, why) = (&plugin.name, plugin.error.as_deref().unwrap_or("it could not be loaded"));
+    let fix = format!("when that is fixed: outbox plugin check {}", argument(&plugin.file.to_string_lossy()));
+    if plugin.state == PluginState::Failed {
+        return Finding::fault("plugins", format!("{name} cannot serve: {why}"), fix);
     }
+    let version =
+        plugin.version.as_deref().map_or_else(|| "the version before".to_owned(), |version| format!("version {version}"));
+    let routes = short(&names(&plugin.routes), 100);
+    let what = format!("{name}: its file cannot serve as it is now: {why}; {version}, which served before, answers {routes}");
+    Finding::warning("plugins", what, fix)
+}
+
+/// Where running hosts have their plugins from, which are no fault then where there are none in this directory.
+pub(super) fn served_elsewhere(nodes: &[NodeRecord], dir: &Path, flags: &Flags) -> Option<Finding> {
     let live = nodes.iter().filter(|node| node.alive);
     let served = live.flat_map(outbox::node::plugins);
     let dirs: BTreeSet<String> = served.filter_map(|plugin| Some(argument(&plugin.file.parent()?.to_string_lossy()))).collect();
     let dir_there = dirs.first()?;
     let again = flags.command(&format!("outbox doctor --plugins {dir_there}"));
     let others = dirs.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let what = format!(
-        "{} does not exist here, but hosts that run serve plugins from {others}; to look at those: {again}",
-        dir.display()
-    );
+    let lacks = if dir.exists() { "holds no plugins" } else { "does not exist here" };
+    let what = format!("{} {lacks}, but hosts that run serve plugins from {others}; to look at those: {again}", dir.display());
     Some(Finding::good("plugins", what))
 }
 
@@ -163,92 +180,50 @@ pub(super) fn nodes(nodes: &[NodeRecord]) -> Vec<Finding> {
     findings
 }
 
-/// What is known of the host that would run here.
-#[derive(Default)]
-pub(super) struct Here {
-    /// What its plugins answer; `None` when that is not known.
-    pub(super) answered: Option<Vec<Route>>,
-    /// What its relays take: routes and patterns.
-    pub(super) relays: Vec<Route>,
-    pub(super) plugins_dir: PathBuf,
-    pub(super) flags: Flags,
-}
-
-/// Routes whose events wait for something that somebody has to do.
-pub(super) fn routes(routes: &[RouteRecord], here: &Here, now: Timestamp) -> Vec<Finding> {
-    let is_answered = |route: &Route| here.answered.as_ref().is_some_and(|answered| answered.contains(route));
-    let mut findings = Vec::new();
-    let pauses = Pauses::of(routes);
-    for known in routes {
-        let (route, parked) = (&known.route, count(known.parked, "event"));
-        if let Some(since) = known.paused_at {
-            let parked: u64 = routes.iter().filter(|held| route.covers(&held.route)).map(|held| held.parked).sum();
-            let by = known.paused_by.as_deref().unwrap_or("an unknown user");
-            let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
-            let held = if parked > 0 { format!("; {} held back", count(parked, "event")) } else { String::new() };
-            let what = format!("{route} has been paused by {by} for {}{why}{held}", span(now.since(since)));
-            findings.push(Finding::warning(
-                "routes",
-                what,
-                format!("when that is over: {}", here.flags.command(&resume_command(route))),
-            ));
-        } else if pauses.holding(route).next().is_some() {
-            // The pattern that holds it is told of.
-        } else if known.parked > 0 {
-            let fix = if is_answered(route) {
-                "a plugin here answers it: start a host with `outbox run`, which lets them go on".to_owned()
-            } else {
-                let relay = known.first_seen_at.and_then(|_| passed_over(route, &here.relays));
-                let relay = relay.map_or_else(String::new, |why| format!("\n{why}"));
-                format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`{relay}")
-            };
-            let never = if known.first_seen_at.is_none() { ", and never had one" } else { "" };
-            findings.push(Finding::warning("routes", format!("{route} has {parked} waiting without a listener{never}"), fix));
-        } else if known.waiting > 0 && known.first_seen_at.is_none() && !is_answered(route) {
-            let what = format!("{route} has {} waiting, and never had a listener", count(known.waiting, "event"));
-            let fix = "correct its name where the events are written, or bring a plugin or listener that answers it";
-            findings.push(Finding::warning("routes", what, fix));
-        }
-    }
-    if findings.is_empty() {
-        let many = count(u64::try_from(routes.len()).unwrap_or(u64::MAX), "route");
-        findings.push(Finding::good("routes", format!("{many}, none paused, and no event waits for a listener")));
-    }
-    findings
-}
-
 /// Failed events that wait for another attempt, so many in all, with what the newest of them say. An event that fails stands nowhere
 /// else before it is dead.
 pub(super) fn retries(waiting: u64, newest: &[Record], flags: &Flags) -> Finding {
     if waiting == 0 {
         return Finding::good("retry", "no failed event waits for another attempt");
     }
-    let errors: Vec<&str> = newest.iter().filter_map(|record| record.last_error.as_deref()).collect();
-    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    for error in &errors {
-        *kinds.entry(error_kind(error)).or_default() += 1;
-    }
-    let most = kinds.into_iter().max_by_key(|(_, count)| *count).map(|(kind, _)| kind);
-    let example = most.and_then(|kind| errors.iter().find(|error| error_kind(error) == kind));
-    let said = example.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
+    let said = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind)
+        .map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
     let wait = if waiting == 1 { "waits" } else { "wait" };
     let what = format!("{} failed and {wait} for another attempt{said}", count(waiting, "event"));
     let then = flags.command("outbox event why ID");
     Finding::warning("retry", what, format!("{}\nthen {then}", flags.command("outbox event list --status retry")))
 }
 
-/// How the events stand, on the whole.
+/// The first of the texts whose kind is the most frequent one.
+fn most_often<'t>(texts: impl Iterator<Item = &'t str>, kind: fn(&str) -> &str) -> Option<&'t str> {
+    let mut kinds: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
+    for text in texts {
+        kinds.entry(kind(text)).or_insert((0, text)).0 += 1;
+    }
+    kinds.into_values().max_by_key(|(times, _)| *times).map(|(_, text)| text)
+}
+
+/// Events that were given up, so many in all, with what the newest of them say.
+pub(super) fn dead(dead: u64, newest: &[Record], flags: &Flags) -> Finding {
+    if dead == 0 {
+        return Finding::good("dead", "no event was given up");
+    }
+    let error = most_often(newest.iter().filter_map(|record| record.last_error.as_deref()), error_kind);
+    let said = error.map_or_else(String::new, |error| format!("; most often: {}", short(error, 160)));
+    let before = if error.is_some_and(is_unroutable) {
+        "before a replay, add a plugin or listener for their routes, or they are given up again"
+    } else {
+        "before a replay, see that its cause is gone, or they are given up again"
+    };
+    let commands =
+        [("list", "shows them"), ("replay ID", "delivers one again, --all all of them"), ("discard ID", "deletes one")];
+    let commands = commands.map(|(words, what)| format!("{}  {what}", flags.command(&format!("outbox dead {words}"))));
+    Finding::warning("dead", format!("{} given up{said}", count(dead, "event")), format!("{before}\n{}", commands.join("\n")))
+}
+
+/// How the unfinished events stand, on the whole.
 pub(super) fn events(stats: &Stats, somebody_delivers: bool, flags: &Flags) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if stats.dead > 0 {
-        let what = format!("{} given up", count(stats.dead, "event"));
-        let then =
-            [("list", "shows them"), ("replay ID", "delivers one again, --all all of them"), ("discard ID", "deletes one")];
-        let fix = then.map(|(words, what)| format!("{}  {what}", flags.command(&format!("outbox dead {words}")))).join("\n");
-        findings.push(Finding::warning("dead", what, fix));
-    } else {
-        findings.push(Finding::good("dead", "no event was given up"));
-    }
     if stats.blocked > 0 {
         let what = format!("{} behind an earlier one of their aggregate", count(stats.blocked, "event"));
         findings.push(Finding::warning(

@@ -8,14 +8,14 @@ fn told(file: &str) -> Vec<String> {
     match of_text(file) {
         Err(faults) => faults,
         Ok((config, layers)) => {
-            let findings = advice(&config, &|key| layers.is_set(key));
+            let findings = advice(&config, &config.plugins.manifests, &|key| layers.is_set(key));
             findings.into_iter().map(|finding| format!("{} → {}", finding.found, finding.fix.unwrap_or_default())).collect()
         }
     }
 }
 
 /// A file, a part of what is found, and a part of its fix.
-const MISCONFIGURATIONS: [(&str, &str, &str); 44] = [
+const MISCONFIGURATIONS: [(&str, &str, &str); 47] = [
     // What the configuration refuses.
     ("[dispatcher]\nworkres = 4", "dispatcher.workres is not a setting", "did you mean dispatcher.workers?"),
     ("mode = \"ordred\"", "it is `ordred`, but must be `single_node`", "did you mean `ordered`?"),
@@ -29,6 +29,8 @@ const MISCONFIGURATIONS: [(&str, &str, &str); 44] = [
     ("[poller]\ninterval = \"0s\"", "poller.interval is 0", "above zero"),
     ("[poller]\nbatch_size = 0", "poller.batch_size is 0", "at least 1"),
     ("[retry]\nbase = \"10m\"", "retry.max is below retry.base", "make it at least as long"),
+    ("[plugins.mailer.retry]\nbase = \"5s\"\nmax = \"1s\"", "retry.max is below retry.base", "make it at least as long"),
+    ("[sinks.a]\nkind = \"stdout\"\nurl = \"x\"", "there is no such field", "leave it out"),
     ("[breaker]\nwindow = 4", "breaker.threshold (10) is above breaker.window (4)", "could ever reach it"),
     (
         "[purge]\nundelivered_retention = \"1d\"",
@@ -81,6 +83,7 @@ const MISCONFIGURATIONS: [(&str, &str, &str); 44] = [
         "is above plugins.memory (32MiB)",
         "raise plugins.memory",
     ),
+    ("[plugins.mailer.retry]\nbase = \"0s\"\nmax = \"0s\"", "plugins.mailer.retry.base is 0", "at least 100ms"),
     (
         "[plugins.mailer.limits]\nconcurrency = 999",
         "concurrency (999) is above dispatcher.workers (256)",
@@ -108,6 +111,7 @@ fn what_is_right_is_not_complained_about() {
         "mode = \"ordered\"\n",
         "[plugins.mailer.limits]\ndeadline = \"29s\"\nmemory = \"256MiB\"\nconcurrency = 256\n",
         "[purge]\non_done = \"delete\"\nenabled = false\n",
+        "[plugins.mailer.retry]\nbase = \"5m\"\nmax = \"10m\"\n",
     ] {
         assert_eq!(told(file), [""; 0], "{file}");
     }
@@ -116,7 +120,24 @@ fn what_is_right_is_not_complained_about() {
 #[test]
 fn advice_is_a_warning_and_has_a_fix() {
     let (config, layers) = of_text("[dispatcher]\nmax_attempts = 1\n").unwrap();
-    let findings = advice(&config, &|key| layers.is_set(key));
+    let findings = advice(&config, &BTreeMap::new(), &|key| layers.is_set(key));
     assert!(findings.iter().all(|finding| finding.severity == Severity::Warning && finding.fix.is_some()), "{findings:?}");
     assert_eq!(findings.len(), 1);
+}
+
+#[test]
+fn the_manifest_beside_a_component_is_looked_at_like_a_section() {
+    let (config, layers) = of_text("").unwrap();
+    let written = "limits.deadline = '30s'\nretry = { base = '0s', max_attempts = 3 }";
+    let manifests = BTreeMap::from([("mailer".to_owned(), toml::from_str::<Manifest>(written).unwrap())]);
+
+    let findings = advice(&config, &manifests, &|key| layers.is_set(key));
+
+    let said: Vec<&str> = findings.iter().map(|finding| finding.found.as_str()).collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].starts_with("limits.deadline of mailer.toml (30s) is not below dispatcher.lease (30s)"), "{said:?}");
+    assert!(
+        said[1].starts_with("retry.base of mailer.toml is 0: an event that fails uses up its 3 attempts at once"),
+        "{said:?}"
+    );
 }

@@ -1,5 +1,6 @@
 use outbox::event::OwnerId;
 use outbox::store::{Node, Severity};
+use outbox::time::Timestamp;
 use outbox::{Envelope, Status};
 
 use super::*;
@@ -13,39 +14,10 @@ fn node(label: &str, mode: &'static str, alive: bool) -> NodeRecord {
     node
 }
 
-fn route(event_type: &str, parked: u64) -> RouteRecord {
-    let mut route = RouteRecord::new(Route::new("Order", event_type).unwrap());
-    route.parked = parked;
-    route
-}
-
-/// The same as somebody paused it long ago.
-fn paused(mut route: RouteRecord) -> RouteRecord {
-    (route.paused_at, route.paused_by) = (Some(NOW.minus(LONG)), Some("anna".to_owned()));
-    route
-}
-
-/// The same with a listener that was there.
-fn seen(mut route: RouteRecord) -> RouteRecord {
-    route.first_seen_at = Some(NOW);
-    route
-}
-
-/// A route that never had a listener, with events that wait.
-fn waiting(event_type: &str, waiting: u64) -> RouteRecord {
-    let mut route = route(event_type, 0);
-    route.waiting = waiting;
-    route
-}
-
 fn stats(change: impl FnOnce(&mut Stats)) -> Stats {
     let mut stats = Stats::default();
     change(&mut stats);
     stats
-}
-
-fn answering(answered: &[Route]) -> Here {
-    Here { answered: Some(answered.to_vec()), ..Here::default() }
 }
 
 fn worst(findings: &[Finding]) -> Severity {
@@ -75,59 +47,18 @@ fn hosts_that_share_a_table_must_know_it() {
 }
 
 #[test]
-fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
-    assert_eq!(worst(&routes(&[route("A", 0)], &Here::default(), NOW)), Severity::Good);
-
-    let parked = routes(&[route("A", 2), route("B", 0)], &answering(&[]), NOW);
-    assert_eq!((parked.len(), worst(&parked)), (1, Severity::Warning));
-    assert!(parked[0].fix.as_deref().is_some_and(|fix| fix.contains("answers Order/A")), "{parked:?}");
-    let here = routes(&[route("A", 2)], &answering(&[Route::new("Order", "A").unwrap()]), NOW);
-    assert!(here[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run")), "{here:?}");
-
-    let never = waiting("A", 3);
-    let told = routes(std::slice::from_ref(&never), &answering(&[]), NOW);
-    assert_eq!(told[0].found, "Order/A has 3 events waiting, and never had a listener");
-    assert_eq!(
-        worst(&routes(std::slice::from_ref(&never), &answering(std::slice::from_ref(&never.route)), NOW)),
-        Severity::Good,
-        "soon it has"
-    );
-    assert_eq!(worst(&routes(&[seen(never)], &answering(&[]), NOW)), Severity::Good, "another host may answer it");
-
-    let relays = vec![Route::new("Order", "*").unwrap()];
-    let relayed = routes(&[seen(route("A", 2)), route("B", 2)], &Here { relays, ..answering(&[]) }, NOW);
-    let says =
-        |finding: &Finding| finding.fix.as_deref().is_some_and(|fix| fix.contains("write [routes.\"Order/A\"] to relay it"));
-    assert_eq!(relayed.iter().map(says).collect::<Vec<_>>(), [true, false], "{relayed:?}");
-
-    let paused = routes(&[paused(route("A", 2))], &Here::default(), NOW);
-    assert_eq!(paused.len(), 1);
-    assert_eq!(paused[0].found, "Order/A has been paused by anna for 5 min; 2 events held back");
-    assert!(paused[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume Order/A")), "{paused:?}");
-}
-
-#[test]
-fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
-    let found = routes(&[paused(route("*", 0)), route("A", 2), route("B", 3), waiting("C", 1)], &answering(&[]), NOW);
-
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].found, "Order/* has been paused by anna for 5 min; 5 events held back");
-    assert!(found[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume 'Order/*'")), "{found:?}");
-}
-
-#[test]
 fn events_that_need_somebody_are_told() {
     assert_eq!(worst(&events(&Stats::default(), false, &Flags::default())), Severity::Good);
-    let bad = stats(|stats| (stats.dead, stats.blocked, stats.oldest_pending_seconds) = (1, 2, Some(600.0)));
+    let bad = stats(|stats| (stats.blocked, stats.oldest_pending_seconds) = (2, Some(600.0)));
     let findings = events(&bad, false, &Flags::default());
     assert!(findings.iter().all(|finding| finding.severity == Severity::Warning && finding.fix.is_some()), "{findings:?}");
-    assert!(findings[2].fix.as_deref().is_some_and(|fix| fix.contains("start one")), "{findings:?}");
+    assert!(findings[1].fix.as_deref().is_some_and(|fix| fix.contains("start one")), "{findings:?}");
     let due = stats(|stats| stats.oldest_pending_seconds = Some(1.0));
     assert_eq!(
         (worst(&events(&due, true, &Flags::default())), worst(&events(&due, false, &Flags::default()))),
         (Severity::Good, Severity::Warning)
     );
-    assert!(events(&bad, true, &Flags::default())[2].fix.as_deref().is_some_and(|fix| fix.contains("event why")));
+    assert!(events(&bad, true, &Flags::default())[1].fix.as_deref().is_some_and(|fix| fix.contains("event why")));
 }
 
 #[test]
@@ -143,17 +74,26 @@ fn every_plugin_is_told_of_and_a_section_without_one_too() {
         file: format!("plugins/{name}.wasm").into(),
         details: Default::default(),
     };
-    let found = [plugin("good", PluginState::Serving, None), plugin("bad", PluginState::Failed, Some("it is no component"))];
+    let found = [
+        plugin("good", PluginState::Loads, None),
+        plugin("bad", PluginState::Failed, Some("it is no component")),
+        plugin("older", PluginState::OlderLoads, Some("its manifest does not load")),
+    ];
     let findings = of_plugins("plugins", &found, &BTreeSet::from(["good", "absent"]));
     let said: Vec<&str> = findings.iter().map(|finding| finding.found.as_str()).collect();
     assert_eq!(
         said,
         [
             "bad cannot serve: it is no component",
+            "older: its file cannot serve as it is now: its manifest does not load; version 1.2.3, which served before, answers \
+             Order/OrderPlaced",
             "the configuration has a section [plugins.absent], but plugins holds no absent.wasm",
             "good 1.2.3 answers Order/OrderPlaced"
         ]
     );
+    let told: Vec<_> = findings.iter().map(|finding| (finding.severity, finding.fix.as_deref())).collect();
+    assert_eq!(told[0], (Severity::Fault, Some("when that is fixed: outbox plugin check plugins/bad.wasm")));
+    assert_eq!(told[1], (Severity::Warning, Some("when that is fixed: outbox plugin check plugins/older.wasm")));
     assert_eq!(worst(&of_plugins("plugins", &[], &BTreeSet::new())), Severity::Warning);
 }
 
@@ -176,6 +116,22 @@ fn events_that_fail_are_told_with_what_most_of_them_say() {
     assert_eq!(found.fix.as_deref(), Some("outbox event list --status retry\nthen outbox event why ID"));
     assert_eq!(retries(1, &[], &Flags::default()).found, "1 event failed and waits for another attempt");
     assert_eq!(retries(0, &[], &Flags::default()).severity, Severity::Good);
+}
+
+#[test]
+fn dead_events_are_told_with_what_most_of_them_say_and_a_replay_that_would_not_help_is_not_offered_first() {
+    let no_listener = |event_type: &str| failed(Some(&format!("no listener answers Order/{event_type} (1 route is answered)")));
+    let first = |finding: &Finding| finding.fix.as_deref().and_then(|fix| fix.lines().next()).map(str::to_owned);
+
+    let unanswered = dead(3, &[no_listener("A"), failed(Some("fuel: used up 5")), no_listener("B")], &Flags::default());
+    let failing = dead(1, &[failed(Some("fuel: used up 5"))], &Flags::default());
+
+    assert_eq!(unanswered.found, "3 events given up; most often: no listener answers Order/A (1 route is answered)");
+    assert!(first(&unanswered).is_some_and(|fix| fix.contains("add a plugin or listener for their routes")), "{unanswered:?}");
+    assert_eq!(failing.found, "1 event given up; most often: fuel: used up 5");
+    assert!(first(&failing).is_some_and(|fix| fix.contains("see that its cause is gone")), "{failing:?}");
+    assert!(failing.fix.as_deref().is_some_and(|fix| fix.contains("outbox dead replay ID  delivers one again")), "{failing:?}");
+    assert_eq!(dead(0, &[], &Flags::default()).severity, Severity::Good);
 }
 
 /// An event that failed.

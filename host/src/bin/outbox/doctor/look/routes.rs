@@ -1,0 +1,149 @@
+//! Routes whose events wait for something that somebody has to do. Pure.
+
+use std::path::PathBuf;
+
+use outbox::Route;
+use outbox::listener::{awaited, is_unroutable};
+use outbox::store::{Finding, Record, RouteRecord};
+use outbox::time::Timestamp;
+use outbox::why::{Pauses, passed_over, resume_command};
+
+use super::most_often;
+use crate::config::Flags;
+use crate::output::{count, short, span};
+
+const CHECK: &str = "routes";
+/// So many routes without a listener are told of one by one; more of them together.
+const ONE_BY_ONE: usize = 3;
+
+/// What is known of the host that would run here.
+#[derive(Default)]
+pub(in crate::doctor) struct Here {
+    /// What its plugins answer, as far as that is known.
+    pub(in crate::doctor) answered: Vec<Route>,
+    /// What its relays take: routes and patterns.
+    pub(in crate::doctor) relays: Vec<Route>,
+    pub(in crate::doctor) plugins_dir: PathBuf,
+    /// Whether plugins are wanted, and that directory is missing or holds none.
+    pub(in crate::doctor) has_no_plugins: bool,
+    pub(in crate::doctor) flags: Flags,
+}
+
+impl Here {
+    fn answers(&self, known: &RouteRecord) -> bool {
+        self.answered.contains(&known.route)
+    }
+}
+
+/// What keeps the events of these routes waiting. `parked` are the newest parked events.
+pub(in crate::doctor) fn routes(routes: &[RouteRecord], parked: &[Record], here: &Here, now: Timestamp) -> Vec<Finding> {
+    let pauses = Pauses::of(routes);
+    let is_paused = |known: &RouteRecord| known.paused_at.is_some();
+    let mut findings: Vec<Finding> =
+        routes.iter().filter(|known| is_paused(known)).map(|known| paused(known, routes, here, now)).collect();
+    // A route that a paused pattern holds is part of what is told of the pattern.
+    let unheld = routes.iter().filter(|known| !is_paused(known) && pauses.holding(&known.route).next().is_none());
+    let unanswered: Vec<&RouteRecord> = unheld.filter(|known| is_unanswered(known, here)).collect();
+    let reasons = Reasons(parked);
+    if unanswered.len() > ONE_BY_ONE {
+        findings.push(many_unanswered(&unanswered, &reasons, here));
+    } else {
+        findings.extend(unanswered.into_iter().map(|known| one_unanswered(known, &reasons, here)));
+    }
+    if findings.is_empty() {
+        let many = count(number(routes.len()), "route");
+        findings.push(Finding::good(CHECK, format!("{many}, none paused, and no event waits for a listener")));
+    }
+    findings
+}
+
+/// Whether events of the route wait for a listener: parked without one, or due and no host ever had one.
+fn is_unanswered(known: &RouteRecord, here: &Here) -> bool {
+    known.parked > 0 || (known.waiting > 0 && known.first_seen_at.is_none() && !here.answers(known))
+}
+
+fn paused(known: &RouteRecord, routes: &[RouteRecord], here: &Here, now: Timestamp) -> Finding {
+    let route = &known.route;
+    let parked: u64 = routes.iter().filter(|held| route.covers(&held.route)).map(|held| held.parked).sum();
+    let by = known.paused_by.as_deref().unwrap_or("an unknown user");
+    let since = known.paused_at.map_or_else(String::new, |since| format!(" for {}", span(now.since(since))));
+    let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
+    let held = if parked > 0 { format!("; {} held back", count(parked, "event")) } else { String::new() };
+    let fix = format!("when that is over: {}", here.flags.command(&resume_command(route)));
+    Finding::warning(CHECK, format!("{route} has been paused by {by}{since}{why}{held}"), fix)
+}
+
+fn one_unanswered(known: &RouteRecord, reasons: &Reasons<'_>, here: &Here) -> Finding {
+    let route = &known.route;
+    let never = known.first_seen_at.is_none();
+    let and_never = if never { ", and never had one" } else { "" };
+    let what = if known.parked > 0 {
+        let why = reasons.of(&[known]).map_or_else(String::new, |why| format!(": {why}"));
+        format!("{route} has {} waiting without a listener{and_never}{why}", count(known.parked, "event"))
+    } else {
+        format!("{route} has {} waiting, and never had a listener", count(known.waiting, "event"))
+    };
+    let fix = if here.answers(known) {
+        "a plugin here answers it: start a host with `outbox run`, which lets them go on".to_owned()
+    } else if never {
+        format!("correct its name where the events are written, or add a plugin or listener that answers {route}")
+    } else {
+        let relay = passed_over(route, &here.relays).map_or_else(String::new, |why| format!("\n{why}"));
+        format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`{relay}")
+    };
+    Finding::warning(CHECK, what, fix)
+}
+
+/// All of them in one finding: those with the most events, and what is to be done for how many of them.
+fn many_unanswered(unanswered: &[&RouteRecord], reasons: &Reasons<'_>, here: &Here) -> Finding {
+    let waiting = |known: &RouteRecord| if known.parked > 0 { known.parked } else { known.waiting };
+    let events: u64 = unanswered.iter().map(|known| waiting(known)).sum();
+    let mut most: Vec<&RouteRecord> = unanswered.to_vec();
+    most.sort_by_key(|known| std::cmp::Reverse(waiting(known)));
+    let named: Vec<String> =
+        most.iter().take(ONE_BY_ONE).map(|known| format!("{} ({})", known.route, waiting(known))).collect();
+    let others = count(number(unanswered.len() - ONE_BY_ONE), "other");
+    let why = reasons.of(unanswered).map_or_else(String::new, |why| format!("; most often: {why}"));
+    let what = format!(
+        "{} of {} wait without a listener: {} and {others}{why}",
+        count(events, "event"),
+        count(number(unanswered.len()), "route"),
+        named.join(", ")
+    );
+    let (answered, others): (Vec<&RouteRecord>, Vec<&RouteRecord>) = unanswered.iter().partition(|known| here.answers(known));
+    let (never, before): (Vec<&RouteRecord>, Vec<&RouteRecord>) =
+        others.into_iter().partition(|known| known.first_seen_at.is_none());
+    let passed_over = before.iter().find_map(|known| passed_over(&known.route, &here.relays));
+    let fixes = [
+        (answered.len(), "answered by plugins here: start a host with `outbox run`"),
+        (before.len(), "answered before: bring back their plugins or listeners; see `outbox plugin list`"),
+        (never.len(), "never answered: correct the names where the events are written, or add plugins or listeners"),
+    ];
+    let fixes = fixes.into_iter().filter(|(routes, _)| *routes > 0);
+    let mut fixes: Vec<String> = fixes.map(|(routes, fix)| format!("{} {fix}", count(number(routes), "route"))).collect();
+    fixes.extend(passed_over);
+    fixes.push(format!("{}  shows them all", here.flags.command("outbox route list")));
+    Finding::warning(CHECK, what, fixes.join("\n"))
+}
+
+/// Why events wait for a listener, as the hosts saw it that parked them.
+struct Reasons<'p>(&'p [Record]);
+
+impl Reasons<'_> {
+    /// The most frequent reason among the events of these routes; `None` where nothing more is known than that nobody answers.
+    fn of(&self, routes: &[&RouteRecord]) -> Option<String> {
+        let is_of = |record: &Record, known: &RouteRecord| {
+            known.route.aggregate_type.as_str() == record.aggregate_type && known.route.event_type.as_str() == record.event_type
+        };
+        let parked = self.0.iter().filter(|record| routes.iter().any(|known| is_of(record, known)));
+        let most = most_often(parked.filter_map(|record| record.parked.as_deref()).map(awaited), |reason| reason)?;
+        (!is_unroutable(most)).then(|| short(most, 240))
+    }
+}
+
+fn number(of: usize) -> u64 {
+    u64::try_from(of).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

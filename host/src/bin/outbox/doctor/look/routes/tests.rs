@@ -1,0 +1,146 @@
+use std::time::Duration;
+
+use outbox::Envelope;
+use outbox::store::Severity;
+
+use super::*;
+
+const NOW: Timestamp = Timestamp::from_micros(1_795_249_980_000_000);
+
+fn route(event_type: &str, parked: u64) -> RouteRecord {
+    let mut route = RouteRecord::new(Route::new("Order", event_type).unwrap());
+    route.parked = parked;
+    route
+}
+
+/// The same as somebody paused it long ago.
+fn paused_by_anna(mut route: RouteRecord) -> RouteRecord {
+    (route.paused_at, route.paused_by) = (Some(NOW.minus(Duration::from_secs(300))), Some("anna".to_owned()));
+    route
+}
+
+/// The same with a listener that was there.
+fn seen(mut route: RouteRecord) -> RouteRecord {
+    route.first_seen_at = Some(NOW);
+    route
+}
+
+/// A route that never had a listener, with events that wait.
+fn waiting(event_type: &str, waiting: u64) -> RouteRecord {
+    let mut route = route(event_type, 0);
+    route.waiting = waiting;
+    route
+}
+
+fn answering(answered: &[Route]) -> Here {
+    Here { answered: answered.to_vec(), ..Here::default() }
+}
+
+fn worst(findings: &[Finding]) -> Severity {
+    findings.iter().map(|finding| finding.severity).max().unwrap()
+}
+
+#[test]
+fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
+    assert_eq!(worst(&routes(&[route("A", 0)], &[], &Here::default(), NOW)), Severity::Good);
+
+    let parked = routes(&[route("A", 2), route("B", 0)], &[], &answering(&[]), NOW);
+    assert_eq!((parked.len(), worst(&parked)), (1, Severity::Warning));
+    assert!(parked[0].fix.as_deref().is_some_and(|fix| fix.contains("answers Order/A")), "{parked:?}");
+    let here = routes(&[route("A", 2)], &[], &answering(&[Route::new("Order", "A").unwrap()]), NOW);
+    assert!(here[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run")), "{here:?}");
+
+    let never = waiting("A", 3);
+    let told = routes(std::slice::from_ref(&never), &[], &answering(&[]), NOW);
+    assert_eq!(told[0].found, "Order/A has 3 events waiting, and never had a listener");
+    assert_eq!(
+        worst(&routes(std::slice::from_ref(&never), &[], &answering(std::slice::from_ref(&never.route)), NOW)),
+        Severity::Good,
+        "soon it has"
+    );
+    assert_eq!(worst(&routes(&[seen(never)], &[], &answering(&[]), NOW)), Severity::Good, "another host may answer it");
+
+    let relays = vec![Route::new("Order", "*").unwrap()];
+    let relayed = routes(&[seen(route("A", 2)), route("B", 2)], &[], &Here { relays, ..answering(&[]) }, NOW);
+    let says =
+        |finding: &Finding| finding.fix.as_deref().is_some_and(|fix| fix.contains("write [routes.\"Order/A\"] to relay it"));
+    assert_eq!(relayed.iter().map(says).collect::<Vec<_>>(), [true, false], "{relayed:?}");
+
+    let paused = routes(&[paused_by_anna(route("A", 2))], &[], &Here::default(), NOW);
+    assert_eq!(paused.len(), 1);
+    assert_eq!(paused[0].found, "Order/A has been paused by anna for 5 min; 2 events held back");
+    assert!(paused[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume Order/A")), "{paused:?}");
+}
+
+#[test]
+fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
+    let found =
+        routes(&[paused_by_anna(route("*", 0)), route("A", 2), route("B", 3), waiting("C", 1)], &[], &answering(&[]), NOW);
+
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].found, "Order/* has been paused by anna for 5 min; 5 events held back");
+    assert!(found[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume 'Order/*'")), "{found:?}");
+}
+
+#[test]
+fn a_route_tells_why_its_events_wait_as_the_host_saw_it() {
+    let why = "the manifest of greeter does not load: unknown field";
+    let events = [parked("A", why), parked("B", "another reason"), parked("A", why), unanswered("C")];
+
+    let told = routes(&[seen(route("A", 2)), route("B", 1), route("C", 1)], &events, &answering(&[]), NOW);
+
+    let said: Vec<&str> = told.iter().map(|finding| finding.found.as_str()).collect();
+    assert_eq!(
+        said,
+        [
+            "Order/A has 2 events waiting without a listener: the manifest of greeter does not load: unknown field",
+            "Order/B has 1 event waiting without a listener, and never had one: another reason",
+            "Order/C has 1 event waiting without a listener, and never had one"
+        ]
+    );
+    let fix = |index: usize| told[index].fix.as_deref().unwrap_or_default();
+    assert!(fix(0).starts_with("bring back a plugin or listener that answers Order/A"), "{told:?}");
+    assert!(fix(1).contains("add a plugin or listener that answers Order/B"), "{told:?}");
+}
+
+#[test]
+fn many_routes_without_a_listener_are_one_finding() {
+    let mut known: Vec<RouteRecord> = (0..138).map(|number| route(&format!("Never{number:03}"), 7)).collect();
+    known.push(seen(route("Before", 20)));
+    known.push(route("Here", 1));
+    let events = [parked("Here", "rare"), parked("Before", "often"), unanswered("Never001"), parked("Never002", "often")];
+    let here = answering(&[Route::new("Order", "Here").unwrap()]);
+
+    let told = routes(&known, &events, &here, NOW);
+
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(
+        told[0].found,
+        "987 events of 140 routes wait without a listener: Order/Before (20), Order/Never000 (7), Order/Never001 (7) and 137 \
+         others; most often: often"
+    );
+    assert_eq!(
+        told[0].fix.as_deref(),
+        Some(
+            "1 route answered by plugins here: start a host with `outbox run`\n\
+             1 route answered before: bring back their plugins or listeners; see `outbox plugin list`\n\
+             138 routes never answered: correct the names where the events are written, or add plugins or listeners\n\
+             outbox route list  shows them all"
+        )
+    );
+}
+
+/// An event that waits for a listener for this reason.
+fn parked(event_type: &str, why: &str) -> Record {
+    let mut record = unanswered(event_type);
+    record.parked = Some(format!("no listener answers Order/{event_type} (1 route is answered); it waits for one: {why}"));
+    record
+}
+
+/// An event that waits for a listener, of which only that is known.
+fn unanswered(event_type: &str) -> Record {
+    let envelope = Envelope::new(event_type).aggregate("Order", "42").json(&1).unwrap();
+    let mut record = Record::inserted(1, &envelope, NOW);
+    record.parked = Some(format!("no listener answers Order/{event_type} (1 route is answered)"));
+    record
+}

@@ -1,0 +1,53 @@
+//! What is said of an event that no listener answers: written by the dispatcher, recognised by whoever explains the event.
+
+use crate::event::Route;
+
+/// How it begins. Also the kind of such an error.
+pub(crate) const NO_LISTENER: &str = "no listener answers";
+/// What stands before the reason for which an event waits for a listener instead of being given up.
+pub(crate) const WAITS_FOR_ONE: &str = "; it waits for one: ";
+/// Why events of a route wait that is remembered.
+pub(crate) const HAD_LISTENER: &str = "it had a listener before, or has one in another host";
+/// Why events wait where nothing is answered.
+pub(crate) const NO_LISTENER_AT_ALL: &str = "this host has no listener at all";
+
+/// Nobody answers the route; `hint` names what comes near it.
+pub(super) fn no_listener(route: &Route, hint: &str) -> String {
+    format!("{NO_LISTENER} {route} ({hint})")
+}
+
+/// The same of an event that waits for a listener.
+pub(crate) fn waits_for_one(no_listener: &str, why: &str) -> String {
+    format!("{no_listener}{WAITS_FOR_ONE}{why}")
+}
+
+/// Whether a stored error says that no listener answered the route of the event.
+#[must_use]
+pub fn is_unroutable(error: &str) -> bool {
+    error.strip_prefix(NO_LISTENER).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// Why a parked event waits for a listener, without the name of its route: the same for all events that wait for the same reason. The
+/// whole text where it gives no such reason.
+#[must_use]
+pub fn awaited(parked: &str) -> &str {
+    match parked.split_once(WAITS_FOR_ONE) {
+        Some((start, why)) if is_unroutable(start) => why,
+        _ => parked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_why_an_event_waits_is_found_again() {
+        let none = no_listener(&Route::new("Order", "Paid").unwrap(), "1 route is answered");
+
+        assert!(is_unroutable(&none) && is_unroutable(NO_LISTENER) && !is_unroutable("no listener answersthis"));
+        assert_eq!(awaited(&waits_for_one(&none, "the plugin mailer is loading")), "the plugin mailer is loading");
+        assert_eq!(awaited(&none), none);
+        assert_eq!(awaited("paused; it waits for one: day"), "paused; it waits for one: day");
+    }
+}
