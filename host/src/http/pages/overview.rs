@@ -37,13 +37,16 @@ pub(super) fn page(overview: &Overview<'_>) -> Markup {
     }
 }
 
+/// The most changes that are shown.
+const CHANGES: usize = 8;
+
 fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
     html! {
         h2 { "Recent changes" }
         @if changes.is_empty() {
             p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
         } @else {
-            (audit::rows(frame, changes))
+            (audit::rows(frame, changes, CHANGES))
             p { a href=(frame.to("audit")) { "Show the whole audit log" } }
         }
     }

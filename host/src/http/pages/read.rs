@@ -19,8 +19,8 @@ use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter};
 use crate::why::{Explanation, Facts};
 
-/// How many changes the overview lists.
-const CHANGES: u32 = 8;
+/// How many records of the audit log the overview reads: a purge has one for each of its batches.
+const CHANGES: u32 = 100;
 
 pub(super) async fn overview(visit: Visit) -> Response {
     let changes = if visit.frame.seen.gone.is_some() {
@@ -177,8 +177,9 @@ pub(super) async fn audit(visit: Visit) -> Response {
     if visit.wants_parts() {
         return visit.page("Audit log", maud::html! {});
     }
-    match visit.pages.host.store.audit(audit_page::MOST).await {
-        Ok(records) => visit.page("Audit log", audit_page::page(&visit.frame, &records)),
+    let filter = audit_page::filter(&visit.asked);
+    match visit.pages.host.store.list_audit(&filter, audit_page::READ).await {
+        Ok(records) => visit.page("Audit log", audit_page::page(&visit.frame, &filter, &records)),
         Err(error) => visit.failed(error),
     }
 }
