@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::access::bearer;
 use super::config::names_loopback;
 use super::host::LookPlace;
-use super::peer::Peer;
+use super::peer::{Leaving, Peer};
 use super::problem::{Kind, Problem};
 use super::token::Role;
 use super::{Host, LIVEZ, METRICS, OPENAPI, READYZ};
@@ -66,7 +66,9 @@ fn looker(host: &Host, request: &Request) -> Option<Role> {
 
 /// In a task of its own: when the client goes away its connection is dropped, and a statement that is broken off in the middle would
 /// leave a connection of the database behind in which a transaction is open.
-async fn in_task(place: Option<LookPlace>, request: Request, next: Next) -> Response {
+async fn in_task(place: Option<LookPlace>, mut request: Request, next: Next) -> Response {
+    let (_stays, leaving) = Leaving::new();
+    request.extensions_mut().insert(leaving);
     let handled = async move {
         let response = next.run(request).await;
         drop(place);

@@ -30,6 +30,23 @@ impl Peer {
     }
 }
 
+/// Tells a handler that changes much that its client went away, and nobody waits for the answer.
+#[derive(Clone, Debug)]
+pub(super) struct Leaving(watch::Receiver<()>);
+
+impl Leaving {
+    /// The client has left once the other half is dropped.
+    pub(super) fn new() -> (watch::Sender<()>, Self) {
+        let (stays, leaving) = watch::channel(());
+        (stays, Self(leaving))
+    }
+
+    /// Waits until the client has left.
+    pub(super) async fn wait(&mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+}
+
 /// Tells a handler that answers for a long time, such as a stream, that the server stops.
 #[derive(Clone, Debug)]
 pub(super) struct Stopping(watch::Receiver<bool>);

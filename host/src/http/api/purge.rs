@@ -1,5 +1,6 @@
 //! Deletes old finished events.
 
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::super::auth::Admin;
 use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
-use super::super::peer::Stopping;
+use super::super::peer::{Leaving, Stopping};
 use super::super::problem::{Kind, Problem};
 use super::super::token::Role;
 use super::dead::longest;
@@ -77,6 +78,7 @@ pub(super) async fn purge(
     host: State<Host>,
     by: Admin,
     stopping: Option<Extension<Stopping>>,
+    Extension(mut leaving): Extension<Leaving>,
     asked: Asked<Asking>,
 ) -> Result<Json<PurgeReport>, Problem> {
     let Asking { older_than, finished_before, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
@@ -103,8 +105,19 @@ pub(super) async fn purge(
     }
     let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
     let purge = Arc::new(Purge::new(host.store.clone(), settings.clone(), host.metrics.clone()));
-    let stopping = stopping.map(|Extension(stopping)| stopping);
-    let purged = run(purge, by.0.audit(reason), (status, finished_before), limits, stopping).await?;
+    let stops = async {
+        match stopping {
+            Some(Extension(mut stopping)) => stopping.wait().await,
+            None => pending().await,
+        }
+    };
+    let ends = async {
+        tokio::select! {
+            () = stops => {}
+            () = leaving.wait() => {}
+        }
+    };
+    let purged = run(purge, by.0.audit(reason), (status, finished_before), limits, ends).await?;
     // Counted again: somebody else may have deleted the others meanwhile. What was deleted is told in any case.
     let uncounted = Purgeable { count: matching.saturating_sub(purged.count), blocking };
     let left = host.store.count_purgeable(every).await.unwrap_or(uncounted);
@@ -156,19 +169,13 @@ async fn run(
     audit: Audit,
     (status, finished_before): (Status, Timestamp),
     limits: PurgeLimits,
-    stopping: Option<Stopping>,
+    ends: impl Future<Output = ()>,
 ) -> Result<Purged, Problem> {
     let closing = Closing(purge.clone());
     let mut running = tokio::spawn(async move { purge.run_for(&audit, status, finished_before, limits, |_| {}).await });
-    let stops = async {
-        match stopping {
-            Some(mut stopping) => stopping.wait().await,
-            None => std::future::pending().await,
-        }
-    };
     let ended = tokio::select! {
         ended = &mut running => ended,
-        () = stops => {
+        () = ends => {
             drop(closing);
             running.await
         }

@@ -264,6 +264,46 @@ async fn a_stop_ends_a_purge_after_its_batch_and_the_audit_has_all_that_it_delet
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_ends_soon_after_its_client_has_left() {
+    const EVENTS: u64 = 400;
+    let by_rows = PurgeConfig { enabled: false, batch_size: 1, ..PurgeConfig::default() };
+    let served = Served::of(HttpConfig::default(), |builder| builder.purge(by_rows)).await;
+    let event = r#"{"event_type":"OrderPlaced","aggregate_type":"Order","payload":1}"#;
+    let events = format!("[{}]", vec![event; usize::try_from(EVENTS).unwrap()].join(","));
+    assert_eq!(served.post("/v1/events", &events).await.status, 201);
+    let store = served.outbox.store().clone();
+    let done = async || store.stats().await.expect("counts").done;
+    eventually("all events are done", async || done().await == EVENTS).await;
+
+    let mut alone = served.outbox.begin().await.expect("begins");
+    let mut client = served.connect().await;
+    let body = format!(r#"{{"older_than":"0s","expected_count":{EVENTS},"reason":"a test"}}"#);
+    let head = format!(
+        "POST /v1/purge HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    client.write_all(head.as_bytes()).await.expect("it takes the request");
+    let mut client = Some(client);
+    let (mut last, mut quiet) = (EVENTS, 0);
+    // A purge that is at work deletes one event whenever the writing connection is free.
+    while quiet < 20 {
+        alone.rollback().await.expect("rolls back");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        alone = served.outbox.begin().await.expect("begins");
+        let left = done().await;
+        if left < EVENTS {
+            client.take();
+            quiet = if left == last { quiet + 1 } else { 0 };
+        }
+        last = left;
+    }
+    alone.rollback().await.expect("rolls back");
+
+    assert!(last > 0 && last < EVENTS, "{last} of {EVENTS} are left");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_is_paused_and_resumed_and_the_audit_knows_by_whom() {
     let served = Served::start().await;
     let paused = served.post("/v1/routes/Order/OrderPlaced/pause", r#"{"reason":"the mail server moves"}"#).await;
