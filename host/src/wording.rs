@@ -14,6 +14,8 @@ pub(crate) use misfit::without_place;
 #[cfg(feature = "wasm")]
 pub use toml_fault::toml_fault;
 
+/// Names above so many bytes are not looked for: two are compared letter by letter, and a request may hold any.
+const LONGEST: usize = 256;
 /// Below so many letters a name is soon two slips away from one that means something else.
 const SHORT: usize = 6;
 
@@ -86,9 +88,12 @@ fn suggestion(name: &str, known: &[&str]) -> Option<String> {
 /// Two letters in each other's places are one slip; upper and lower case are the same here.
 #[must_use]
 pub fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> Vec<&'n str> {
+    if name.len() > LONGEST {
+        return Vec::new();
+    }
     let wanted = name.to_lowercase();
     let most = if name.len() < SHORT { 1 } else { 2.max(name.len() / 5) };
-    // A name that is much longer is not compared letter by letter: it may fill a whole request. A letter has up to four bytes.
+    // A letter has up to four bytes.
     let of_length = known.into_iter().filter(|known| known.len().abs_diff(name.len()) <= most * 4);
     let slips = of_length.map(|known| (strsim::osa_distance(&wanted, &known.to_lowercase()), known));
     let mut near: Vec<(usize, &str)> = slips.filter(|(slips, _)| *slips <= most).collect();
@@ -248,6 +253,7 @@ mod tests {
             ("Order/orderplacd", ["Order/OrderPaid", "Order/OrderPlaced"], Some("Order/OrderPlaced")),
             ("subjct", ["subject", "subjects"], Some("subject")),
             ("colour", ["policy", "fuel"], None),
+            (&"a".repeat(LONGEST + 1), [&"a".repeat(LONGEST), "fuel"], None),
         ] {
             assert_eq!(nearest(name, known), near, "{name}");
         }

@@ -19,6 +19,8 @@ use super::remote::Remote;
 use crate::failure::{Exit, Failure};
 
 /// The longest that a connection may take.
+/// How much of an error about an answer is shown.
+const MOST_SAID: usize = 400;
 const CONNECT: Duration = Duration::from_secs(5);
 /// The longest that a host may take for an answer: it works for 25 s at most, and its database may make it wait.
 const ANSWER: Duration = Duration::from_secs(90);
@@ -147,7 +149,10 @@ impl Client {
 
     fn foreign(&self, what: &str, error: impl std::error::Error + Send + Sync + 'static) -> Refused {
         let what = format!("the host at {}: {what}", self.base());
-        Refused::Failure(Failure::new(Exit::Unreachable, what).because(error))
+        // It may repeat what the host has sent, of any length.
+        let mut said = outbox::chain(&error).to_string();
+        said.truncate(said.floor_char_boundary(MOST_SAID));
+        Refused::Failure(Failure::new(Exit::Unreachable, what).because(Text(said)))
     }
 
     fn unreachable(&self, error: &hyper_util::client::legacy::Error) -> Refused {

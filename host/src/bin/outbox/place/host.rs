@@ -25,6 +25,8 @@ use crate::failure::{Exit, Failure};
 
 /// The largest page of the API.
 const PAGE: u32 = 200;
+/// More routes than any host has.
+const MOST_ROUTES: usize = 1_000_000;
 /// How often a replay takes a smaller count, because somebody else replayed or discarded events while it was under way.
 const COUNTS: u32 = 10;
 
@@ -300,7 +302,12 @@ impl Place for Host {
             let place = [("limit", Some(PAGE.to_string())), ("after", after.clone())];
             let page: RoutePage = self.get(&format!("/v1/routes?{}", query(&place))).await?;
             let (known, last) = (routes.last().map(|known| &known.route), page.routes.last().map(|last| &last.route));
-            // A host that always names a next page would keep us busy for ever.
+            // A host that always names a next page would keep us busy for ever, and one with ever longer pages would fill our memory.
+            let too_many = page.routes.len() > PAGE as usize || routes.len() >= MOST_ROUTES;
+            if too_many {
+                let what = format!("the host at {} lists more routes than a host may have", self.name());
+                return Err(Failure::new(Exit::Unreachable, what));
+            }
             if page.next.is_some() && after.is_some() && last <= known {
                 let what = format!("the host at {} repeats a page of its list of routes", self.name());
                 return Err(Failure::new(Exit::Unreachable, what));

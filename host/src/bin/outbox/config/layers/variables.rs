@@ -36,7 +36,7 @@ impl fmt::Display for Ignored {
 }
 
 /// Variables of the program that are written with one underscore.
-const SHORT: [&str; 6] = ["CONFIG", "DATABASE_URL", "LOG", "MODE", "TOKEN", "URL"];
+const SHORT: [&str; 5] = ["CONFIG", "DATABASE_URL", "LOG", "MODE", "TOKEN"];
 /// What manifests refer to, and what our tests and tools have.
 const OTHERS: [&str; 3] = ["PLUGIN_", "TEST_", "CI_"];
 /// Names of so many letters come near one of ours by no chance: that of `DATABASE_URL`.
@@ -64,9 +64,15 @@ pub(super) fn variable(name: &str, value: &str, known: &[String]) -> Variable {
         "DATABASE_URL" => Variable::Setting(vec!["database".to_owned(), "url".to_owned()]),
         "LOG" => Variable::Setting(vec!["log".to_owned(), "level".to_owned()]),
         "MODE" => Variable::Setting(vec!["mode".to_owned()]),
+        // Whoever sets it expects commands to ask that host, and not to change the database of this one.
+        "URL" => Variable::Mistyped("no variable names the host to ask; give --url, and unset it".to_owned()),
+        _ if rest.starts_with("PLUGIN__") && known.contains(&lower.replace("plugin__", "plugins.")) => {
+            Variable::Mistyped(format!("write OUTBOX_{}", rest.replace("PLUGIN__", "PLUGINS__")))
+        }
         _ if SHORT.contains(&rest) || OTHERS.iter().any(|prefix| rest.starts_with(prefix)) => Variable::Foreign,
+        // The name of a service may have two hyphens in a row.
+        _ if is_of_kubernetes(rest, value) && !known.contains(&lower.replace("__", ".")) => Variable::Foreign,
         _ if rest.contains("__") => Variable::Setting(lower.split("__").map(str::to_owned).collect()),
-        _ if is_of_kubernetes(rest, value) => Variable::Foreign,
         _ => unread(name, &lower, known),
     }
 }
@@ -138,6 +144,8 @@ mod tests {
             ("OUTBOX_LOG_LEVEL", "write OUTBOX_LOG"),
             ("OUTBOX_DISPATCHER_WORKER", "did you mean OUTBOX_DISPATCHER__WORKERS?"),
             ("OUTBOX_DATABASE_PORT", "write OUTBOX_DATABASE__PORT"),
+            ("OUTBOX_PLUGIN__DIR", "write OUTBOX_PLUGINS__DIR"),
+            ("OUTBOX_URL", "no variable names the host to ask; give --url, and unset it"),
         ] {
             assert_eq!(of(name, "5432"), Variable::Mistyped(meant.to_owned()), "{name}");
         }
@@ -198,7 +206,7 @@ mod tests {
             ("OUTBOX_CI_NO_DENY", "1"),
             ("OUTBOX_TOKEN", "x"),
             ("OUTBOX_CONFIG", "x"),
-            ("OUTBOX_URL", "x"),
+            ("OUTBOX_HTTP__METRICS_SERVICE_HOST", "10.0.0.7"),
         ] {
             assert_eq!(of(name, value), Variable::Foreign, "{name}");
         }
