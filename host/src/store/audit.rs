@@ -109,7 +109,7 @@ pub struct AuditRecord {
     pub at: Timestamp,
     /// Who.
     pub actor: String,
-    /// What: one of [`AuditFilter::ACTIONS`], or one of a later version.
+    /// What was done, such as `replay`; a later version may name others.
     pub action: String,
     /// To what: an event's id, a route, a filter, or a plugin with or without a key of its state.
     pub selector: serde_json::Value,
