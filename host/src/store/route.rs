@@ -34,6 +34,7 @@ pub struct RouteRecord {
 impl RouteRecord {
     /// As it was read. A plain INSERT may give an event the name of a pattern: it is dead or will be, and is not counted, since a
     /// pattern is a route only by its pause.
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
     pub(super) fn read(self) -> Option<Self> {
         if !self.route.is_pattern() {
             return Some(self);

@@ -10,10 +10,10 @@ use super::words::{short, visible, when};
 use crate::store::{AuditFilter, AuditRecord};
 use crate::units::{count, number};
 
-/// Records of a page.
-const ROWS: usize = 100;
-/// As many as a page needs: one more tells whether there is another.
-pub(super) const READ: u32 = ROWS as u32 + 1;
+/// As many records as a page needs: one more than it shows tells whether there is another page.
+pub(super) const READ: u32 = 101;
+/// Rows of a page.
+const ROWS: usize = READ as usize - 1;
 /// Most characters of a reason or a filter that a row shows.
 const TEXT: usize = 200;
 /// What is done to a route or a plugin: its count is not one of events.
