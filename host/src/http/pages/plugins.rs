@@ -153,6 +153,10 @@ pub(super) fn part(name: &str, used: u64, allowed: u64) -> Markup {
 
 /// What became of its file.
 fn swaps(name: &str, swaps: &[PluginSwap], now: Timestamp) -> Markup {
+    // A file that failed has never served.
+    let mut served: Vec<_> = swaps.iter().filter(|swap| swap.version.is_some()).map(|swap| &swap.digest).collect();
+    served.sort();
+    served.dedup();
     html! {
         h3 { "File history" }
         ol.timeline {
@@ -164,6 +168,28 @@ fn swaps(name: &str, swaps: &[PluginSwap], now: Timestamp) -> Markup {
                 }
             }
         }
-        p.quiet { "Since the host started." @if is_word(name) && swaps.len() > 1 { " To go back to the previous version: " code.all { "outbox plugin rollback " (name) } } }
+        p.quiet { "Since the host started." @if is_word(name) && served.len() > 1 { " To go back to the previous version: " code.all { "outbox plugin rollback " (name) } } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rollback_is_offered_only_where_another_file_has_served() {
+        let now = Timestamp::from_micros(0);
+        let swap = |result: &str, version: Option<&str>, digest: &str| PluginSwap {
+            at: now,
+            result: result.to_owned(),
+            version: version.map(str::to_owned),
+            digest: Some(digest.to_owned()),
+        };
+        let text = |swaps_of: &[PluginSwap]| swaps("mailer", swaps_of, now).into_string();
+        let (first, failed) = (swap("loaded", Some("1.0.0"), "ab"), swap("failed", None, "cd"));
+
+        assert!(!text(&[failed.clone(), first.clone()]).contains("rollback"), "what failed was never served");
+        assert!(!text(&[first.clone(), failed, first.clone()]).contains("rollback"), "the same file again");
+        assert!(text(&[swap("swapped", Some("1.1.0"), "ef"), first]).contains("outbox plugin rollback mailer"));
     }
 }

@@ -1,5 +1,6 @@
 //! The status line: what is wrong, the worst first, each with a link to its cause. Pure: what is known in, sentences out.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::super::standing::RouteCounts;
@@ -8,6 +9,7 @@ use super::link::{Link, query};
 use super::look::{Look, SAMPLE, Seen};
 use super::served::{self, Served};
 use super::words::{clock, short, verb, visible};
+use crate::listener::{NO_LISTENER, is_unroutable};
 use crate::node::PluginState;
 use crate::store::{NodeRecord, RouteRecord};
 use crate::time::Timestamp;
@@ -198,6 +200,9 @@ fn dead(look: &Look, now: Timestamp) -> Option<Finding> {
         let sentence = format!("{} {} dead.", count(dead, "event"), verb(dead, "is", "are"));
         return Some(Finding::new(Severity::Fault, sentence, "dead", "Show dead events"));
     };
+    if let Some(finding) = unroutable(look) {
+        return Some(finding);
+    }
     let route = format!("{}/{}", visible(&largest.aggregate_type), visible(&largest.event_type));
     let is_of = |group: &Group| group.aggregate_type == largest.aggregate_type && group.event_type == largest.event_type;
     let of_route = groups.iter().filter(|group| is_of(group)).map(|group| group.count).sum::<u64>();
@@ -206,7 +211,10 @@ fn dead(look: &Look, now: Timestamp) -> Option<Finding> {
     let since = |before: &str| first.map_or_else(String::new, |first| format!("{before} since {}", clock(first, now)));
     let sentence = match (dead, is_whole) {
         (1, _) => format!("1 event of {route} has been dead{}:", since("")),
-        (_, false) => format!("{} events are dead, the newest mostly of {route}:", number(dead)),
+        (_, false) => {
+            let most = if of_route * 2 > look.dead.len() as u64 { "mostly" } else { "most often" };
+            format!("{} events are dead, the newest {most} of {route}:", number(dead))
+        }
         (_, true) if of_route == dead => format!("{} events are dead, all of {route}{}:", number(dead), since(", the first")),
         (_, true) => {
             format!("{} events are dead, {} of them of {route}{}:", number(dead), number(of_route), since(", the first"))
@@ -218,6 +226,25 @@ fn dead(look: &Look, now: Timestamp) -> Option<Finding> {
         "dead".to_owned()
     };
     Some(Finding::new(Severity::Fault, sentence, to, "Show dead events").said(largest.error.clone()))
+}
+
+/// Most of the dead events were given up for one reason, though each names its own route: no listener answers it.
+fn unroutable(look: &Look) -> Option<Finding> {
+    let given_up = look.dead.iter().filter(|record| record.last_error.as_deref().is_some_and(is_unroutable));
+    let routes: Vec<_> = given_up.map(|record| (&record.aggregate_type, &record.event_type)).collect();
+    let different = routes.iter().collect::<HashSet<_>>().len();
+    if different < 2 || routes.len() * 2 <= look.dead.len() {
+        return None;
+    }
+    let is_whole = look.stats.dead <= u64::from(SAMPLE);
+    let share = if is_whole { format!("{} of them", number(routes.len() as u64)) } else { "most of the newest".to_owned() };
+    let sentence = format!(
+        "{} events are dead, {share} because no listener answers their {} routes.",
+        number(look.stats.dead),
+        number(different as u64)
+    );
+    let to = format!("dead?{}", query(&[("error", NO_LISTENER)]));
+    Some(Finding::new(Severity::Fault, sentence, to, "Show dead events"))
 }
 
 fn gone_hosts(look: &Look, now: Timestamp) -> Option<Finding> {

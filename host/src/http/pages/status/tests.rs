@@ -46,6 +46,24 @@ fn events_that_wait_without_a_live_host_are_a_fault() {
     assert_eq!(said(Look { nodes: vec![], ..look() }), Vec::<String>::new(), "nothing waits, nobody is missed");
 }
 
+/// Each of another route.
+fn different(number: usize, error: &str) -> Vec<Record> {
+    let one = |number| dead(1, &format!("Type{number}"), &error.replace("ROUTE", &format!("Order/Type{number}"))).remove(0);
+    (0..number).map(one).collect()
+}
+
+#[test]
+fn dead_events_that_no_listener_answers_are_told_by_that_and_not_by_one_of_their_routes() {
+    let stats = |dead| Stats { dead, ..Stats::default() };
+    let nobody = || different(140, "no listener answers ROUTE (2 routes are answered)");
+    let all = Look { stats: stats(167), dead: [dead(27, "Placed", "x"), nobody()].concat(), ..look() };
+    assert_eq!(said(all), ["167 events are dead, 140 of them because no listener answers their 140 routes."]);
+    let many = Look { stats: stats(10_000), dead: [dead(27, "Placed", "x"), nobody()].concat(), ..look() };
+    assert_eq!(said(many), ["10,000 events are dead, most of the newest because no listener answers their 140 routes."]);
+    let few = Look { stats: stats(300), dead: [dead(160, "Placed", "x"), nobody()].concat(), ..look() };
+    assert_eq!(said(few), ["300 events are dead, 160 of them of Order/Placed, the first since 14:02:00: x"]);
+}
+
 #[test]
 fn dead_events_are_told_with_their_route_and_what_went_wrong() {
     let stats = |dead| Stats { dead, ..Stats::default() };
@@ -55,6 +73,8 @@ fn dead_events_are_told_with_their_route_and_what_went_wrong() {
     assert_eq!(said(mixed), ["5 events are dead, 3 of them of Order/Placed, the first since 14:02:00: y"]);
     let many = Look { stats: stats(10_000), dead: dead(500, "Paid", "deadline"), ..look() };
     assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Paid: deadline"]);
+    let some = Look { stats: stats(10_000), dead: [dead(25, "Paid", "x"), different(475, "timeout")].concat(), ..look() };
+    assert_eq!(said(some), ["10,000 events are dead, the newest most often of Order/Paid: x"], "5 % are not most of them");
     let one = Look { stats: stats(1), dead: dead(1, "Paid", "deadline"), ..look() };
     assert_eq!(said(one), ["1 event of Order/Paid has been dead since 14:02:00: deadline"]);
 }
