@@ -121,10 +121,11 @@ impl DeadEvents {
         mut progress: impl FnMut(u64),
     ) -> Result<ReplayedFailed, StoreError> {
         let started = Instant::now();
-        let FailedEvents { max_attempts, after, dead_before } = *failed;
+        let FailedEvents { max_attempts, after, max_waiting, max_dead, dead_before } = *failed;
         let now = self.store.now().await?;
         let dead_before = dead_before.map_or(now, |before| before.min(now));
-        let mut retried = self.retry_all_now(max_attempts, after, limits, audit, &mut progress).await?;
+        let waiting = ReplayLimits { events: [limits.events, max_waiting].into_iter().flatten().min(), ..*limits };
+        let mut retried = self.retry_all_now(max_attempts, after, &waiting, audit, &mut progress).await?;
         let left = ReplayLimits {
             time: limits.time.map(|limit| limit.saturating_sub(started.elapsed())),
             events: limits.events.map(|most| most.saturating_sub(retried.count)),
@@ -135,6 +136,7 @@ impl DeadEvents {
             retried.last = Some(LAST_SEQ);
         }
         let filter = DeadFilter { max_attempts, dead_before: Some(dead_before), ..DeadFilter::default() };
+        let left = ReplayLimits { events: [left.events, max_dead].into_iter().flatten().min(), ..left };
         let replayed = self.replay_all(&filter, &left, audit, |so_far| progress(retried.count + so_far)).await?;
         Ok(ReplayedFailed { retried, replayed })
     }
@@ -163,6 +165,10 @@ pub struct FailedEvents {
     pub max_attempts: Option<u32>,
     /// Of those that wait, only events after this `seq`: the last one that an earlier call let go. 0 for all.
     pub after: u64,
+    /// Most of those that wait; `None` for as many as the limits allow. Which of them fail meanwhile, and wait as well, nobody knows.
+    pub max_waiting: Option<u64>,
+    /// Most of those that are dead; `None` for as many as the limits allow.
+    pub max_dead: Option<u64>,
     /// Of those that are dead, only events that were dead by then; `None` and later times mean now.
     pub dead_before: Option<Timestamp>,
 }

@@ -84,7 +84,7 @@ const NOT_OURS: Duration = Duration::from_millis(100);
 const QUEUE_STOPPED: Duration = Duration::from_millis(500);
 /// How often the room is looked at while listeners are busy.
 const BUSY: Duration = Duration::from_millis(100);
-/// How long the events of a claim are waited for whose last outcome is stored, and which are in our hands by a moment still.
+/// How long a claim waits for events whose last outcome is stored, until the settler lets go of them.
 const LETTING_GO: Duration = Duration::from_millis(100);
 /// How soon there may be room in the queues.
 const QUEUES_MOVE: Duration = Duration::from_millis(2);

@@ -191,7 +191,7 @@ impl Purge {
         let batch = |limit| -> Batch<'_> {
             Box::pin(async move {
                 let purged = self.finished(status, finished_before, limit).await?;
-                // A row for each batch: hosts may add to the audit, and may not change it.
+                // A row for each batch: hosts may add to the audit log, and may not change it.
                 self.store.note(audit, "purge", selector, purged.count).await?;
                 Ok(purged)
             })

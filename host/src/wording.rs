@@ -64,7 +64,9 @@ impl fmt::Display for Misfit {
 /// What is wrong with a field, the field in front, unless the words begin with it themselves, as those of our own rules do.
 #[must_use]
 pub fn placed(path: &str, words: &str) -> String {
-    let is_named = words.strip_prefix(path).is_some_and(|rest| rest.starts_with([' ', '.']));
+    // A field may be called `it`.
+    let is_ours = ["it is ", "there is "].iter().any(|start| words.starts_with(start));
+    let is_named = !is_ours && words.strip_prefix(path).is_some_and(|rest| rest.starts_with([' ', '.']));
     if path.is_empty() || is_named { words.to_owned() } else { format!("{path}: {words}") }
 }
 
@@ -243,6 +245,7 @@ mod tests {
         assert_eq!(placed("limits", "limits.fuel is 0; it must be at least 1"), "limits.fuel is 0; it must be at least 1");
         assert_eq!(placed("headers", "`a b` is no name"), "headers: `a b` is no name");
         assert_eq!(placed("", "it is a list"), "it is a list");
+        assert_eq!(placed("it", "it is missing"), "it: it is missing");
     }
 
     #[test]

@@ -121,7 +121,7 @@ for (const which of ['event', 'row']) {
   test(`the command to copy of an evil ${which} is one request to every shell, and writes the same event`, async () => {
     const { curl } = await commands(ids[which]);
     const script = `curl() { for word in "$@"; do printf '%s\\0' "$word"; done; }; ${curl}`;
-    const words = execFileSync('sh', ['-c', script], { env: { OUTBOX_URL: 'http://here' }, encoding: 'utf8' }).split('\0').slice(0, -1);
+    const words = execFileSync('sh', ['-c', script], { env: { HOST_URL: 'http://here' }, encoding: 'utf8' }).split('\0').slice(0, -1);
     assert.deepEqual(words.slice(0, -1), ['-X', 'POST', 'http://here/v1/events', '-H', 'Content-Type: application/json', '--data-binary']);
     if (which === 'row') return; // its type breaks the rules of the API
     const answer = await fetch(host.at('v1/events'), { method: 'POST', headers: { 'content-type': 'application/json' }, body: words.at(-1) });

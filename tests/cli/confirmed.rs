@@ -107,6 +107,24 @@ fn what_dies_while_a_replay_asks_stays_dead() {
 }
 
 #[test]
+fn what_begins_to_wait_while_a_replay_asks_takes_no_dead_events_place() {
+    let waits = |place: &Place, id: &str| {
+        place.sql(&format!(
+            "UPDATE outbox_event SET status = 2, attempts = 1, done_at = NULL, due_at = 9000000000000000 WHERE event_id = '{id}'"
+        ));
+    };
+    both_ways(&["replay", "--reason", "r"], |place, run| {
+        waits(place, "dead-2");
+        let (code, text) = run(&|| waits(place, "late"));
+
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("deliver 1 waiting event and 1 dead event again"), "{text}");
+        assert!(text.contains("1 waiting event is due now") && text.contains("1 dead event is new again"), "{text}");
+        assert_eq!(state(place, "dead-1"), "NEW", "{text}");
+    });
+}
+
+#[test]
 fn what_comes_of_age_while_a_purge_asks_is_kept() {
     both_ways(&["purge", "--dead", "--older-than", "0s"], |place, run| {
         let (code, text) = run(&|| {

@@ -116,6 +116,19 @@ pub(crate) async fn what_is_due_again_waits_only_since_then(db: &dyn Harness) {
     waits_since_now("a replay").await;
 }
 
+pub(crate) async fn what_is_given_back_has_waited_since_it_was_written(db: &dyn Harness) {
+    write_one(db).await;
+    db.let_pass(Duration::from_secs(7_200)).await;
+    let fence = claim_one(db).await;
+    assert_eq!(settle(db, fence, Settlement::Released { after: Duration::from_secs(5) }).await, 0);
+    db.let_pass(Duration::from_secs(10)).await;
+
+    for stats in [db.store().stats().await, db.store().sample(10).await] {
+        let waited = stats.expect("counts").oldest_pending_seconds.expect("one waits");
+        assert!(waited >= 7_200.0, "no listener had a place for it, for {waited} s");
+    }
+}
+
 pub(crate) async fn each_filter_narrows_the_list(db: &dyn Harness) {
     let wanted =
         event(db, "OrderPlaced").await.aggregate("Order", "42").tenant("acme").header("channel", "web").json(&1).expect("good");

@@ -130,6 +130,7 @@ conformance! {
     inspect::an_empty_table_has_no_oldest_event,
     inspect::what_its_writer_dated_back_waits_only_since_it_was_written,
     inspect::what_is_due_again_waits_only_since_then,
+    inspect::what_is_given_back_has_waited_since_it_was_written,
     inspect::each_filter_narrows_the_list,
     inspect::what_is_parked_or_waits_behind_another_is_listed_alone,
     inspect::what_waits_for_its_time_and_what_a_host_holds_are_listed_alone,

@@ -22,7 +22,7 @@ pub struct Done {
     /// How many match and are dead still, because a limit was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<u64>,
-    /// Of a replay of many: only events that were dead by then.
+    /// Of a replay of many: by when the events must have died.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub dead_before: Option<Timestamp>,
@@ -45,7 +45,7 @@ pub struct ReplayReport {
     pub out_of_time: bool,
     /// The `after` to go on with: the last event that waited and goes now, or what was sent; `null` for all.
     pub next: Option<u64>,
-    /// Until when an event was dead to be brought back.
+    /// By when the dead events must have died.
     pub dead_before: Timestamp,
     /// Whether nothing was done.
     pub dry_run: bool,
@@ -61,7 +61,7 @@ pub struct PurgeReport {
     pub left: u64,
     /// How many finished by `finished_before` and are kept, because later events of their aggregates wait behind them.
     pub blocking: u64,
-    /// The latest time, by the database's clock, at which an event finished that is meant.
+    /// By when, by the database's clock, the events must have finished.
     pub finished_before: Timestamp,
     /// How long ago that is.
     pub older_than_seconds: f64,

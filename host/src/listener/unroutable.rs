@@ -31,7 +31,7 @@ pub fn is_unroutable(error: &str) -> bool {
 /// whole text where it gives no such reason.
 #[must_use]
 pub fn awaited(parked: &str) -> &str {
-    match parked.split_once(WAITS_FOR_ONE) {
+    match parked.rsplit_once(WAITS_FOR_ONE) {
         Some((start, why)) if is_unroutable(start) => why,
         _ => parked,
     }

@@ -33,13 +33,14 @@ pub struct RouteRecord {
 
 impl RouteRecord {
     /// As it was read. A plain INSERT may give an event the name of a pattern: it is dead or will be, and is not counted, since a
-    /// pattern is a route only by its pause.
+    /// pattern is known only by its pause or its relay.
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
     pub(super) fn read(self) -> Option<Self> {
         if !self.route.is_pattern() {
             return Some(self);
         }
-        self.paused_at.is_some().then_some(Self { waiting: 0, parked: 0, blocked: 0, dead: 0, ..self })
+        let is_known = self.paused_at.is_some() || self.first_seen_at.is_some();
+        is_known.then_some(Self { waiting: 0, parked: 0, blocked: 0, dead: 0, ..self })
     }
 
     /// A route of which nothing is known; for tests, which change what they need.

@@ -69,12 +69,11 @@ impl ByHand {
 
     /// Adds an audit record that is older than those before it.
     fn add(&mut self, record: AuditRecord) {
-        // A replay by filter keeps in its selector by when an event must have been dead, so that its batches are known though others
-        // came between them. One with a given time says the same when it is run again later: then it is another action. Everything
-        // else is one action only where nothing came between.
-        let is_replay = record.selector.get("dead_before").is_some();
-        let reach = if is_replay { self.actions.len() } else { 1 };
-        let follows = |known: &ManualAction| !is_replay || known.record.at.since(record.at) <= BETWEEN_BATCHES;
+        // The batches of one replay or purge are known though others came between them. One with a given time says the same when it is
+        // run again later: then it is another action. Everything else is one action only where nothing came between.
+        let is_batch = is_batch(&record);
+        let reach = if is_batch { self.actions.len() } else { 1 };
+        let follows = |known: &ManualAction| !is_batch || known.record.at.since(record.at) <= BETWEEN_BATCHES;
         let same = |known: &&mut ManualAction| is_same(&known.record, &record) && follows(known);
         match self.actions.iter_mut().rev().take(reach).find(same) {
             Some(known) => {
@@ -84,6 +83,25 @@ impl ByHand {
             None => self.actions.push(ManualAction { last_at: record.at, records: 1, record }),
         }
     }
+}
+
+/// What these audit records tell of, the latest first as they are: the batches of a replay or purge are one action, all else is one each.
+#[cfg(feature = "http")]
+pub(crate) fn actions(records: impl IntoIterator<Item = AuditRecord>) -> Vec<ManualAction> {
+    let mut by_hand = ByHand::default();
+    for record in records {
+        if is_batch(&record) {
+            by_hand.add(record);
+        } else {
+            by_hand.actions.push(ManualAction { last_at: record.at, records: 1, record });
+        }
+    }
+    by_hand.actions
+}
+
+/// Whether it may be one batch of many: a replay or purge by a filter keeps in its selector by when an event must have ended.
+fn is_batch(record: &AuditRecord) -> bool {
+    ["dead_before", "finished_before"].into_iter().any(|field| record.selector.get(field).is_some())
 }
 
 fn is_same(one: &AuditRecord, other: &AuditRecord) -> bool {

@@ -14,6 +14,8 @@ mod reason;
 mod sentence;
 mod state;
 
+#[cfg(feature = "http")]
+pub(crate) use by_hand::actions;
 pub use by_hand::{ByHand, ManualAction};
 pub use explanation::{Counters, Explanation, Holder, explain};
 pub use facts::Facts;

@@ -34,7 +34,12 @@ impl Table {
         stats.parked = count(&|row| row.parked.is_some());
         stats.blocked = count(&|row| row.behind.is_some());
         stats.in_flight = count(&|row| row.lease_end.is_some_and(|lease_end| lease_end > now));
-        let oldest = ready.filter_map(|row| Some(row.available_at.max(row.created_at).max(row.due_at?))).min();
+        let oldest = ready.map(|row| {
+            let is_due_again = row.status == Status::Retry || row.deferrals > 0 || row.replays > 0;
+            let due_at = row.due_at.filter(|_| is_due_again).unwrap_or(row.created_at);
+            row.available_at.max(row.created_at).max(due_at)
+        });
+        let oldest = oldest.min();
         stats.oldest_pending_seconds = oldest.map(|oldest| now.since(oldest).as_secs_f64());
         stats
     }

@@ -73,6 +73,8 @@ impl ReplayCommand {
         let limits = ReplayLimits { time: self.time_limit, events: Some(wanted), ..ReplayLimits::default() };
         let failed = FailedEvents {
             max_attempts: self.retry_count_threshold,
+            max_waiting: Some(retried_now),
+            max_dead: Some(replayed),
             dead_before: Some(dead_before),
             ..FailedEvents::default()
         };
@@ -91,15 +93,24 @@ impl ReplayCommand {
     fn show(&self, report: &Report) -> Result<(), Failure> {
         output::one(report, self.output.output, |report| {
             let Report { retried_now, replayed, left_dead, dry_run } = report;
-            if *dry_run {
-                format!(
-                    "{retried_now} waiting events would be due now\n{replayed} dead events would be new again\n{left_dead} dead events would stay dead\n"
-                )
-            } else {
-                format!(
-                    "{retried_now} waiting events are due now\n{replayed} dead events are new again\n{left_dead} dead events stay dead\n"
-                )
-            }
+            let is = |many: u64| match (dry_run, many) {
+                (true, _) => "would be",
+                (false, 1) => "is",
+                (false, _) => "are",
+            };
+            let stay = match (dry_run, left_dead) {
+                (true, _) => "would stay",
+                (false, 1) => "stays",
+                (false, _) => "stay",
+            };
+            format!(
+                "{} {} due now\n{} {} new again\n{} {stay} dead\n",
+                count(*retried_now, "waiting event"),
+                is(*retried_now),
+                count(*replayed, "dead event"),
+                is(*replayed),
+                count(*left_dead, "dead event")
+            )
         })
     }
 }

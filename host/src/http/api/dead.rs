@@ -106,8 +106,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         .detail(
             "They become new again; at most `limit` of them, oldest first. The request is refused unless exactly `expected_count` \
              events would be replayed; send the `count` and the `dead_before` that the same request returned with `dry_run`. One \
-             request works for at most 25 s; `left` says how many events that match are left; to continue, send the rest of \
-             `expected_count`.",
+             request works for at most 25 s; `left` says how many events that match are left; to continue, send the same \
+             `dead_before`, and `expected_count` and `limit` lowered by the `count` of the answer.",
         )
         .role(Role::Operator)
         .counts_first()

@@ -32,6 +32,12 @@ pub(super) struct Replay {
     /// The most events to retry and replay; those that wait for another attempt come first.
     #[schema(format = "uint64")]
     event_limit: Option<u64>,
+    /// The most events that wait for another attempt to retry: the `retried_now` that the same request returned with `dry_run`.
+    #[schema(format = "uint64")]
+    waiting_limit: Option<u64>,
+    /// The most dead events to replay: the `replayed` that the same request returned with `dry_run`.
+    #[schema(format = "uint64")]
+    dead_limit: Option<u64>,
     /// Only events that wait after this one: the `next` of a request that ran out of time.
     #[schema(format = "uint64", maximum = 9_223_372_036_854_775_807_u64)]
     after: Option<u64>,
@@ -54,7 +60,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .detail(
                 "Events that wait for another attempt become due now, and dead events become new again. Each event is taken once: an \
                  event that fails or dies again meanwhile is left alone. One request works for at most 25 s; to continue one that ran \
-                 `out_of_time`, send it again with `after` set to `next`, and with `dead_before`.",
+                 `out_of_time`, send it again with `after` set to `next`, with `dead_before`, and with each limit lowered by what was done. To \
+                 change only what was counted, send the `dead_before` that `dry_run` returned, its `retried_now` as \
+                 `waiting_limit` and its `replayed` as `dead_limit`.",
             )
             .role(Role::Operator)
             .counts_first()
@@ -65,7 +73,17 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 
 /// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
 pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<ReplayReport>, Problem> {
-    let Replay { retry_count_threshold, event_limit, after, dead_before, time_limit, dry_run, reason } = asked.0;
+    let Replay {
+        retry_count_threshold,
+        event_limit,
+        waiting_limit,
+        dead_limit,
+        after,
+        dead_before,
+        time_limit,
+        dry_run,
+        reason,
+    } = asked.0;
     let time = longest(time_limit);
     // It takes every dead event: never by a request that says nothing.
     if !dry_run && reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
@@ -82,9 +100,9 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
     let most = event_limit.unwrap_or(u64::MAX);
     let all = host.dead.count(&DeadFilter::default()).await?;
     let waiting = host.store.count_waiting(retry_count_threshold).await?;
-    let wanted = waiting.min(most);
+    let wanted = waiting.min(most).min(waiting_limit.unwrap_or(u64::MAX));
     if dry_run {
-        let replayed = host.dead.count(&filter).await?.min(most - wanted);
+        let replayed = host.dead.count(&filter).await?.min(most - wanted).min(dead_limit.unwrap_or(u64::MAX));
         let (left_waiting, left_dead) = (waiting - wanted, all.saturating_sub(replayed));
         let (retried_now, out_of_time, next) = (wanted, false, after);
         let report = ReplayReport { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run };
@@ -94,8 +112,13 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
     let started = Instant::now();
     let audit = by.0.audit(reason);
     let limits = ReplayLimits { time: Some(time), events: event_limit, ..ReplayLimits::default() };
-    let failed =
-        FailedEvents { max_attempts: retry_count_threshold, after: after.unwrap_or(0), dead_before: Some(dead_before) };
+    let failed = FailedEvents {
+        max_attempts: retry_count_threshold,
+        after: after.unwrap_or(0),
+        max_waiting: waiting_limit,
+        max_dead: dead_limit,
+        dead_before: Some(dead_before),
+    };
     let ReplayedFailed { retried, replayed } = host.dead.replay_failed(&failed, &limits, &audit, |_| {}).await?;
     let retried_now = retried.count;
     host.tell_hosts().await;

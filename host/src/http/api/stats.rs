@@ -167,19 +167,17 @@ pub(super) async fn follow(
         if follower.later && follower.rests().await == Rest::Stopped {
             return None;
         }
-        if follower.host.access.viewer(&follower.headers, follower.peer.as_ref()).is_err() {
-            return None;
-        }
+        let viewer = follower.host.access.viewer(&follower.headers, follower.peer.as_ref()).ok()?;
         follower.later = true;
-        Some((Ok(look(follower.host.clone()).await), follower))
+        Some((Ok(look(follower.host.clone(), viewer.role).await), follower))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
 /// In a task of its own: a follower that goes away must not break a statement off.
-async fn look(host: Host) -> Event {
+async fn look(host: Host, role: Role) -> Event {
     // Before the task is there: those who come and go again must not leave one each behind.
-    let place = host.look_place(Role::Viewer).await;
+    let place = host.look_place(role).await;
     let told = tokio::spawn(async move {
         let _place = place?;
         let stats = counted(&host).await?.value;

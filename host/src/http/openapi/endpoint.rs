@@ -20,7 +20,7 @@ use super::{SECURITY, refusals};
 
 const JSON: &str = "application/json";
 /// What the check of every request may say, whatever it asks for.
-const OF_EVERY: [Kind; 3] = [Kind::BadRequest, Kind::ForeignHost, Kind::Internal];
+const OF_EVERY: [Kind; 4] = [Kind::BadRequest, Kind::ForeignHost, Kind::CrossSite, Kind::Internal];
 /// What a server says to requests for anything but `/livez` before it has an outbox, and what a database says.
 const OF_THE_DATABASE: [Kind; 3] = [Kind::Starting, Kind::DatabaseUnavailable, Kind::Stopping];
 /// What reading a body may come to.
@@ -60,8 +60,7 @@ impl Endpoint {
         H: Handler<T, Host>,
         T: 'static,
     {
-        let endpoint = Self::new(HttpMethod::Post, path, name, summary, on(MethodFilter::POST, handler));
-        endpoint.refuses(&[Kind::CrossSite])
+        Self::new(HttpMethod::Post, path, name, summary, on(MethodFilter::POST, handler))
     }
 
     fn new(

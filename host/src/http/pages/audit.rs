@@ -9,6 +9,7 @@ use super::link::query;
 use super::words::{short, visible, when};
 use crate::store::{AuditFilter, AuditRecord};
 use crate::units::{count, number};
+use crate::why::{ManualAction, actions, selector};
 
 /// As many records as a page needs: one more than it shows tells whether there is another page.
 pub(super) const READ: u32 = 101;
@@ -17,7 +18,7 @@ const ROWS: usize = READ as usize - 1;
 /// Most characters of a reason or a filter that a row shows.
 const TEXT: usize = 200;
 /// What is done to a route or a plugin: its count is not one of events.
-const OF_NO_EVENTS: [&str; 5] = ["pause", "resume", "forget_route", "delete_state", "refused_login"];
+const OF_NO_EVENTS: [&str; 4] = ["pause", "resume", "forget_route", "delete_state"];
 
 /// Which records an address asks for.
 pub(super) fn filter(asked: &Fields) -> AuditFilter {
@@ -31,14 +32,14 @@ pub(super) fn page(frame: &Frame, filter: &AuditFilter, records: &[AuditRecord])
     let is_narrow = filter.actor.is_some() || filter.action.is_some();
     html! {
         h1 { "Audit log" }
-        p.quiet { "Every manual change, newest first. This list cannot be edited." }
+        p.quiet { "Every manual change, newest first. No host changes or deletes a record." }
         @if is_narrow || filter.before.is_some() || !records.is_empty() { (form(frame, filter, is_narrow)) }
         @if records.is_empty() {
             @if is_narrow || filter.before.is_some() { p { "No change matches." } } @else {
                 p { "No changes yet. Every replay, skip, discard, pause, resume and purge is recorded here with its reason." }
             }
         } @else {
-            (rows(frame, shown, ROWS))
+            (rows(frame, shown, ROWS, records.len() > ROWS))
             div.pages {
                 @if filter.before.is_some() { a href=(address(frame, filter, None)) rel="first" { "← Newest" } }
                 @if let (true, Some(last)) = (records.len() > ROWS, shown.last()) {
@@ -74,29 +75,26 @@ fn form(frame: &Frame, filter: &AuditFilter, is_narrow: bool) -> Markup {
     }
 }
 
-/// The records as a table of so many rows at most. A purge or replay of many events has a record for each of its batches: they are one row.
-pub(super) fn rows(frame: &Frame, records: &[AuditRecord], most: usize) -> Markup {
+/// The records as a table of so many rows at most. `is_cut` says that there are earlier ones, of which some may belong to the last row.
+pub(super) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: bool) -> Markup {
     let now = frame.seen.now();
-    let is_same = |one: &AuditRecord, other: &AuditRecord| {
-        (&one.actor, &one.action, &one.reason, &one.selector) == (&other.actor, &other.action, &other.reason, &other.selector)
-    };
     html! {
         table.rows {
             thead { tr { th scope="col" { "When" } th scope="col" { "User" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Events" } th scope="col" { "Reason" } } }
             tbody {
-                @for batches in records.chunk_by(is_same).take(most) {
-                    @let record = &batches[0];
+                @for ManualAction { record, last_at, records, .. } in actions(records.iter().cloned()).iter().take(most) {
                     tr {
-                        td.tight { (when(record.at, now)) }
+                        td.tight { (when(*last_at, now)) }
                         td { (visible(&record.actor)) }
                         td.tight {
                             (visible(&record.action.replace('_', " ")))
-                            @if batches.len() > 1 { " " small.quiet { "in " (count(batches.len() as u64, "step")) } }
+                            @if *records > 1 { " " small.quiet { "in " (count(*records, "step")) } }
                         }
-                        td.mono { (selector(frame, &record.selector)) }
+                        td.mono { (applied_to(frame, &record.selector)) }
                         td.number data-name="events" {
                             @if OF_NO_EVENTS.contains(&record.action.as_str()) { "–" } @else {
-                                (number(batches.iter().fold(0, |sum, batch| sum.saturating_add(batch.count))))
+                                @if is_cut && *records > 1 { "at least " }
+                                (number(record.count))
                             }
                         }
                         td.error { (record.reason.as_deref().map(|reason| visible(&short(reason, TEXT))).unwrap_or_default()) }
@@ -108,23 +106,10 @@ pub(super) fn rows(frame: &Frame, records: &[AuditRecord], most: usize) -> Marku
 }
 
 /// To what it was done.
-fn selector(frame: &Frame, selector: &Value) -> Markup {
-    let Some(fields) = selector.as_object() else { return html! { (visible(&selector.to_string())) } };
-    let text = |name: &str| fields.get(name).and_then(Value::as_str);
-    match (text("event_id"), text("aggregate_type"), text("event_type"), fields.len()) {
-        (Some(id), ..) => html! { a href=(frame.event(id)) { (visible(id)) } },
-        (None, Some(aggregate), Some(event), 2) => html! { (visible(&format!("{aggregate}/{event}"))) },
-        _ if fields.is_empty() => html! { "everything" },
-        _ => {
-            let of = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let route = match (text("aggregate_type"), text("event_type")) {
-                (Some(aggregate), Some(event)) => Some(format!("{aggregate}/{event}")),
-                _ => None,
-            };
-            let is_told = |name: &str| route.is_some() && matches!(name, "aggregate_type" | "event_type");
-            let pairs = fields.iter().filter(|(name, _)| !is_told(name)).map(|(name, value)| format!("{name}={}", of(value)));
-            html! { (visible(&short(&route.clone().into_iter().chain(pairs).collect::<Vec<_>>().join(" "), TEXT))) }
-        }
+fn applied_to(frame: &Frame, to: &Value) -> Markup {
+    match to.get("event_id").and_then(Value::as_str) {
+        Some(id) => html! { a href=(frame.event(id)) { (visible(id)) } },
+        None => html! { (visible(&short(&selector(to), TEXT))) },
     }
 }
 
@@ -152,18 +137,28 @@ mod tests {
         page(&frame(), &filter(&Fields::of_form(query)), records).into_string()
     }
 
+    fn rows_of(records: &[AuditRecord], is_cut: bool) -> String {
+        rows(&frame(), records, ROWS, is_cut).into_string()
+    }
+
     #[test]
     fn the_batches_of_a_purge_are_one_row_and_the_pause_before_it_stays_on_the_page() {
         let selector = json!({ "status": "done", "finished_before": "2026-11-23T12:00:00Z" });
         let mut records: Vec<AuditRecord> = (0..90).rev().map(|id| record(id + 2, "purge", selector.clone())).collect();
         records.push(record(1, "pause", json!({ "aggregate_type": "Order", "event_type": "Paid" })));
 
+        // Another change came between, and what was done to one event twice are two changes.
+        records.insert(40, record(500, "skip", json!({ "event_id": "e1" })));
+        records.insert(41, record(501, "skip", json!({ "event_id": "e1" })));
+
         let text = text("", &records);
 
         let rows: Vec<&str> = text.split("<tr>").skip(2).collect();
-        assert_eq!(rows.len(), 2, "{text}");
+        assert_eq!(rows.len(), 4, "{text}");
         assert!(rows[0].contains("in 90 steps") && rows[0].contains(">45,000<"), "{}", rows[0]);
-        assert!(rows[1].contains("Order/Paid") && rows[1].contains(">–<"), "{}", rows[1]);
+        assert!(rows[3].contains("Order/Paid") && rows[3].contains(">–<"), "{}", rows[3]);
+        let cut = rows_of(&records[..30], true);
+        assert!(cut.contains("at least 15,000"), "there may be more of it: {cut}");
     }
 
     #[test]

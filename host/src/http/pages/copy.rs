@@ -27,7 +27,7 @@ pub(super) struct Table {
 /// Both, to be opened.
 pub(super) fn commands(record: &Record, table: &Table, with_token: bool) -> Markup {
     let token = if with_token { " and OUTBOX_TOKEN is a token" } else { "" };
-    let curl = format!("This writes a new event with an id of its own. OUTBOX_URL is the address of this host{token}.");
+    let curl = format!("This writes a new event with an id of its own. HOST_URL is the address of this host{token}.");
     let insert = "This writes a new event with an id of its own. You can run it inside a transaction.";
     html! {
         (command("Copy as curl", &curl, as_curl(record, with_token)))
@@ -66,9 +66,7 @@ fn as_curl(record: &Record, with_token: bool) -> Option<String> {
     }
     let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     let body = fields.join(",");
-    Some(format!(
-        "curl -X POST \"$OUTBOX_URL/v1/events\"{token} -H 'Content-Type: application/json' --data-binary '{{{body}}}'"
-    ))
+    Some(format!("curl -X POST \"$HOST_URL/v1/events\"{token} -H 'Content-Type: application/json' --data-binary '{{{body}}}'"))
 }
 
 /// The same event as a statement for this table; `None` where its payload is not known or too large, or the kind of database is not known.
@@ -209,7 +207,7 @@ mod tests {
             let (before, body) = command.split_once("--data-binary ").expect("its body comes last");
             assert_eq!(
                 before,
-                "curl -X POST \"$OUTBOX_URL/v1/events\" -H \"Authorization: Bearer $OUTBOX_TOKEN\" -H 'Content-Type: application/json' "
+                "curl -X POST \"$HOST_URL/v1/events\" -H \"Authorization: Bearer $OUTBOX_TOKEN\" -H 'Content-Type: application/json' "
             );
             let body = body.strip_prefix('\'').and_then(|body| body.strip_suffix('\'')).expect("quoted");
             assert!(body.bytes().all(|byte| (b' '..=b'~').contains(&byte) && !b"'!".contains(&byte)), "{body}");

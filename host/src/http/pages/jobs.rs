@@ -75,7 +75,7 @@ impl Jobs {
         if jobs.values().filter(|job| job.ended().is_none()).count() >= AT_ONCE {
             return None;
         }
-        // Never one that a page of before a restart stops.
+        // Random: a page that was opened before a restart must not stop another job.
         let number = rand::random();
         jobs.insert(number, job.clone());
         // Never one that goes on: it could not be stopped any more.

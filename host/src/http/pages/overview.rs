@@ -46,7 +46,7 @@ fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
         @if changes.is_empty() {
             p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
         } @else {
-            (audit::rows(frame, changes, CHANGES))
+            (audit::rows(frame, changes, CHANGES, true))
             p { a href=(frame.to("audit")) { "Show the whole audit log" } }
         }
     }

@@ -16,7 +16,7 @@ use super::words::visible;
 use super::{audit as audit_page, dead as dead_page, event as event_page, events as events_page, hosts as hosts_page};
 use super::{overview as overview_page, plugins as plugins_page, routes as routes_page, served};
 use crate::event::{EventId, Status};
-use crate::store::{DeadFilter, Filter};
+use crate::store::{AuditFilter, DeadFilter, Filter};
 use crate::why::{Explanation, Facts};
 
 /// How many records of the audit log the overview reads: a purge has one for each of its batches.
@@ -178,6 +178,13 @@ pub(super) async fn audit(visit: Visit) -> Response {
         return visit.page("Audit log", maud::html! {});
     }
     let filter = audit_page::filter(&visit.asked);
+    if filter.action.as_deref().is_some_and(|action| !AuditFilter::ACTIONS.contains(&action)) {
+        return visit.refused(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Audit log",
+            "There is no such change. Choose one from the list.",
+        );
+    }
     match visit.pages.host.store.list_audit(&filter, audit_page::READ).await {
         Ok(records) => visit.page("Audit log", audit_page::page(&visit.frame, &filter, &records)),
         Err(error) => visit.failed(error),

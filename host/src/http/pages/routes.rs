@@ -160,6 +160,8 @@ fn state(standing: &Standing<'_>, answer: &Answer<'_>) -> Markup {
         _ if standing.is(RouteState::NoListener) => look_of(RouteState::NoListener),
         _ if standing.known.route.is_pattern() => ("waiting", "○", "not paused"),
         Answer::Untold => ("waiting", "○", "unknown"),
+        // Events that wait are parked, or given up, as soon as a host takes them.
+        Answer::Nobody if standing.events.waiting > 0 => look_of(RouteState::NoListener),
         Answer::Nobody => ("waiting", "○", "idle"),
     };
     html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }

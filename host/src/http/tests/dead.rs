@@ -286,7 +286,9 @@ async fn a_purge_ends_soon_after_its_client_has_left() {
     let mut client = Some(client);
     let (mut last, mut quiet) = (EVENTS, 0);
     // A purge that is at work deletes one event whenever the writing connection is free.
+    let began = std::time::Instant::now();
     while quiet < 20 {
+        assert!(began.elapsed() < PATIENCE, "the purge begins, and ends after its client has left");
         alone.rollback().await.expect("rolls back");
         tokio::time::sleep(Duration::from_millis(10)).await;
         alone = served.outbox.begin().await.expect("begins");

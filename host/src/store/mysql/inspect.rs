@@ -18,7 +18,8 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_parked) WHERE parked_route IS NOT NULL) AS parked,
        (SELECT COUNT(*) FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL) AS blocked,
        TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at, created_at, due_at) END),
+         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at, created_at,
+           IF(status = 2 OR deferrals > 0 OR replays > 0, due_at, created_at)) END),
          UTC_TIMESTAMP(6)) AS oldest
 FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL";
 
@@ -35,9 +36,10 @@ SELECT CAST(COALESCE(SUM(status = 0), 0) AS SIGNED) AS new,
        (SELECT COUNT(*) FROM (SELECT 1 FROM outbox_event FORCE INDEX (outbox_behind) WHERE behind IS NOT NULL
                               LIMIT ?) AS waiting) AS blocked,
        TIMESTAMPDIFF(MICROSECOND,
-         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at, created_at, due_at) END),
+         MIN(CASE WHEN GREATEST(available_at, due_at) <= UTC_TIMESTAMP(6) THEN GREATEST(available_at, created_at,
+           IF(status = 2 OR deferrals > 0 OR replays > 0, due_at, created_at)) END),
          UTC_TIMESTAMP(6)) AS oldest
-FROM (SELECT status, lease_end, available_at, due_at, created_at FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
+FROM (SELECT status, lease_end, available_at, due_at, created_at, deferrals, replays FROM outbox_event FORCE INDEX (outbox_due) WHERE due_at IS NOT NULL
       ORDER BY due_at, seq LIMIT ?) AS pending";
 
 /// NULL means any. Bound, each twice unless said otherwise: status, event type, aggregate type, aggregate id, tenant; header

@@ -19,7 +19,7 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM outbox_event WHERE status = 3) AS dead,
        (SELECT count(*) FROM outbox_event WHERE parked IS NOT NULL) AS parked,
        (SELECT count(*) FROM outbox_event WHERE behind IS NOT NULL) AS blocked,
-       (SELECT min(max(available_at, created_at, due_at)) FROM outbox_event
+       (SELECT min(max(available_at, created_at, CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at ELSE 0 END)) FROM outbox_event
         WHERE due_at <= ?1 AND available_at <= ?1) AS oldest
 FROM outbox_event WHERE due_at IS NOT NULL";
 
@@ -32,8 +32,9 @@ SELECT coalesce(sum(status = 0), 0) AS new,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE status = 3 LIMIT ?2)) AS dead,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE parked IS NOT NULL LIMIT ?2)) AS parked,
        (SELECT count(*) FROM (SELECT 1 FROM outbox_event WHERE behind IS NOT NULL LIMIT ?2)) AS blocked,
-       min(CASE WHEN due_at <= ?1 AND available_at <= ?1 THEN max(available_at, created_at, due_at) END) AS oldest
-FROM (SELECT status, lease_end, due_at, available_at, created_at FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
+       min(CASE WHEN due_at <= ?1 AND available_at <= ?1 THEN max(available_at, created_at,
+         CASE WHEN status = 2 OR deferrals > 0 OR replays > 0 THEN due_at ELSE 0 END) END) AS oldest
+FROM (SELECT status, lease_end, due_at, available_at, created_at, deferrals, replays FROM outbox_event WHERE due_at IS NOT NULL ORDER BY due_at, seq LIMIT ?2)";
 
 /// Nothing bound means any. ?1 status, ?2 event type, ?3 aggregate type, ?4 aggregate id, ?5 tenant, ?6 header key, ?7 header
 /// value, ?8 text of the last error, ?9 after, ?10 before, ?11 limit, ?12 most failures, ?13 earliest and ?14 latest time of

@@ -98,7 +98,7 @@ fn at_once(key: &str, attempts: u32, warn: &mut impl FnMut(String, &str)) {
         format!(
             "{key} is 0: an event that fails uses up its {attempts} attempts at once, and is dead before anything can recover"
         ),
-        "set retry.base to at least 100ms",
+        &format!("set {key} to at least 100ms"),
     );
 }
 

@@ -18,9 +18,9 @@ use super::answer::Problem;
 use super::remote::Remote;
 use crate::failure::{Exit, Failure};
 
-/// The longest that a connection may take.
-/// How much of an error about an answer is shown.
+/// How many bytes of an error about an answer are shown.
 const MOST_SAID: usize = 400;
+/// The longest that a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The longest that a host may take for an answer: it works for 25 s at most, and its database may make it wait.
 const ANSWER: Duration = Duration::from_secs(90);

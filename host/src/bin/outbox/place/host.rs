@@ -229,6 +229,8 @@ impl Place for Host {
             }
             let body = json!({
                 "retry_count_threshold": failed.max_attempts, "event_limit": events, "time_limit": span(time),
+                "dead_limit": failed.max_dead.map(|most| most.saturating_sub(done.replayed)),
+                "waiting_limit": failed.max_waiting.map(|most| most.saturating_sub(done.retried_now)),
                 "reason": audit.reason, "after": after, "dead_before": dead_before,
             });
             let all: ReplayReport = self.post("/v1/replay", &body).await?;

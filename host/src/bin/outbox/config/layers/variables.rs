@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use outbox::Mode;
 use outbox::wording::nearest;
 
 use super::{Key, flat, meant};
@@ -71,10 +72,24 @@ pub(super) fn variable(name: &str, value: &str, known: &[String]) -> Variable {
         }
         _ if SHORT.contains(&rest) || OTHERS.iter().any(|prefix| rest.starts_with(prefix)) => Variable::Foreign,
         // The name of a service may have two hyphens in a row.
-        _ if is_of_kubernetes(rest, value) && !known.contains(&lower.replace("__", ".")) => Variable::Foreign,
+        _ if is_of_kubernetes(rest, value) && !is_key(&lower, known) => Variable::Foreign,
         _ if rest.contains("__") => Variable::Setting(lower.split("__").map(str::to_owned).collect()),
+        "DATABASE" => Variable::Mistyped("write OUTBOX_DATABASE_URL".to_owned()),
+        _ if nearest(&lower, ["mode"]).is_some() && is_mode(value) => {
+            Variable::Mistyped("did you mean OUTBOX_MODE?".to_owned())
+        }
         _ => unread(name, &lower, known),
     }
+}
+
+fn is_mode(value: &str) -> bool {
+    serde_json::from_value::<Mode>(value.into()).is_ok()
+}
+
+/// Whether a variable in lower case is a setting, or of a section whose keys its users choose.
+fn is_key(lower: &str, known: &[String]) -> bool {
+    known.contains(&lower.replace("__", "."))
+        || ["plugins__", "sinks__", "routes__"].iter().any(|start| lower.starts_with(start))
 }
 
 /// A variable that no setting reads: refused where it can only be a slip, and where a host would otherwise run on something else than
@@ -145,6 +160,7 @@ mod tests {
             ("OUTBOX_DISPATCHER_WORKER", "did you mean OUTBOX_DISPATCHER__WORKERS?"),
             ("OUTBOX_DATABASE_PORT", "write OUTBOX_DATABASE__PORT"),
             ("OUTBOX_PLUGIN__DIR", "write OUTBOX_PLUGINS__DIR"),
+            ("OUTBOX_DATABASE", "write OUTBOX_DATABASE_URL"),
             ("OUTBOX_URL", "no variable names the host to ask; give --url, and unset it"),
         ] {
             assert_eq!(of(name, "5432"), Variable::Mistyped(meant.to_owned()), "{name}");
@@ -164,7 +180,6 @@ mod tests {
             ("OUTBOX_LISTEN", "not a setting", "did you mean OUTBOX_HTTP__LISTEN?"),
             ("OUTBOX_PLUGINS", "a section, not a setting", "write for example OUTBOX_PLUGINS__DIR"),
             ("OUTBOX_METRICS", "a section, not a setting", "write for example OUTBOX_METRICS__INTERVAL"),
-            ("OUTBOX_DATABASE", "a section, not a setting", "write for example OUTBOX_DATABASE_URL"),
             (
                 "OUTBOX_FOO",
                 "not a setting",
@@ -173,6 +188,19 @@ mod tests {
         ] {
             let Variable::Ignored(ignored) = of(name, "worker-3") else { panic!("{name} is not ignored") };
             assert_eq!(ignored.to_string(), format!("the environment variable {name} is {is}, and is ignored; {fix}"));
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_mode_with_a_mode_for_its_value_is_refused() {
+        assert_eq!(of("OUTBOX_MOD", "ordered"), Variable::Mistyped("did you mean OUTBOX_MODE?".to_owned()));
+        assert!(matches!(of("OUTBOX_NODE", "ordered-1"), Variable::Ignored(_)));
+    }
+
+    #[test]
+    fn a_setting_whose_users_choose_its_name_is_not_taken_for_one_of_kubernetes() {
+        for name in ["OUTBOX_PLUGINS__MAILER__CONFIG__MAIL_SERVICE_HOST", "OUTBOX_SINKS__A__X_SERVICE_PORT"] {
+            assert!(matches!(of(name, "10.0.0.8"), Variable::Setting(_)), "{name}");
         }
     }
 
