@@ -165,7 +165,7 @@ fn a_purge_refuses_when_events_were_freed_while_it_asked() {
         let (code, text) = run(&|| drop(place.ok(&["dead", "skip", "dead-1"])));
 
         assert_eq!(code, Some(7), "{text}");
-        assert!(text.contains("2 DEAD events would be deleted, not 1; nothing was done"), "{text}");
+        assert!(text.contains("2 DEAD events match, not 1; nothing was done"), "{text}");
         assert_eq!(place.stat("dead"), 2, "{text}");
     });
 }

@@ -42,7 +42,7 @@ pub(super) struct Orders {
     pub(super) mode: Mode,
     /// How many events its writers commit.
     pub(super) events: usize,
-    pub(super) faults: bool,
+    pub(super) faults: Faults,
     /// Where it waits to be killed or stopped.
     pub(super) moment: Option<Moment>,
     pub(super) passage: usize,
@@ -103,8 +103,8 @@ async fn run<S: TransactionalStore + Clone + 'static>(store: S, orders: Orders) 
             async move { calls.answer(&event).await }
         });
     let outbox = Arc::new(outbox.start().await.expect("starts"));
-    let faults = if orders.faults { Faults::Expected } else { Faults::None };
-    let writers = Writers { writers: 2, events: orders.events, rest: Duration::from_millis(20), takes: TAKES, faults };
+    let writers =
+        Writers { writers: 2, events: orders.events, rest: Duration::from_millis(20), takes: TAKES, faults: orders.faults };
     let mut writing = JoinSet::new();
     for number in 0..writers.writers {
         let name = format!("{}-writer-{number}", orders.name);

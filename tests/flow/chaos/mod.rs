@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use outbox::Mode;
 use rand::RngExt;
 use support::history::{History, Order, Report, Rules};
-use support::{Evidence, Moment, MySql, Network, PATIENCE, Postgres, Proxy, Seed, Sqlite, Witness};
+use support::{Evidence, Faults, Moment, MySql, Network, PATIENCE, Postgres, Proxy, Seed, Sqlite, Witness};
 use tokio::runtime::Runtime;
 
 use self::host::{Host, LEASE, Orders, RETRY};
@@ -54,7 +54,7 @@ impl Ground {
     fn orders(&self, name: &str, events: usize) -> Orders {
         let (url, directory) = (self.url.clone(), self.evidence.path().to_owned());
         let (name, mode) = (name.to_owned(), self.mode);
-        Orders { url, directory, name, mode, events, faults: false, moment: None, passage: 0 }
+        Orders { url, directory, name, mode, events, faults: Faults::None, moment: None, passage: 0 }
     }
 
     /// A host that writes until it comes to this moment for a number of times that is chance.
@@ -153,8 +153,7 @@ fn stopped_for_longer_than_a_lease(title: &str, ground: &Ground) {
         // Always there: an event that was looked at, and is not with its listener yet when the lease ends.
         let sleepers = [("light", Moment::Claimed), ("deep", chosen)].map(|(name, moment)| {
             let orders = ground.orders_until(&format!("{name}-sleeper-{round}-{moment:?}"), moment);
-            // The database ends the session of a process that sleeps in the middle of a transaction.
-            let mut sleeper = Host::start(Orders { events: events() / 2, faults: true, ..orders });
+            let mut sleeper = Host::start(Orders { events: events() / 2, faults: Faults::SessionsEnd, ..orders });
             sleeper.meet();
             let asleep = sleeper.stall(&witness);
             (sleeper, asleep)
@@ -174,7 +173,7 @@ fn cut_off_time_and_again(title: &str, ground: &Ground) {
     let mut choices = Seed::of_this_run().choices_of(title);
     let mut steady = Host::start(ground.orders("steady", events()));
     let proxy = ground.runtime.block_on(Proxy::in_front_of(server_of(&ground.url)));
-    let orders = Orders { url: proxy.url(&ground.url), faults: true, ..ground.orders_until("far", Moment::Began) };
+    let orders = Orders { url: proxy.url(&ground.url), faults: Faults::Expected, ..ground.orders_until("far", Moment::Began) };
     let mut far = Host::start(Orders { events: events(), ..orders.clone() });
     far.meet();
     std::fs::remove_file(orders.directory.join("far.gate")).expect("it stands at its gate");

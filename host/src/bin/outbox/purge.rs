@@ -75,7 +75,7 @@ impl PurgeCommand {
         output::confirm(&format!("permanently delete {events}"), self.yes)?;
         let bar = output::progress("deleting", Some(wanted));
         let limits = PurgeLimits { time: self.time_limit, rows: self.limit };
-        let confirmed = Confirmed { finished_before, count: wanted };
+        let confirmed = Confirmed { finished_before, count: purgeable.count };
         let (started, mut done) = (Instant::now(), 0);
         let mut so_far = |events| {
             done = events;

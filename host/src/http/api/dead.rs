@@ -21,7 +21,7 @@ use super::super::token::Role;
 use super::events::{
     PAYLOAD, Page, Shown, fields, filtered, found, id_schema, listed, page, payload_form, payload_schema, shown,
 };
-use super::expected::Check;
+use super::expected::Expected;
 use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
@@ -66,7 +66,7 @@ pub(super) struct Replay {
     until: Option<String>,
     /// Only events that were dead by then: the `dead_before` that the same request returned with `dry_run`.
     dead_before: Option<Timestamp>,
-    /// How many events the caller expects to be replayed: the `count` that the same request returned with `dry_run`.
+    /// How many events the caller expects to match: `count` and `left` of the same request with `dry_run`, added up.
     #[schema(format = "uint64")]
     expected_count: Option<u64>,
     /// The most events to replay, oldest first.
@@ -105,9 +105,9 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     let all = Endpoint::post("/v1/dead/replay", "replay_dead", "Replay the dead events that match", replay_all)
         .detail(
             "They become new again; at most `limit` of them, oldest first. The request is refused unless exactly `expected_count` \
-             events would be replayed; send the `count` and the `dead_before` that the same request returned with `dry_run`. One \
-             request works for at most 25 s; `left` says how many events that match are left; to continue, send the same \
-             `dead_before`, and `expected_count` and `limit` lowered by the `count` of the answer.",
+             events match, whatever its `limit`: send `count` and `left` of the same request with `dry_run`, added up, and its \
+             `dead_before`. One request works for at most 25 s. To continue, send the same `dead_before`, the `left` of the answer as \
+             `expected_count`, and `limit` lowered by its `count`.",
         )
         .role(Role::Operator)
         .counts_first()
@@ -262,9 +262,8 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
     if asked.dry_run {
         return Ok(Json(Done { count: wanted, left: Some(matching - wanted), dead_before, dry_run: true }));
     }
-    // A replay that is smaller than expected meets other events than its caller has looked at.
-    let check = Check { done: "replayed", noun: "dead event".to_owned(), may_be_fewer: false };
-    check.count(asked.expected_count, wanted)?;
+    // A replay that finds fewer meets other events than its caller has looked at.
+    Expected::Exactly.check(asked.expected_count, matching, "dead event")?;
     let limits = ReplayLimits {
         batch_size: asked.batch_size.unwrap_or(ReplayLimits::default().batch_size),
         per_second: asked.per_second,

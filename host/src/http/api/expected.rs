@@ -1,33 +1,35 @@
-//! `expected_count`: a change of many events happens only if its caller knows how many it changes.
+//! `expected_count`: a change of many events happens only if its caller knows how many events match.
 
 use super::super::problem::{Kind, Problem};
 use crate::units::count;
 
-/// Compares `expected_count` with what a request is about to do.
-pub(super) struct Check {
-    /// What it does, such as `replayed`.
-    pub(super) done: &'static str,
-    /// What it does it to, such as `dead event`.
-    pub(super) noun: String,
-    /// Whether fewer events than expected are right, too.
-    pub(super) may_be_fewer: bool,
+/// How many events a request may find.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// As many as its caller expects.
+    Exactly,
+    /// No more than that: somebody else may take some of them, too.
+    AtMost,
 }
 
-impl Check {
-    /// Whether `now`, the number of events that the request would change, is what its caller expects: the `count` that the same request
-    /// returned with `dry_run`.
-    pub(super) fn count(&self, expected: Option<u64>, now: u64) -> Result<(), Problem> {
-        let Self { done, noun, may_be_fewer } = self;
+impl Expected {
+    /// Compares `expected_count` with all events that match now, whatever the `limit` of the request: one that is sent twice finds fewer the
+    /// second time.
+    ///
+    /// # Errors
+    /// 422 without `expected_count`, 409 when other events match; both tell how many do.
+    pub(super) fn check(self, expected: Option<u64>, matching: u64, noun: &str) -> Result<(), Problem> {
         let Some(expected) = expected else {
-            let detail = format!("say how many events you expect to be {done}; `dry_run` returns the number");
-            return Err(Problem::field("expected_count", detail).counted(now));
+            let detail =
+                "say how many events you expect to match: `count` and `left` of the same request with `dry_run`, added up";
+            return Err(Problem::field("expected_count", detail).counted(matching));
         };
-        if now == expected || (*may_be_fewer && now < expected) {
+        if matching == expected || (self == Self::AtMost && matching < expected) {
             return Ok(());
         }
-        let detail =
-            format!("{} would be {done}, not {expected}; nothing was done. `dry_run` returns the number", count(now, noun));
-        Err(Problem::new(Kind::CountChanged, detail).counted(now))
+        let verb = if matching == 1 { "matches" } else { "match" };
+        let detail = format!("{} {verb}, not {expected}; nothing was done. Count again with `dry_run`", count(matching, noun));
+        Err(Problem::new(Kind::CountChanged, detail).counted(matching))
     }
 }
 
@@ -35,18 +37,16 @@ impl Check {
 mod tests {
     use super::*;
 
-    fn check(may_be_fewer: bool) -> Check {
-        Check { done: "replayed", noun: "dead event".to_owned(), may_be_fewer }
-    }
-
     #[test]
     fn more_events_than_expected_are_refused_and_fewer_only_where_nobody_else_takes_them() {
-        let refused = |may_be_fewer, expected, now| {
-            check(may_be_fewer).count(expected, now).err().map(|problem| problem.detail().to_owned())
+        let refused = |rule: Expected, expected, matching| {
+            rule.check(expected, matching, "dead event").err().map(|problem| problem.detail().to_owned())
         };
-        let more = "2 dead events would be replayed, not 1; nothing was done. `dry_run` returns the number";
-        assert_eq!([refused(true, Some(1), 2), refused(false, Some(1), 2)].map(Option::unwrap), [more; 2]);
-        assert_eq!([refused(true, Some(2), 2), refused(false, Some(2), 2), refused(true, Some(3), 2)], [None, None, None]);
-        assert!(refused(false, Some(3), 2).is_some() && refused(true, None, 0).is_some() && refused(false, None, 0).is_some());
+        let more = "2 dead events match, not 1; nothing was done. Count again with `dry_run`";
+        assert_eq!([Expected::AtMost, Expected::Exactly].map(|rule| refused(rule, Some(1), 2).unwrap()), [more; 2]);
+        assert_eq!([refused(Expected::AtMost, Some(2), 2), refused(Expected::Exactly, Some(2), 2)], [None, None]);
+        assert_eq!(refused(Expected::AtMost, Some(3), 2), None);
+        assert!(refused(Expected::Exactly, Some(3), 2).is_some());
+        assert!([Expected::AtMost, Expected::Exactly].iter().all(|rule| refused(*rule, None, 0).is_some()));
     }
 }

@@ -20,7 +20,7 @@ use super::super::peer::{Leaving, Stopping};
 use super::super::problem::{Kind, Problem};
 use super::super::token::Role;
 use super::dead::longest;
-use super::expected::Check;
+use super::expected::Expected;
 use crate::event::Status;
 use crate::purge::{Purge, PurgeError, PurgeLimits};
 use crate::store::{Audit, PurgeRequest, Purgeable, Purged};
@@ -43,7 +43,7 @@ pub(super) struct Asking {
     /// The most events to delete.
     #[schema(format = "uint64")]
     limit: Option<u64>,
-    /// The most events that the caller expects to be deleted: the `count` that the same request returned with `dry_run`.
+    /// The most events that the caller expects to match: `count` and `left` of the same request with `dry_run`, added up.
     #[schema(format = "uint64")]
     expected_count: Option<u64>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
@@ -60,10 +60,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
             .detail(
-                "At most `limit` events are deleted, oldest first. The request is refused if more would be deleted than \
-                 `expected_count`; send the `count` that the same request returned with `dry_run`, and its `finished_before` instead \
-                 of `older_than`, so that exactly the counted events are meant. One request works for at most 25 s; `left` says how \
-                 many events are left; repeat the request to continue.",
+                "At most `limit` events are deleted, oldest first. The request is refused if more than `expected_count` events match, \
+                 whatever its `limit`: send `count` and `left` of the same request with `dry_run`, added up, and its `finished_before` \
+                 instead of `older_than`, so that no other events than the counted ones are meant. One request works for at most 25 s; \
+                 `left` says how many events are left; repeat the request to continue.",
             )
             .role(Role::Admin)
             .counts_first()
@@ -97,8 +97,7 @@ pub(super) async fn purge(
     let report = |purged, left, blocking| PurgeReport { purged, left, blocking, finished_before, older_than_seconds, dry_run };
     if !dry_run {
         // The host purges by itself, too.
-        let check = Check { done: "deleted", noun: format!("{status} event"), may_be_fewer: true };
-        check.count(expected_count, wanted)?;
+        Expected::AtMost.check(expected_count, matching, &format!("{status} event"))?;
     }
     if dry_run || wanted == 0 {
         return Ok(Json(report(Purged { count: wanted, ..Purged::default() }, matching - wanted, blocking)));

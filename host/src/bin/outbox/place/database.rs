@@ -161,14 +161,13 @@ impl Place for Database {
     ) -> Result<Purged, Failure> {
         let Confirmed { finished_before, count } = confirmed;
         let matching = self.store.count_purgeable(every(what, finished_before)).await?.count;
-        let wanted = matching.min(limits.rows.unwrap_or(u64::MAX));
         // A dead event that blocks nothing any more is old enough at once.
-        if wanted > count {
-            let events = output::count(wanted, &format!("{} event", status(what)));
-            let what = format!("{events} would be deleted, not {count}; nothing was done. Run the command again");
+        if matching > count {
+            let events = output::count(matching, &format!("{} event", status(what)));
+            let what = format!("{events} match, not {count}; nothing was done. Run the command again");
             return Err(Failure::new(Exit::Conflict, what));
         }
-        let limits = PurgeLimits { rows: Some(wanted), ..limits };
+        let limits = PurgeLimits { rows: Some(matching.min(limits.rows.unwrap_or(u64::MAX))), ..limits };
         let purge = Purge::new(self.store.clone(), self.purge.clone(), Arc::new(Metrics::default()));
         Ok(purge.run_for(audit, status(what), finished_before, limits, |so_far| progress(so_far.count)).await?)
     }

@@ -163,18 +163,19 @@ impl Place for Host {
     ) -> Result<u64, Failure> {
         let started = Instant::now();
         // Never more than this: it is what the operator has confirmed.
-        let mut expected = limits.events.unwrap_or(u64::MAX);
+        let mut wanted = limits.events.unwrap_or(u64::MAX);
+        let mut matching = self.count_dead(filter).await?;
         let (mut replayed, mut counts) = (0, 0);
         loop {
             let time = left(limits.time, started);
-            if expected == 0 || time.is_some_and(|time| time.is_zero()) {
+            if matching == 0 || wanted == 0 || time.is_some_and(|time| time.is_zero()) {
                 return Ok(replayed);
             }
             let mut body: serde_json::Map<String, Value> =
                 dead_of(filter).into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
             body.insert("max_attempts".to_owned(), filter.max_attempts.into());
-            body.insert("expected_count".to_owned(), expected.into());
-            body.insert("limit".to_owned(), expected.into());
+            body.insert("expected_count".to_owned(), matching.into());
+            body.insert("limit".to_owned(), wanted.into());
             body.insert("per_second".to_owned(), limits.per_second.into());
             body.insert("batch_size".to_owned(), limits.batch_size.into());
             body.insert("time_limit".to_owned(), span(time).into());
@@ -183,7 +184,8 @@ impl Place for Host {
                 Ok(done) => {
                     replayed = u64::saturating_add(replayed, done.count);
                     progress(replayed);
-                    expected = expected.saturating_sub(done.count).min(done.left.unwrap_or(0));
+                    wanted = wanted.saturating_sub(done.count);
+                    matching = done.left.unwrap_or(0);
                     if done.count == 0 {
                         return Ok(replayed);
                     }
@@ -191,7 +193,7 @@ impl Place for Host {
                 // Somebody else replays or discards some of them at the same time.
                 Err(Refused::Problem(problem)) if problem.code == "count_changed" && counts < COUNTS => {
                     counts += 1;
-                    expected = expected.min(problem.count.unwrap_or(0));
+                    matching = problem.count.unwrap_or(0);
                 }
                 Err(refused) => return Err(self.failure(refused)),
             }

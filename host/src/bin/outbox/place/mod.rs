@@ -84,7 +84,7 @@ pub(crate) trait Place: Send + Sync {
     /// What a purge would delete. Without `older_than` it is the retention of this place.
     async fn purgeable(&self, what: Purging, older_than: Option<Duration>) -> Result<WouldPurge, Failure>;
 
-    /// Deletes it, and notes it. Refuses when more would be deleted than was confirmed.
+    /// Deletes it, and notes it. Refuses when more events match than were counted.
     async fn purge(
         &self,
         what: Purging,
@@ -170,7 +170,7 @@ pub(crate) struct WouldPurge {
 pub(crate) struct Confirmed {
     /// Only events that finished by then.
     pub(crate) finished_before: Timestamp,
-    /// The most events.
+    /// How many those were, of which a limit may have left out some.
     pub(crate) count: u64,
 }
 
