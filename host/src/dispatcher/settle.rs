@@ -1,6 +1,6 @@
 //! What an outcome means for the row. Pure, so every row of the specification's table is a plain test.
 
-use crate::listener::{Failure, FailureKind, Outcome, RetryPolicy};
+use crate::listener::{Cause, Failure, FailureKind, Outcome, RetryPolicy, is_unroutable};
 use crate::store::{ASKED_FOR_LATER, Settlement};
 
 /// The limits that decide what an outcome leads to.
@@ -28,7 +28,7 @@ pub fn settle(outcome: Outcome, attempts: u32, deferrals: u32, policy: &Policy<'
             blocks: false,
         },
         Outcome::RetryAfter(after) => Settlement::Deferred { after },
-        Outcome::Dead(error) => Settlement::Dead { error, counted: false, blocks: false },
+        Outcome::Dead(error) => Settlement::Dead { error: by_listener(error), counted: false, blocks: false },
         Outcome::Failed(failure) => settle_failure(&failure, attempts, policy),
         Outcome::Unroutable(reason) if policy.park_unroutable => Settlement::Parked { reason },
         Outcome::Unroutable(error) => Settlement::Dead { error, counted: false, blocks: false },
@@ -37,7 +37,11 @@ pub fn settle(outcome: Outcome, attempts: u32, deferrals: u32, policy: &Policy<'
 }
 
 fn settle_failure(failure: &Failure, attempts: u32, policy: &Policy<'_>) -> Settlement {
-    let error = failure.to_string();
+    let error = match failure.cause {
+        Cause::Listener => by_listener(failure.to_string()),
+        // Begins with its code.
+        _ => failure.to_string(),
+    };
     let attempt = attempts.saturating_add(1);
     let delay = match failure.kind {
         FailureKind::Unrecoverable => return Settlement::Dead { error, counted: false, blocks: false },
@@ -49,6 +53,11 @@ fn settle_failure(failure: &Failure, attempts: u32, policy: &Policy<'_>) -> Sett
         Some(after) => Settlement::Retry { after, error },
         None => Settlement::Dead { error, counted: true, blocks: false },
     }
+}
+
+/// What a listener said, marked where it begins like what this host says of an event: whoever explains the event believes the host.
+fn by_listener(error: String) -> String {
+    if is_unroutable(&error) || error.starts_with(ASKED_FOR_LATER) { format!("the listener said: {error}") } else { error }
 }
 
 #[cfg(test)]
@@ -83,6 +92,20 @@ mod tests {
             Settlement::Dead { error: error(), counted: false, blocks: false }
         );
         assert_eq!(settled(Outcome::Busy { after: SECOND }, 0), Settlement::Released { after: SECOND });
+    }
+
+    #[test]
+    fn a_listener_does_not_speak_for_the_host() {
+        for said in ["no listener answers Order/Paid", "no listener answers", "the listener asked for later 100 times"] {
+            let error = format!("the listener said: {said}");
+            assert!(!is_unroutable(&error) && !error.starts_with(ASKED_FOR_LATER));
+            let dead = Settlement::Dead { error: error.clone(), counted: false, blocks: false };
+            assert_eq!(settled(Outcome::Dead(said.to_owned()), 0), dead);
+            assert_eq!(settled(Outcome::Failed(Failure::unrecoverable(said)), 0), dead);
+            assert_eq!(settled(Outcome::Failed(Failure::retryable(said)), 0), Settlement::Retry { after: SECOND, error });
+            let dead = Settlement::Dead { error: said.to_owned(), counted: false, blocks: false };
+            assert_eq!(settled(Outcome::Unroutable(said.to_owned()), 0), dead, "the host's own word stays");
+        }
     }
 
     #[test]

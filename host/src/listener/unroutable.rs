@@ -5,7 +5,7 @@ use crate::event::Route;
 /// How it begins. Also the kind of such an error.
 pub(crate) const NO_LISTENER: &str = "no listener answers";
 /// What stands before the reason for which an event waits for a listener instead of being given up.
-pub(crate) const WAITS_FOR_ONE: &str = "; it waits for one: ";
+const WAITS_FOR_ONE: &str = "; it waits for one: ";
 /// Why events of a route wait that is remembered.
 pub(crate) const HAD_LISTENER: &str = "it had a listener before, or has one in another host";
 /// Why events wait where nothing is answered.
@@ -21,20 +21,38 @@ pub(crate) fn waits_for_one(no_listener: &str, why: &str) -> String {
     format!("{no_listener}{WAITS_FOR_ONE}{why}")
 }
 
+/// What such a text says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoListener<'t> {
+    /// What follows the first words: the route, and the hint in brackets.
+    pub(crate) said: &'t str,
+    /// Why the event waits for a listener; `None` when it was given up.
+    pub(crate) awaited: Option<&'t str>,
+}
+
+impl<'t> NoListener<'t> {
+    /// What a stored text says of an event that no listener answered; `None` for every other text.
+    pub(crate) fn read(text: &'t str) -> Option<Self> {
+        let rest = text.strip_prefix(NO_LISTENER)?;
+        let said = if rest.is_empty() { rest } else { rest.strip_prefix(' ')? };
+        Some(match said.rsplit_once(WAITS_FOR_ONE) {
+            Some((said, why)) => Self { said, awaited: Some(why) },
+            None => Self { said, awaited: None },
+        })
+    }
+}
+
 /// Whether a stored error says that no listener answered the route of the event.
 #[must_use]
 pub fn is_unroutable(error: &str) -> bool {
-    error.strip_prefix(NO_LISTENER).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    NoListener::read(error).is_some()
 }
 
 /// Why a parked event waits for a listener, without the name of its route: the same for all events that wait for the same reason. The
 /// whole text where it gives no such reason.
 #[must_use]
 pub fn awaited(parked: &str) -> &str {
-    match parked.rsplit_once(WAITS_FOR_ONE) {
-        Some((start, why)) if is_unroutable(start) => why,
-        _ => parked,
-    }
+    NoListener::read(parked).and_then(|none| none.awaited).unwrap_or(parked)
 }
 
 #[cfg(test)]

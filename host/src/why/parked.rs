@@ -3,7 +3,7 @@
 use super::Facts;
 use super::reason::passed_by_relays;
 use crate::deceptive::shown;
-use crate::listener::{HAD_LISTENER, NO_LISTENER, NO_LISTENER_AT_ALL, WAITS_FOR_ONE};
+use crate::listener::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener};
 use crate::store::Record;
 
 /// Why a host parked it, and what ends its wait.
@@ -19,8 +19,7 @@ pub(super) fn parked(known: &Facts, record: &Record) -> String {
 }
 
 fn unanswered(reason: &str, route: &str) -> Option<String> {
-    let said = reason.strip_prefix(NO_LISTENER)?.strip_prefix(' ')?;
-    let (said, awaited) = said.rsplit_once(WAITS_FOR_ONE).map_or((said, None), |(said, awaited)| (said, Some(awaited)));
+    let NoListener { said, awaited } = NoListener::read(reason)?;
     let mut text = format!("It was parked because, at that time, the host that took it had no listener for {route}.");
     let hint = said.strip_prefix(route).and_then(|hint| hint.strip_prefix(" (")?.strip_suffix(')'));
     if let Some((question, names)) = hint.and_then(|hint| hint.split_once("near it: ")) {

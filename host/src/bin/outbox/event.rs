@@ -226,7 +226,7 @@ pub(crate) async fn list(place: &dyn Place, filter: Filter, paging: &Paging, for
 }
 
 fn rows_table(rows: &[Record]) -> String {
-    let header = [">seq", "event_id", "status", "route", "aggregate_id", ">attempts", "created", "~last error"];
+    let header = [">seq", "event_id", "status", "route", "aggregate_id", ">failures", "created", "~last error"];
     let rows = rows.iter().map(|row| {
         [
             row.seq.to_string(),
@@ -244,7 +244,7 @@ fn rows_table(rows: &[Record]) -> String {
 
 /// Dead events, whose status is known and whose time of death matters.
 fn dead_table(rows: &[Record]) -> String {
-    let header = [">seq", "event_id", "route", "aggregate_id", ">attempts", "created", "died", "~last error"];
+    let header = [">seq", "event_id", "route", "aggregate_id", ">failures", "created", "died", "~last error"];
     let rows = rows.iter().map(|row| {
         [
             row.seq.to_string(),
@@ -314,7 +314,7 @@ pub(crate) async fn show(id: EventId, status: Option<Status>, format: Format, co
             ("aggregate_id", or_dash(row.aggregate_id.as_deref())),
             ("tenant_id", or_dash(row.tenant_id.as_deref())),
             ("status", stands(&row)),
-            ("attempts", row.failures().to_string()),
+            ("failures", row.failures().to_string()),
             ("deferrals", row.deferrals.to_string()),
             ("replays", row.replays.to_string()),
             ("occurred_at", time(Some(row.occurred_at))),

@@ -5,7 +5,7 @@ use super::super::by_hand::ByHand;
 use super::super::reason::{ActionCode, Cause, ReasonCode};
 use super::*;
 use crate::event::{Cost, Envelope, Event, Route, Status};
-use crate::listener::{DispatchResult, Failure, Listeners, Registration, WAITS_FOR_ONE};
+use crate::listener::{DispatchResult, Failure, Listeners, Registration, waits_for_one};
 use crate::store::{AttemptCost, AttemptEnd, NodeRecord, RouteRecord};
 use crate::why::Explanation;
 
@@ -269,7 +269,7 @@ fn whatever_a_host_parked_an_event_with_is_told_as_sentences() {
     // As the dispatcher says it.
     let waits = |listeners: &Listeners| {
         let awaited = listeners.awaited(&route).expect("there is a reason");
-        said(format!("{}{WAITS_FOR_ONE}{awaited}", listeners.unroutable(&route)))
+        said(waits_for_one(&listeners.unroutable(&route), &awaited))
     };
     let none = "It was parked because, at that time, the host that took it had no listener for Order/OrderPlaced.";
 
