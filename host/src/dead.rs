@@ -75,12 +75,27 @@ impl DeadEvents {
         filter: &DeadFilter,
         limits: &ReplayLimits,
         audit: &Audit,
-        progress: impl FnMut(u64),
+        mut progress: impl FnMut(u64),
+    ) -> Result<u64, StoreError> {
+        self.replay_while(filter, limits, audit, |so_far| {
+            progress(so_far);
+            true
+        })
+        .await
+    }
+
+    /// As [`replay_all`](Self::replay_all), until `goes_on`, which is told after each batch how many it has been so far, says no.
+    pub(crate) async fn replay_while(
+        &self,
+        filter: &DeadFilter,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        goes_on: impl FnMut(u64) -> bool,
     ) -> Result<u64, StoreError> {
         let now = self.store.now().await?;
         let filter =
             DeadFilter { dead_before: Some(filter.dead_before.map_or(now, |before| before.min(now))), ..filter.clone() };
-        limits.run(progress, |limit| self.store.replay_batch(&filter, limit, audit)).await
+        limits.run(goes_on, |limit| self.store.replay_batch(&filter, limit, audit)).await
     }
 
     /// Lets events that wait for another attempt be tried now: those that failed, no more than `max_attempts` times, and those
@@ -94,7 +109,22 @@ impl DeadEvents {
         after: u64,
         limits: &ReplayLimits,
         audit: &Audit,
-        progress: impl FnMut(u64),
+        mut progress: impl FnMut(u64),
+    ) -> Result<RetriedNow, StoreError> {
+        let goes_on = |so_far| {
+            progress(so_far);
+            true
+        };
+        self.retry_while(max_attempts, after, limits, audit, goes_on).await
+    }
+
+    async fn retry_while(
+        &self,
+        max_attempts: Option<u32>,
+        after: u64,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        goes_on: impl FnMut(u64) -> bool,
     ) -> Result<RetriedNow, StoreError> {
         let last = &AtomicU64::new(after);
         let batch = |limit: u32| -> BoxFuture<'_, Result<u64, StoreError>> {
@@ -104,7 +134,7 @@ impl DeadEvents {
                 Ok(retried.count)
             })
         };
-        let count = limits.run(progress, batch).await?;
+        let count = limits.run(goes_on, batch).await?;
         Ok(RetriedNow { count, last: Some(last.load(Ordering::Relaxed)).filter(|last| *last > after) })
     }
 
@@ -120,24 +150,49 @@ impl DeadEvents {
         audit: &Audit,
         mut progress: impl FnMut(u64),
     ) -> Result<ReplayedFailed, StoreError> {
+        let goes_on = |so_far| {
+            progress(so_far);
+            true
+        };
+        self.replay_failed_while(failed, limits, audit, goes_on).await
+    }
+
+    /// As [`replay_failed`](Self::replay_failed), until `goes_on`, which is told after each batch how many it has been so far, says no.
+    pub(crate) async fn replay_failed_while(
+        &self,
+        failed: &FailedEvents,
+        limits: &ReplayLimits,
+        audit: &Audit,
+        mut goes_on: impl FnMut(u64) -> bool,
+    ) -> Result<ReplayedFailed, StoreError> {
         let started = Instant::now();
         let FailedEvents { max_attempts, after, max_waiting, max_dead, dead_before } = *failed;
         let now = self.store.now().await?;
         let dead_before = dead_before.map_or(now, |before| before.min(now));
         let waiting = ReplayLimits { events: [limits.events, max_waiting].into_iter().flatten().min(), ..*limits };
-        let mut retried = self.retry_all_now(max_attempts, after, &waiting, audit, &mut progress).await?;
+        let mut ended = false;
+        let mut retried = self
+            .retry_while(max_attempts, after, &waiting, audit, |so_far| {
+                ended = !goes_on(so_far);
+                !ended
+            })
+            .await?;
+        if ended {
+            return Ok(ReplayedFailed { retried, replayed: 0 });
+        }
         let left = ReplayLimits {
             time: limits.time.map(|limit| limit.saturating_sub(started.elapsed())),
             events: limits.events.map(|most| most.saturating_sub(retried.count)),
             ..*limits
         };
-        if left.time.is_none_or(|time| !time.is_zero()) && left.events != Some(0) {
+        let was_limited = waiting.events.is_some_and(|most| retried.count >= most);
+        if left.time.is_none_or(|time| !time.is_zero()) && !was_limited {
             // None waits any more. What is brought back below and fails again must not be taken for one that waits by a call that goes on.
             retried.last = Some(LAST_SEQ);
         }
         let filter = DeadFilter { max_attempts, dead_before: Some(dead_before), ..DeadFilter::default() };
         let left = ReplayLimits { events: [left.events, max_dead].into_iter().flatten().min(), ..left };
-        let replayed = self.replay_all(&filter, &left, audit, |so_far| progress(retried.count + so_far)).await?;
+        let replayed = self.replay_while(&filter, &left, audit, |so_far| goes_on(retried.count + so_far)).await?;
         Ok(ReplayedFailed { retried, replayed })
     }
 
@@ -146,7 +201,7 @@ impl DeadEvents {
     /// # Errors
     /// The database's own.
     pub async fn discard(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-        self.store.discard(id, audit).await
+        self.store.discard(id, None, audit).await
     }
 
     /// Lets one block the later events of its aggregate no longer; it stays dead. False when it is not there or blocks nothing.
@@ -203,10 +258,10 @@ impl Default for ReplayLimits {
 }
 
 impl ReplayLimits {
-    /// Batch by batch, until one is empty or a limit is reached.
+    /// Batch by batch, until one is empty, a limit is reached, or `goes_on` says no after one.
     async fn run<'a>(
         &self,
-        mut progress: impl FnMut(u64),
+        mut goes_on: impl FnMut(u64) -> bool,
         mut batch: impl FnMut(u32) -> BoxFuture<'a, Result<u64, StoreError>>,
     ) -> Result<u64, StoreError> {
         let started = Instant::now();
@@ -224,7 +279,9 @@ impl ReplayLimits {
                 return Ok(replayed);
             }
             replayed += count;
-            progress(replayed);
+            if !goes_on(replayed) {
+                return Ok(replayed);
+            }
             if let Some(per_second) = self.per_second.filter(|_| count == u64::from(limit)) {
                 tokio::time::sleep(Duration::from_secs(1) * limit / per_second.max(1)).await;
             }
@@ -239,7 +296,7 @@ mod tests {
     async fn replayed(limits: &ReplayLimits, takes: Duration) -> (u64, u32) {
         let mut batches = 0;
         let run = limits.run(
-            |_| {},
+            |_| true,
             |limit| {
                 batches += 1;
                 Box::pin(async move {

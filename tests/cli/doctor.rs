@@ -134,6 +134,23 @@ fn plugins_that_a_host_serves_from_another_directory_are_no_fault() {
 }
 
 #[test]
+fn a_plugin_whose_variable_is_missing_in_this_shell_alone_is_a_warning() {
+    let place = place();
+    fs::write(place.path().join("plugins/order-mailer.toml"), "[config]\ntoken = \"${env:OUTBOX_PLUGIN_TOKEN}\"\n")
+        .expect("written");
+    let alone = place.run(&["doctor", "--plugins", "plugins", "--output", "json"]);
+    let _host = place.host(&[("OUTBOX_PLUGIN_TOKEN", "hunter2")]);
+    place.wait_until_hosts_tell_of_plugins();
+
+    let ended = place.run(&["doctor", "--plugins", "plugins", "--output", "json"]);
+
+    assert!(found(&alone, "plugins").starts_with("\"fault\": \"order-mailer cannot serve: "), "{}", alone.stdout);
+    let plugins = found(&ended, "plugins");
+    assert!(plugins.starts_with("\"warning\": \"order-mailer cannot be checked from this shell: "), "{plugins}");
+    assert!(plugins.contains("OUTBOX_PLUGIN_TOKEN is not set") && plugins.contains("serves this very file"), "{plugins}");
+}
+
+#[test]
 fn a_directory_without_components_is_no_warning_where_a_host_serves_another_one() {
     let place = place();
     fs::create_dir(place.path().join("sources")).expect("can be made");

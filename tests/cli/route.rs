@@ -1,6 +1,6 @@
 //! `outbox route`, `outbox node`, `outbox audit`.
 
-use crate::program::Place;
+use crate::program::{Host, Place};
 
 #[test]
 fn a_route_is_paused_and_resumed_and_both_are_noted() {
@@ -199,6 +199,23 @@ fn what_a_pause_by_pattern_covers_is_told_when_it_is_made_and_when_it_ends() {
 }
 
 #[test]
+fn a_resume_counts_the_events_that_the_pause_alone_held() {
+    let place = with_a_paused_pattern();
+    place.ok(&["event", "emit", "--type", "OrderSent", "--aggregate-type", "Order", "--payload", "{}", "--id", "four"]);
+    place.ok(&["route", "pause", "Order/OrderSent"]);
+    // As hosts park them: without a listener, and by a pause that goes on.
+    let no_listener = "no listener answers Order/OrderPaid (1 route is answered)";
+    place.sql(&format!("UPDATE outbox_event SET parked = '{no_listener}', due_at = NULL WHERE event_id = 'two'"));
+    place.sql("UPDATE outbox_event SET parked = 'the route Order/OrderSent is paused', due_at = NULL WHERE event_id = 'four'");
+
+    let doctor = place.run(&["doctor"]).stdout;
+    let resumed = place.ok(&["route", "resume", "Order/*"]);
+
+    assert!(doctor.contains("; 2 events held back"), "{doctor}");
+    assert!(resumed.contains("; 1 parked event will go on when a host is started"), "{resumed}");
+}
+
+#[test]
 fn a_pause_tells_that_running_hosts_have_yet_to_learn_of_it() {
     let place = Place::migrated();
     place.order("one", "42");
@@ -240,6 +257,64 @@ fn blocked_aggregates_are_listed_with_their_cause() {
     assert_eq!((blocked[0]["event_id"].as_str(), blocked[0]["status"].as_str()), (Some("one"), Some("DEAD")));
     assert!(people.stdout.contains("Order/42") && people.stdout.contains("no such customer"), "{}", people.stdout);
     assert!(people.stderr.contains("outbox event why one"), "{}", people.stderr);
+}
+
+#[test]
+fn a_parked_event_that_blocks_its_aggregate_is_told_with_its_way_out_and_that_way_works() {
+    const IN_ORDER: [(&str, &str); 2] = [("OUTBOX_MODE", "ordered_by_aggregate"), ("OUTBOX_POLLER__INTERVAL", "100ms")];
+    let place = Place::migrated();
+    let payload = r#"{"order_id":42,"total":9.5}"#;
+    let order = ["--aggregate-type", "Order", "--aggregate-id", "42", "--payload", payload];
+    for (id, event_type) in [("lost", "OrderPlacd"), ("next", "OrderPlaced")] {
+        place.ok(&[&["event", "emit", "--id", id, "--type", event_type], &order[..]].concat());
+    }
+    let host = place.host(&[&IN_ORDER[..], &[("OUTBOX_DISPATCHER__UNROUTABLE", "park")]].concat());
+    place.wait_for("parked", 1);
+    place.wait_for("blocked", 1);
+    host.signal("TERM");
+    host.end();
+
+    let blocked = place.run(&["route", "blocked"]);
+    let json = place.json(&["route", "blocked", "--output", "json"]);
+    let why = place.ok(&["event", "why", "lost"]);
+    let doctor = place.run(&["doctor", "--plugins", "plugins"]).stdout;
+
+    let reason = "no listener answers Order/OrderPlacd (";
+    assert!(blocked.stdout.contains(reason), "{}", blocked.stdout);
+    assert!(json[0]["parked"].as_str().is_some_and(|parked| parked.starts_with(reason)), "{json}");
+    let waits = "it waits for a listener: add a plugin that answers Order/OrderPlacd";
+    assert!(blocked.stderr.contains(waits) && !blocked.stderr.contains("dead replay"), "{}", blocked.stderr);
+    for told in [&blocked.stderr, &why, &doctor] {
+        assert!(told.contains("`outbox run --set dispatcher.unroutable=dead`"), "{told}");
+    }
+    assert_ne!(place.run(&["dead", "skip", "lost", "--reason", "misspelt"]).code, Some(0), "it is not dead");
+
+    let mut run = place.command(&["run", "--plugins", "plugins", "--set", "dispatcher.unroutable=dead"]);
+    run.envs(IN_ORDER);
+    let _host = Host::of(run);
+    place.wait_for("dead", 1);
+    place.ok(&["dead", "skip", "lost", "--reason", "misspelt"]);
+    place.wait_for("done", 1);
+}
+
+#[test]
+fn the_hint_below_blocked_aggregates_is_that_of_the_state_of_the_blocker() {
+    let place = Place::migrated();
+    place.order("one", "42");
+    place.order("two", "42");
+    place.sql("UPDATE outbox_event SET due_at = NULL, behind = 1 WHERE seq = 2");
+    let hint = |columns: &str| {
+        place.sql(&format!("UPDATE outbox_event SET {columns} WHERE seq = 1"));
+        place.run(&["route", "blocked"]).stderr
+    };
+
+    let waits = hint("status = 2, attempts = 1, last_error = 'timeout'");
+    assert_eq!(waits, "why: `outbox event why one`\n");
+    let dead = hint("status = 3, due_at = NULL, done_at = 1, blocks = 1");
+    assert!(dead.contains("`outbox dead replay one` delivers it again, and `outbox dead skip one` lets"), "{dead}");
+    place.ok(&["route", "pause", "Order/*"]);
+    let paused = hint("status = 0, done_at = NULL, blocks = 0, parked = 'the route Order/* is paused'");
+    assert!(paused.contains("its route is paused: `outbox route resume 'Order/*'`"), "{paused}");
 }
 
 #[test]

@@ -131,14 +131,14 @@ fn batches(place: &Place, count: u32, selector: &str) {
 
 #[test]
 fn a_bulk_action_is_one_line_and_hides_nothing_that_was_done_before() {
-    let job = r#"{"event_type":"OrderPlaced","dead_before":"2026-11-21T08:30:00.000000Z"}"#;
+    let job = r#"{"event_type":"OrderPlaced","dead_before":"2126-11-21T08:30:00.000000Z"}"#;
     for count in [500, 1_500] {
         let place = place("replays = 1");
         place.ok(&["route", "pause", "Order/OrderPlaced", "--reason", "the mail server moves"]);
         batches(&place, count, job);
         // Those of another event, and of events of another type: they are not this one's.
         batches(&place, 1_500, r#"{"event_id":"two"}"#);
-        batches(&place, 1_500, r#"{"event_type":"OrderPaid","dead_before":"2026-11-21T08:30:00.000000Z"}"#);
+        batches(&place, 1_500, r#"{"event_type":"OrderPaid","dead_before":"2126-11-21T08:30:00.000000Z"}"#);
         place.ok(&["route", "resume", "Order/OrderPlaced"]);
 
         let page = place.json(&["event", "why", "one", "--output", "json"]);

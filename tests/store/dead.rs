@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use outbox::dead::{DeadEvents, ReplayLimits};
 use outbox::store::{Audit, AuditFilter, DeadFilter, Settlement};
+use outbox::time::Timestamp;
 use outbox::{Envelope, EventId, Status};
 use support::Harness;
 
@@ -39,7 +40,7 @@ pub(crate) async fn only_dead_events_are_replayed_or_discarded(db: &dyn Harness)
 
     for id in [done, parked, new, unknown] {
         assert!(!db.store().replay(id, &by_hand()).await.expect("looks"), "{id} is not dead");
-        assert!(!db.store().discard(id, &by_hand()).await.expect("looks"), "{id} is not dead");
+        assert!(!db.store().discard(id, None, &by_hand()).await.expect("looks"), "{id} is not dead");
     }
 
     assert_eq!(status(db, done).await, Status::Done);
@@ -106,11 +107,15 @@ pub(crate) async fn a_discarded_event_is_gone(db: &dyn Harness) {
     let id = finished(db, dead("no")).await;
     let other = finished(db, dead("no")).await;
 
-    assert!(db.store().discard(id, &by_hand()).await.expect("discards"));
+    let died = db.store().get(id).await.expect("looks").expect("is there").done_at.expect("is dead");
+    let before = Timestamp::from_micros(died.as_micros() - 1);
+    assert!(!db.store().discard(id, Some(before), &by_hand()).await.expect("looks"), "it died later");
+
+    assert!(db.store().discard(id, Some(died), &by_hand()).await.expect("discards"));
 
     assert!(db.store().get(id).await.expect("looks").is_none());
     assert_eq!(status(db, other).await, Status::Dead);
-    assert!(!db.store().discard(id, &by_hand()).await.expect("looks"), "it is gone already");
+    assert!(!db.store().discard(id, None, &by_hand()).await.expect("looks"), "it is gone already");
 }
 
 pub(crate) async fn what_is_done_by_hand_is_noted_with_who_and_why(db: &dyn Harness) {
@@ -118,8 +123,8 @@ pub(crate) async fn what_is_done_by_hand_is_noted_with_who_and_why(db: &dyn Harn
     let store = db.store();
 
     assert!(store.replay(replayed, &by_hand()).await.expect("replays"));
-    assert!(store.discard(discarded, &by_hand()).await.expect("discards"));
-    assert!(!store.discard(discarded, &by_hand()).await.expect("looks"));
+    assert!(store.discard(discarded, None, &by_hand()).await.expect("discards"));
+    assert!(!store.discard(discarded, None, &by_hand()).await.expect("looks"));
     assert_eq!(store.replay_batch(&DeadFilter::default(), 10, &by_hand()).await.expect("looks"), 0);
     store.note(&by_hand(), "purge", &serde_json::json!({ "status": "done" }), 7).await.expect("notes");
 
@@ -136,7 +141,7 @@ pub(crate) async fn audit_records_are_chosen_by_who_what_which_and_when_and_read
     let store = db.store();
     let other = Audit::by("deploy");
     assert!(store.replay(one, &by_hand()).await.expect("replays"));
-    assert!(store.discard(two, &other).await.expect("discards"));
+    assert!(store.discard(two, None, &other).await.expect("discards"));
     store.note(&other, "purge", &serde_json::json!({ "status": "done" }), 7).await.expect("notes");
     let now = store.now().await.expect("tells the time");
     let hour = Duration::from_secs(3_600);
@@ -386,7 +391,7 @@ pub(crate) async fn a_dead_event_is_replayed_or_discarded_but_never_both(db: &dy
         let (store, other) = (db.store(), db.store());
         let by_hand = by_hand();
 
-        let (replayed, discarded) = tokio::join!(store.replay(id, &by_hand), other.discard(id, &by_hand));
+        let (replayed, discarded) = tokio::join!(store.replay(id, &by_hand), other.discard(id, None, &by_hand));
 
         let (replayed, discarded) = (replayed.expect("replays"), discarded.expect("discards"));
         let left = db.store().get(id).await.expect("looks").map(|left| left.status);

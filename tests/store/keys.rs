@@ -344,7 +344,7 @@ pub(crate) async fn a_discarded_blocker_lets_its_line_go(db: &dyn Harness) {
     let owner = holder(db).await;
     let (line, first) = blocked(db, &owner, 2).await;
 
-    assert!(db.store().discard(line[0], &by_hand()).await.expect("discards"));
+    assert!(db.store().discard(line[0], None, &by_hand()).await.expect("discards"));
 
     assert_eq!(db.store().unblock(&[first], WaitsFor::Unresolved, 10).await.expect("unblocks"), cleared(&[first]));
     assert_eq!(ids(&claim_in_line(db, &owner).await), [line[1]]);

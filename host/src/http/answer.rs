@@ -43,7 +43,8 @@ pub struct ReplayReport {
     pub left_dead: u64,
     /// Whether the time was over before all had gone.
     pub out_of_time: bool,
-    /// The `after` to go on with: the last event that waited and goes now, or what was sent; `null` for all.
+    /// The `after` to go on with: the last event that waited and goes now, or a number past every event when none waits any more, or else what
+    /// was sent; `null` for all.
     pub next: Option<u64>,
     /// By when the dead events must have died.
     pub dead_before: Timestamp,

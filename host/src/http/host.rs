@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::HttpConfig;
 use super::access::Access;
@@ -60,11 +60,16 @@ pub(super) struct Parts {
     looks: Arc<Semaphore>,
     /// The places that callers have who may only look.
     viewer_looks: Arc<Semaphore>,
+    confirming: Arc<Mutex<()>>,
 }
 
 /// A place among those who look into the database.
 #[derive(Debug)]
 pub(super) struct LookPlace(#[expect(dead_code, reason = "held, not read")] [Option<OwnedSemaphorePermit>; 2]);
+
+/// The right to confirm a change of many events.
+#[derive(Debug)]
+pub(super) struct Confirming(#[expect(dead_code, reason = "held, not read")] OwnedMutexGuard<()>);
 
 impl Deref for Host {
     type Target = Parts;
@@ -95,6 +100,7 @@ impl Host {
             looks: Arc::new(Semaphore::new(LOOKS)),
             // One is left for operators, whatever viewers ask for.
             viewer_looks: Arc::new(Semaphore::new(LOOKS - 1)),
+            confirming: Arc::default(),
         }))
     }
 
@@ -121,6 +127,12 @@ impl Parts {
         };
         let busy = |_| Problem::new(Kind::Busy, "others look into the database already; ask again in a moment");
         tokio::time::timeout(LOOK_WITHIN, places).await.map_err(busy)
+    }
+
+    /// The right to compare what somebody expects with what matches, held until the first batch is changed: of two requests that expect
+    /// the same events, the second one counts what the first has left.
+    pub(super) async fn confirming(&self) -> Confirming {
+        Confirming(self.confirming.clone().lock_owned().await)
     }
 
     /// Writes events in a transaction of their own and hands them on.

@@ -27,7 +27,9 @@ pub use registration::{CallLimit, Concurrency, Registration};
 pub use registry::{Listeners, RegistryEntry, RouteConflict};
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 pub use typed::{Context, JsonListener};
-pub(crate) use unroutable::{HAD_LISTENER, NO_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_for_one};
+#[cfg(feature = "http")]
+pub(crate) use unroutable::NO_LISTENER;
+pub(crate) use unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_for_one};
 pub use unroutable::{awaited, is_unroutable};
 
 use crate::event::Event;

@@ -319,11 +319,12 @@ pub trait Store: StateStore {
     /// The database's own.
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError>;
 
-    /// Deletes one dead event. False when it is not there or not dead. Noted as by [`replay`](Self::replay).
+    /// Deletes one dead event. False when it is not there, not dead, or died after `dead_before` (`None`: any time). Noted as by
+    /// [`replay`](Self::replay).
     ///
     /// # Errors
     /// The database's own.
-    async fn discard(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError>;
+    async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError>;
 
     /// Lets one dead event block its aggregate no longer; it stays dead. False when it is not there or blocks nothing. Noted as
     /// by [`replay`](Self::replay).

@@ -44,7 +44,7 @@ pub struct Record {
     pub payload: Option<bytes::Bytes>,
     /// Its status.
     pub status: Status,
-    /// Counted failures.
+    /// Counted failures; the one at which a listener gives an event up is not counted.
     pub attempts: u32,
     /// Times the listener asked for later.
     pub deferrals: u32,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::deceptive::shown;
-use crate::event::Route;
+use crate::event::{Route, Status};
 use crate::store::{AuditFilter, AuditRecord, Record, Store, StoreError};
 use crate::time::Timestamp;
 use crate::units::count;
@@ -124,14 +124,32 @@ fn touches(record: &Record, done: &AuditRecord) -> bool {
         // Which events a filter met is not kept.
         "replay" => {
             record.replays > 0
+                && !came_too_late(record, done)
+                && !was_excluded(record, done)
                 && fits("event_type", Some(&record.event_type))
                 && fits("aggregate_type", Some(&record.aggregate_type))
                 && fits("aggregate_id", record.aggregate_id.as_deref())
                 && fits("tenant_id", record.tenant_id.as_deref())
         }
-        "retry_now" => record.attempts > 0,
+        "retry_now" => record.attempts > 0 && !came_too_late(record, done),
         _ => false,
     }
+}
+
+/// Whether the event had ended before: whatever lets an event go again takes away the time of its end.
+fn came_too_late(record: &Record, done: &AuditRecord) -> bool {
+    record.done_at.is_some_and(|ended| done.at > ended)
+}
+
+/// Whether the replay surely left the event out: it cannot have been dead by the time that was asked for, or had another error.
+fn was_excluded(record: &Record, done: &AuditRecord) -> bool {
+    let field = |name: &str| done.selector.get(name).and_then(Value::as_str);
+    let dead_before = field("dead_before").and_then(|time| time.parse::<Timestamp>().ok());
+    // A replay keeps the error, and the next failure replaces it. With another replay, it may be the error of that one.
+    let is_kept = record.replays == 1 && record.attempts == 0 && record.status != Status::Dead;
+    let had = record.last_error.as_deref().filter(|_| is_kept).map(str::to_lowercase);
+    dead_before.is_some_and(|time| record.created_at > time)
+        || field("error").zip(had).is_some_and(|(wanted, had)| !had.contains(&wanted.to_lowercase()))
 }
 
 /// The route or pattern that was paused or resumed.
@@ -256,6 +274,43 @@ mod tests {
         let told: Vec<_> = folded(records.into_iter()).into_iter().map(|(action, .., records)| (action, records)).collect();
 
         assert_eq!(told, [("replay".to_owned(), 2), ("skip".to_owned(), 1), ("replay".to_owned(), 1)]);
+    }
+
+    /// An event that was written at second 100 and replayed once.
+    fn replayed() -> Record {
+        let envelope = crate::event::Envelope::new("Paid").aggregate("Order", "42").json(&42).expect("valid");
+        Record { replays: 1, ..Record::inserted(1, &envelope, at(100)) }
+    }
+
+    #[test]
+    fn a_replay_after_the_end_of_an_event_did_not_touch_it() {
+        let ended = |status| Record { status, attempts: 3, done_at: Some(at(200)), ..replayed() };
+        for status in [Status::Dead, Status::Done] {
+            for action in ["replay", "retry_now"] {
+                assert!(touches(&ended(status), &record(150, action, json!({}))), "{status} {action}: it may have been");
+                assert!(!touches(&ended(status), &record(201, action, json!({}))), "{status} {action}: it ended before");
+            }
+        }
+        assert!(touches(&replayed(), &record(201, "replay", json!({}))), "it waits");
+        let event_id = replayed().event_id;
+        let ended = Record { event_id, ..ended(Status::Dead) };
+        assert!(touches(&ended, &record(201, "skip", json!({ "event_id": event_id }))), "to a dead event alone");
+    }
+
+    #[test]
+    fn a_replay_that_asked_for_other_events_did_not_touch_it() {
+        let until = |second: i64| record(200, "replay", json!({ "dead_before": at(second) }));
+        assert!(!touches(&replayed(), &until(99)), "it was not written yet");
+        assert!(touches(&replayed(), &until(101)));
+
+        let of = |error: &str| record(200, "replay", json!({ "error": error }));
+        let failed = |attempts, replays| Record { attempts, replays, last_error: Some("Timeout".to_owned()), ..replayed() };
+        assert!(!touches(&failed(0, 1), &of("no such customer")), "its error is still that of before");
+        assert!(touches(&failed(0, 1), &of("timeout")), "not every database knows large letters from small ones");
+        assert!(touches(&failed(1, 1), &of("no such customer")), "it failed again since then");
+        assert!(touches(&failed(0, 2), &of("no such customer")), "it may have been the replay before");
+        let dead = Record { status: Status::Dead, done_at: Some(at(300)), ..failed(0, 1) };
+        assert!(touches(&dead, &of("no such customer")), "its listener gave it up since then");
     }
 
     #[test]

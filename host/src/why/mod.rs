@@ -29,6 +29,8 @@ pub use attempt::attempt;
 #[doc(hidden)]
 pub use by_hand::selector;
 #[doc(hidden)]
+pub use parked::{MISSPELT, never_had_listener};
+#[doc(hidden)]
 pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 #[doc(hidden)]
 pub use sentence::parts;

@@ -3,8 +3,9 @@
 use super::Facts;
 use super::reason::passed_by_relays;
 use crate::deceptive::shown;
+use crate::event::Route;
 use crate::listener::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener};
-use crate::store::Record;
+use crate::store::{Record, RouteRecord};
 
 /// Why a host parked it, and what ends its wait.
 pub(super) fn parked(known: &Facts, record: &Record) -> String {
@@ -14,8 +15,27 @@ pub(super) fn parked(known: &Facts, record: &Record) -> String {
         .or_else(|| after_pause(reason))
         .unwrap_or_else(|| format!("It is parked. When a host parked it, the reason was: {reason}."));
     let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
+    let never = never_answered(known, record);
+    let way_out = if never { format!(" No host ever had one: if that name is a mistake, {MISSPELT}.") } else { String::new() };
     let (why, route) = (shown(&why), shown(&route));
-    format!("{why} The event is delivered as soon as a host has a listener for {route}.{relay}")
+    format!("{why} The event is delivered as soon as a host has a listener for {route}.{relay}{way_out}")
+}
+
+/// How to be rid of the parked events of a route that never had a listener; what comes after "if that name is a mistake".
+pub const MISSPELT: &str = "hosts that serve other routes give its events up when they are started with \
+                            `outbox run --set dispatcher.unroutable=dead`; then skip or discard them";
+
+/// Whether no host ever had a listener for the route, or a relay whose pattern covers it. Hosts remember every other route, and park its
+/// events whatever their settings say.
+#[must_use]
+pub fn never_had_listener(route: &Route, routes: &[RouteRecord]) -> bool {
+    let answers = |known: &Route| known == route || known.is_pattern() && known.covers(route);
+    !routes.iter().any(|known| known.first_seen_at.is_some() && answers(&known.route))
+}
+
+fn never_answered(known: &Facts, record: &Record) -> bool {
+    let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str());
+    route.is_ok_and(|route| never_had_listener(&route, &known.routes))
 }
 
 fn unanswered(reason: &str, route: &str) -> Option<String> {

@@ -33,7 +33,7 @@ impl<D: Database> Player<'_, D> {
             }
             Step::Discard { event } => {
                 let id = self.event(*event);
-                let discarded = said("discard", self.store.discard(id, &who).await)?;
+                let discarded = said("discard", self.store.discard(id, None, &who).await)?;
                 agree("discarded", self.table.discard(id, &who), discarded)
             }
             Step::Skip { event } => {

@@ -52,8 +52,8 @@ impl DoctorCommand {
             Ok(store) => {
                 let relays = config.relays().into_iter().map(|(route, _)| route).collect();
                 let (plugins_dir, flags) = (config.plugins.dir.clone(), config.flags.clone());
-                let (answered, has_no_plugins) = (plugins.routes, plugins.none_here);
-                let here = look::Here { answered, relays, plugins_dir, has_no_plugins, flags };
+                let (answered, has_no_plugins, failed) = (plugins.routes, plugins.none_here, plugins.failed);
+                let here = look::Here { answered, relays, plugins_dir, has_no_plugins, failed, flags };
                 database(&*store, config, &here, &mut findings).await
             }
             Err(failure) => Err(failure),
@@ -106,6 +106,7 @@ async fn contents(store: &dyn Store, here: &look::Here, findings: &mut Vec<Findi
     if let (Some(missing), Some(elsewhere)) = (missing, look::served_elsewhere(&nodes, &here.plugins_dir, &here.flags)) {
         *missing = elsewhere;
     }
+    look::served_by_hosts(findings, &here.failed, &nodes);
     findings.extend(look::nodes(&nodes));
     let delivers = nodes.iter().any(|node| node.alive);
     let stats = store.stats().await?;

@@ -1,7 +1,10 @@
 //! `outbox route`: which events go where, and which of them are held up.
 
+mod blocked;
+
 use clap::{Args, Subcommand};
-use outbox::store::{BlockedKey, RouteRecord};
+use outbox::listener::is_unroutable;
+use outbox::store::{Filter, Record, RouteRecord, SetAside};
 use outbox::why::{Pauses, covered, holding, resume_command};
 use outbox::{PAUSE_KNOWN_WITHIN, Route};
 use serde::Serialize;
@@ -10,7 +13,7 @@ use crate::audit::Reason;
 use crate::config::Config;
 use crate::database;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Format, Output, argument, count, or_dash, relative, short, shown, span};
+use crate::output::{self, Format, Output, argument, count, relative, short, shown, span};
 use crate::place::{self, Place};
 use crate::plugins::answering;
 
@@ -115,7 +118,7 @@ impl RouteCommand {
             Self::Pause(Pause { change, yes }) => pause(change, yes, config).await,
             Self::Resume(change) => resume(change, config).await,
             Self::Forget(change) => forget(change, config).await,
-            Self::Blocked { limit, output } => blocked(limit, output.output, config).await,
+            Self::Blocked { limit, output } => blocked::blocked(limit, output.output, config).await,
         }
     }
 }
@@ -200,6 +203,8 @@ async fn resume(Change { route, reason, output }: Change, config: &Config) -> Re
     if others.is_empty() && !route.is_pattern() && !routes.iter().any(|known| known.route == route) {
         return Err(Failure::new(Exit::NotFound, format!("no route is called {name}{}", near(&route, &routes))));
     }
+    // Before they go on.
+    let held = if others.is_empty() { held_alone(&*place, &route, &routes).await? } else { Held::default() };
     let changed = place.resume(&route, &reason.audit()).await?;
     if !changed && !others.is_empty() {
         eprintln!("{name} was not paused itself");
@@ -212,8 +217,7 @@ async fn resume(Change { route, reason, output }: Change, config: &Config) -> Re
             let resume = config.flags.command(&resume_command(&still.route));
             eprintln!("note: {own} is still paused itself, {pause}; `{resume}`");
         }
-        let parked: u64 = routes.iter().filter(|known| route.covers(&known.route)).map(|known| known.parked).sum();
-        return output::one(&answer, output.output, |_| resumed(&name, changed, parked, hosts));
+        return output::one(&answer, output.output, |_| resumed(&name, changed, held, hosts));
     }
     output::one(&answer, output.output, |_| String::new())?;
     let resume_pattern =
@@ -263,12 +267,44 @@ async fn forget(Change { route, reason, output }: Change, config: &Config) -> Re
     })
 }
 
-fn resumed(name: &str, changed: bool, parked: u64, hosts: usize) -> String {
+/// How many events a pause alone keeps parked.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    events: u64,
+    /// Whether there may be more.
+    at_least: bool,
+}
+
+/// So many parked events are asked what they wait for.
+const ASKED: u32 = 1_000;
+
+async fn held_alone(place: &dyn Place, pause: &Route, routes: &[RouteRecord]) -> Result<Held, Failure> {
+    if !routes.iter().any(|known| known.parked > 0 && pause.covers(&known.route)) {
+        return Ok(Held::default());
+    }
+    let name = |name: &str| (name != Route::ANY).then(|| name.to_owned());
+    let (aggregate_type, event_type) = (name(pause.aggregate_type.as_str()), name(pause.event_type.as_str()));
+    let filter = Filter { set_aside: Some(SetAside::Parked), aggregate_type, event_type, ..Filter::default() };
+    let parked = place.list(&filter, ASKED).await?;
+    let pauses = Pauses::of(routes);
+    let events = parked.iter().filter(|record| is_held_by(pause, record, &pauses)).count();
+    Ok(Held { events: events as u64, at_least: parked.len() >= ASKED as usize })
+}
+
+/// Whether this pause, and no other, keeps a parked event from being delivered.
+fn is_held_by(pause: &Route, parked: &Record, pauses: &Pauses<'_>) -> bool {
+    let is_paused = parked.parked.as_deref().is_some_and(|reason| !is_unroutable(reason));
+    let route = Route::new(parked.aggregate_type.as_str(), parked.event_type.as_str());
+    is_paused && route.is_ok_and(|route| pauses.holding(&route).all(|holding| holding.route == *pause))
+}
+
+fn resumed(name: &str, changed: bool, held: Held, hosts: usize) -> String {
     if !changed {
         return format!("{name} was not paused\n");
     }
-    let events = count(parked, "parked event");
-    let what = match (hosts, parked) {
+    let at_least = if held.at_least { "at least " } else { "" };
+    let events = format!("{at_least}{}", count(held.events, "parked event"));
+    let what = match (hosts, held.events) {
         (0, 0) => "no host is running".to_owned(),
         (0, _) => format!("{events} will go on when a host is started"),
         (_, 0) => format!("{} will know within {}", running(hosts), span(PAUSE_KNOWN_WITHIN)),
@@ -311,40 +347,4 @@ fn near(route: &Route, routes: &[RouteRecord]) -> String {
             format!("; near it: {}", names.join(", "))
         }
     }
-}
-
-async fn blocked(limit: u32, format: Format, config: &Config) -> Result<(), Failure> {
-    let keys = place::open(config).await?.blocked(limit).await?;
-    output::many(&keys, format, |keys| if keys.is_empty() { String::new() } else { blocked_table(keys) })?;
-    if format == Format::Table {
-        match keys.first().and_then(|key| key.event_id) {
-            None if keys.is_empty() => eprintln!("no event waits behind another"),
-            None => {}
-            Some(id) => {
-                let command = |what: &str| config.flags.command(&format!("outbox {what} {id}"));
-                eprintln!(
-                    "why: `{}`; if it is dead, `{}` delivers it again, and `{}` lets the others go on",
-                    command("event why"),
-                    command("dead replay"),
-                    command("dead skip")
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
-fn blocked_table(keys: &[BlockedKey]) -> String {
-    let rows = keys.iter().map(|key| {
-        [
-            short(&format!("{}/{}", key.aggregate_type, key.aggregate_id), 48),
-            key.waiting.to_string(),
-            key.event_id.map_or_else(|| key.seq.to_string(), |id| id.to_string()),
-            key.event_type.as_deref().map_or_else(|| "-".to_owned(), |event_type| short(event_type, 32)),
-            key.status.map_or_else(|| "gone".to_owned(), |status| status.to_string()),
-            key.due_at.map_or_else(|| "-".to_owned(), relative),
-            or_dash(key.last_error.as_deref()),
-        ]
-    });
-    output::table(&["aggregate", ">waiting", "behind", "type", "status", "due", "~cause"], rows)
 }

@@ -16,6 +16,7 @@ use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::{Endpoint, text};
 use super::super::params::{Id, Params};
+use super::super::peer::CutOff;
 use super::super::problem::{Kind, Problem};
 use super::super::token::Role;
 use super::events::{
@@ -57,14 +58,14 @@ pub(super) struct Replay {
     tenant_id: Option<String>,
     /// Events whose last error contains this text.
     error: Option<String>,
-    /// Events with at most this many failed attempts.
+    /// Events whose `attempts` are at most this. The failure at which a listener gives an event up is not counted there.
     #[schema(format = "uint32", maximum = 4_294_967_295_u64)]
     max_attempts: Option<u32>,
     /// Events that died since this time, or since so long ago: `2h`.
     since: Option<String>,
     /// Events that died up to this time, or up to so long ago.
     until: Option<String>,
-    /// Only events that were dead by then: the `dead_before` that the same request returned with `dry_run`.
+    /// Only events that were dead by then: the `dead_before` that the same request returned with `dry_run`. Needed unless it is a dry run.
     dead_before: Option<Timestamp>,
     /// How many events the caller expects to match: `count` and `left` of the same request with `dry_run`, added up.
     #[schema(format = "uint64")]
@@ -94,19 +95,21 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .query(
                 "max_attempts",
                 json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }),
-                "Events with at most this many failed attempts.",
+                "Events whose `attempts` are at most this. The failure at which a listener gives an event up is not counted there.",
             )
             .query("since", text(), "Events that died since this time, or since so long ago: `2h`.")
             .query("until", text(), "Events that died up to this time, or up to so long ago.")
     };
     let list = dated(listed(Endpoint::get("/v1/dead", "list_dead", "List dead events", list)));
     let count = dated(filtered(Endpoint::get("/v1/dead/count", "count_dead", "Count dead events", count)));
-    let example = json!({ "aggregate_type": "Order", "expected_count": 12, "reason": "the mail server answers again" });
+    let example = json!({
+        "aggregate_type": "Order", "dead_before": "2026-03-01T12:00:00Z", "expected_count": 12, "reason": "the mail server answers again",
+    });
     let all = Endpoint::post("/v1/dead/replay", "replay_dead", "Replay the dead events that match", replay_all)
         .detail(
             "They become new again; at most `limit` of them, oldest first. The request is refused unless exactly `expected_count` \
              events match, whatever its `limit`: send `count` and `left` of the same request with `dry_run`, added up, and its \
-             `dead_before`. One request works for at most 25 s. To continue, send the same `dead_before`, the `left` of the answer as \
+             `dead_before`. One request works for at most 25 s, and ends early when its client goes away or the host stops. To continue, send the same `dead_before`, the `left` of the answer as \
              `expected_count`, and `limit` lowered by its `count`.",
         )
         .role(Role::Operator)
@@ -244,7 +247,12 @@ impl Replay {
 }
 
 /// `POST /v1/dead/replay`: those that match, if they are as many as the caller expects.
-pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<Done>, Problem> {
+pub(super) async fn replay_all(
+    host: State<Host>,
+    by: Operator,
+    cut_off: CutOff,
+    asked: Asked<Replay>,
+) -> Result<Json<Done>, Problem> {
     let asked = asked.0;
     if asked.per_second == Some(0) {
         return Err(Problem::field("per_second", "it is 0; write at least 1, or leave it out"));
@@ -252,7 +260,12 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
     if asked.batch_size == Some(0) {
         return Err(Problem::field("batch_size", "it is 0; write at least 1, or leave it out"));
     }
+    if !asked.dry_run && asked.dead_before.is_none() {
+        // Otherwise a request that is sent again replays what died again meanwhile.
+        return Err(Problem::field("dead_before", "send the `dead_before` that the same request returned with `dry_run`"));
+    }
     let time = longest(asked.time_limit);
+    let mut confirming = if asked.dry_run { None } else { Some(host.confirming().await) };
     let place = host.look_place(Role::Operator).await?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
@@ -270,7 +283,11 @@ pub(super) async fn replay_all(host: State<Host>, by: Operator, asked: Asked<Rep
         time: Some(time),
         events: Some(wanted),
     };
-    let count = host.dead.replay_all(&filter, &limits, &by.0.audit(asked.reason), |_| {}).await?;
+    let goes_on = |_| {
+        confirming.take();
+        !cut_off.is_over()
+    };
+    let count = host.dead.replay_while(&filter, &limits, &by.0.audit(asked.reason), goes_on).await?;
     host.tell_hosts().await;
     Ok(Json(Done { count, left: Some(matching.saturating_sub(count)), dead_before, dry_run: false }))
 }

@@ -1,12 +1,11 @@
 //! Deletes old finished events.
 
-use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -14,9 +13,9 @@ use utoipa::ToSchema;
 use super::super::answer::PurgeReport;
 use super::super::auth::Admin;
 use super::super::body::Asked;
-use super::super::host::Host;
+use super::super::host::{Confirming, Host};
 use super::super::openapi::Endpoint;
-use super::super::peer::{Leaving, Stopping};
+use super::super::peer::CutOff;
 use super::super::problem::{Kind, Problem};
 use super::super::token::Role;
 use super::dead::longest;
@@ -60,10 +59,11 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
             .detail(
-                "At most `limit` events are deleted, oldest first. The request is refused if more than `expected_count` events match, \
-                 whatever its `limit`: send `count` and `left` of the same request with `dry_run`, added up, and its `finished_before` \
-                 instead of `older_than`, so that no other events than the counted ones are meant. One request works for at most 25 s; \
-                 `left` says how many events are left; repeat the request to continue.",
+                "At most `limit` events are deleted, oldest first. The request is refused if more than `expected_count` events match; if \
+                 they are dead events, or more than `limit`, also if fewer match. Send `count` and `left` of the same request with \
+                 `dry_run`, added up, and its `finished_before` instead of `older_than`, so that no event that finished later is meant. \
+                 One request works for at most 25 s. To continue, send the `left` of the answer as `expected_count`, and `limit` lowered \
+                 by its `count`.",
             )
             .role(Role::Admin)
             .counts_first()
@@ -77,8 +77,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 pub(super) async fn purge(
     host: State<Host>,
     by: Admin,
-    stopping: Option<Extension<Stopping>>,
-    Extension(mut leaving): Extension<Leaving>,
+    cut_off: CutOff,
     asked: Asked<Asking>,
 ) -> Result<Json<PurgeReport>, Problem> {
     let Asking { older_than, finished_before, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
@@ -86,6 +85,7 @@ pub(super) async fn purge(
     let settings = &host.inside.purge;
     let status = if dead { Status::Dead } else { Status::Done };
     let oldest = Oldest::of(older_than, finished_before, settings.kept(status))?;
+    let confirming = if dry_run { None } else { Some(host.confirming().await) };
     let place = host.look_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let finished_before = oldest.by(now);
@@ -96,27 +96,17 @@ pub(super) async fn purge(
     let older_than_seconds = now.since(finished_before).as_secs_f64();
     let report = |purged, left, blocking| PurgeReport { purged, left, blocking, finished_before, older_than_seconds, dry_run };
     if !dry_run {
-        // The host purges by itself, too.
-        Expected::AtMost.check(expected_count, matching, &format!("{status} event"))?;
+        // The host purges by itself, too: fewer are no harm, unless the same request would delete others when it is sent again.
+        let is_part = dead || wanted < matching;
+        let rule = if is_part { Expected::Exactly } else { Expected::AtMost };
+        rule.check(expected_count, matching, &format!("{status} event"))?;
     }
     if dry_run || wanted == 0 {
         return Ok(Json(report(Purged { count: wanted, ..Purged::default() }, matching - wanted, blocking)));
     }
     let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
     let purge = Arc::new(Purge::new(host.store.clone(), settings.clone(), host.metrics.clone()));
-    let stops = async {
-        match stopping {
-            Some(Extension(mut stopping)) => stopping.wait().await,
-            None => pending().await,
-        }
-    };
-    let ends = async {
-        tokio::select! {
-            () = stops => {}
-            () = leaving.wait() => {}
-        }
-    };
-    let purged = run(purge, by.0.audit(reason), (status, finished_before), limits, ends).await?;
+    let purged = run(purge, by.0.audit(reason), (status, finished_before), limits, confirming, cut_off).await?;
     // Counted again: somebody else may have deleted the others meanwhile. What was deleted is told in any case.
     let uncounted = Purgeable { count: matching.saturating_sub(purged.count), blocking };
     let left = host.store.count_purgeable(every).await.unwrap_or(uncounted);
@@ -168,13 +158,17 @@ async fn run(
     audit: Audit,
     (status, finished_before): (Status, Timestamp),
     limits: PurgeLimits,
-    ends: impl Future<Output = ()>,
+    mut confirming: Option<Confirming>,
+    mut cut_off: CutOff,
 ) -> Result<Purged, Problem> {
     let closing = Closing(purge.clone());
-    let mut running = tokio::spawn(async move { purge.run_for(&audit, status, finished_before, limits, |_| {}).await });
+    let mut running = tokio::spawn(async move {
+        let deleted = |_| drop(confirming.take());
+        purge.run_for(&audit, status, finished_before, limits, deleted).await
+    });
     let ended = tokio::select! {
         ended = &mut running => ended,
-        () = ends => {
+        () = cut_off.wait() => {
             drop(closing);
             running.await
         }

@@ -14,6 +14,7 @@ use super::super::auth::Operator;
 use super::super::body::Asked;
 use super::super::host::Host;
 use super::super::openapi::Endpoint;
+use super::super::peer::CutOff;
 use super::super::problem::Problem;
 use super::super::token::Role;
 use super::dead::longest;
@@ -59,10 +60,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         Endpoint::post("/v1/replay", "replay", "Retry failed events now and replay dead events", replay)
             .detail(
                 "Events that wait for another attempt become due now, and dead events become new again. Each event is taken once: an \
-                 event that fails or dies again meanwhile is left alone. One request works for at most 25 s; to continue one that ran \
-                 `out_of_time`, send it again with `after` set to `next`, with `dead_before`, and with each limit lowered by what was done. To \
-                 change only what was counted, send the `dead_before` that `dry_run` returned, its `retried_now` as \
-                 `waiting_limit` and its `replayed` as `dead_limit`.",
+                 event that fails or dies again meanwhile is left alone. One request works for at most 25 s, and ends early when its client \
+                 goes away or the host stops; to continue one that ran `out_of_time`, send it again with `after` set to `next`, with \
+                 `dead_before`, and with each limit lowered by what was done. To change no more than was counted, send the `dead_before` that \
+                 `dry_run` returned, its `retried_now` as `waiting_limit` and its `replayed` as `dead_limit`: events that began to wait \
+                 meanwhile may take the places of those that were counted, and a request that is sent twice takes as many again. \
+                 `POST /v1/dead/replay` refuses both.",
             )
             .role(Role::Operator)
             .counts_first()
@@ -72,7 +75,12 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 /// `POST /v1/replay`: what waits for another attempt is due now, and what is dead is new again.
-pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>) -> Result<Json<ReplayReport>, Problem> {
+pub(super) async fn replay(
+    host: State<Host>,
+    by: Operator,
+    cut_off: CutOff,
+    asked: Asked<Replay>,
+) -> Result<Json<ReplayReport>, Problem> {
     let Replay {
         retry_count_threshold,
         event_limit,
@@ -91,6 +99,9 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
     }
     if let Some(after) = after.filter(|after| i64::try_from(*after).is_err()) {
         return Err(Problem::field("after", format!("it is {after}; write the `next` of the request before")));
+    }
+    if dry_run && after.is_some() {
+        return Err(Problem::field("after", "a dry run counts all events; leave it out"));
     }
     // As a replay takes them: what dies later stays dead.
     let place = host.look_place(Role::Operator).await?;
@@ -119,11 +130,12 @@ pub(super) async fn replay(host: State<Host>, by: Operator, asked: Asked<Replay>
         max_dead: dead_limit,
         dead_before: Some(dead_before),
     };
-    let ReplayedFailed { retried, replayed } = host.dead.replay_failed(&failed, &limits, &audit, |_| {}).await?;
+    let goes_on = |_| !cut_off.is_over();
+    let ReplayedFailed { retried, replayed } = host.dead.replay_failed_while(&failed, &limits, &audit, goes_on).await?;
     let retried_now = retried.count;
     host.tell_hosts().await;
     let (left_waiting, left_dead) = (waiting.saturating_sub(retried_now), all.saturating_sub(replayed));
-    let out_of_time = started.elapsed() >= time;
+    let out_of_time = started.elapsed() >= time || cut_off.is_over();
     let next = retried.last.or(after);
     Ok(Json(ReplayReport { retried_now, left_waiting, replayed, left_dead, out_of_time, next, dead_before, dry_run }))
 }

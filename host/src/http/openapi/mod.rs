@@ -73,8 +73,8 @@ fn about(config: &HttpConfig) -> String {
          with the header `Allow`.\n\n\
          Limits of this host: a body has at most {max_body} and arrives within {body_timeout:?}; one request writes at most \
          {max_events} events; a page of a list has at most {MAX_PAGE} rows; at most {max_streams} clients follow the stream.\n\n\
-         A request that changes something and comes from a browser must come from the host's own pages, unless it brings a token. On a \
-         loopback address the `Host` header must name this machine.",
+         A request without a token is refused when a browser sends it for a page of another site, unless it is a link. On a loopback \
+         address the `Host` header must name this machine.",
     )
 }
 

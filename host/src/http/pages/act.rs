@@ -75,7 +75,7 @@ pub(super) async fn one(visit: Visit, Path((id, action)): Path<(String, String)>
     let done = match action.as_str() {
         "replay" => store.replay(id, &audit).await,
         "skip" => store.skip(id, &audit).await,
-        _ => store.discard(id, &audit).await,
+        _ => store.discard(id, None, &audit).await,
     };
     match done {
         Ok(true) => {

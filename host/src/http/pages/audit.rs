@@ -50,6 +50,15 @@ pub(super) fn page(frame: &Frame, filter: &AuditFilter, records: &[AuditRecord])
     }
 }
 
+/// The page where the address asks for a change that there is not.
+pub(super) fn no_such_change(frame: &Frame, filter: &AuditFilter) -> Markup {
+    html! {
+        h1 { "Audit log" }
+        p { "There is no such change. Choose one from the list." }
+        (form(frame, filter, true))
+    }
+}
+
 fn address(frame: &Frame, filter: &AuditFilter, before: Option<u64>) -> String {
     let (before, text) =
         (before.map_or_else(String::new, |id| id.to_string()), |text: &Option<String>| text.clone().unwrap_or_default());
@@ -75,9 +84,11 @@ fn form(frame: &Frame, filter: &AuditFilter, is_narrow: bool) -> Markup {
     }
 }
 
-/// The records as a table of so many rows at most. `is_cut` says that there are earlier ones, of which some may belong to the last row.
+/// The records as a table of so many rows at most. `is_cut` says that there are earlier ones, of which some may belong to the action that
+/// left the oldest of these.
 pub(super) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: bool) -> Markup {
     let now = frame.seen.now();
+    let oldest = records.last().map(|record| record.id);
     html! {
         table.rows {
             thead { tr { th scope="col" { "When" } th scope="col" { "User" } th scope="col" { "Change" } th scope="col" { "Applied to" } th.number scope="col" { "Events" } th scope="col" { "Reason" } } }
@@ -93,7 +104,7 @@ pub(super) fn rows(frame: &Frame, records: &[AuditRecord], most: usize, is_cut: 
                         td.mono { (applied_to(frame, &record.selector)) }
                         td.number data-name="events" {
                             @if OF_NO_EVENTS.contains(&record.action.as_str()) { "–" } @else {
-                                @if is_cut && *records > 1 { "at least " }
+                                @if is_cut && *records > 1 && oldest == Some(record.id) { "at least " }
                                 (number(record.count))
                             }
                         }
@@ -159,6 +170,8 @@ mod tests {
         assert!(rows[3].contains("Order/Paid") && rows[3].contains(">–<"), "{}", rows[3]);
         let cut = rows_of(&records[..30], true);
         assert!(cut.contains("at least 15,000"), "there may be more of it: {cut}");
+        let whole = rows_of(&records, true);
+        assert!(whole.contains(">45,000<") && !whole.contains("at least"), "the pause came before: {whole}");
     }
 
     #[test]
@@ -176,7 +189,7 @@ mod tests {
 
         let last = text("before=2", &records[..1]);
         assert!(last.contains("Newest") && !last.contains("Earlier"), "{last}");
-        assert!(text("action=nonsense", &[]).contains("No change matches."));
+        assert!(text("action=replay", &[]).contains("No change matches."));
         assert!(text("", &[]).contains("No changes yet"));
     }
 }

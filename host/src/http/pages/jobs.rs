@@ -169,15 +169,16 @@ impl Job {
         }
     }
 
-    /// Deletes the first of those that match, each with a record of its own in the audit log, until it is to end. True when none matched: that
-    /// others took all that was listed is not the end, since more may match.
+    /// Deletes the first of those that match, each with a record of its own in the audit log, until it is to end. One that somebody
+    /// replays meanwhile, and that dies again, is left alone. True when none matched: that others took all that was listed is not the
+    /// end, since more may match.
     async fn discard(&self, order: &Order, limit: u32, host: &Host) -> Result<bool, StoreError> {
         let listed = host.store.list(&listed(&order.filter), limit).await?;
         for record in &listed {
             if self.is_to_end(host) {
                 return Ok(false);
             }
-            let is_gone = host.store.discard(record.event_id, &order.audit).await?;
+            let is_gone = host.store.discard(record.event_id, order.filter.dead_before, &order.audit).await?;
             self.done.fetch_add(u64::from(is_gone), Ordering::Relaxed);
         }
         Ok(listed.is_empty())

@@ -37,6 +37,8 @@ pub(super) fn page(overview: &Overview<'_>) -> Markup {
     }
 }
 
+/// How many records of the audit log are read: a purge has one for each of its batches.
+pub(super) const READ: u32 = 100;
 /// The most changes that are shown.
 const CHANGES: usize = 8;
 
@@ -46,7 +48,7 @@ fn changes(frame: &Frame, changes: &[AuditRecord]) -> Markup {
         @if changes.is_empty() {
             p.quiet { "Nobody has replayed, discarded, paused or purged anything yet." }
         } @else {
-            (audit::rows(frame, changes, CHANGES, true))
+            (audit::rows(frame, changes, CHANGES, changes.len() >= READ as usize))
             p { a href=(frame.to("audit")) { "Show the whole audit log" } }
         }
     }
@@ -166,5 +168,37 @@ fn routes(frame: &Frame, routes: &[&RouteRecord]) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::http::pages::fake::frame;
+
+    /// The batches of one purge, of 500 events each.
+    fn purge(batches: u32) -> Vec<AuditRecord> {
+        let batch = |id: u32| AuditRecord {
+            id: id.into(),
+            at: frame().seen.now(),
+            actor: "anna".to_owned(),
+            action: "purge".to_owned(),
+            selector: json!({ "status": "done", "finished_before": "2026-11-23T12:00:00Z" }),
+            count: 500,
+            reason: None,
+        };
+        (0..batches).rev().map(batch).collect()
+    }
+
+    #[test]
+    fn a_purge_that_was_read_whole_is_told_with_its_number_and_one_that_may_go_on_with_the_least() {
+        let shown = |records: &[AuditRecord]| changes(&frame(), records).into_string();
+
+        let whole = shown(&purge(4));
+        assert!(whole.contains(">2,000<") && !whole.contains("at least"), "{whole}");
+        let cut = shown(&purge(READ));
+        assert!(cut.contains("at least 50,000"), "{cut}");
     }
 }

@@ -19,14 +19,11 @@ use crate::event::{EventId, Status};
 use crate::store::{AuditFilter, DeadFilter, Filter};
 use crate::why::{Explanation, Facts};
 
-/// How many records of the audit log the overview reads: a purge has one for each of its batches.
-const CHANGES: u32 = 100;
-
 pub(super) async fn overview(visit: Visit) -> Response {
     let changes = if visit.frame.seen.gone.is_some() {
         Vec::new()
     } else {
-        visit.pages.host.store.audit(CHANGES).await.unwrap_or_default()
+        visit.pages.host.store.audit(overview_page::READ).await.unwrap_or_default()
     };
     let hour = visit.pages.history.hour(crate::time::Clock::now(&*crate::time::system_clock()));
     visit.page("Overview", overview_page::page(&Overview { frame: &visit.frame, hour, changes }))
@@ -179,11 +176,8 @@ pub(super) async fn audit(visit: Visit) -> Response {
     }
     let filter = audit_page::filter(&visit.asked);
     if filter.action.as_deref().is_some_and(|action| !AuditFilter::ACTIONS.contains(&action)) {
-        return visit.refused(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "Audit log",
-            "There is no such change. Choose one from the list.",
-        );
+        let body = audit_page::no_such_change(&visit.frame, &filter);
+        return (StatusCode::UNPROCESSABLE_ENTITY, visit.page("Audit log", body)).into_response();
     }
     match visit.pages.host.store.list_audit(&filter, audit_page::READ).await {
         Ok(records) => visit.page("Audit log", audit_page::page(&visit.frame, &filter, &records)),

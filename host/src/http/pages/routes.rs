@@ -32,7 +32,10 @@ pub(super) fn page(frame: &Frame, answers: &Answers<'_>, asked: &Fields) -> Mark
     }
     let wanted = Wanted::of(asked);
     let all = standings(look);
-    let found: Vec<&Standing<'_>> = all.iter().filter(|standing| wanted.matches(standing)).collect();
+    let found: Vec<&Standing<'_>> = all
+        .iter()
+        .filter(|standing| wanted.matches(standing) && wanted.state.is_none_or(|state| counts(state, standing)))
+        .collect();
     // By name and urgency, not by number: a route that is resolved meanwhile must not move another one over the edge of a page.
     let paging = Paging::from(begin(asked, &found), ROWS, found.len());
     html! {
@@ -69,11 +72,16 @@ fn chips(frame: &Frame, all: &[Standing<'_>], wanted: &Wanted) -> Markup {
             (chip(None, html! { "all" }, all.len()))
             @for state in RouteState::ALL {
                 @let (class, shape, word) = look_of(state);
-                (chip(Some(state), html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }, all.iter().filter(|standing| standing.is(state)).count()))
+                (chip(Some(state), html! { span.state.(class) { span aria-hidden="true" { (shape) } " " (word) } }, all.iter().filter(|standing| counts(state, standing)).count()))
             }
         }
     };
     frame.live("states", &chips)
+}
+
+/// Whether it is one of the routes in this state. The events of a pattern are those of the routes that it covers, which count already.
+fn counts(state: RouteState, standing: &Standing<'_>) -> bool {
+    standing.is(state) && (state == RouteState::Paused || !standing.known.route.is_pattern())
 }
 
 /// Colour class, shape and word of a state.
@@ -312,6 +320,26 @@ mod tests {
         );
         assert!(rows[0].contains("events?aggregate_type=Order\"") && rows[0].contains(">5<"), "{text}");
         assert!(rows[3].contains("routes/pause?aggregate_type=Invoice&amp;event_type=Sent"), "{text}");
+    }
+
+    #[test]
+    fn the_events_of_a_paused_pattern_are_counted_at_the_routes_that_it_covers() {
+        let now = frame().seen.now();
+        let routes = || {
+            vec![
+                RouteRecord { paused_at: Some(now), ..route("Order", "*") },
+                RouteRecord { first_seen_at: Some(now), parked: 3, waiting: 1, dead: 1, blocked: 1, ..route("Order", "Paid") },
+            ]
+        };
+        let page = |query: &str| shown(Look { routes: routes(), ..Look::made_up(now) }, &Listeners::default(), query);
+        let all = page("");
+        for (state, wanted) in [("parked", 1), ("dead", 1), ("blocked", 1), ("waiting", 1), ("paused", 2), ("no_listener", 0)] {
+            let (_, chip) = all.split_once(&format!("routes?state={state}\"")).expect("a chip");
+            let (_, figure) = chip.split_once("<span class=\"figure quiet\">").expect("a figure");
+            assert!(figure.starts_with(&format!("{wanted}<")), "{state}: {all}");
+            let rows = page(&format!("state={state}")).matches("class=\"row\"").count();
+            assert_eq!(rows, wanted, "the page shows what the chip counts: {state}");
+        }
     }
 
     #[test]

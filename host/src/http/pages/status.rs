@@ -205,20 +205,21 @@ fn dead(look: &Look, now: Timestamp) -> Option<Finding> {
     }
     let route = format!("{}/{}", visible(&largest.aggregate_type), visible(&largest.event_type));
     let is_of = |group: &Group| group.aggregate_type == largest.aggregate_type && group.event_type == largest.event_type;
+    // Number, time and error are those of the events of this one route.
     let of_route = groups.iter().filter(|group| is_of(group)).map(|group| group.count).sum::<u64>();
     // Of more than were read the first is not known.
-    let first = groups.iter().filter_map(|group| group.first).min().filter(|_| is_whole);
-    let since = |before: &str| first.map_or_else(String::new, |first| format!("{before} since {}", clock(first, now)));
+    let first = groups.iter().filter(|group| is_of(group)).filter_map(|group| group.first).min().filter(|_| is_whole);
+    let before = if of_route == 1 { "" } else { ", the first" };
+    let since = first.map_or_else(String::new, |first| format!("{before} since {}", clock(first, now)));
+    let often = if largest.count == of_route { "" } else { ", most often" };
     let sentence = match (dead, is_whole) {
-        (1, _) => format!("1 event of {route} has been dead{}:", since("")),
-        (_, false) => {
-            let most = if of_route * 2 > look.dead.len() as u64 { "mostly" } else { "most often" };
-            format!("{} events are dead, the newest {most} of {route}:", number(dead))
+        (1, _) => format!("1 event of {route} has been dead{since}:"),
+        (_, false) if of_route * 2 > look.dead.len() as u64 => {
+            format!("{} events are dead, the newest mostly of {route}{often}:", number(dead))
         }
-        (_, true) if of_route == dead => format!("{} events are dead, all of {route}{}:", number(dead), since(", the first")),
-        (_, true) => {
-            format!("{} events are dead, {} of them of {route}{}:", number(dead), number(of_route), since(", the first"))
-        }
+        (_, false) => format!("{} events are dead, the newest most often of {route}:", number(dead)),
+        (_, true) if of_route == dead => format!("{} events are dead, all of {route}{since}{often}:", number(dead)),
+        (_, true) => format!("{} events are dead, {} of them of {route}{since}{often}:", number(dead), number(of_route)),
     };
     let to = if groups.len() == 1 && is_whole {
         format!("dead?{}", query(&[("aggregate_type", &largest.aggregate_type), ("event_type", &largest.event_type)]))

@@ -105,6 +105,22 @@ impl House {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_there_is_not_is_refused_with_the_list_of_those_that_there_are() {
+    let house = House::open().await;
+
+    let refused = house.get("/audit?actor=anna&action=nonsense").await;
+
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.text);
+    assert!(
+        refused.text.contains("Choose one from the list.") && !refused.text.contains("nonsense</option>"),
+        "{}",
+        refused.text
+    );
+    assert!(refused.text.contains("<option value=\"replay\">") && refused.text.contains("value=\"anna\""), "{}", refused.text);
+    assert!(refused.text.contains("href=\"./audit\""), "back to the whole log: {}", refused.text);
+}
+
 const PAGES: [&str; 8] = ["/", "/events", "/dead", "/routes", "/plugins", "/hosts", "/audit", "/dead/replay"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -57,9 +57,13 @@ async fn many_are_replayed_only_when_they_are_as_many_as_expected() {
     let dry = dry.json();
     let dead_before = &dry["dead_before"];
     assert_eq!(dry, json!({"count": 2, "left": 0, "dead_before": dead_before, "dry_run": true}));
-    let unsaid = served.post("/v1/dead/replay", r#"{"event_type":"Broken"}"#).await;
+    let uncounted = served.post("/v1/dead/replay", r#"{"event_type":"Broken","expected_count":2}"#).await;
+    assert_eq!((uncounted.status, &uncounted.json()["errors"][0]["field"]), (422, &json!("dead_before")), "{}", uncounted.text);
+    let unsaid = json!({ "event_type": "Broken", "dead_before": dead_before });
+    let unsaid = served.post("/v1/dead/replay", &unsaid.to_string()).await;
     assert_eq!((unsaid.status, &unsaid.json()["count"]), (422, &json!(2)));
-    let other = served.post("/v1/dead/replay", r#"{"event_type":"Broken","expected_count":3}"#).await;
+    let other = json!({ "event_type": "Broken", "dead_before": dead_before, "expected_count": 3 });
+    let other = served.post("/v1/dead/replay", &other.to_string()).await;
     assert_eq!((other.status, other.problem().as_str(), &other.json()["count"]), (409, "count_changed", &json!(2)));
     let unknown = served.post("/v1/dead/replay", r#"{"eventtype":"Broken","expected_count":2}"#).await;
     assert_eq!((unknown.status, &unknown.json()["errors"][0]["field"]), (422, &json!("eventtype")), "never all by a slip");
@@ -81,6 +85,58 @@ async fn many_are_replayed_only_when_they_are_as_many_as_expected() {
     assert_eq!(served.get("/v1/events/d2").await.json()["replays"], 0);
     assert_eq!(served.get("/v1/audit").await.json()[0]["reason"], "mended");
     served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_requests_that_are_sent_at_once_only_one_finds_what_it_expects() {
+    let served = Served::start().await;
+    let ids: Vec<String> = (0..12).map(|number| format!("d{number}")).collect();
+    served.dead(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let dry = served.post("/v1/dead/replay", r#"{"dry_run":true}"#).await.json();
+    let replay = json!({ "dead_before": dry["dead_before"], "expected_count": 12, "limit": 2 }).to_string();
+    let send = async |path: &str, body: &str| served.post(path, body).await.status;
+    let at_once = async |path: &str, body: &str| {
+        let (a, b, c, d) = tokio::join!(send(path, body), send(path, body), send(path, body), send(path, body));
+        let mut answers = [a, b, c, d];
+        answers.sort_unstable();
+        answers
+    };
+
+    assert_eq!(at_once("/v1/dead/replay", &replay).await, [200, 409, 409, 409]);
+    let dry = served.post("/v1/purge", r#"{"dead":true,"older_than":"0s","limit":3,"dry_run":true}"#).await.json();
+    let matching = dry["count"].as_u64().zip(dry["left"].as_u64()).map(|(count, left)| count + left);
+    let purge = json!({ "dead": true, "finished_before": dry["finished_before"], "expected_count": matching, "limit": 3 });
+    assert_eq!(at_once("/v1/purge", &purge.to_string()).await, [200, 409, 409, 409]);
+    let records = served.outbox.store().list_audit(&AuditFilter::default(), 10).await.expect("reads");
+    assert_eq!(
+        records.iter().map(|record| (record.action.as_str(), record.count)).collect::<Vec<_>>(),
+        [("purge", 3), ("replay", 2)]
+    );
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_ends_a_slow_replay_which_tells_how_far_it_came() {
+    let served = Served::start().await;
+    served.dead(&["d1", "d2", "d3", "d4", "d5"]).await;
+    let dry = served.post("/v1/dead/replay", r#"{"dry_run":true}"#).await.json();
+    let mut body = json!({ "dead_before": dry["dead_before"], "expected_count": 5, "batch_size": 1, "per_second": 1 });
+    body["reason"] = json!("slowly");
+    let mut client = served.connect().await;
+    client.write_all(request("/v1/dead/replay", &body.to_string()).as_bytes()).await.expect("it takes the request");
+    let store = served.outbox.store().clone();
+    let replayed = async || {
+        let records = store.list_audit(&AuditFilter::default(), 10).await.expect("reads");
+        records.iter().map(|record| record.count).sum::<u64>()
+    };
+    eventually("one is replayed", async || replayed().await > 0).await;
+
+    served.stop().await;
+
+    let answer = Answer::read(&mut client).await;
+    let count = answer.json()["count"].as_u64().expect("a count");
+    assert!(answer.status == 200 && count < 5, "{}", answer.text);
+    assert_eq!((answer.json()["left"].as_u64(), replayed().await), (Some(5 - count), count));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,6 +237,9 @@ async fn a_purge_deletes_none_but_the_events_that_its_dry_run_counted() {
     served.post("/v1/dead/d1/replay", "{}").await;
     served.wait_for("d1", "DEAD").await;
     let mut body = json!({ "dead": true, "finished_before": dry["finished_before"], "expected_count": dry["count"] });
+    let fewer = served.post("/v1/purge", &body.to_string()).await;
+    assert_eq!((fewer.status, &fewer.json()["count"]), (409, &json!(1)), "others may be dead than those that were counted");
+    body["expected_count"] = json!(1);
 
     let purged = served.post("/v1/purge", &body.to_string()).await.json();
 
@@ -214,7 +273,8 @@ async fn a_purge_that_would_delete_more_than_expected_deletes_nothing() {
     assert_eq!(purge(r#""expected_count":2"#).await, (409, Some(3), None));
     assert_eq!(served.get("/v1/dead/count").await.json(), json!({"count": 3}));
     assert_eq!(purge(r#""limit":2,"expected_count":3"#).await, (200, Some(2), Some(1)));
-    assert_eq!(purge(r#""expected_count":2"#).await, (200, Some(1), Some(0)), "fewer are no harm");
+    assert_eq!(purge(r#""limit":2,"expected_count":3"#).await, (409, Some(1), None), "a part that is asked for twice");
+    assert_eq!(purge(r#""expected_count":1"#).await, (200, Some(1), Some(0)));
     served.stop().await;
 }
 
@@ -231,12 +291,16 @@ async fn purge_of(events: u64) -> (Served, OutboxTransaction<SqliteStore>, TcpSt
     let alone = served.outbox.begin().await.expect("begins");
     let mut client = served.connect().await;
     let body = format!(r#"{{"older_than":"0s","expected_count":{events},"reason":"a test"}}"#);
-    let request = format!(
-        "POST /v1/purge HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    client.write_all(request.as_bytes()).await.expect("it takes the request");
+    client.write_all(request("/v1/purge", &body).as_bytes()).await.expect("it takes the request");
     (served, alone, client)
+}
+
+/// A request of a client that may leave before it is answered.
+fn request(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
 }
 
 /// On one thread: after a `yield`, every task that was woken before has run.

@@ -26,6 +26,8 @@ async fn every_route_of_the_document_is_there_with_its_methods_and_no_other() {
     assert_eq!((document.status, document.header("content-type")), (200, "application/json"), "{}", document.text);
     let document = document.json();
     assert_eq!(document["openapi"], "3.1.0");
+    let about = document["info"]["description"].as_str().expect("text");
+    assert!(about.contains("is refused when a browser sends it for a page of another site, unless it is a link"), "{about}");
     let paths = document["paths"].as_object().expect("paths");
     assert!(paths.len() > 15, "{paths:#?}");
     for (path, item) in paths {

@@ -11,6 +11,7 @@ use super::row::{bound, numbers, sequence};
 use super::transaction::{self, Patience};
 use crate::event::EventId;
 use crate::store::{Audit, DeadFilter, RetriedNow, StoreError};
+use crate::time::Timestamp;
 
 /// NULL means any. Bound: aggregate type and event type twice, for the bounds of the route's hash; then event type, aggregate
 /// type, aggregate id, tenant, text of the error, most failures, earliest and latest time of death, each twice.
@@ -32,13 +33,13 @@ WHERE dead_route BETWEEN COALESCE(CRC32(CONCAT(?, '/', ?)), 0) AND COALESCE(CRC3
   AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)
 ORDER BY seq LIMIT ?";
 
-/// claim_seq goes on, so an outcome of the earlier life stays fenced off. Bound: a JSON list of seq.
+/// claim_seq goes on, so an outcome of the earlier life stays fenced off. Bound: a JSON list of seq, latest time of death twice.
 const REPLAY_CHOSEN: &str = "
 UPDATE JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 SET status = 0, attempts = 0, deferrals = 0, claims = 0, starts = 0, replays = replays + 1, done_at = NULL, due_at = UTC_TIMESTAMP(6),
     expires_at = NULL, blocks = 0
-WHERE status = 3";
+WHERE status = 3 AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)";
 
 const REPLAY: &str = "
 UPDATE outbox_event
@@ -75,7 +76,10 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.se
 SET due_at = UTC_TIMESTAMP(6)
 WHERE due_at > UTC_TIMESTAMP(6) AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL";
 
-const DISCARD: &str = "DELETE FROM outbox_event WHERE event_id = ? AND status = 3";
+/// Bound: the id, latest time of death twice.
+const DISCARD: &str = "
+DELETE FROM outbox_event
+WHERE event_id = ? AND status = 3 AND (? IS NULL OR done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICROSECOND)";
 
 const SKIP: &str = "UPDATE outbox_event SET blocks = 0 WHERE event_id = ? AND blocks = 1";
 
@@ -97,7 +101,7 @@ pub(super) async fn replay_batch(
     limit: u32,
     audit: &Audit,
 ) -> Result<u64, StoreError> {
-    Ok(change_chosen(store, Choice::Dead(filter), limit, REPLAY_CHOSEN, audit, "replay", &json!(filter)).await?.count)
+    Ok(change_chosen(store, Choice::Dead(filter), limit, audit, "replay", &json!(filter)).await?.count)
 }
 
 pub(super) async fn retry_now(
@@ -108,7 +112,7 @@ pub(super) async fn retry_now(
     audit: &Audit,
 ) -> Result<RetriedNow, StoreError> {
     let choice = Choice::Waiting { most: max_attempts.map(i64::from), after };
-    change_chosen(store, choice, limit, RETRY_NOW, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
+    change_chosen(store, choice, limit, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
 }
 
 pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
@@ -118,8 +122,15 @@ pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>)
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-pub(super) async fn discard(store: &MySqlStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    by_id(store, DISCARD, id, audit, "discard").await
+pub(super) async fn discard(
+    store: &MySqlStore,
+    id: EventId,
+    dead_before: Option<Timestamp>,
+    audit: &Audit,
+) -> Result<bool, StoreError> {
+    let before = dead_before.map(bound);
+    let run = || sqlx::query(store.table.sql(DISCARD)).bind(id.to_string()).bind(before).bind(before);
+    Ok(noted(store, run, audit, "discard", &json!({ "event_id": id })).await? == 1)
 }
 
 pub(super) async fn skip(store: &MySqlStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
@@ -182,6 +193,17 @@ enum Choice<'a> {
 }
 
 impl Choice<'_> {
+    /// Changes those of the chosen rows that are still as they were.
+    fn change(self, store: &MySqlStore, chosen: String) -> Statement<'static> {
+        match self {
+            Self::Dead(filter) => {
+                let before = filter.dead_before.map(bound);
+                sqlx::query(store.table.sql(REPLAY_CHOSEN)).bind(chosen).bind(before).bind(before)
+            }
+            Self::Waiting { .. } => sqlx::query(store.table.sql(RETRY_NOW)).bind(chosen),
+        }
+    }
+
     /// The `seq` of the next rows, in order, after the last one that was chosen before.
     async fn next(self, store: &MySqlStore, last: Option<u64>, limit: u64) -> Result<Vec<u64>, StoreError> {
         match self {
@@ -215,7 +237,6 @@ async fn change_chosen(
     store: &MySqlStore,
     choice: Choice<'_>,
     limit: u32,
-    change: &'static str,
     audit: &Audit,
     action: &'static str,
     selector: &Value,
@@ -228,7 +249,7 @@ async fn change_chosen(
             return Ok(changed);
         }
         let chosen = numbers(&sequences);
-        let now = noted(store, || sqlx::query(store.table.sql(change)).bind(chosen.clone()), audit, action, selector).await?;
+        let now = noted(store, || choice.change(store, chosen.clone()), audit, action, selector).await?;
         let is_whole = now == sequences.len() as u64;
         changed = RetriedNow { count: changed.count + now, last: sequences.into_iter().max() };
         if is_whole || changed.count >= u64::from(limit) {

@@ -11,6 +11,7 @@ use super::time::Moment;
 use crate::event::EventId;
 use crate::store::number::signed;
 use crate::store::{Audit, DeadFilter, RetriedNow, StoreError};
+use crate::time::Timestamp;
 
 /// Nothing bound means any. $1 event type, $2 aggregate type, $3 aggregate id, $4 tenant, $5 text of the error, $6 most
 /// failures, $7 earliest and $8 latest time of death.
@@ -77,9 +78,11 @@ SELECT count(*) AS count FROM outbox_event
 WHERE due_at > now() AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL
   AND ($1::integer IS NULL OR attempts <= $1::integer)";
 
-/// $1 to $3 actor, reason and selector, $4 the id.
+/// $1 to $3 actor, reason and selector, $4 the id, $5 latest time of death.
 const DISCARD: &str = "
-WITH changed AS (DELETE FROM outbox_event WHERE event_id = $4::text AND status = 3 RETURNING 1),
+WITH changed AS (
+  DELETE FROM outbox_event
+  WHERE event_id = $4::text AND status = 3 AND ($5::timestamptz IS NULL OR done_at <= $5::timestamptz) RETURNING 1),
 noted AS (
   INSERT INTO outbox_event_audit (at, actor, reason, selector, action, count)
   SELECT now(), $1::text, $2::text, $3::text, 'discard', count(*) FROM changed HAVING count(*) > 0)
@@ -137,8 +140,14 @@ pub(super) async fn count_waiting(store: &PostgresStore, max_attempts: Option<u3
     number(&row, "count").map_err(|error| store.failed(action, error))
 }
 
-pub(super) async fn discard(store: &PostgresStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    one(store, "discard a dead event", DISCARD, id, audit).await
+pub(super) async fn discard(
+    store: &PostgresStore,
+    id: EventId,
+    dead_before: Option<Timestamp>,
+    audit: &Audit,
+) -> Result<bool, StoreError> {
+    let bind = |statement: Statement<'static>| statement.bind(id.to_string()).bind(dead_before.map(Moment));
+    Ok(noted(store, "discard a dead event", DISCARD, audit, &json!({ "event_id": id }), bind).await? == 1)
 }
 
 pub(super) async fn skip(store: &PostgresStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {

@@ -59,7 +59,8 @@ const COUNT_WAITING: &str = "
 SELECT count(*) FROM outbox_event
 WHERE due_at > ?1 AND (status = 2 OR status = 0 AND deferrals > 0) AND locked_by IS NULL AND (?2 IS NULL OR attempts <= ?2)";
 
-const DISCARD: &str = "DELETE FROM outbox_event WHERE event_id = ?1 AND status = 3";
+/// ?1 the id, ?2 latest time of death.
+const DISCARD: &str = "DELETE FROM outbox_event WHERE event_id = ?1 AND status = 3 AND (?2 IS NULL OR done_at <= ?2)";
 
 const SKIP: &str = "UPDATE outbox_event SET blocks = 0 WHERE event_id = ?1 AND blocks = 1";
 
@@ -116,8 +117,14 @@ pub(super) async fn count_waiting(store: &SqliteStore, max_attempts: Option<u32>
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
-pub(super) async fn discard(store: &SqliteStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    let statement = sqlx::query(store.table.sql(DISCARD)).bind(id.to_string());
+pub(super) async fn discard(
+    store: &SqliteStore,
+    id: EventId,
+    dead_before: Option<Timestamp>,
+    audit: &Audit,
+) -> Result<bool, StoreError> {
+    let dead_before = dead_before.map(Timestamp::as_micros);
+    let statement = sqlx::query(store.table.sql(DISCARD)).bind(id.to_string()).bind(dead_before);
     Ok(noted(store, statement, audit, "discard", &json!({ "event_id": id })).await? == 1)
 }
 

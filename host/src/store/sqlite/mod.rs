@@ -276,8 +276,8 @@ impl Store for SqliteStore {
         dead::count_waiting(self, max_attempts).await
     }
 
-    async fn discard(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-        dead::discard(self, id, audit).await
+    async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
+        dead::discard(self, id, dead_before, audit).await
     }
 
     async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {

@@ -232,10 +232,23 @@ fn a_parked_event_says_what_ends_its_wait() {
     assert_eq!(
         next,
         "It was parked because, at that time, the host that took it had no listener for Order/OrderPlaced. \
-         The event is delivered as soon as a host has a listener for Order/OrderPlaced."
+         The event is delivered as soon as a host has a listener for Order/OrderPlaced. No host ever had one: if that name is a \
+         mistake, hosts that serve other routes give its events up when they are started with \
+         `outbox run --set dispatcher.unroutable=dead`; then skip or discard them."
     );
 
     let seen = RouteRecord { paused_at: None, ..paused() };
+    let pattern = || RouteRecord { route: Route::new("Order", "*").unwrap(), ..seen.clone() };
+    let other = || RouteRecord { route: Route::new("User", "*").unwrap(), ..seen.clone() };
+    let unseen = || RouteRecord { first_seen_at: None, ..pattern() };
+    // Hosts remember a route that had a listener, and park its events whatever their settings say.
+    for (routes, is_told) in
+        [(vec![seen.clone()], false), (vec![pattern()], false), (vec![other()], true), (vec![unseen()], true)]
+    {
+        let (_, next, _) = told(&Facts { routes: routes.clone(), ..known(parked.clone()) });
+        assert_eq!(next.contains("dispatcher.unroutable=dead"), is_told, "{routes:?}: {next}");
+    }
+
     let relay = |aggregate_type: &str, event_type: &str| vec![Route::new(aggregate_type, event_type).unwrap()];
     for (relays, routes, is_told) in [
         (relay("Order", "*"), vec![seen.clone()], true),
@@ -262,7 +275,9 @@ fn whatever_a_host_parked_an_event_with_is_told_as_sentences() {
     let route = Route::new("Order", "OrderPlaced").unwrap();
     let listeners = Listeners::default();
     let said = |reason: String| {
-        let next = told(&known(Record { parked: Some(reason), due_at: None, ..record(1) })).1;
+        let had_one = vec![RouteRecord { paused_at: None, ..paused() }];
+        let facts = Facts { routes: had_one, ..known(Record { parked: Some(reason), due_at: None, ..record(1) }) };
+        let next = told(&facts).1;
         let end = " The event is delivered as soon as a host has a listener for Order/OrderPlaced.";
         next.strip_suffix(end).unwrap_or_else(|| panic!("{next}")).to_owned()
     };

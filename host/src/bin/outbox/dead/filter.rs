@@ -29,7 +29,7 @@ pub(crate) struct DeadArgs {
 #[derive(Args, Clone, Copy, Debug)]
 #[group(id = "death", multiple = true)]
 pub(crate) struct Death {
-    /// Only events with at most this many failed attempts
+    /// Only events with at most this many failures, not counting the one at which a listener gave an event up
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
     /// Only events that died after this: a span like 2h (two hours ago), or a time like 2026-11-21T08:30:00Z

@@ -1,6 +1,7 @@
 //! What only the program looks at: settings, plugins, other hosts, routes, events. Pure, but for the plugins.
 
 mod routes;
+mod served;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,6 +18,7 @@ use crate::output::{argument, count, short, span};
 use crate::plugin::routes as names;
 use crate::plugins::{self, PluginState, PluginStatus};
 pub(super) use routes::{Here, routes};
+pub(super) use served::served_by_hosts;
 
 /// A due event that has waited for so long is a sign that nobody delivers, or too slowly.
 const LONG: Duration = Duration::from_secs(5 * 60);
@@ -47,6 +49,8 @@ pub(super) struct Plugins {
     pub(super) manifests: BTreeMap<String, Manifest>,
     /// Whether plugins are wanted, and the directory is missing or holds no component.
     pub(super) none_here: bool,
+    /// Those that do not load here.
+    pub(super) failed: Vec<PluginStatus>,
 }
 
 /// Loads every plugin, without serving it.
@@ -80,7 +84,10 @@ pub(super) async fn plugins(settings: &Settings) -> Plugins {
             let beside =
                 found.iter().filter_map(|plugin| Some((plugin.name.clone(), plugins::manifest(&plugin.name, config)?)));
             let manifests = manifests.into_iter().chain(beside).collect();
-            Plugins { findings, routes, manifests, none_here: found.is_empty() }
+            let none_here = found.is_empty();
+            let failed =
+                found.into_iter().filter(|plugin| plugin.state == PluginState::Failed).map(served::with_digest).collect();
+            Plugins { findings, routes, manifests, none_here, failed }
         }
     }
 }

@@ -161,10 +161,13 @@ impl Place for Database {
     ) -> Result<Purged, Failure> {
         let Confirmed { finished_before, count } = confirmed;
         let matching = self.store.count_purgeable(every(what, finished_before)).await?.count;
-        // A dead event that blocks nothing any more is old enough at once.
-        if matching > count {
+        // A dead event that blocks nothing any more is old enough at once. Where fewer match and not all are to be deleted, others than
+        // those that were counted might be.
+        let is_part = what == Purging::Dead || limits.rows.is_some_and(|rows| rows < matching);
+        if matching > count || is_part && matching < count {
             let events = output::count(matching, &format!("{} event", status(what)));
-            let what = format!("{events} match, not {count}; nothing was done. Run the command again");
+            let verb = if matching == 1 { "matches" } else { "match" };
+            let what = format!("{events} {verb}, not {count}; nothing was done. Run the command again");
             return Err(Failure::new(Exit::Conflict, what));
         }
         let limits = PurgeLimits { rows: Some(matching.min(limits.rows.unwrap_or(u64::MAX))), ..limits };

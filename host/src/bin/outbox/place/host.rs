@@ -174,6 +174,7 @@ impl Place for Host {
             let mut body: serde_json::Map<String, Value> =
                 dead_of(filter).into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
             body.insert("max_attempts".to_owned(), filter.max_attempts.into());
+            body.insert("dead_before".to_owned(), json!(filter.dead_before));
             body.insert("expected_count".to_owned(), matching.into());
             body.insert("limit".to_owned(), wanted.into());
             body.insert("per_second".to_owned(), limits.per_second.into());
@@ -279,11 +280,10 @@ impl Place for Host {
         progress: Progress<'_>,
     ) -> Result<Purged, Failure> {
         let started = Instant::now();
-        let mut purged = Purged::default();
+        let (mut purged, mut expected) = (Purged::default(), confirmed.count);
         loop {
             let rows = limits.rows.map(|most| most.saturating_sub(purged.count));
             let time = left(limits.time, started);
-            let expected = confirmed.count.saturating_sub(purged.count);
             if expected == 0 || rows == Some(0) || time.is_some_and(|time| time.is_zero()) {
                 return Ok(purged);
             }
@@ -294,6 +294,8 @@ impl Place for Host {
             let report: PurgeReport = self.post("/v1/purge", &body).await?;
             purged.add(report.purged);
             progress(purged.count);
+            // Never more than was confirmed, whatever matches by now.
+            expected = confirmed.count.saturating_sub(purged.count).min(report.left);
             if report.purged.count == 0 {
                 return Ok(purged);
             }

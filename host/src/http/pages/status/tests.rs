@@ -80,6 +80,29 @@ fn dead_events_are_told_with_their_route_and_what_went_wrong() {
 }
 
 #[test]
+fn number_time_and_error_of_dead_events_are_those_of_the_route_that_is_named() {
+    let stats = |dead| Stats { dead, ..Stats::default() };
+    let at = |time: &str, records: Vec<Record>| {
+        let done_at = Some(format!("2026-11-21T{time}Z").parse().unwrap());
+        records.into_iter().map(|record| Record { done_at, ..record }).collect::<Vec<_>>()
+    };
+    let lost = || at("14:05:00", dead(1, "Lost", "no listener"));
+    let earlier = || at("13:55:00", dead(1, "Paid", "timeout"));
+    let two = Look { stats: stats(2), dead: [lost(), earlier()].concat(), ..look() };
+    assert_eq!(said(two), ["2 events are dead, 1 of them of Order/Lost since 14:05:00: no listener"]);
+    let more = Look { stats: stats(3), dead: [lost(), lost(), earlier()].concat(), ..look() };
+    assert_eq!(said(more), ["3 events are dead, 2 of them of Order/Lost, the first since 14:05:00: no listener"]);
+
+    let placed = || [dead(3, "Placed", "y"), at("14:01:00", dead(1, "Placed", "z"))].concat();
+    let of_route = Look { stats: stats(4), dead: placed(), ..look() };
+    assert_eq!(said(of_route), ["4 events are dead, all of Order/Placed, the first since 14:01:00, most often: y"]);
+    let share = Look { stats: stats(5), dead: [placed(), earlier()].concat(), ..look() };
+    assert_eq!(said(share), ["5 events are dead, 4 of them of Order/Placed, the first since 14:01:00, most often: y"]);
+    let many = Look { stats: stats(10_000), dead: placed(), ..look() };
+    assert_eq!(said(many), ["10,000 events are dead, the newest mostly of Order/Placed, most often: y"]);
+}
+
+#[test]
 fn a_failed_plugin_is_told_with_what_serves_instead() {
     let told = |state: &str| NodeRecord {
         plugins: Some(format!(

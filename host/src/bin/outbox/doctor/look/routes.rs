@@ -6,11 +6,12 @@ use outbox::Route;
 use outbox::listener::{awaited, is_unroutable};
 use outbox::store::{Finding, Record, RouteRecord};
 use outbox::time::Timestamp;
-use outbox::why::{Pauses, passed_over, resume_command};
+use outbox::why::{MISSPELT, Pauses, never_had_listener, passed_over, resume_command};
 
 use super::most_often;
 use crate::config::Flags;
 use crate::output::{count, short, span};
+use crate::plugins::PluginStatus;
 
 const CHECK: &str = "routes";
 /// So many routes without a listener are told of one by one; more of them together.
@@ -26,6 +27,8 @@ pub(in crate::doctor) struct Here {
     pub(in crate::doctor) plugins_dir: PathBuf,
     /// Whether plugins are wanted, and that directory is missing or holds none.
     pub(in crate::doctor) has_no_plugins: bool,
+    /// The plugins that do not load here.
+    pub(in crate::doctor) failed: Vec<PluginStatus>,
     pub(in crate::doctor) flags: Flags,
 }
 
@@ -40,15 +43,15 @@ pub(in crate::doctor) fn routes(routes: &[RouteRecord], parked: &[Record], here:
     let pauses = Pauses::of(routes);
     let is_paused = |known: &RouteRecord| known.paused_at.is_some();
     let mut findings: Vec<Finding> =
-        routes.iter().filter(|known| is_paused(known)).map(|known| paused(known, routes, here, now)).collect();
+        routes.iter().filter(|known| is_paused(known)).map(|known| paused(known, routes, parked, here, now)).collect();
     // A route that a paused pattern holds is part of what is told of the pattern.
     let unheld = routes.iter().filter(|known| !is_paused(known) && pauses.holding(&known.route).next().is_none());
     let unanswered: Vec<&RouteRecord> = unheld.filter(|known| is_unanswered(known, here)).collect();
     let reasons = Reasons(parked);
     if unanswered.len() > ONE_BY_ONE {
-        findings.push(many_unanswered(&unanswered, &reasons, here));
+        findings.push(many_unanswered(&unanswered, routes, &reasons, here));
     } else {
-        findings.extend(unanswered.into_iter().map(|known| one_unanswered(known, &reasons, here)));
+        findings.extend(unanswered.into_iter().map(|known| one_unanswered(known, routes, &reasons, here)));
     }
     if findings.is_empty() {
         let many = count(number(routes.len()), "route");
@@ -62,18 +65,24 @@ fn is_unanswered(known: &RouteRecord, here: &Here) -> bool {
     known.parked > 0 || (known.waiting > 0 && known.first_seen_at.is_none() && !here.answers(known))
 }
 
-fn paused(known: &RouteRecord, routes: &[RouteRecord], here: &Here, now: Timestamp) -> Finding {
+fn paused(known: &RouteRecord, routes: &[RouteRecord], parked: &[Record], here: &Here, now: Timestamp) -> Finding {
     let route = &known.route;
-    let parked: u64 = routes.iter().filter(|held| route.covers(&held.route)).map(|held| held.parked).sum();
+    let all: u64 = routes.iter().filter(|held| route.covers(&held.route)).map(|held| held.parked).sum();
+    let is_of = |record: &&Record| Route::new(&record.aggregate_type, &record.event_type).is_ok_and(|of| route.covers(&of));
+    let told: Vec<Option<&str>> = parked.iter().filter(is_of).map(|record| record.parked.as_deref()).collect();
+    let without = told.iter().filter(|reason| reason.is_some_and(is_unroutable)).count();
+    // What the older ones wait for is not known.
+    let up_to = if number(told.len()) < all { "up to " } else { "" };
+    let held = all.saturating_sub(number(without));
     let by = known.paused_by.as_deref().unwrap_or("an unknown user");
     let since = known.paused_at.map_or_else(String::new, |since| format!(" for {}", span(now.since(since))));
     let why = known.pause_reason.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
-    let held = if parked > 0 { format!("; {} held back", count(parked, "event")) } else { String::new() };
+    let held = if held > 0 { format!("; {up_to}{} held back", count(held, "event")) } else { String::new() };
     let fix = format!("when that is over: {}", here.flags.command(&resume_command(route)));
     Finding::warning(CHECK, format!("{route} has been paused by {by}{since}{why}{held}"), fix)
 }
 
-fn one_unanswered(known: &RouteRecord, reasons: &Reasons<'_>, here: &Here) -> Finding {
+fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons<'_>, here: &Here) -> Finding {
     let route = &known.route;
     let never = known.first_seen_at.is_none();
     let and_never = if never { ", and never had one" } else { "" };
@@ -86,7 +95,9 @@ fn one_unanswered(known: &RouteRecord, reasons: &Reasons<'_>, here: &Here) -> Fi
     let fix = if here.answers(known) {
         "a plugin here answers it: start a host with `outbox run`, which lets them go on".to_owned()
     } else if never {
-        format!("correct its name where the events are written, or add a plugin or listener that answers {route}")
+        let way_out =
+            if stays_parked(known, routes) { format!("\nif that name is a mistake, {MISSPELT}") } else { String::new() };
+        format!("correct its name where the events are written, or add a plugin or listener that answers {route}{way_out}")
     } else {
         let relay = passed_over(route, &here.relays).map_or_else(String::new, |why| format!("\n{why}"));
         format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`{relay}")
@@ -94,8 +105,13 @@ fn one_unanswered(known: &RouteRecord, reasons: &Reasons<'_>, here: &Here) -> Fi
     Finding::warning(CHECK, what, fix)
 }
 
+/// Whether its events are parked though no host remembers a listener for it: as `dispatcher.unroutable` says, or before any listener came.
+fn stays_parked(known: &RouteRecord, routes: &[RouteRecord]) -> bool {
+    known.parked > 0 && never_had_listener(&known.route, routes)
+}
+
 /// All of them in one finding: those with the most events, and what is to be done for how many of them.
-fn many_unanswered(unanswered: &[&RouteRecord], reasons: &Reasons<'_>, here: &Here) -> Finding {
+fn many_unanswered(unanswered: &[&RouteRecord], routes: &[RouteRecord], reasons: &Reasons<'_>, here: &Here) -> Finding {
     let waiting = |known: &RouteRecord| if known.parked > 0 { known.parked } else { known.waiting };
     let events: u64 = unanswered.iter().map(|known| waiting(known)).sum();
     let mut most: Vec<&RouteRecord> = unanswered.to_vec();
@@ -114,6 +130,7 @@ fn many_unanswered(unanswered: &[&RouteRecord], reasons: &Reasons<'_>, here: &He
     let (never, before): (Vec<&RouteRecord>, Vec<&RouteRecord>) =
         others.into_iter().partition(|known| known.first_seen_at.is_none());
     let passed_over = before.iter().find_map(|known| passed_over(&known.route, &here.relays));
+    let stays = never.iter().any(|known| stays_parked(known, routes)).then(|| format!("where a name is a mistake, {MISSPELT}"));
     let fixes = [
         (answered.len(), "answered by plugins here: start a host with `outbox run`"),
         (before.len(), "answered before: bring back their plugins or listeners; see `outbox plugin list`"),
@@ -121,6 +138,7 @@ fn many_unanswered(unanswered: &[&RouteRecord], reasons: &Reasons<'_>, here: &He
     ];
     let fixes = fixes.into_iter().filter(|(routes, _)| *routes > 0);
     let mut fixes: Vec<String> = fixes.map(|(routes, fix)| format!("{} {fix}", count(number(routes), "route"))).collect();
+    fixes.extend(stays);
     fixes.extend(passed_over);
     fixes.push(format!("{}  shows them all", here.flags.command("outbox route list")));
     Finding::warning(CHECK, what, fixes.join("\n"))

@@ -66,7 +66,7 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
         |finding: &Finding| finding.fix.as_deref().is_some_and(|fix| fix.contains("write [routes.\"Order/A\"] to relay it"));
     assert_eq!(relayed.iter().map(says).collect::<Vec<_>>(), [true, false], "{relayed:?}");
 
-    let paused = routes(&[paused_by_anna(route("A", 2))], &[], &Here::default(), NOW);
+    let paused = routes(&[paused_by_anna(route("A", 2))], &[held("A"), held("A")], &Here::default(), NOW);
     assert_eq!(paused.len(), 1);
     assert_eq!(paused[0].found, "Order/A has been paused by anna for 5 min; 2 events held back");
     assert!(paused[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume Order/A")), "{paused:?}");
@@ -74,12 +74,36 @@ fn a_route_that_waits_for_somebody_is_told_with_what_to_do() {
 
 #[test]
 fn a_paused_pattern_is_told_once_with_all_events_that_it_holds_back() {
-    let found =
-        routes(&[paused_by_anna(route("*", 0)), route("A", 2), route("B", 3), waiting("C", 1)], &[], &answering(&[]), NOW);
+    let known = [paused_by_anna(route("*", 0)), route("A", 2), route("B", 3), waiting("C", 1)];
+    let events = [held("A"), held("A"), held("B"), held("B"), held("B")];
+    let found = routes(&known, &events, &answering(&[]), NOW);
 
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].found, "Order/* has been paused by anna for 5 min; 5 events held back");
     assert!(found[0].fix.as_deref().is_some_and(|fix| fix.ends_with("outbox route resume 'Order/*'")), "{found:?}");
+}
+
+#[test]
+fn a_pause_holds_back_no_event_that_was_parked_without_a_listener() {
+    let known = [paused_by_anna(route("*", 0)), route("A", 2), route("B", 1)];
+
+    let told = |events: &[Record]| routes(&known, events, &answering(&[]), NOW).remove(0).found;
+
+    assert!(told(&[held("A"), unanswered("A"), held("B")]).ends_with("; 2 events held back"));
+    assert!(told(&[unanswered("A"), held("B")]).ends_with("; up to 2 events held back"), "the oldest is not known");
+    assert!(told(&[unanswered("A"), unanswered("A"), unanswered("B")]).ends_with("by anna for 5 min"), "none of them");
+}
+
+#[test]
+fn events_that_wait_for_a_misspelt_route_are_told_the_way_out_where_no_host_remembers_a_listener() {
+    let way_out = |known: &[RouteRecord]| {
+        let told = routes(known, &[], &answering(&[]), NOW);
+        told[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run --set dispatcher.unroutable=dead"))
+    };
+    assert!(way_out(&[route("A", 2)]));
+    assert!(!way_out(&[seen(route("A", 2))]), "hosts park its events whatever their settings say");
+    assert!(!way_out(&[route("A", 2), seen(route("*", 0))]), "a relay covered it");
+    assert!(!way_out(&[waiting("A", 2)]), "a host that starts does as its settings say");
 }
 
 #[test]
@@ -125,6 +149,8 @@ fn many_routes_without_a_listener_are_one_finding() {
             "1 route answered by plugins here: start a host with `outbox run`\n\
              1 route answered before: bring back their plugins or listeners; see `outbox plugin list`\n\
              138 routes never answered: correct the names where the events are written, or add plugins or listeners\n\
+             where a name is a mistake, hosts that serve other routes give its events up when they are started with \
+             `outbox run --set dispatcher.unroutable=dead`; then skip or discard them\n\
              outbox route list  shows them all"
         )
     );
@@ -142,5 +168,12 @@ fn unanswered(event_type: &str) -> Record {
     let envelope = Envelope::new(event_type).aggregate("Order", "42").json(&1).unwrap();
     let mut record = Record::inserted(1, &envelope, NOW);
     record.parked = Some(format!("no listener answers Order/{event_type} (1 route is answered)"));
+    record
+}
+
+/// An event that its pause holds.
+fn held(event_type: &str) -> Record {
+    let mut record = unanswered(event_type);
+    record.parked = Some("the route Order/* is paused by anna".to_owned());
     record
 }
