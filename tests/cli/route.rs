@@ -315,6 +315,14 @@ fn the_hint_below_blocked_aggregates_is_that_of_the_state_of_the_blocker() {
     place.ok(&["route", "pause", "Order/*"]);
     let paused = hint("status = 0, done_at = NULL, blocks = 0, parked = 'the route Order/* is paused'");
     assert!(paused.contains("its route is paused: `outbox route resume 'Order/*'`"), "{paused}");
+    place.ok(&["route", "resume", "Order/*"]);
+    let over = place.run(&["route", "blocked"]);
+    assert!(
+        over.stderr.contains("its pause is over: it goes on when a host runs that answers Order/OrderPlaced"),
+        "{}",
+        over.stderr
+    );
+    assert!(!over.stdout.contains("paused"), "{}", over.stdout);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use super::HttpConfig;
 use super::access::Access;
 use super::cached::Cached;
+use super::peer::CutOff;
 use super::problem::{Kind, Problem};
 use super::refused::Refused;
 use super::token::Role;
@@ -129,10 +130,18 @@ impl Parts {
         tokio::time::timeout(LOOK_WITHIN, places).await.map_err(busy)
     }
 
-    /// The right to compare what somebody expects with what matches, held until the first batch is changed: of two requests that expect
-    /// the same events, the second one counts what the first has left.
-    pub(super) async fn confirming(&self) -> Confirming {
-        Confirming(self.confirming.clone().lock_owned().await)
+    /// The right to compare what somebody expects with what matches, held until the first batch is changed: of two requests to this host that
+    /// expect the same events, the second one counts what the first has left.
+    ///
+    /// # Errors
+    /// 503 when others hold it for too long, the host stops or the client has gone.
+    pub(super) async fn confirming(&self, cut_off: &mut CutOff) -> Result<Confirming, Problem> {
+        let busy = || Problem::new(Kind::Busy, "the host begins another replay or purge; send the request again in a moment");
+        tokio::select! {
+            alone = self.confirming.clone().lock_owned() => Ok(Confirming(alone)),
+            () = cut_off.wait() => Err(CutOff::problem()),
+            () = tokio::time::sleep(LOOK_WITHIN) => Err(busy()),
+        }
     }
 
     /// Writes events in a transaction of their own and hands them on.

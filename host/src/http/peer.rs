@@ -8,6 +8,8 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use tokio::sync::watch;
 
+use super::problem::{Kind, Problem};
+
 /// The two ends of the connection that a request came by.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
@@ -73,7 +75,7 @@ impl Stopping {
 }
 
 /// Tells a handler that changes many events to end after the batch that it is at: the server stops, or nobody waits for the answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct CutOff {
     stopping: Option<Stopping>,
     leaving: Option<Leaving>,
@@ -84,6 +86,17 @@ impl CutOff {
     pub(super) fn is_over(&self) -> bool {
         self.stopping.as_ref().is_some_and(Stopping::is_over)
             || self.leaving.as_ref().is_some_and(|leaving| leaving.0.has_changed().is_err())
+    }
+
+    /// Of a client, for tests.
+    #[cfg(test)]
+    pub(super) fn of(leaving: Leaving) -> Self {
+        Self { stopping: None, leaving: Some(leaving) }
+    }
+
+    /// For a change that has not begun.
+    pub(super) fn problem() -> Problem {
+        Problem::new(Kind::Stopping, "the host is stopping, or the client has gone; nothing was done")
     }
 
     /// Waits until it is time to end.

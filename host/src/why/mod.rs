@@ -29,7 +29,7 @@ pub use attempt::attempt;
 #[doc(hidden)]
 pub use by_hand::selector;
 #[doc(hidden)]
-pub use parked::{MISSPELT, never_had_listener};
+pub use parked::{MISSPELT, may_be_misspelt};
 #[doc(hidden)]
 pub use pauses::{Pauses, covered, holding, passed_over, resume_command};
 #[doc(hidden)]

@@ -15,27 +15,26 @@ pub(super) fn parked(known: &Facts, record: &Record) -> String {
         .or_else(|| after_pause(reason))
         .unwrap_or_else(|| format!("It is parked. When a host parked it, the reason was: {reason}."));
     let relay = passed_by_relays(known, record).map_or_else(String::new, |why| format!(" Note that {why}."));
-    let never = never_answered(known, record);
-    let way_out = if never { format!(" No host ever had one: if that name is a mistake, {MISSPELT}.") } else { String::new() };
+    let of = Route::new(record.aggregate_type.as_str(), record.event_type.as_str());
+    let misspelt = of.is_ok_and(|of| may_be_misspelt(reason, &of, &known.routes));
+    let way_out =
+        if misspelt { format!(" No host ever had one: if that name is a mistake, {MISSPELT}.") } else { String::new() };
     let (why, route) = (shown(&why), shown(&route));
     format!("{why} The event is delivered as soon as a host has a listener for {route}.{relay}{way_out}")
 }
 
-/// How to be rid of the parked events of a route that never had a listener; what comes after "if that name is a mistake".
+/// How to be rid of the events of a route that [may be misspelt](may_be_misspelt); what comes after "if that name is a mistake".
 pub const MISSPELT: &str = "hosts that serve other routes give its events up when they are started with \
                             `outbox run --set dispatcher.unroutable=dead`; then skip or discard them";
 
-/// Whether no host ever had a listener for the route, or a relay whose pattern covers it. Hosts remember every other route, and park its
-/// events whatever their settings say.
+/// Whether the event of this route is parked for no other reason than the settings of its host, or because that host had no listener at all.
+/// A route that had a listener before, or a relay whose pattern covers it, is remembered: hosts park its events whatever their settings say,
+/// and so does a host of which a plugin does not load.
 #[must_use]
-pub fn never_had_listener(route: &Route, routes: &[RouteRecord]) -> bool {
+pub fn may_be_misspelt(parked: &str, route: &Route, routes: &[RouteRecord]) -> bool {
+    let by_settings = NoListener::read(parked).is_some_and(|none| none.awaited.is_none_or(|why| why == NO_LISTENER_AT_ALL));
     let answers = |known: &Route| known == route || known.is_pattern() && known.covers(route);
-    !routes.iter().any(|known| known.first_seen_at.is_some() && answers(&known.route))
-}
-
-fn never_answered(known: &Facts, record: &Record) -> bool {
-    let route = Route::new(record.aggregate_type.as_str(), record.event_type.as_str());
-    route.is_ok_and(|route| never_had_listener(&route, &known.routes))
+    by_settings && !routes.iter().any(|known| known.first_seen_at.is_some() && answers(&known.route))
 }
 
 fn unanswered(reason: &str, route: &str) -> Option<String> {

@@ -32,6 +32,9 @@ use crate::units::duration_option;
 /// The longest that one request works; a client would not wait longer. The answer says how many are left; repeating the request continues.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);
 
+/// The most events in one batch: a request ends between two batches only.
+const MOST_IN_BATCH: u32 = 10_000;
+
 /// The reason for a change, for the audit log.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -77,7 +80,7 @@ pub(super) struct Replay {
     #[schema(format = "uint32", minimum = 1, maximum = 4_294_967_295_u64)]
     per_second: Option<u32>,
     /// The most events that one statement replays. Default 100.
-    #[schema(format = "uint32", minimum = 1, maximum = 4_294_967_295_u64)]
+    #[schema(format = "uint32", minimum = 1, maximum = 10_000)]
     batch_size: Option<u32>,
     /// Stop after this long, such as `"10s"`; 25 s at most.
     #[serde(with = "duration_option")]
@@ -110,7 +113,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             "They become new again; at most `limit` of them, oldest first. The request is refused unless exactly `expected_count` \
              events match, whatever its `limit`: send `count` and `left` of the same request with `dry_run`, added up, and its \
              `dead_before`. One request works for at most 25 s, and ends early when its client goes away or the host stops. To continue, send the same `dead_before`, the `left` of the answer as \
-             `expected_count`, and `limit` lowered by its `count`.",
+             `expected_count`, and `limit` lowered by its `count`. Two hosts do not wait for each other: send a request to one of them.",
         )
         .role(Role::Operator)
         .counts_first()
@@ -250,22 +253,23 @@ impl Replay {
 pub(super) async fn replay_all(
     host: State<Host>,
     by: Operator,
-    cut_off: CutOff,
+    mut cut_off: CutOff,
     asked: Asked<Replay>,
 ) -> Result<Json<Done>, Problem> {
     let asked = asked.0;
     if asked.per_second == Some(0) {
         return Err(Problem::field("per_second", "it is 0; write at least 1, or leave it out"));
     }
-    if asked.batch_size == Some(0) {
-        return Err(Problem::field("batch_size", "it is 0; write at least 1, or leave it out"));
+    if let Some(size) = asked.batch_size.filter(|size| !(1..=MOST_IN_BATCH).contains(size)) {
+        let detail = format!("it is {size}; write at least 1 and at most {MOST_IN_BATCH}, or leave it out");
+        return Err(Problem::field("batch_size", detail));
     }
     if !asked.dry_run && asked.dead_before.is_none() {
         // Otherwise a request that is sent again replays what died again meanwhile.
         return Err(Problem::field("dead_before", "send the `dead_before` that the same request returned with `dry_run`"));
     }
     let time = longest(asked.time_limit);
-    let mut confirming = if asked.dry_run { None } else { Some(host.confirming().await) };
+    let mut confirming = if asked.dry_run { None } else { Some(host.confirming(&mut cut_off).await?) };
     let place = host.look_place(Role::Operator).await?;
     let filter = asked.filter(host.store.now().await?)?;
     let matching = host.dead.count(&filter).await?;
@@ -283,6 +287,9 @@ pub(super) async fn replay_all(
         time: Some(time),
         events: Some(wanted),
     };
+    if cut_off.is_over() {
+        return Err(CutOff::problem());
+    }
     let goes_on = |_| {
         confirming.take();
         !cut_off.is_over()

@@ -60,14 +60,14 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         Endpoint::post("/v1/purge", "purge", "Delete old finished events", purge)
             .detail(
                 "At most `limit` events are deleted, oldest first. The request is refused if more than `expected_count` events match; if \
-                 they are dead events, or more than `limit`, also if fewer match. Send `count` and `left` of the same request with \
+                 they are dead events, or `limit` is below `expected_count`, also if fewer match. Send `count` and `left` of the same request with \
                  `dry_run`, added up, and its `finished_before` instead of `older_than`, so that no event that finished later is meant. \
                  One request works for at most 25 s. To continue, send the `left` of the answer as `expected_count`, and `limit` lowered \
-                 by its `count`.",
+                 by its `count`. Two hosts do not wait for each other: send a request to one of them.",
             )
             .role(Role::Admin)
             .counts_first()
-            .asked::<Asking>(json!({ "older_than": "30d", "expected_count": 1200 }))
+            .asked::<Asking>(json!({ "finished_before": "2026-03-01T12:00:00Z", "expected_count": 1200 }))
             .refuses(&[Kind::CountChanged])
             .answers::<PurgeReport>(StatusCode::OK, "How many events were deleted."),
     ]
@@ -77,7 +77,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 pub(super) async fn purge(
     host: State<Host>,
     by: Admin,
-    cut_off: CutOff,
+    mut cut_off: CutOff,
     asked: Asked<Asking>,
 ) -> Result<Json<PurgeReport>, Problem> {
     let Asking { older_than, finished_before, dead, limit, expected_count, time_limit, dry_run, reason } = asked.0;
@@ -85,7 +85,7 @@ pub(super) async fn purge(
     let settings = &host.inside.purge;
     let status = if dead { Status::Dead } else { Status::Done };
     let oldest = Oldest::of(older_than, finished_before, settings.kept(status))?;
-    let confirming = if dry_run { None } else { Some(host.confirming().await) };
+    let confirming = if dry_run { None } else { Some(host.confirming(&mut cut_off).await?) };
     let place = host.look_place(Role::Operator).await?;
     let now = host.store.now().await?;
     let finished_before = oldest.by(now);
@@ -97,12 +97,15 @@ pub(super) async fn purge(
     let report = |purged, left, blocking| PurgeReport { purged, left, blocking, finished_before, older_than_seconds, dry_run };
     if !dry_run {
         // The host purges by itself, too: fewer are no harm, unless the same request would delete others when it is sent again.
-        let is_part = dead || wanted < matching;
+        let is_part = dead || limit.is_some_and(|limit| Some(limit) < expected_count);
         let rule = if is_part { Expected::Exactly } else { Expected::AtMost };
         rule.check(expected_count, matching, &format!("{status} event"))?;
     }
     if dry_run || wanted == 0 {
         return Ok(Json(report(Purged { count: wanted, ..Purged::default() }, matching - wanted, blocking)));
+    }
+    if cut_off.is_over() {
+        return Err(CutOff::problem());
     }
     let limits = PurgeLimits { time: Some(time), rows: Some(wanted) };
     let purge = Arc::new(Purge::new(host.store.clone(), settings.clone(), host.metrics.clone()));

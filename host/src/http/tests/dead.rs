@@ -278,6 +278,26 @@ async fn a_purge_that_would_delete_more_than_expected_deletes_nothing() {
     served.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_of_the_delivered_events_is_purged_once_however_often_it_is_asked_for() {
+    let served =
+        Served::of(HttpConfig::default(), |builder| builder.purge(PurgeConfig { enabled: false, ..Default::default() })).await;
+    let event = r#"{"event_type":"OrderPlaced","aggregate_type":"Order","payload":1}"#;
+    served.post("/v1/events", &format!("[{}]", [event; 15].join(","))).await;
+    let store = served.outbox.store().clone();
+    eventually("all events are done", async || store.stats().await.expect("counts").done == 15).await;
+    let dry = served.post("/v1/purge", r#"{"older_than":"0s","limit":10,"dry_run":true}"#).await.json();
+    let body = json!({ "finished_before": dry["finished_before"], "expected_count": 15, "limit": 10 }).to_string();
+
+    let (once, twice) = (served.post("/v1/purge", &body).await, served.post("/v1/purge", &body).await);
+
+    assert_eq!((once.status, &once.json()["count"], &once.json()["left"]), (200, &json!(10), &json!(5)), "{}", once.text);
+    assert_eq!((twice.status, &twice.json()["count"]), (409, &json!(5)), "{}", twice.text);
+    let rest = json!({ "finished_before": dry["finished_before"], "expected_count": 7 }).to_string();
+    assert_eq!(served.post("/v1/purge", &rest).await.json()["count"], 5, "all of them: the host may have deleted some itself");
+    served.stop().await;
+}
+
 /// A purge of so many events, one by one, asked for by this client. It waits for the writing connection, which the transaction holds.
 async fn purge_of(events: u64) -> (Served, OutboxTransaction<SqliteStore>, TcpStream) {
     let by_rows = PurgeConfig { enabled: false, batch_size: 1, ..PurgeConfig::default() };

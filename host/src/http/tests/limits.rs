@@ -5,6 +5,7 @@ use axum::http::Request;
 use tower_service::Service as _;
 
 use super::super::host::Host;
+use super::super::peer::{CutOff, Leaving};
 use super::*;
 
 /// Longer than any test waits.
@@ -288,6 +289,32 @@ async fn however_many_viewers_look_there_is_a_place_for_an_operator() {
     assert!(another.is_err() && operating.is_ok(), "{another:?} {operating:?}");
     drop(viewing);
     host.look_place(Role::Viewer).await.expect("free again");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_many_events_waits_for_another_one_to_begin_but_not_for_ever_nor_for_a_client_that_left() {
+    let served = Served::start().await;
+    let host = Host::new(&served.outbox, HttpConfig { open: true, ..HttpConfig::default() });
+    let post = async |path: &str, body: String| {
+        let request = Request::post(path).header("content-type", "application/json").body(Body::from(body)).unwrap();
+        super::super::of(host.clone()).call(request).await.expect("a router never fails").status().as_u16()
+    };
+    let now = served.outbox.store().now().await.expect("tells the time");
+    let both = async || {
+        let replay = serde_json::json!({ "dead_before": now, "expected_count": 0 }).to_string();
+        let purge = serde_json::json!({ "finished_before": now, "expected_count": 0 }).to_string();
+        tokio::join!(post("/v1/dead/replay", replay), post("/v1/purge", purge))
+    };
+    let first = host.confirming(&mut CutOff::default()).await.expect("nobody else");
+
+    assert_eq!(both().await, (503, 503));
+    let (client, leaving) = Leaving::new();
+    drop(client);
+    let left = host.confirming(&mut CutOff::of(leaving)).await.map(drop).expect_err("its client has left");
+    assert_eq!(left.detail(), "the host is stopping, or the client has gone; nothing was done");
+    drop(first);
+    assert_eq!(both().await, (200, 200));
     served.stop().await;
 }
 

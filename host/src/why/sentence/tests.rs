@@ -248,6 +248,10 @@ fn a_parked_event_says_what_ends_its_wait() {
         let (_, next, _) = told(&Facts { routes: routes.clone(), ..known(parked.clone()) });
         assert_eq!(next.contains("dispatcher.unroutable=dead"), is_told, "{routes:?}: {next}");
     }
+    // A host of which a plugin does not load parks them whatever its settings say.
+    let reason = waits_for_one("no listener answers Order/OrderPlaced", "broken.wasm does not load");
+    let (_, next, _) = told(&known(Record { parked: Some(reason), ..parked.clone() }));
+    assert!(next.contains("broken.wasm does not load") && !next.contains("dispatcher.unroutable=dead"), "{next}");
 
     let relay = |aggregate_type: &str, event_type: &str| vec![Route::new(aggregate_type, event_type).unwrap()];
     for (relays, routes, is_told) in [

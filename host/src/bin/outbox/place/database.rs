@@ -163,7 +163,7 @@ impl Place for Database {
         let matching = self.store.count_purgeable(every(what, finished_before)).await?.count;
         // A dead event that blocks nothing any more is old enough at once. Where fewer match and not all are to be deleted, others than
         // those that were counted might be.
-        let is_part = what == Purging::Dead || limits.rows.is_some_and(|rows| rows < matching);
+        let is_part = what == Purging::Dead || limits.rows.is_some_and(|rows| rows < count);
         if matching > count || is_part && matching < count {
             let events = output::count(matching, &format!("{} event", status(what)));
             let verb = if matching == 1 { "matches" } else { "match" };

@@ -291,7 +291,17 @@ impl Place for Host {
                 "dead": what == Purging::Dead, "finished_before": confirmed.finished_before, "limit": rows,
                 "expected_count": expected, "time_limit": span(time), "reason": audit.reason,
             });
-            let report: PurgeReport = self.post("/v1/purge", &body).await?;
+            let report = match self.client.post::<PurgeReport>("/v1/purge", &body).await {
+                Ok(report) => report,
+                // Somebody else, or the host itself, deletes some of them at the same time.
+                Err(Refused::Problem(problem))
+                    if purged.count > 0 && problem.code == "count_changed" && problem.count < Some(expected) =>
+                {
+                    expected = problem.count.unwrap_or(0);
+                    continue;
+                }
+                Err(refused) => return Err(self.failure(refused)),
+            };
             purged.add(report.purged);
             progress(purged.count);
             // Never more than was confirmed, whatever matches by now.

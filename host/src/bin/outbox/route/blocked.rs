@@ -1,8 +1,9 @@
 //! `outbox route blocked`: which aggregates wait behind an event that is not resolved, and what resolves it.
 
 use outbox::event::Status;
-use outbox::store::{BlockedKey, Filter};
-use outbox::why::{Action, ActionCode, MISSPELT, State, never_had_listener};
+use outbox::listener::is_unroutable;
+use outbox::store::{BlockedKey, Filter, RouteRecord};
+use outbox::why::{Action, ActionCode, MISSPELT, Pauses, State, may_be_misspelt};
 use outbox::{EventId, Route};
 use serde::Serialize;
 
@@ -16,42 +17,60 @@ use crate::place::{self, Place};
 struct Blocked {
     #[serde(flatten)]
     key: BlockedKey,
-    /// Why the event that they wait behind is parked; `None` when it is not.
+    /// Why the event that they wait behind is parked; `None` when it is not, or when the pause that parked it is over.
     parked: Option<String>,
 }
 
 /// Lists them, the longest queue first, and tells below what lets that one go on.
 pub(super) async fn blocked(limit: u32, format: Format, config: &Config) -> Result<(), Failure> {
     let place = place::open(config).await?;
-    let mut keys = Vec::new();
-    for key in place.blocked(limit).await? {
-        keys.push(Blocked { parked: parked(&*place, &key).await?, key });
+    let keys = place.blocked(limit).await?;
+    let routes = if keys.iter().any(may_be_parked) { place.routes().await? } else { Vec::new() };
+    let mut all = Vec::new();
+    for key in keys {
+        let parked = if may_be_parked(&key) { parked(&*place, &key).await? } else { None };
+        all.push(Blocked { parked: parked.filter(|reason| is_still_so(reason, &key, &routes)), key });
     }
-    output::many(&keys, format, |keys| if keys.is_empty() { String::new() } else { blocked_table(keys) })?;
+    output::many(&all, format, |all| if all.is_empty() { String::new() } else { blocked_table(all) })?;
     if format == Format::Table {
-        match keys.first().and_then(|first| first.key.event_id) {
-            None if keys.is_empty() => eprintln!("no event waits behind another"),
-            None => {}
-            Some(id) => eprintln!("{}", way_on(&*place, id, config).await?),
+        match all.first().map(|first| (first, first.key.event_id)) {
+            None => eprintln!("no event waits behind another"),
+            Some((_, None)) => {}
+            Some((first, Some(id))) => eprintln!("{}", way_on(&*place, first, id, &routes, config).await?),
         }
     }
     Ok(())
 }
 
-/// Why the event is parked that others wait behind.
+/// Whether the event that others wait behind waits for something that is not time.
+fn may_be_parked(key: &BlockedKey) -> bool {
+    key.due_at.is_none() && matches!(key.status, Some(Status::New | Status::Retry))
+}
+
+/// Why that event is parked.
 async fn parked(place: &dyn Place, key: &BlockedKey) -> Result<Option<String>, Failure> {
-    // Only an event that waits for something that is not time can be parked.
-    let may_be = key.due_at.is_none() && matches!(key.status, Some(Status::New | Status::Retry));
-    if !may_be {
-        return Ok(None);
-    }
     let from = Filter { after: key.seq.checked_sub(1), ..Filter::default() };
     let found = place.list(&from, 1).await?.pop();
     Ok(found.filter(|record| record.seq == key.seq).and_then(|record| record.parked))
 }
 
+/// Whether it waits for a listener, or a pause holds it still.
+fn is_still_so(parked: &str, key: &BlockedKey, routes: &[RouteRecord]) -> bool {
+    is_unroutable(parked) || route(key).is_some_and(|route| Pauses::of(routes).holding(&route).next().is_some())
+}
+
+fn route(key: &BlockedKey) -> Option<Route> {
+    Route::new(key.aggregate_type.as_str(), key.event_type.as_deref()?).ok()
+}
+
 /// What lets those go on that wait behind this event.
-async fn way_on(place: &dyn Place, id: EventId, config: &Config) -> Result<String, Failure> {
+async fn way_on(
+    place: &dyn Place,
+    blocked: &Blocked,
+    id: EventId,
+    routes: &[RouteRecord],
+    config: &Config,
+) -> Result<String, Failure> {
     let command = |words: &str| config.flags.command(words);
     let of_it = |what: &str| command(&format!("outbox {what} {}", argument(id.as_str())));
     let why = format!("why: `{}`", of_it("event why"));
@@ -67,14 +86,14 @@ async fn way_on(place: &dyn Place, id: EventId, config: &Config) -> Result<Strin
             let resume: Vec<_> = explained.actions.iter().filter(resumes).map(|action| command(&action.command)).collect();
             format!("its route is paused: `{}`", resume.join("`, `"))
         }
-        State::Parked => {
-            let routes = place.routes().await?;
-            let of = Route::try_from(explained.route.split_once('/').unwrap_or_default());
-            let never = of.is_ok_and(|of| never_had_listener(&of, &routes));
-            let route = shown(&explained.route);
-            let way_out = if never { format!("; if that name is a mistake, {MISSPELT}") } else { String::new() };
-            format!("it waits for a listener: add a plugin that answers {route}{way_out}")
-        }
+        State::Parked => match &blocked.parked {
+            None => format!("its pause is over: it goes on when a host runs that answers {}", shown(&explained.route)),
+            Some(reason) => {
+                let misspelt = route(&blocked.key).is_some_and(|route| may_be_misspelt(reason, &route, routes));
+                let way_out = if misspelt { format!("; if that name is a mistake, {MISSPELT}") } else { String::new() };
+                format!("it waits for a listener: add a plugin that answers {}{way_out}", shown(&explained.route))
+            }
+        },
         _ => return Ok(why),
     };
     Ok(format!("{why}; {next}"))

@@ -6,7 +6,7 @@ use outbox::Route;
 use outbox::listener::{awaited, is_unroutable};
 use outbox::store::{Finding, Record, RouteRecord};
 use outbox::time::Timestamp;
-use outbox::why::{MISSPELT, Pauses, never_had_listener, passed_over, resume_command};
+use outbox::why::{MISSPELT, Pauses, may_be_misspelt, passed_over, resume_command};
 
 use super::most_often;
 use crate::config::Flags;
@@ -95,19 +95,17 @@ fn one_unanswered(known: &RouteRecord, routes: &[RouteRecord], reasons: &Reasons
     let fix = if here.answers(known) {
         "a plugin here answers it: start a host with `outbox run`, which lets them go on".to_owned()
     } else if never {
-        let way_out =
-            if stays_parked(known, routes) { format!("\nif that name is a mistake, {MISSPELT}") } else { String::new() };
+        let way_out = if reasons.may_be_misspelt(known, routes) {
+            format!("\nif that name is a mistake, {MISSPELT}")
+        } else {
+            String::new()
+        };
         format!("correct its name where the events are written, or add a plugin or listener that answers {route}{way_out}")
     } else {
         let relay = passed_over(route, &here.relays).map_or_else(String::new, |why| format!("\n{why}"));
         format!("bring back a plugin or listener that answers {route}; see `outbox plugin list`{relay}")
     };
     Finding::warning(CHECK, what, fix)
-}
-
-/// Whether its events are parked though no host remembers a listener for it: as `dispatcher.unroutable` says, or before any listener came.
-fn stays_parked(known: &RouteRecord, routes: &[RouteRecord]) -> bool {
-    known.parked > 0 && never_had_listener(&known.route, routes)
 }
 
 /// All of them in one finding: those with the most events, and what is to be done for how many of them.
@@ -130,7 +128,8 @@ fn many_unanswered(unanswered: &[&RouteRecord], routes: &[RouteRecord], reasons:
     let (never, before): (Vec<&RouteRecord>, Vec<&RouteRecord>) =
         others.into_iter().partition(|known| known.first_seen_at.is_none());
     let passed_over = before.iter().find_map(|known| passed_over(&known.route, &here.relays));
-    let stays = never.iter().any(|known| stays_parked(known, routes)).then(|| format!("where a name is a mistake, {MISSPELT}"));
+    let misspelt = never.iter().any(|known| reasons.may_be_misspelt(known, routes));
+    let misspelt = misspelt.then(|| format!("where a name is a mistake, {MISSPELT}"));
     let fixes = [
         (answered.len(), "answered by plugins here: start a host with `outbox run`"),
         (before.len(), "answered before: bring back their plugins or listeners; see `outbox plugin list`"),
@@ -138,7 +137,7 @@ fn many_unanswered(unanswered: &[&RouteRecord], routes: &[RouteRecord], reasons:
     ];
     let fixes = fixes.into_iter().filter(|(routes, _)| *routes > 0);
     let mut fixes: Vec<String> = fixes.map(|(routes, fix)| format!("{} {fix}", count(number(routes), "route"))).collect();
-    fixes.extend(stays);
+    fixes.extend(misspelt);
     fixes.extend(passed_over);
     fixes.push(format!("{}  shows them all", here.flags.command("outbox route list")));
     Finding::warning(CHECK, what, fixes.join("\n"))
@@ -150,12 +149,22 @@ struct Reasons<'p>(&'p [Record]);
 impl Reasons<'_> {
     /// The most frequent reason among the events of these routes; `None` where nothing more is known than that nobody answers.
     fn of(&self, routes: &[&RouteRecord]) -> Option<String> {
-        let is_of = |record: &Record, known: &RouteRecord| {
+        let all = routes.iter().flat_map(|known| self.told(known));
+        let most = most_often(all.map(awaited), |reason| reason)?;
+        (!is_unroutable(most)).then(|| short(most, 240))
+    }
+
+    /// Whether all that is known of the parked events of a route is that nobody ever answered it.
+    fn may_be_misspelt(&self, known: &RouteRecord, routes: &[RouteRecord]) -> bool {
+        let mut told = self.told(known).peekable();
+        told.peek().is_some() && told.all(|reason| may_be_misspelt(reason, &known.route, routes))
+    }
+
+    fn told(&self, known: &RouteRecord) -> impl Iterator<Item = &str> {
+        let is_of = |record: &&Record| {
             known.route.aggregate_type.as_str() == record.aggregate_type && known.route.event_type.as_str() == record.event_type
         };
-        let parked = self.0.iter().filter(|record| routes.iter().any(|known| is_of(record, known)));
-        let most = most_often(parked.filter_map(|record| record.parked.as_deref()).map(awaited), |reason| reason)?;
-        (!is_unroutable(most)).then(|| short(most, 240))
+        self.0.iter().filter(is_of).filter_map(|record| record.parked.as_deref())
     }
 }
 

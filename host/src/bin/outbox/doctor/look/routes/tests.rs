@@ -96,14 +96,20 @@ fn a_pause_holds_back_no_event_that_was_parked_without_a_listener() {
 
 #[test]
 fn events_that_wait_for_a_misspelt_route_are_told_the_way_out_where_no_host_remembers_a_listener() {
-    let way_out = |known: &[RouteRecord]| {
-        let told = routes(known, &[], &answering(&[]), NOW);
+    let way_out = |known: &[RouteRecord], events: &[Record]| {
+        let told = routes(known, events, &answering(&[]), NOW);
         told[0].fix.as_deref().is_some_and(|fix| fix.contains("outbox run --set dispatcher.unroutable=dead"))
     };
-    assert!(way_out(&[route("A", 2)]));
-    assert!(!way_out(&[seen(route("A", 2))]), "hosts park its events whatever their settings say");
-    assert!(!way_out(&[route("A", 2), seen(route("*", 0))]), "a relay covered it");
-    assert!(!way_out(&[waiting("A", 2)]), "a host that starts does as its settings say");
+    let by_settings = [unanswered("A"), unanswered("A")];
+    assert!(way_out(&[route("A", 2)], &by_settings));
+    assert!(way_out(&[route("A", 2)], &[parked("A", "this host has no listener at all")]));
+    assert!(
+        !way_out(&[route("A", 2)], &[parked("A", "broken.wasm does not load")]),
+        "such a host parks whatever its settings say"
+    );
+    assert!(!way_out(&[seen(route("A", 2))], &by_settings), "hosts park its events whatever their settings say");
+    assert!(!way_out(&[route("A", 2), seen(route("*", 0))], &by_settings), "a relay covered it");
+    assert!(!way_out(&[waiting("A", 2)], &[]), "a host that starts does as its settings say");
 }
 
 #[test]
