@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use outbox::store::InspectStore;
 use outbox::writer::{HookError, WriterHook};
 use outbox::{Envelope, MySqlStore, Outbox, PostgresStore, SqliteStore, Status, Store, TransactionalStore};
 use support::{Database, Harness, MySql, Postgres, Recorder, Sqlite, eventually};

@@ -8,9 +8,9 @@ use std::time::Duration;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::listener::{Outcome, Reply, Visit};
-use outbox::store::{ClaimRequest, Filter, NewRow, Ownership};
+use outbox::store::{ClaimRequest, Filter, NewRow, Ownership, WriteStore};
 use outbox::time::{Clock, SystemClock};
-use outbox::{DispatchResult, Envelope, Event, Listener, Outbox, SqliteStore, Status, Store};
+use outbox::{DispatchResult, Envelope, Event, Listener, Outbox, SqliteStore, Status};
 use support::{Harness, Recorder, Sqlite, eventually};
 
 use crate::common::{HOUR, ROUTE, commit, done, order, outbox, reaches, row};

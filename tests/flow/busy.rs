@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
-use outbox::store::{NewRow, Ownership};
-use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Outbox, Registration, SqliteStore, Status, Store};
+use outbox::store::{InspectStore, NewRow, Ownership, WriteStore};
+use outbox::{DispatchResult, Envelope, Event, EventId, Failure, Outbox, Registration, SqliteStore, Status};
 use support::{Harness, Recorder, Sqlite, eventually};
 use tokio::sync::Semaphore;
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::{Fence, OwnerId};
-use outbox::store::ClaimRequest;
+use outbox::store::{ClaimRequest, ClaimStore, LeaseStore, WriteStore};
 use outbox::time::Timestamp;
-use outbox::{DispatchResult, Event, EventId, Outbox, Registration, Status, Store, TransactionalStore};
+use outbox::{DispatchResult, Event, EventId, Outbox, Registration, Status, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
 use support::{Database, Harness, MySql, Postgres, Recorder, Sqlite, eventually};
 use tokio::sync::Semaphore;

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use outbox::dispatcher::{DispatcherConfig, Interceptor, after, before};
 use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed, Outcome};
-use outbox::store::{NewRow, Ownership};
+use outbox::store::{InspectStore, NewRow, Ownership, WriteStore};
 use outbox::time::{Clock, ManualClock, SystemClock};
 use outbox::units::ByteSize;
-use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, Registration, Route, Status, Store};
+use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, Registration, Route, Status};
 use support::{Harness, Recorder, Sqlite, eventually};
 
 use crate::common::{

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
-use outbox::store::{Filter, NewRow, Ownership, Stats};
+use outbox::store::{Filter, InspectStore, NewRow, Ownership, Stats};
 use outbox::wasm::PluginsConfig;
 use outbox::{Envelope, EventId, MySqlStore, Outbox, PostgresStore, SqliteStore, Status, Store, TransactionalStore};
 use rand::RngExt;

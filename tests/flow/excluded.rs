@@ -6,7 +6,8 @@ use std::time::Duration;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::EnvelopeBuilder;
 use outbox::listener::Fixed;
-use outbox::{DispatchResult, Envelope, Failure, Mode, Outbox, Status, Store, WriteError};
+use outbox::store::RouteStore;
+use outbox::{DispatchResult, Envelope, Failure, Mode, Outbox, Status, WriteError};
 use support::{Recorder, Sqlite, eventually};
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, commit_one, drowsy, one_worker, order, outbox, reaches, row, rows};

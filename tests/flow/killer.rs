@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::sqlite::SqliteOptions;
-use outbox::store::{NewRow, Ownership};
-use outbox::{DispatchResult, Envelope, Event, Outbox, SqliteStore, Status, Store};
+use outbox::store::{InspectStore, NewRow, Ownership, WriteStore};
+use outbox::{DispatchResult, Envelope, Event, Outbox, SqliteStore, Status};
 use support::{Sqlite, sample_plugins};
 
 use crate::common::{ROUTE, eager, order, row};

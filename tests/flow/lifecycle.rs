@@ -7,8 +7,8 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::Fixed;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
-use outbox::store::Audit;
-use outbox::{Envelope, EventId, Failure, Outbox, StartError, Status, Store, StoreError};
+use outbox::store::{Audit, InspectStore, NodeStore, WriteStore};
+use outbox::{Envelope, EventId, Failure, Outbox, StartError, Status, StoreError};
 use support::{Harness, Ledger, Recorder, Report, Sqlite, eventually};
 
 use crate::common::{

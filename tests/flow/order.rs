@@ -8,8 +8,8 @@ use outbox::dispatcher::DispatcherConfig;
 use outbox::listener::Fixed;
 use outbox::order::{OnDead, OrderConfig};
 use outbox::purge::{OnDone, PurgeConfig};
-use outbox::store::{Audit, SharedStore};
-use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, OutboxBuilder, Route, Status, Store};
+use outbox::store::{Audit, InspectStore, NodeStore, RouteStore, SharedStore};
+use outbox::{DispatchResult, Envelope, Event, Failure, Outbox, OutboxBuilder, Route, Status};
 use support::{Database, Recorder, eventually, in_time};
 
 use crate::common::{ROUTE, at_rest, commit, done, eager, order, outbox as unordered, reaches, row, rows};

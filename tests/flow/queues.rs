@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use outbox::dispatcher::DispatcherConfig;
-use outbox::store::{ClaimRequest, Claimed};
-use outbox::{Mode, Outbox, SqliteStore, Store};
+use outbox::store::{ClaimRequest, ClaimStore, Claimed};
+use outbox::{Mode, Outbox, SqliteStore};
 use support::{Harness, Recorder, Sqlite};
 
 use crate::common::{HOUR, ROUTE, at_rest, commit, done, drowsy, one_worker, order, orders, outbox, start_rested};

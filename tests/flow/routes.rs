@@ -1,8 +1,8 @@
 //! Which listener answers which route.
 
 use outbox::dispatcher::{DispatcherConfig, Unroutable};
-use outbox::store::Audit;
-use outbox::{Envelope, Registration, Route, StartError, Status, Store};
+use outbox::store::{Audit, RouteStore};
+use outbox::{Envelope, Registration, Route, StartError, Status};
 use support::{Recorder, Sqlite, eventually};
 
 use crate::common::{ROUTE, commit_one, drowsy, outbox, reaches, row};

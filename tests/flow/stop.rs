@@ -6,8 +6,8 @@ use std::time::Duration;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::event::OwnerId;
 use outbox::store::postgres::PostgresOptions;
-use outbox::store::{NewRow, Ownership};
-use outbox::{DispatchResult, Envelope, Event, EventId, Mode, Outbox, PostgresStore, SqliteStore, Status, Store};
+use outbox::store::{InspectStore, NewRow, Ownership};
+use outbox::{DispatchResult, Envelope, Event, EventId, Mode, Outbox, PostgresStore, SqliteStore, Status};
 use sqlx::pool::PoolConnection;
 use support::{Harness, Postgres, Recorder, Sqlite, eventually, in_time};
 

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use outbox::dispatcher::{DispatcherConfig, Interceptor};
 use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed, Outcome, Reply, Visit};
-use outbox::store::ClaimRequest;
-use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status, Store};
+use outbox::store::{ClaimRequest, ClaimStore};
+use outbox::{DispatchResult, Event, Listener, Outbox, Registration, SqliteStore, Status};
 use support::{Recorder, Sqlite, eventually};
 
 use crate::common::{HOUR, ROUTE, commit_one, drowsy, one_worker, outbox, reaches, row};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use outbox::event::OwnerId;
-use outbox::store::{NewRow, Ownership};
-use outbox::{DispatchResult, Envelope, Event, Outbox, Status, Store};
+use outbox::store::{NewRow, Ownership, WriteStore};
+use outbox::{DispatchResult, Envelope, Event, Outbox, Status};
 use sqlx::AssertSqlSafe;
 use support::{Database, Harness, MySql, Postgres, Recorder, Sqlite, eventually, in_time};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox::event::OwnerId;
 use outbox::listener::{BreakerConfig, Fixed};
 use outbox::poller::PollerConfig;
-use outbox::store::{Audit, NewRow, Ownership, SharedStore};
+use outbox::store::{Audit, NewRow, Ownership, RouteStore, SharedStore, WriteStore};
 use outbox::{DispatchResult, Envelope, Failure, Outbox, OutboxBuilder, Registration, Route, Status, Store};
 use support::{Database, Recorder, eventually};
 

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use outbox::store::InspectStore;
 use outbox::writer::{HookError, WriterHook};
-use outbox::{Envelope, EventId, Status, Store, WriteError};
+use outbox::{Envelope, EventId, Status, WriteError};
 use support::{Harness, Recorder, Sqlite};
 
 use crate::common::{

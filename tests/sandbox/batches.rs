@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Instant;
 
-use outbox::store::{Filter, Record};
-use outbox::{Outbox, SqliteStore, Status, Store};
+use outbox::store::{Filter, InspectStore, Record};
+use outbox::{Outbox, SqliteStore, Status};
 use support::{Sqlite, eventually, sample_languages};
 
 use crate::common::{Directory, commit, database, event, host, sample};

@@ -6,9 +6,9 @@ use outbox::dispatcher::{DispatcherConfig, RecordedCosts};
 use outbox::event::{Cost, GuestCost, ShortDigest};
 use outbox::metrics::CallCounts;
 use outbox::poller::PollerConfig;
-use outbox::store::{AttemptEnd, Record};
+use outbox::store::{AttemptEnd, InspectStore, Record};
 use outbox::wasm::{PluginState, PluginsConfig};
-use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
+use outbox::{Envelope, EventId, Outbox, SqliteStore, Status};
 use support::{Harness, Sqlite, eventually};
 
 use crate::common::{Directory, commit, database, event, sample};

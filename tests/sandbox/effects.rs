@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use outbox::store::{Filter, Record, StateStore};
-use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
+use outbox::store::{Filter, InspectStore, Record, StateStore};
+use outbox::{Envelope, EventId, Outbox, SqliteStore, Status};
 use support::{Harness, eventually};
 
 use crate::common::{Directory, commit, database, event, host, sample};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use outbox::store::InspectStore;
 use outbox::wasm::PluginsConfig;
-use outbox::{Outbox, SqliteStore, Status, Store};
+use outbox::{Outbox, SqliteStore, Status};
 use support::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use outbox::poller::PollerConfig;
-use outbox::store::{Filter, StateStore};
+use outbox::store::{Filter, InspectStore, StateStore};
 use outbox::wasm::{PluginState, PluginsConfig, anatomy};
-use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
+use outbox::{Envelope, EventId, Outbox, SqliteStore, Status};
 use serde_json::{Value, json};
 use support::{Endpoint, Sqlite, eventually, sample_languages, sample_plugins};
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
+use outbox::store::InspectStore;
 use outbox::units::ByteSize;
 use outbox::wasm::{Manifest, PluginHost, PluginsConfig};
-use outbox::{Envelope, Event, Outbox, Status, Store};
+use outbox::{Envelope, Event, Outbox, Status};
 use support::eventually;
 use tokio::sync::Semaphore;
 

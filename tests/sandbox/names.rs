@@ -2,8 +2,9 @@
 
 use outbox::listener::{DispatchResult, Failure};
 use outbox::poller::PollerConfig;
+use outbox::store::InspectStore;
 use outbox::wasm::{PluginState, PluginsConfig};
-use outbox::{Outbox, Status, Store};
+use outbox::{Outbox, Status};
 use support::eventually;
 
 use crate::common::{Directory, commit, database, event, sample};

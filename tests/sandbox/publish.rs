@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
-use outbox::store::Record;
+use outbox::store::{InspectStore, Record};
 use outbox::wasm::{PluginState, PluginsConfig};
-use outbox::{EventId, Outbox, SqliteStore, Status, Store};
+use outbox::{EventId, Outbox, SqliteStore, Status};
 use support::{Endpoint, eventually};
 
 use crate::common::{Directory, commit, database, event, sample};

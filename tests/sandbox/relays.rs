@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use outbox::event::Route;
 use outbox::sink::{Message, Sink, SinkError, Sinks};
-use outbox::{Outbox, RelayConfig, SqliteStore, Status, Store};
+use outbox::store::InspectStore;
+use outbox::{Outbox, RelayConfig, SqliteStore, Status};
 use support::eventually;
 
 use crate::common::{Directory, commit, database, event, sample};

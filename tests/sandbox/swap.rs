@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use outbox::Status;
+use outbox::store::InspectStore;
 use outbox::wasm::PluginState;
-use outbox::{Status, Store};
 use support::eventually;
 
 use crate::common::{Directory, commit, database, event, host, sample};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outbox::store::{Filter, Record};
-use outbox::{Envelope, EventId, Outbox, SqliteStore, Status, Store};
+use outbox::store::{Filter, InspectStore, Record};
+use outbox::{Envelope, EventId, Outbox, SqliteStore, Status};
 use support::eventually;
 
 use crate::common::{Directory, commit, database, event, host, sample};

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use outbox::event::Fence;
 use outbox::store::mysql::MySqlOptions;
-use outbox::store::{Finding, NewRow, Settled, Settlement, Severity};
+use outbox::store::{
+    ClaimStore, DoctorStore, Finding, InspectStore, LeaseStore, NewRow, RouteStore, SchemaStore, SettleStore, Settled,
+    Settlement, Severity, WriteStore,
+};
 use outbox::{MySqlStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Executor};
 use support::{DOCUMENTED_PAYLOAD, Database, Harness, MySql, documented_insert};
@@ -151,7 +154,7 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     // Several connections are open and idle: two for questions, one for leases, one of the application.
     let (first, second) = tokio::join!(Store::now(&store), Store::now(&store));
     assert!(first.is_ok() && second.is_ok());
-    Store::renew(&store, &[Fence { sequence: 1, claim: 1 }], LEASE).await.expect("nothing to renew yet");
+    LeaseStore::renew(&store, &[Fence { sequence: 1, claim: 1 }], LEASE).await.expect("nothing to renew yet");
     MySqlStore::commit(store.begin().await.expect("begins")).await.expect("commits");
     db.execute(&format!(
         "BEGIN NOT ATOMIC
@@ -170,18 +173,18 @@ async fn a_store_whose_connections_were_all_cut_works_again_after_one_error() {
     ))
     .await;
 
-    let error = Store::claim(&store, &request(1)).await.expect_err("the first one finds out");
+    let error = ClaimStore::claim(&store, &request(1)).await.expect_err("the first one finds out");
 
     assert!(matches!(error, StoreError::Disconnected { .. }) && error.is_transient(), "{error:?}");
-    let claimed = Store::claim(&store, &request(1)).await.expect("works again");
+    let claimed = ClaimStore::claim(&store, &request(1)).await.expect("works again");
     let fence = claimed[0].fence;
-    let renewed = Store::renew(&store, &[fence], LEASE).await.expect("on its own connection too");
+    let renewed = LeaseStore::renew(&store, &[fence], LEASE).await.expect("on its own connection too");
     assert_eq!((renewed.held, renewed.locked), (vec![fence.sequence], vec![]));
     let mut transaction = store.begin().await.expect("on those of the application too");
     transaction.execute("SELECT 1").await.expect("works");
     MySqlStore::commit(transaction).await.expect("commits");
     let done = Settled::new(fence, Settlement::Done);
-    assert_eq!(Store::settle(&store, &[done]).await.expect("works"), 0);
+    assert_eq!(SettleStore::settle(&store, &[done]).await.expect("works"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -273,17 +276,17 @@ async fn each_role_may_do_its_work_and_nothing_else() {
 
     let envelope = plain(&db).await;
     let row = NewRow { envelope: &envelope, claimed: false };
-    assert!(Store::write(&writer, &[row], &ownership()).await.expect("a writer writes")[0].is_some());
+    assert!(WriteStore::write(&writer, &[row], &ownership()).await.expect("a writer writes")[0].is_some());
     denied(writer.routes().await.map(drop));
 
-    let claimed = Store::claim(&dispatcher, &request(1)).await.expect("a dispatcher claims");
+    let claimed = ClaimStore::claim(&dispatcher, &request(1)).await.expect("a dispatcher claims");
     let done = Settled::new(claimed[0].fence, Settlement::Done);
-    assert_eq!(Store::settle(&dispatcher, &[done]).await.expect("and settles"), 0);
+    assert_eq!(SettleStore::settle(&dispatcher, &[done]).await.expect("and settles"), 0);
     let findings = dispatcher.diagnose(&expectations()).await.expect("looks");
     assert!(findings.iter().all(|finding| finding.severity != Severity::Fault), "{findings:#?}");
 
     assert_eq!(viewer.stats().await.expect("a viewer looks").done, 1);
-    denied(Store::write(&viewer, &[row], &ownership()).await.map(drop));
+    denied(WriteStore::write(&viewer, &[row], &ownership()).await.map(drop));
     // A writer may not even read the schema's version.
     for store in [&viewer, &writer] {
         let findings = store.diagnose(&expectations()).await.expect("looks");

@@ -3,7 +3,10 @@
 use std::process::Command;
 
 use outbox::store::postgres::PostgresOptions;
-use outbox::store::{Filter, Finding, NewRow, Settled, Settlement, Severity, TableName};
+use outbox::store::{
+    ClaimStore, DeadStore, DoctorStore, Filter, Finding, InspectStore, NewRow, NotifyStore, PlanStore, SchemaStore,
+    SettleStore, Settled, Settlement, Severity, TableName, WriteStore,
+};
 use outbox::{PostgresStore, Store, StoreError, TransactionalStore};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use support::{DOCUMENTED_PAYLOAD, Harness, Postgres, documented_insert, eventually};

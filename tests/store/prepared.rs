@@ -1,7 +1,7 @@
 //! Statements that were prepared before the table was altered, or that the server has forgotten.
 
-use outbox::store::{NewRow, Settlement};
-use outbox::{Envelope, PostgresStore, Status, Store, StoreError, TransactionalStore};
+use outbox::store::{ClaimStore, NewRow, Settlement};
+use outbox::{Envelope, PostgresStore, Status, StoreError, TransactionalStore};
 use sqlx::PgConnection;
 use support::{Harness, MySql, Postgres};
 use tokio::task::JoinSet;

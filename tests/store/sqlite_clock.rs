@@ -1,12 +1,11 @@
 //! SQLite has no clock of its own, so it matters when the store looks at its clock: while it waits for the one connection that
 //! writes, time goes by.
-
 use std::time::Duration;
 
+use outbox::SqliteStore;
 use outbox::TransactionalStore;
-use outbox::store::Node;
+use outbox::store::{ClaimStore, LeaseStore, Node, NodeStore, PartitionStore, SettleStore};
 use outbox::time::Timestamp;
-use outbox::{SqliteStore, Store};
 use support::{Harness, Sqlite};
 
 use crate::common::{LEASE, owner, request, row, write_one};

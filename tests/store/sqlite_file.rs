@@ -1,5 +1,4 @@
 //! What can be wrong with a file. Only SQLite has one.
-
 use std::task::Poll;
 
 use outbox::store::sqlite::SqliteOptions;
@@ -82,15 +81,15 @@ async fn a_lock_of_another_program_is_transient_and_everything_works_after_it() 
     let mut other = db.other_program().acquire().await.expect("a connection");
     other.execute("BEGIN EXCLUSIVE").await.expect("locks");
 
-    let error = outbox::Store::claim(&store, &request(1)).await.expect_err("locked");
+    let error = outbox::store::ClaimStore::claim(&store, &request(1)).await.expect_err("locked");
 
     assert!(matches!(error, StoreError::Locked { .. }), "{error:?}");
     assert!(error.is_transient());
     assert!(error.to_string().contains("locked by another program"), "{error}");
-    assert!(outbox::Store::get(&store, id).await.expect("reading goes on").is_some());
+    assert!(outbox::store::InspectStore::get(&store, id).await.expect("reading goes on").is_some());
     assert!(store.begin().await.is_err(), "no transaction begins either");
     other.execute("COMMIT").await.expect("unlocks");
-    assert_eq!(outbox::Store::claim(&store, &request(1)).await.expect("works again").len(), 1);
+    assert_eq!(outbox::store::ClaimStore::claim(&store, &request(1)).await.expect("works again").len(), 1);
     assert!(SqliteStore::is_in_transaction(store.begin().await.expect("works again").as_mut()));
 }
 
@@ -153,7 +152,10 @@ async fn a_transaction_of_a_task_that_is_cut_off_does_not_poison_the_store() {
         assert!(committed.as_ref().is_none_or(Result::is_ok), "{committed:?}");
 
         // Whether its caller waited for it or not, the commit goes to its end.
-        support::eventually("the row is gone", async || outbox::Store::get(&store, id).await.expect("reads").is_none()).await;
+        support::eventually("the row is gone", async || {
+            outbox::store::InspectStore::get(&store, id).await.expect("reads").is_none()
+        })
+        .await;
         if begun && committed.is_some() {
             assert!(polls > 1, "both wait at least once, so that something was cut off");
             break;
@@ -205,5 +207,5 @@ async fn rows_that_were_committed_are_there_for_the_next_process() {
 
     let next = db.second_store(db.clock().clone()).await;
 
-    assert!(outbox::Store::get(&next, id).await.expect("reads").is_some());
+    assert!(outbox::store::InspectStore::get(&next, id).await.expect("reads").is_some());
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::store::TableName;
 use outbox::store::mysql::MySqlOptions;
+use outbox::store::{SchemaStore, TableName};
 use outbox::time::Timestamp;
 use outbox::{MySqlStore, Store};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};

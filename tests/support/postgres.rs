@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::store::TableName;
 use outbox::store::postgres::PostgresOptions;
+use outbox::store::{SchemaStore, TableName};
 use outbox::time::Timestamp;
 use outbox::{PostgresStore, Store};
 use sqlx::postgres::{PgPool, PgPoolOptions};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use outbox::store::TableName;
 use outbox::store::sqlite::SqliteOptions;
+use outbox::store::{SchemaStore, TableName};
 use outbox::time::{Clock, ManualClock, SystemClock, Timestamp};
 use outbox::{SqliteStore, Store};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};

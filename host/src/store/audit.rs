@@ -1,9 +1,26 @@
 //! Who did what by hand.
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use super::StoreError;
 use crate::event::EventId;
 use crate::time::Timestamp;
+
+/// The audit log: what operators did.
+#[async_trait]
+pub trait AuditStore: Send + Sync {
+    /// Notes something that an operator did by other calls: `action` such as `purge`, what it was done to, to how many.
+    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError>;
+
+    /// What operators did, newest first, at most `limit`.
+    async fn audit(&self, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        self.list_audit(&AuditFilter::default(), limit).await
+    }
+
+    /// What operators did and matches, newest first, at most `limit`.
+    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError>;
+}
 
 /// Who does something by hand, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

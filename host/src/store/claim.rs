@@ -2,8 +2,22 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+
+use super::{StoreError, WaitsFor};
 use crate::event::{Event, Fence, OwnerId};
 use crate::time::Timestamp;
+
+/// Taking events that are due.
+#[async_trait]
+pub trait ClaimStore: Send + Sync {
+    /// Takes those that have been due longest, in the order of their `seq`. Choosing and locking are one: no two owners ever
+    /// hold the same event.
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError>;
+
+    /// How long until the next event is due: zero when one is, `None` when none waits.
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError>;
+}
 
 /// What to claim.
 #[derive(Clone, Debug)]
@@ -75,16 +89,6 @@ impl Due {
     }
 }
 
-/// What a renewal came to. A claim that stands in neither list is lost.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Renewed {
-    /// The `seq` of those that hold for the whole lease from now.
-    pub held: Vec<u64>,
-    /// The `seq` of those that end when they would have ended: somebody else has their rows locked. Nobody can claim them
-    /// meanwhile.
-    pub locked: Vec<u64>,
-}
-
 /// Claims that keep an order.
 #[derive(Clone, Debug)]
 pub enum ClaimOrder {
@@ -102,36 +106,4 @@ pub enum ClaimOrder {
         /// The `seq` of events that the owner has in hand already: those behind them may be claimed.
         held: Vec<u64>,
     },
-}
-
-/// An event that others wait behind, by their rows: its own may be gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocker {
-    /// Its `seq`.
-    pub sequence: u64,
-    /// Of what kind their aggregate is.
-    pub aggregate_type: String,
-    /// Which one it is.
-    pub aggregate_id: String,
-}
-
-/// What became of events that others wait behind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unblocked {
-    /// Nothing waits behind these any more.
-    pub cleared: Vec<u64>,
-    /// Some were let go from behind these, and others wait there still.
-    pub left: Vec<u64>,
-}
-
-/// Which earlier events of its aggregate an event waits for. One whose `available_at` is still to come is never waited for: it
-/// joins the queue when its time comes. Events without an aggregate id wait for none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitsFor {
-    /// Every one that is NEW or RETRY, or DEAD and blocks.
-    Unresolved,
-    /// Every one that is NEW: one that failed is overtaken.
-    Untried,
-    /// None: nothing blocks anything.
-    Nothing,
 }

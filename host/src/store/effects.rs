@@ -3,11 +3,24 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::number::unsigned;
-use super::{NewRow, Settled};
+use super::{NewRow, Settled, StoreError};
 use crate::event::{Effects, Fence, StateChanges, StateUsage, StateWrite};
+
+/// Writing outcomes together with what their listeners did beside.
+#[async_trait]
+pub trait EffectStore: Send + Sync {
+    /// Writes outcomes, each under its fence and together with its effects: all that belongs to one outcome, or nothing of it.
+    /// The outcomes are taken in order; one answer for each.
+    ///
+    /// # Errors
+    /// The database's own; nothing was written then, unless the answer to the commit was lost. A repeat is safe: what was
+    /// written is fenced off.
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError>;
+}
 
 /// An outcome, and what its listener did beside.
 #[derive(Clone, Copy, Debug)]

@@ -1,30 +1,42 @@
 //! The table: the one room that speaks SQL.
 //!
-//! [`Store`] is what the host asks of a database; [`TransactionalStore`] adds what a writer needs inside the caller's own
-//! transaction. Every dialect passes the same conformance suite. What is due, leased or old enough is decided here, by the
-//! database's clock. This room knows events, and nothing of who asks for them.
+//! [`Store`] is what the host asks of a database: one trait for each role, each in the file of its noun, with its types and with what all
+//! databases do alike. A database answers it in a folder of its own, in files of the same names: the statements, and the roles that run
+//! them. [`TransactionalStore`] adds what a writer needs inside the caller's own transaction. Every database passes the same conformance
+//! suite. What is due, leased or old enough is decided here, by the database's clock. This room knows events, and nothing of who asks for
+//! them.
 
 mod address;
 mod audit;
 mod claim;
-mod contract;
 mod cost;
+mod dead;
+mod doctor;
 mod effects;
 mod error;
-mod finding;
 mod firsts;
+mod inspect;
+mod keys;
+mod lease;
 mod node;
+mod notify;
 mod number;
+mod partition;
+mod plan;
+mod purge;
 mod record;
 mod route;
-mod settlement;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod row;
+mod schema;
+mod settle;
 mod shared;
 mod state;
 mod table;
-mod transactional;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod trust;
 mod whole;
+mod write;
 
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -33,30 +45,76 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+use async_trait::async_trait;
+
+use crate::time::Timestamp;
+
 pub use address::hide_password;
-pub use audit::{Audit, AuditFilter, AuditRecord};
+pub use audit::{Audit, AuditFilter, AuditRecord, AuditStore};
 pub(crate) use claim::EXPIRED;
-pub use claim::{Blocker, ClaimOrder, ClaimRequest, Claimed, Due, Renewed, Unblocked, WaitsFor};
-pub use contract::{Store, WakeUps};
+pub use claim::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due};
 pub use cost::{AttemptCost, AttemptEnd};
-pub use effects::{Committed, SettledWithEffects};
+pub use dead::{DeadFilter, DeadStore, RetriedNow};
+pub use doctor::{DoctorStore, Expectations, Finding, Severity};
+pub use effects::{Committed, EffectStore, SettledWithEffects};
 pub use error::StoreError;
-pub use finding::{Expectations, Finding, Plan, Severity};
+pub use inspect::{Filter, InspectStore, SetAside, Stats};
+pub use keys::{BlockedKey, Blocker, KeyStore, Unblocked, WaitsFor};
+pub use lease::{LeaseStore, Renewed};
 #[cfg(feature = "mysql")]
 pub use mysql::MySqlStore;
-pub use node::{Node, NodeRecord, PARTITIONS};
+pub use node::{Node, NodeRecord, NodeStore};
+pub use notify::{NotifyStore, WakeUps};
+pub use partition::{PARTITIONS, PartitionStore};
+pub use plan::{Plan, PlanStore};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
+pub use purge::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, Purged};
+pub use record::Record;
 pub(crate) use record::{ASKED_FOR_LATER, failures};
-pub use record::{
-    DeadFilter, Filter, Migration, PurgeBatch, PurgeRequest, Purgeable, Purged, Record, RetriedNow, SetAside, Stats,
-};
-pub use route::{BlockedKey, RouteRecord};
-pub use settlement::{Settled, Settlement};
+pub use route::{RouteRecord, RouteStore};
+pub use schema::{Migration, SchemaStore};
+pub use settle::{SettleStore, Settled, Settlement};
 pub use shared::SharedStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use state::{PluginUsage, StateRecord, StateStore};
 pub use table::TableName;
-pub use transactional::{NewRow, Ownership, TransactionalStore};
 pub use whole::Whole;
+pub use write::{NewRow, Ownership, TransactionalStore, WriteStore};
+
+/// What the host asks of a database: all roles together. Every call is whole: it has happened, or an error is returned and nothing has. The
+/// error is the database's own, unless a call says more. Of a store whose type is known, bring the role into scope that you call.
+///
+/// Calls must not be cancelled: run them in a task of their own where the caller may be dropped.
+#[async_trait]
+pub trait Store:
+    SchemaStore
+    + WriteStore
+    + ClaimStore
+    + LeaseStore
+    + SettleStore
+    + EffectStore
+    + KeyStore
+    + PartitionStore
+    + RouteStore
+    + NodeStore
+    + NotifyStore
+    + InspectStore
+    + DeadStore
+    + AuditStore
+    + PurgeStore
+    + DoctorStore
+    + PlanStore
+    + StateStore
+    + 'static
+{
+    /// The kind of database: `sqlite`, `postgres`, `mysql`.
+    fn kind(&self) -> &'static str;
+
+    /// The time by the clock that decides what is due.
+    async fn now(&self) -> Result<Timestamp, StoreError>;
+
+    /// Closes all connections after what is under way.
+    async fn close(&self);
+}

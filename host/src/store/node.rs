@@ -1,16 +1,31 @@
 //! Who else works on the table.
 
+use std::time::Duration;
+
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use super::StoreError;
 use crate::event::OwnerId;
 use crate::text::shorten;
 use crate::time::Timestamp;
 
+/// The hosts that work on the table.
+#[async_trait]
+pub trait NodeStore: Send + Sync {
+    /// Says that a node is alive for another `lease`, and forgets nodes that have been gone for a day. Returns how many live
+    /// nodes run in its mode, itself included.
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError>;
+
+    /// Forgets a node and gives its partitions back.
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError>;
+
+    /// Every node, live ones and those gone for less than a day, oldest start first.
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError>;
+}
+
 /// The most bytes of a text of a row: 255 characters, which is what the narrowest database has room for.
 const TOLD_BYTES: usize = 1_020;
-
-/// How many partitions the aggregates are spread over: the most nodes that can share the work of order by aggregate.
-pub const PARTITIONS: u16 = 256;
 
 /// A host, as it tells the others of itself.
 #[derive(Clone, Debug)]

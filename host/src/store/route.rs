@@ -1,9 +1,42 @@
 //! What the table knows of routes and of blocked aggregates.
 
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::event::{EventId, Route, Status};
+use super::{Audit, StoreError};
+use crate::event::Route;
 use crate::time::Timestamp;
+
+/// Routes: which have had a listener, which are paused, and the events that are parked for them.
+#[async_trait]
+pub trait RouteStore: Send + Sync {
+    /// Every route that ever had a listener or was paused, by name, without its counts.
+    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError>;
+
+    /// Every route that had a listener, was paused, or has unfinished or dead events, by name, with its counts. Reads all of
+    /// those events: for people, not for the hot walk.
+    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError>;
+
+    /// The first route behind `after`, in the database's own order of names, of which events are parked; the first of all for
+    /// `None`. `None` when there is none.
+    async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError>;
+
+    /// Lets parked events of these routes wait for time only again; at most `limit`. Returns how many.
+    async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError>;
+
+    /// Notes that these routes have a listener.
+    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError>;
+
+    /// Pauses a route, whether it is known or not: hosts park its events from now on. False when it was paused already.
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError>;
+
+    /// Ends the pause of a route; its events stay parked until they are unparked. False when it was not paused.
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError>;
+
+    /// Forgets a route: that it had a listener, and its pause. Its events stay. False when it was not known. A host that answers
+    /// it notes it again.
+    async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError>;
+}
 
 /// A route, as the table knows it. Counts are 0 where they were not asked for.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -64,29 +97,4 @@ impl RouteRecord {
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) fn names(route: Option<&Route>) -> (&str, &str) {
     route.map_or(("", ""), |route| (route.aggregate_type.as_str(), route.event_type.as_str()))
-}
-
-/// An aggregate whose events wait behind one that is not resolved.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
-#[non_exhaustive]
-pub struct BlockedKey {
-    /// The kind of aggregate.
-    pub aggregate_type: String,
-    /// Which one.
-    pub aggregate_id: String,
-    /// The `seq` of the event that they wait behind.
-    pub seq: u64,
-    /// Its id; `None` when it is gone already, and the others about to go on.
-    pub event_id: Option<EventId>,
-    /// Its type.
-    pub event_type: Option<String>,
-    /// Where it stands.
-    pub status: Option<Status>,
-    /// When it is tried again; `None` when it waits for something that is not time.
-    pub due_at: Option<Timestamp>,
-    /// What went wrong last.
-    pub last_error: Option<String>,
-    /// How many wait behind it.
-    pub waiting: u64,
 }

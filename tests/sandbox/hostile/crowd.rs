@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use outbox::listener::Cause;
 use outbox::poller::PollerConfig;
-use outbox::store::{Filter, Record};
+use outbox::store::{Filter, InspectStore, Record};
 use outbox::wasm::PluginsConfig;
-use outbox::{DispatchResult, Envelope, Event, EventId, Outbox, SqliteStore, Status, Store};
+use outbox::{DispatchResult, Envelope, Event, EventId, Outbox, SqliteStore, Status};
 use support::eventually;
 
 use super::LIMITS;

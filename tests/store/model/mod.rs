@@ -34,8 +34,8 @@ mod taking;
 
 use std::collections::HashMap;
 
-use outbox::store::{NewRow, Ownership, WaitsFor};
-use outbox::{Envelope, Store};
+use outbox::Envelope;
+use outbox::store::{NewRow, Ownership, WaitsFor, WriteStore};
 use support::{Database, MySql, Postgres, Sqlite};
 use tokio::runtime::Runtime;
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use outbox::event::{Fence, OwnerId};
-use outbox::store::{Audit, Filter, PARTITIONS, Record, StoreError};
+use outbox::store::{Audit, Filter, InspectStore, PARTITIONS, Record, StoreError};
 use outbox::time::Timestamp;
 use outbox::{Envelope, EventId, Route, Store};
 use support::Database;

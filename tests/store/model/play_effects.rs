@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use outbox::event::{Effects, StateChange, StateChanges, StateQuota, StateValue, StateWrite};
-use outbox::store::{Committed, NewRow, Ownership, Record, Settled, SettledWithEffects, StateRecord, StateStore};
-use outbox::{Envelope, EventId, Store};
+use outbox::store::{Committed, EffectStore, NewRow, Ownership, Record, Settled, SettledWithEffects, StateRecord, StateStore};
+use outbox::{Envelope, EventId};
 use support::Database;
 
 use super::compare::agree;

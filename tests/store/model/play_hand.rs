@@ -1,7 +1,6 @@
 //! Steps that people take by hand, and those that tidy up.
 
-use outbox::Store;
-use outbox::store::{DeadFilter, PurgeBatch, PurgeRequest, Record};
+use outbox::store::{DeadFilter, DeadStore, PurgeBatch, PurgeRequest, PurgeStore, Record, RouteStore};
 use support::Database;
 
 use super::compare::agree;

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use outbox::EventId;
 use outbox::event::{Cost, Fence};
-use outbox::store::{AttemptCost, ClaimOrder, ClaimRequest, Claimed, Due, Record, Settled, Settlement};
-use outbox::{EventId, Store};
+use outbox::store::{
+    AttemptCost, ClaimOrder, ClaimRequest, ClaimStore, Claimed, Due, LeaseStore, Record, SettleStore, Settled, Settlement,
+};
 use support::Database;
 
 use super::compare::{Times, agree};

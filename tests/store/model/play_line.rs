@@ -1,8 +1,7 @@
 //! Steps of nodes: partitions, and lines that move on.
 
-use outbox::Store;
 use outbox::event::OwnerId;
-use outbox::store::{Blocker, Node};
+use outbox::store::{Blocker, KeyStore, Node, NodeStore, PartitionStore};
 use support::Database;
 
 use super::compare::agree;

@@ -1,9 +1,10 @@
 //! Steps that only look.
-
 use std::collections::BTreeMap;
 
-use outbox::store::{RouteRecord, WaitsFor};
-use outbox::{Route, Store};
+use outbox::Route;
+use outbox::store::{
+    AuditStore, ClaimStore, DeadStore, InspectStore, KeyStore, NodeStore, RouteRecord, RouteStore, SettleStore, WaitsFor,
+};
 use support::Database;
 
 use super::compare::{agree, agree_row};

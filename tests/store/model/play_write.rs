@@ -1,8 +1,7 @@
 //! Steps that write.
-
 use outbox::event::Fence;
-use outbox::store::{NewRow, Ownership, PARTITIONS};
-use outbox::{Envelope, EventId, Store, TransactionalStore};
+use outbox::store::{InspectStore, NewRow, Ownership, PARTITIONS, WriteStore};
+use outbox::{Envelope, EventId, TransactionalStore};
 use support::Database;
 
 use super::compare::agree;

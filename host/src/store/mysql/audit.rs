@@ -1,13 +1,14 @@
 //! The record of what is done by hand.
 
+use async_trait::async_trait;
 use serde_json::Value;
-use sqlx::Row;
-use sqlx::mysql::{MySqlConnection, MySqlRow};
+use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
-use super::row::{bound, column};
+use super::row::bound;
 use crate::store::audit::{Kind, Span};
-use crate::store::{Audit, AuditFilter, AuditRecord, StoreError};
+use crate::store::row::Named;
+use crate::store::{Audit, AuditFilter, AuditRecord, AuditStore, StoreError, row};
 use crate::time::Timestamp;
 
 const NOTE: &str = "
@@ -58,6 +59,48 @@ ORDER BY micros DESC, id DESC LIMIT ?";
 const LAST: &str = "
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) FROM outbox_event_audit WHERE id <= ? ORDER BY id DESC LIMIT 1";
 
+#[async_trait]
+impl AuditStore for MySqlStore {
+    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| self.failed("note what was done", error))?;
+        note(self, &mut connection, audit, action, selector, count).await
+    }
+
+    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        let failed = |error| self.failed("read what was done by hand", error);
+        let statement = match filter.kind() {
+            Kind::Any => LIST,
+            Kind::Of => LIST_OF_ONE,
+            Kind::Touching => LIST_TOUCHING,
+            Kind::Nothing => return Ok(Vec::new()),
+        };
+        let mut last = None;
+        if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
+            let found = sqlx::query_scalar(self.table.sql(LAST)).bind(before).fetch_optional(&self.pool).await;
+            let Some(at) = found.map_err(failed)? else { return Ok(Vec::new()) };
+            last = Some(Timestamp::from_micros(at));
+        }
+        let Span { since, until, before } = filter.span(last);
+        let mut query = sqlx::query(self.table.sql(statement));
+        if let Some(selector) = filter.selector() {
+            query = query.bind(selector);
+        }
+        let is_of_two = filter.kind() == Kind::Touching;
+        for _ in 0..if is_of_two { 2 } else { 1 } {
+            query = query.bind(bound(since)).bind(bound(until)).bind(bound(until)).bind(before);
+            for text in [&filter.actor, &filter.action] {
+                query = query.bind(text.clone()).bind(text.clone());
+            }
+            query = query.bind(i64::from(limit));
+        }
+        if is_of_two {
+            query = query.bind(i64::from(limit));
+        }
+        let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
+        rows.iter().map(|row| row::audit(row, row.moment("micros")?)).collect::<Result<_, sqlx::Error>>().map_err(failed)
+    }
+}
+
 /// Notes it in the transaction that does it; nothing when nothing was done.
 pub(super) async fn note(
     store: &MySqlStore,
@@ -81,51 +124,4 @@ pub(super) async fn note(
         .await
         .map_err(|error| store.failed("note what was done", error))?;
     Ok(())
-}
-
-pub(super) async fn list(store: &MySqlStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-    let failed = |error| store.failed("read what was done by hand", error);
-    let statement = match filter.kind() {
-        Kind::Any => LIST,
-        Kind::Of => LIST_OF_ONE,
-        Kind::Touching => LIST_TOUCHING,
-        Kind::Nothing => return Ok(Vec::new()),
-    };
-    let mut last = None;
-    if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
-        let found = sqlx::query_scalar(store.table.sql(LAST)).bind(before).fetch_optional(&store.pool).await;
-        let Some(at) = found.map_err(failed)? else { return Ok(Vec::new()) };
-        last = Some(Timestamp::from_micros(at));
-    }
-    let Span { since, until, before } = filter.span(last);
-    let mut query = sqlx::query(store.table.sql(statement));
-    if let Some(selector) = filter.selector() {
-        query = query.bind(selector);
-    }
-    let is_of_two = filter.kind() == Kind::Touching;
-    for _ in 0..if is_of_two { 2 } else { 1 } {
-        query = query.bind(bound(since)).bind(bound(until)).bind(bound(until)).bind(before);
-        for text in [&filter.actor, &filter.action] {
-            query = query.bind(text.clone()).bind(text.clone());
-        }
-        query = query.bind(i64::from(limit));
-    }
-    if is_of_two {
-        query = query.bind(i64::from(limit));
-    }
-    let rows = query.fetch_all(&store.pool).await.map_err(failed)?;
-    rows.iter().map(record).collect::<Result<_, sqlx::Error>>().map_err(failed)
-}
-
-fn record(row: &MySqlRow) -> Result<AuditRecord, sqlx::Error> {
-    let selector: &str = row.try_get("selector")?;
-    Ok(AuditRecord {
-        id: column(row, "id")?,
-        at: Timestamp::from_micros(row.try_get("micros")?),
-        actor: row.try_get("actor")?,
-        action: row.try_get("action")?,
-        selector: serde_json::from_str(selector).unwrap_or_else(|_| selector.into()),
-        count: column(row, "count")?,
-        reason: row.try_get("reason")?,
-    })
 }

@@ -4,9 +4,9 @@ use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
-use super::diagnose::ACTION;
+use super::doctor::ACTION;
 use super::error::{DENIED, number};
-use crate::store::finding::GRANT;
+use crate::store::doctor::GRANT;
 use crate::store::{Finding, StoreError};
 
 const INDEXES: [&str; 7] =

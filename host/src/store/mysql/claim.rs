@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::row::{claimed, header_bytes, left_out, numbers, payload_bytes, sequence};
+use super::row::{claimed, header_bytes, left_out, numbers, payload_bytes};
 use super::transaction::{self, Patience};
 use super::{MySqlStore, front, keys, place};
-use crate::store::settlement::delay_micros;
-use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError};
+use crate::store::row::sequence;
+use crate::store::settle::delay_micros;
+use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError};
 
 /// What is due, without a lock. In order of binding: the microseconds to leave alone, most rows.
 pub(super) const CHOOSE: &str = "
@@ -24,9 +26,10 @@ ORDER BY due_at, seq LIMIT ?";
 /// for 500, since every entry that a settled event left in the index is locked too). In order of binding: as [`CHOOSE`].
 pub(super) const CLAIM: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
+       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+       OCTET_LENGTH(payload), key_hash
 FROM outbox_event FORCE INDEX (outbox_due)
 WHERE due_at <= UTC_TIMESTAMP(6) AND (outbox_event.lease_end IS NULL OR outbox_event.lease_end <= UTC_TIMESTAMP(6))
   AND created_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND
@@ -50,9 +53,10 @@ ORDER BY due_at, outbox_event.seq LIMIT ?";
 /// next claim, and would have been moved for nothing. Bound: a JSON list of seq.
 pub(super) const CLAIM_CHOSEN: &str = "
 SELECT outbox_event.seq, claim_seq + 1, attempts, deferrals, claims + 1, starts, event_id, event_type, aggregate_type, aggregate_id,
-       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END, OCTET_LENGTH(payload),
+       tenant_id, headers, content_type, CASE WHEN OCTET_LENGTH(payload) <= 16384 THEN payload END,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', available_at),
-       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), key_hash
+       TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)),
+       OCTET_LENGTH(payload), key_hash
 FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq
 WHERE due_at <= UTC_TIMESTAMP(6) AND (lease_end IS NULL OR lease_end <= UTC_TIMESTAMP(6))
@@ -81,13 +85,23 @@ SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), MIN(next)) FROM (
 
 const ACTION: &str = "claim events";
 
-pub(super) async fn claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-    let mut patience = Patience::new();
-    loop {
-        match try_claim(store, request).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
+#[async_trait]
+impl ClaimStore for MySqlStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        let mut patience = Patience::new();
+        loop {
+            match try_claim(self, request).await {
+                Err(error) if patience.allows(&error).await => {}
+                result => return result,
+            }
         }
+    }
+
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        let row = sqlx::query(self.table.sql(NEXT_DUE)).fetch_one(&self.pool).await;
+        let rest: Option<i64> =
+            row.and_then(|row| row.try_get(0)).map_err(|error| self.failed("look for the next due event", error))?;
+        Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
     }
 }
 
@@ -181,11 +195,4 @@ async fn large_payloads(
     let rows =
         sqlx::query(store.table.sql(LARGE_PAYLOADS)).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
     rows.iter().map(|row| Ok((sequence(row)?, row.try_get(1).map_err(failed)?))).collect()
-}
-
-pub(super) async fn next_due(store: &MySqlStore) -> Result<Option<Duration>, StoreError> {
-    let row = sqlx::query(store.table.sql(NEXT_DUE)).fetch_one(&store.pool).await;
-    let rest: Option<i64> =
-        row.and_then(|row| row.try_get(0)).map_err(|error| store.failed("look for the next due event", error))?;
-    Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
 }

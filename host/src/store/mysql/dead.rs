@@ -1,5 +1,6 @@
 //! Events that failed: count, bring back, hurry, let pass, delete. What is done is noted in the same transaction.
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
@@ -7,10 +8,11 @@ use sqlx::{MySql, Row};
 
 use super::MySqlStore;
 use super::audit::note;
-use super::row::{bound, numbers, sequence};
+use super::row::{bound, numbers};
 use super::transaction::{self, Patience};
 use crate::event::EventId;
-use crate::store::{Audit, DeadFilter, RetriedNow, StoreError};
+use crate::store::row::sequence;
+use crate::store::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
 use crate::time::Timestamp;
 
 /// NULL means any. Bound: aggregate type and event type twice, for the bounds of the route's hash; then event type, aggregate
@@ -85,56 +87,49 @@ const SKIP: &str = "UPDATE outbox_event SET blocks = 0 WHERE event_id = ? AND bl
 
 type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 
-pub(super) async fn count(store: &MySqlStore, filter: &DeadFilter) -> Result<u64, StoreError> {
-    let row = filtered(sqlx::query(store.table.sql(COUNT)), filter).fetch_one(&store.pool).await;
-    let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| store.failed("count dead events", error))?;
-    Ok(u64::try_from(count).unwrap_or(0))
-}
+#[async_trait]
+impl DeadStore for MySqlStore {
+    async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
+        let row = filtered(sqlx::query(self.table.sql(COUNT)), filter).fetch_one(&self.pool).await;
+        let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| self.failed("count dead events", error))?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
 
-pub(super) async fn replay(store: &MySqlStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    by_id(store, REPLAY, id, audit, "replay").await
-}
+    async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        by_id(self, REPLAY, id, audit, "replay").await
+    }
 
-pub(super) async fn replay_batch(
-    store: &MySqlStore,
-    filter: &DeadFilter,
-    limit: u32,
-    audit: &Audit,
-) -> Result<u64, StoreError> {
-    Ok(change_chosen(store, Choice::Dead(filter), limit, audit, "replay", &json!(filter)).await?.count)
-}
+    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        Ok(change_chosen(self, Choice::Dead(filter), limit, audit, "replay", &json!(filter)).await?.count)
+    }
 
-pub(super) async fn retry_now(
-    store: &MySqlStore,
-    max_attempts: Option<u32>,
-    after: u64,
-    limit: u32,
-    audit: &Audit,
-) -> Result<RetriedNow, StoreError> {
-    let choice = Choice::Waiting { most: max_attempts.map(i64::from), after };
-    change_chosen(store, choice, limit, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
-}
+    async fn retry_now(
+        &self,
+        max_attempts: Option<u32>,
+        after: u64,
+        limit: u32,
+        audit: &Audit,
+    ) -> Result<RetriedNow, StoreError> {
+        let choice = Choice::Waiting { most: max_attempts.map(i64::from), after };
+        change_chosen(self, choice, limit, audit, "retry_now", &json!({ "max_attempts": max_attempts })).await
+    }
 
-pub(super) async fn count_waiting(store: &MySqlStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
-    let most = max_attempts.map(i64::from);
-    let row = sqlx::query(store.table.sql(COUNT_WAITING)).bind(most).bind(most).fetch_one(&store.pool).await;
-    let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| store.failed("count waiting events", error))?;
-    Ok(u64::try_from(count).unwrap_or(0))
-}
+    async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
+        let most = max_attempts.map(i64::from);
+        let row = sqlx::query(self.table.sql(COUNT_WAITING)).bind(most).bind(most).fetch_one(&self.pool).await;
+        let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| self.failed("count waiting events", error))?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
 
-pub(super) async fn discard(
-    store: &MySqlStore,
-    id: EventId,
-    dead_before: Option<Timestamp>,
-    audit: &Audit,
-) -> Result<bool, StoreError> {
-    let before = dead_before.map(bound);
-    let run = || sqlx::query(store.table.sql(DISCARD)).bind(id.to_string()).bind(before).bind(before);
-    Ok(noted(store, run, audit, "discard", &json!({ "event_id": id })).await? == 1)
-}
+    async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
+        let before = dead_before.map(bound);
+        let run = || sqlx::query(self.table.sql(DISCARD)).bind(id.to_string()).bind(before).bind(before);
+        Ok(noted(self, run, audit, "discard", &json!({ "event_id": id })).await? == 1)
+    }
 
-pub(super) async fn skip(store: &MySqlStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    by_id(store, SKIP, id, audit, "skip").await
+    async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        by_id(self, SKIP, id, audit, "skip").await
+    }
 }
 
 /// Runs a statement on one event, and notes it when it changed something. Returns whether it did.

@@ -1,5 +1,6 @@
 //! Outcomes with effects: follow-up events and plugins' state.
 
+use async_trait::async_trait;
 use sqlx::FromRow;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
@@ -11,7 +12,7 @@ use super::transaction::{self, Patience};
 use crate::event::Fence;
 use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
 use crate::store::number::{signed, unsigned};
-use crate::store::{Committed, Ownership, SettledWithEffects, StoreError};
+use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError};
 
 /// The events that are held under these fences, locked in the order in which everybody locks. Bound: rows of [seq, fence], in
 /// order.
@@ -48,17 +49,21 @@ UPDATE outbox_event_state_usage SET used_keys = ?, used_bytes = ?, revision = ? 
 
 const ACTION: &str = "store outcomes with their effects";
 
-pub(super) async fn settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-    // A row that is missing is made outside of the transaction: two that both make it would wait for each other.
-    for plugin in plugins(items) {
-        let query = sqlx::query(store.table.sql(OPEN_USAGE)).bind(plugin.as_bytes());
-        query.execute(&store.pool).await.map_err(|error| store.failed(ACTION, error))?;
-    }
-    let mut patience = Patience::new();
-    loop {
-        match try_settle(store, items).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
+#[async_trait]
+impl EffectStore for MySqlStore {
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+        let items = settled;
+        // A row that is missing is made outside of the transaction: two that both make it would wait for each other.
+        for plugin in plugins(items) {
+            let query = sqlx::query(self.table.sql(OPEN_USAGE)).bind(plugin.as_bytes());
+            query.execute(&self.pool).await.map_err(|error| self.failed(ACTION, error))?;
+        }
+        let mut patience = Patience::new();
+        loop {
+            match try_settle(self, items).await {
+                Err(error) if patience.allows(&error).await => {}
+                result => return result,
+            }
         }
     }
 }

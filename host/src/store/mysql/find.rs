@@ -4,9 +4,10 @@ use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
-use super::row::{numbers, sequence};
+use super::row::numbers;
 use crate::event::EventId;
 use crate::store::StoreError;
+use crate::store::row::sequence;
 
 /// Bound: a JSON list of seq.
 pub(super) const FIND: &str = "

@@ -7,8 +7,9 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
 use super::claim::CLAIM_CHOSEN;
-use super::row::{numbers, sequence};
-use crate::store::settlement::delay_micros;
+use super::row::numbers;
+use crate::store::row::sequence;
+use crate::store::settle::delay_micros;
 use crate::store::{ClaimRequest, StoreError};
 
 /// The unfinished events whose time has come, in the order of their `seq`, without a lock; none unless the owner holds
@@ -60,7 +61,7 @@ pub(super) async fn lock(
     rows.sort_by_cached_key(|row| sequence(row).unwrap_or(0));
     // Where somebody else has locked or taken one meanwhile, what comes behind it may not pass.
     let clear =
-        rows.iter().zip(&chosen).take_while(|(row, chosen)| sequence(row).is_ok_and(|locked| locked == **chosen)).count();
+        rows.iter().zip(&chosen).take_while(|(row, chosen)| sequence(*row).is_ok_and(|locked| locked == **chosen)).count();
     rows.truncate(clear);
     Ok((rows, behind))
 }

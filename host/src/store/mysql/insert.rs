@@ -1,17 +1,17 @@
 //! Envelopes into rows.
 
+use async_trait::async_trait;
 use serde_json::json;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection, Executor};
 
-use super::MySqlStore;
 use super::error::is_duplicate;
-use super::insert_many;
 use super::row::bound;
 use super::transaction::{self, Patience};
+use super::{MySqlStore, insert_many};
 use crate::event::{Envelope, EventId};
-use crate::store::settlement::delay_micros;
-use crate::store::{NewRow, Ownership, StoreError};
+use crate::store::settle::delay_micros;
+use crate::store::{NewRow, Ownership, StoreError, WriteStore};
 
 /// One row, and its number comes back with the answer. A duplicate key fails this statement alone: this database takes back
 /// what the statement did and leaves the transaction open. What is not put off is due at once, even when its writer's clock is
@@ -49,17 +49,16 @@ const MAX_BYTES: usize = 4 << 20;
 
 pub(super) const ACTION: &str = "insert events";
 
-/// In a transaction of its own, again when it loses a deadlock.
-pub(super) async fn write(
-    store: &MySqlStore,
-    rows: &[NewRow<'_>],
-    ownership: &Ownership,
-) -> Result<Vec<Option<u64>>, StoreError> {
-    let mut patience = Patience::new();
-    loop {
-        match try_write(store, rows, ownership).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
+#[async_trait]
+impl WriteStore for MySqlStore {
+    /// In a transaction of its own, again when it loses a deadlock.
+    async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
+        let mut patience = Patience::new();
+        loop {
+            match try_write(self, rows, ownership).await {
+                Err(error) if patience.allows(&error).await => {}
+                result => return result,
+            }
         }
     }
 }

@@ -9,9 +9,10 @@ use sqlx::mysql::MySqlConnection;
 use super::MySqlStore;
 use super::error::is_duplicate;
 use super::insert::{ACTION, headers, insert_one};
-use super::row::{bound, sequence};
+use super::row::bound;
 use crate::event::{Envelope, EventId};
-use crate::store::settlement::delay_micros;
+use crate::store::row::sequence;
+use crate::store::settle::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
 /// Any number of rows in one statement: JSON with one array for each row, and all payloads end to end, which JSON cannot carry.

@@ -1,12 +1,15 @@
 //! What people ask: counts, lists, one row.
 
-use sqlx::Row;
+use std::time::Duration;
+
+use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 
 use super::MySqlStore;
-use super::row::{bound, column, record};
+use super::row::bound;
 use crate::event::{EventId, Status};
-use crate::store::{Filter, Record, SetAside, Stats, StoreError};
+use crate::store::row::{Named, record};
+use crate::store::{Filter, InspectStore, Record, SetAside, Stats, StoreError, row};
 
 /// Each number from the index that those rows stand apart in.
 const STATS: &str = "
@@ -112,70 +115,60 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lease_end) AS lease_end, last_error, last_cost
 FROM outbox_event WHERE event_id = ?";
 
-pub(super) async fn stats(store: &MySqlStore) -> Result<Stats, StoreError> {
-    let row = sqlx::query(store.table.sql(STATS)).fetch_one(&store.pool).await;
-    row.and_then(|row| read_stats(&row)).map_err(|error| store.failed("count events", error))
-}
-
-pub(super) async fn sample(store: &MySqlStore, most: u32) -> Result<Stats, StoreError> {
-    let mut query = sqlx::query(store.table.sql(SAMPLE));
-    for _limit in 0..5 {
-        query = query.bind(most);
+#[async_trait]
+impl InspectStore for MySqlStore {
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let row = sqlx::query(self.table.sql(STATS)).fetch_one(&self.pool).await;
+        row.and_then(|row| read_stats(&row)).map_err(|error| self.failed("count events", error))
     }
-    let row = query.fetch_one(&store.pool).await;
-    row.and_then(|row| read_stats(&row)).map_err(|error| store.failed("count events", error))
+
+    async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
+        let mut query = sqlx::query(self.table.sql(SAMPLE));
+        for _limit in 0..5 {
+            query = query.bind(most);
+        }
+        let row = query.fetch_one(&self.pool).await;
+        row.and_then(|row| read_stats(&row)).map_err(|error| self.failed("count events", error))
+    }
+
+    async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
+        let (key, value) = filter.header.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
+        let position = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
+        let status = filter.status.map(Status::code);
+        let mut query = sqlx::query(self.table.sql(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST }));
+        query = query.bind(status).bind(status);
+        for text in [&filter.event_type, &filter.aggregate_type, &filter.aggregate_id, &filter.tenant_id] {
+            query = query.bind(text).bind(text);
+        }
+        query = query.bind(key).bind(key).bind(value).bind(&filter.error).bind(&filter.error);
+        let times = [filter.finished_after, filter.finished_before, filter.created_after, filter.created_before];
+        for number in std::iter::once(filter.max_attempts.map(i64::from)).chain(times.map(|time| time.map(bound))) {
+            query = query.bind(number).bind(number);
+        }
+        for _ in 0..5 {
+            query = query.bind(filter.set_aside.map(SetAside::as_str));
+        }
+        let rows = query
+            .bind(filter.after.map_or(-1, position))
+            .bind(filter.before.map_or(i64::MAX, position))
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed("list events", error))?;
+        rows.iter().map(record).collect()
+    }
+
+    async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
+        let row = sqlx::query(self.table.sql(GET))
+            .bind(id.to_string())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed("read an event", error))?;
+        row.as_ref().map(record).transpose()
+    }
 }
 
 fn read_stats(row: &MySqlRow) -> Result<Stats, sqlx::Error> {
-    let count = |name: &str| column(row, name);
-    let oldest: Option<i64> = row.try_get("oldest")?;
-    Ok(Stats {
-        new: count("new")?,
-        retry: count("retry")?,
-        done: count("done")?,
-        dead: count("dead")?,
-        parked: count("parked")?,
-        blocked: count("blocked")?,
-        in_flight: count("in_flight")?,
-        oldest_pending_seconds: oldest.map(|micros| {
-            let age = std::time::Duration::from_micros(u64::try_from(micros).unwrap_or(0));
-            (age.as_secs_f64() * 1_000.0).round() / 1_000.0
-        }),
-    })
-}
-
-pub(super) async fn list(store: &MySqlStore, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
-    let (key, value) = filter.header.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
-    let position = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
-    let status = filter.status.map(Status::code);
-    let mut query = sqlx::query(store.table.sql(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST }));
-    query = query.bind(status).bind(status);
-    for text in [&filter.event_type, &filter.aggregate_type, &filter.aggregate_id, &filter.tenant_id] {
-        query = query.bind(text).bind(text);
-    }
-    query = query.bind(key).bind(key).bind(value).bind(&filter.error).bind(&filter.error);
-    let times = [filter.finished_after, filter.finished_before, filter.created_after, filter.created_before];
-    for number in std::iter::once(filter.max_attempts.map(i64::from)).chain(times.map(|time| time.map(bound))) {
-        query = query.bind(number).bind(number);
-    }
-    for _ in 0..5 {
-        query = query.bind(filter.set_aside.map(SetAside::as_str));
-    }
-    let rows = query
-        .bind(filter.after.map_or(-1, position))
-        .bind(filter.before.map_or(i64::MAX, position))
-        .bind(i64::from(limit))
-        .fetch_all(&store.pool)
-        .await
-        .map_err(|error| store.failed("list events", error))?;
-    rows.iter().map(record).collect()
-}
-
-pub(super) async fn get(store: &MySqlStore, id: EventId) -> Result<Option<Record>, StoreError> {
-    let row = sqlx::query(store.table.sql(GET))
-        .bind(id.to_string())
-        .fetch_optional(&store.pool)
-        .await
-        .map_err(|error| store.failed("read an event", error))?;
-    row.as_ref().map(record).transpose()
+    let waited = |micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+    row::stats(row, row.optional_number("oldest")?.map(waited))
 }

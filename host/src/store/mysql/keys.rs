@@ -1,43 +1,14 @@
 //! Order by aggregate: who works on which partition, and what waits behind which event.
 
-use std::time::Duration;
-
+use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
-use super::MySqlStore;
-use super::lock;
-use super::row::{column, numbers, optional, sequence};
-use super::transaction::{self, Patience};
-use crate::event::{OwnerId, Status};
+use super::row::numbers;
+use super::{MySqlStore, lock};
 use crate::store::firsts::Waiting;
-use crate::store::settlement::delay_micros;
-use crate::store::{BlockedKey, Blocker, PARTITIONS, StoreError, WaitsFor};
-
-/// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
-const RENEW: &str = "
-UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
-WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6)";
-
-const HELD: &str =
-    "SELECT partition_id FROM outbox_event_partition WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6) ORDER BY partition_id";
-
-/// Bound: the number of partitions, most to take.
-const FREE: &str = "
-SELECT partition_id FROM outbox_event_partition WHERE partition_id < ? AND (owner IS NULL OR lease_end <= UTC_TIMESTAMP(6)) ORDER BY partition_id LIMIT ?
-FOR UPDATE SKIP LOCKED";
-
-/// The partitions are locked already. Bound: partitions as a JSON list, the owner, the lease in microseconds.
-const TAKE: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS free
-STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = free.partition_id
-SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
-
-/// Bound: partitions as a JSON list, the owner.
-const RELEASE: &str = "
-UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
-STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = given.partition_id
-SET owner = NULL, lease_end = NULL WHERE owner = ?";
+use crate::store::row::sequence;
+use crate::store::{BlockedKey, Blocker, KeyStore, PARTITIONS, StoreError, Unblocked, WaitsFor, firsts, row};
 
 /// The first of each queue, which may be the event itself or a later one: this database would read on to the end if it were
 /// asked for an earlier one. In order of binding: the rule, then a JSON list of seq.
@@ -91,6 +62,38 @@ FROM (SELECT behind, aggregate_type, COALESCE(aggregate_id, '') AS aggregate_id,
 LEFT JOIN outbox_event ON outbox_event.seq = waits.behind
 ORDER BY waits.waiting DESC, waits.behind";
 
+#[async_trait]
+impl KeyStore for MySqlStore {
+    async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
+        let Some(rule) = rule(waits_for) else { return Ok(Vec::new()) };
+        let failed = |error| self.failed("look for the heads of queues", error);
+        let query = sqlx::query(self.table.sql(HEADS)).bind(rule).bind(numbers(events));
+        let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
+        rows.iter().filter_map(|row| earlier(row).transpose()).collect::<Result<_, _>>().map_err(failed)
+    }
+
+    async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
+        let failed = |error| self.failed("look for events that others wait behind", error);
+        let query = sqlx::query(self.table.sql(BLOCKERS)).bind(i64::try_from(after).unwrap_or(i64::MAX));
+        let rows = query.bind(letters(partitions)).bind(i64::from(limit)).fetch_all(&self.pool).await.map_err(failed)?;
+        let text = |row: &MySqlRow, index: usize| row.try_get::<String, _>(index).map_err(failed);
+        let blocker =
+            |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
+        rows.iter().map(blocker).collect()
+    }
+
+    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
+        firsts::unblock(self, blockers, waits_for, limit).await
+    }
+
+    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
+        let failed = |error| self.failed("list blocked aggregates", error);
+        let rows =
+            sqlx::query(self.table.sql(BLOCKED_KEYS)).bind(i64::from(limit)).fetch_all(&self.pool).await.map_err(failed)?;
+        rows.iter().map(row::blocked_key).collect::<Result<_, sqlx::Error>>().map_err(failed)
+    }
+}
+
 /// Who is waited for, as the statements of a claim know it; `None` for nobody.
 pub(super) fn rule(waits_for: WaitsFor) -> Option<i32> {
     match waits_for {
@@ -105,97 +108,11 @@ pub(super) fn letters(partitions: &[u16]) -> String {
     (0..PARTITIONS).map(|partition| if partitions.contains(&partition) { '1' } else { '0' }).collect()
 }
 
-pub(super) async fn keep(
-    store: &MySqlStore,
-    owner: &OwnerId,
-    lease: Duration,
-    most: u16,
-    of: u16,
-) -> Result<Vec<u16>, StoreError> {
-    let mut patience = Patience::new();
-    loop {
-        match try_keep(store, owner, lease, most, of).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
-        }
-    }
-}
-
-async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-    let failed = |error| store.failed("keep partitions", error);
-    let mut transaction = transaction::begin_on(store, &store.keeper).await?;
-    sqlx::query(store.table.sql(RENEW))
-        .bind(delay_micros(lease))
-        .bind(owner.as_str())
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
-    let held = sqlx::query(store.table.sql(HELD)).bind(owner.as_str()).fetch_all(&mut *transaction).await.map_err(failed)?;
-    let mut held = partitions(&held)?;
-    let wanted = usize::from(most).saturating_sub(held.len());
-    if wanted > 0 {
-        let free = sqlx::query(store.table.sql(FREE))
-            .bind(i64::from(of))
-            .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(failed)?;
-        let free = partitions(&free)?;
-        sqlx::query(store.table.sql(TAKE))
-            .bind(numbers(&free))
-            .bind(owner.as_str())
-            .bind(delay_micros(lease))
-            .execute(&mut *transaction)
-            .await
-            .map_err(failed)?;
-        held.extend(free);
-    }
-    transaction::commit(transaction).await?;
-    held.sort_unstable();
-    Ok(held)
-}
-
-fn partitions(rows: &[MySqlRow]) -> Result<Vec<u16>, StoreError> {
-    rows.iter().map(|row| sequence(row).map(|partition| u16::try_from(partition).unwrap_or(0))).collect()
-}
-
-pub(super) async fn release(store: &MySqlStore, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-    sqlx::query(store.table.sql(RELEASE))
-        .bind(numbers(partitions))
-        .bind(owner.as_str())
-        .execute(&store.keeper)
-        .await
-        .map_err(|error| store.failed("give partitions back", error))?;
-    Ok(())
-}
-
-pub(super) async fn heads(store: &MySqlStore, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-    let Some(rule) = rule(waits_for) else { return Ok(Vec::new()) };
-    let failed = |error| store.failed("look for the heads of queues", error);
-    let query = sqlx::query(store.table.sql(HEADS)).bind(rule).bind(numbers(events));
-    let rows = query.fetch_all(&store.pool).await.map_err(failed)?;
-    rows.iter().filter_map(|row| earlier(row).transpose()).collect::<Result<_, _>>().map_err(failed)
-}
-
 /// An event with the one of its second column, if that is an earlier one.
 pub(super) fn earlier(row: &MySqlRow) -> Result<Option<(u64, u64)>, sqlx::Error> {
     let (event, other): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
     let other = other.filter(|other| *other < event).and_then(|other| u64::try_from(other).ok());
     Ok(u64::try_from(event).ok().zip(other))
-}
-
-pub(super) async fn blockers(
-    store: &MySqlStore,
-    partitions: &[u16],
-    after: u64,
-    limit: u32,
-) -> Result<Vec<Blocker>, StoreError> {
-    let failed = |error| store.failed("look for events that others wait behind", error);
-    let query = sqlx::query(store.table.sql(BLOCKERS)).bind(i64::try_from(after).unwrap_or(i64::MAX));
-    let rows = query.bind(letters(partitions)).bind(i64::from(limit)).fetch_all(&store.pool).await.map_err(failed)?;
-    let text = |row: &MySqlRow, index: usize| row.try_get::<String, _>(index).map_err(failed);
-    let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
-    rows.iter().map(blocker).collect()
 }
 
 impl Waiting for MySqlStore {
@@ -214,27 +131,4 @@ impl Waiting for MySqlStore {
         lock::change_free(self, "let waiting events go on", UNBLOCK, &waiting).await?;
         Ok(())
     }
-}
-
-pub(super) async fn blocked_keys(store: &MySqlStore, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
-    let failed = |error| store.failed("list blocked aggregates", error);
-    let rows =
-        sqlx::query(store.table.sql(BLOCKED_KEYS)).bind(i64::from(limit)).fetch_all(&store.pool).await.map_err(failed)?;
-    rows.iter().map(blocked_key).collect::<Result<_, sqlx::Error>>().map_err(failed)
-}
-
-fn blocked_key(row: &MySqlRow) -> Result<BlockedKey, sqlx::Error> {
-    let id: Option<&str> = row.try_get("event_id")?;
-    let status: Option<i32> = row.try_get("status")?;
-    Ok(BlockedKey {
-        aggregate_type: row.try_get("aggregate_type")?,
-        aggregate_id: row.try_get("aggregate_id")?,
-        seq: column(row, "behind")?,
-        event_id: id.and_then(|id| id.parse().ok()),
-        event_type: row.try_get("event_type")?,
-        status: status.and_then(Status::from_code),
-        due_at: optional(row, "due_at")?,
-        last_error: row.try_get("last_error")?,
-        waiting: column(row, "waiting")?,
-    })
 }

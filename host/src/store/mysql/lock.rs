@@ -6,9 +6,10 @@
 use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
-use super::row::{numbers, sequence};
+use super::row::numbers;
 use super::transaction::{self, Patience};
 use crate::store::StoreError;
+use crate::store::row::sequence;
 
 /// Bound: a JSON list of seq.
 const FREE: &str = "
@@ -17,7 +18,7 @@ STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.se
 FOR UPDATE SKIP LOCKED";
 
 /// Bound: a JSON list of seq.
-const THERE: &str = "
+pub(super) const THERE: &str = "
 SELECT outbox_event.seq FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS chosen
 STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = chosen.seq";
 
@@ -61,15 +62,4 @@ async fn try_change(store: &MySqlStore, action: &'static str, sql: &'static str,
     let changed = result.map_err(|error| store.failed(action, error))?.rows_affected();
     transaction::commit(transaction).await?;
     Ok(changed)
-}
-
-pub(super) async fn locked(store: &MySqlStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
-    let free = free(store, &mut transaction, sequences).await?;
-    let query = sqlx::query(store.table.sql(THERE)).bind(numbers(sequences));
-    let there = query.fetch_all(&mut *transaction).await.map_err(|error| store.failed("look for locked events", error))?;
-    transaction::rollback(transaction).await?;
-    let mut there = there.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    there.retain(|sequence| !free.contains(sequence));
-    Ok(there)
 }

@@ -8,8 +8,9 @@ use sqlx::mysql::{MySqlConnection, MySqlRow};
 
 use super::MySqlStore;
 use super::keys::{earlier, rule};
-use super::row::{numbers, sequence};
+use super::row::numbers;
 use crate::event::OwnerId;
+use crate::store::row::sequence;
 use crate::store::{StoreError, WaitsFor};
 
 /// Everything in the queues of claimed events before the last of these, up to [`MOST`] rows; of what is not waited for, without

@@ -1,10 +1,11 @@
 //! How the server would run the statements that must stay fast.
 
+use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::{MySqlStore, audit, claim, dead, front, keys, lease, place, purge, route, settle};
-use crate::store::{Plan, StoreError};
+use crate::store::{Plan, PlanStore, StoreError};
 
 /// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
 struct Explained {
@@ -83,22 +84,25 @@ const STATEMENTS: [Explained; 18] = [
     },
 ];
 
-pub(super) async fn plans(store: &MySqlStore) -> Result<Vec<Plan>, StoreError> {
-    let failed = |error| store.failed("explain a statement", error);
-    let mut plans = Vec::with_capacity(STATEMENTS.len());
-    for Explained { statement, sql, index, values } in STATEMENTS {
-        // Safe: nothing but constants and a checked table name.
-        let text = format!("EXPLAIN {}", filled(store.table.sql(sql).as_str(), values));
-        let rows = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&store.pool).await.map_err(failed)?;
-        let steps = rows.iter().map(step).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        plans.push(Plan {
-            statement,
-            index: index.to_owned(),
-            good: is_good(&steps, store.table.as_str(), index),
-            text: steps.iter().map(|step| step.text.as_str()).collect::<Vec<_>>().join("\n"),
-        });
+#[async_trait]
+impl PlanStore for MySqlStore {
+    async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
+        let failed = |error| self.failed("explain a statement", error);
+        let mut plans = Vec::with_capacity(STATEMENTS.len());
+        for Explained { statement, sql, index, values } in STATEMENTS {
+            // Safe: nothing but constants and a checked table name.
+            let text = format!("EXPLAIN {}", filled(self.table.sql(sql).as_str(), values));
+            let rows = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&self.pool).await.map_err(failed)?;
+            let steps = rows.iter().map(step).collect::<Result<Vec<_>, _>>().map_err(failed)?;
+            plans.push(Plan {
+                statement,
+                index: index.to_owned(),
+                good: is_good(&steps, self.table.as_str(), index),
+                text: steps.iter().map(|step| step.text.as_str()).collect::<Vec<_>>().join("\n"),
+            });
+        }
+        Ok(plans)
     }
-    Ok(plans)
 }
 
 /// The statement with its parameters put in, in order; a statement with more of them than values keeps the last.

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::mysql::MySqlArguments;
 use sqlx::query::Query;
 use sqlx::{MySql, Row};
 
 use super::MySqlStore;
-use super::row::{bound, numbers, sequence};
+use super::row::{bound, numbers};
 use super::transaction::{self, Patience};
-use crate::store::settlement::delay_micros;
-use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
+use crate::store::row::sequence;
+use crate::store::settle::delay_micros;
+use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError};
 use crate::time::Timestamp;
 
 /// Walks its own index from the oldest; two purges at once pass by each other's rows. Bound: status, the cut-off in
@@ -43,18 +45,36 @@ WHERE status = ? AND done_at <= TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ? MICR
 
 type Statement<'q> = Query<'q, MySql, MySqlArguments>;
 
-pub(super) async fn purge(store: &MySqlStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
-    let chosen = || {
-        let PurgeRequest { status, finished_before, limit } = request;
-        sqlx::query(store.table.sql(CHOOSE)).bind(status.code()).bind(bound(finished_before)).bind(i64::from(limit))
-    };
-    delete_chosen(store, "purge finished events", chosen).await
-}
+#[async_trait]
+impl PurgeStore for MySqlStore {
+    async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
+        let chosen = || {
+            let PurgeRequest { status, finished_before, limit } = request;
+            sqlx::query(self.table.sql(CHOOSE)).bind(status.code()).bind(bound(finished_before)).bind(i64::from(limit))
+        };
+        delete_chosen(self, "purge finished events", chosen).await
+    }
 
-pub(super) async fn undelivered(store: &MySqlStore, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
-    let age = delay_micros(older_than);
-    let chosen = || sqlx::query(store.table.sql(CHOOSE_UNDELIVERED)).bind(age).bind(age).bind(i64::from(limit));
-    delete_chosen(store, "purge undelivered events", chosen).await
+    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
+        let failed = |error| self.failed("count finished events", error);
+        let row = sqlx::query(self.table.sql(COUNT))
+            .bind(request.status.code())
+            .bind(bound(request.finished_before))
+            .fetch_one(&self.pool)
+            .await
+            .map_err(failed)?;
+        let number = |column: usize| -> Result<u64, StoreError> {
+            let number: i64 = row.try_get(column).map_err(failed)?;
+            Ok(u64::try_from(number).unwrap_or(0))
+        };
+        Ok(Purgeable { count: number(0)?, blocking: number(1)? })
+    }
+
+    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
+        let age = delay_micros(older_than);
+        let chosen = || sqlx::query(self.table.sql(CHOOSE_UNDELIVERED)).bind(age).bind(age).bind(i64::from(limit));
+        delete_chosen(self, "purge undelivered events", chosen).await
+    }
 }
 
 /// Chooses and locks rows, each with a time, and deletes them.
@@ -90,19 +110,4 @@ async fn try_delete(store: &MySqlStore, action: &'static str, choose: Statement<
     sqlx::query(store.table.sql(DELETE)).bind(numbers(&chosen)).execute(&mut *transaction).await.map_err(failed)?;
     transaction::commit(transaction).await?;
     Ok(batch)
-}
-
-pub(super) async fn count(store: &MySqlStore, request: PurgeRequest) -> Result<Purgeable, StoreError> {
-    let failed = |error| store.failed("count finished events", error);
-    let row = sqlx::query(store.table.sql(COUNT))
-        .bind(request.status.code())
-        .bind(bound(request.finished_before))
-        .fetch_one(&store.pool)
-        .await
-        .map_err(failed)?;
-    let number = |column: usize| -> Result<u64, StoreError> {
-        let number: i64 = row.try_get(column).map_err(failed)?;
-        Ok(u64::try_from(number).unwrap_or(0))
-    };
-    Ok(Purgeable { count: number(0)?, blocking: number(1)? })
 }

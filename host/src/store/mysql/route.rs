@@ -1,18 +1,16 @@
 //! Routes that had a listener or are paused, and the events that wait for theirs.
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
-use sqlx::Row;
-use sqlx::mysql::MySqlRow;
 
-use super::MySqlStore;
 use super::audit::note;
 use super::dead::noted;
 use super::error::is_duplicate;
-use super::lock;
-use super::row::{column, optional, sequence};
 use super::transaction::{self, Patience};
+use super::{MySqlStore, lock};
 use crate::event::Route;
-use crate::store::{Audit, RouteRecord, StoreError};
+use crate::store::row::sequence;
+use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], most rows.
 pub(super) const CHOOSE_PARKED: &str = "
@@ -95,46 +93,89 @@ const FORGET: [&str; 2] = [
     "DELETE FROM outbox_event_route WHERE aggregate_type = ? AND event_type = ?",
 ];
 
-pub(super) async fn unpark(store: &MySqlStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
-    let failed = |error| store.failed("unpark events", error);
-    let rows = sqlx::query(store.table.sql(CHOOSE_PARKED))
-        .bind(pairs(routes))
-        .bind(i64::from(limit))
-        .fetch_all(&store.pool)
-        .await
-        .map_err(failed)?;
-    let chosen = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    lock::change_free(store, "unpark events", UNPARK, &chosen).await
-}
+#[async_trait]
+impl RouteStore for MySqlStore {
+    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        read(self, ROUTES).await
+    }
 
-pub(super) async fn parked(store: &MySqlStore, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
-    let statement = match after {
-        None => sqlx::query_as::<_, (String, String)>(store.table.sql(FIRST_PARKED)),
-        Some(route) => {
-            sqlx::query_as(store.table.sql(NEXT_PARKED)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str())
-        }
-    };
-    let row = statement.fetch_optional(&store.pool).await.map_err(|error| store.failed("look for parked routes", error))?;
-    Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
-}
+    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        read(self, COUNT).await
+    }
 
-pub(super) async fn remember(store: &MySqlStore, routes: &[Route]) -> Result<(), StoreError> {
-    let mut patience = Patience::new();
-    loop {
-        let result = sqlx::query(store.table.sql(REMEMBER)).bind(pairs(routes)).execute(&store.pool).await;
-        match result.map_err(|error| store.failed("note routes", error)) {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result.map(drop),
+    async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
+        let statement = match after {
+            None => sqlx::query_as::<_, (String, String)>(self.table.sql(FIRST_PARKED)),
+            Some(route) => {
+                sqlx::query_as(self.table.sql(NEXT_PARKED)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str())
+            }
+        };
+        let row = statement.fetch_optional(&self.pool).await.map_err(|error| self.failed("look for parked routes", error))?;
+        Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
+    }
+
+    async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
+        let failed = |error| self.failed("unpark events", error);
+        let rows = sqlx::query(self.table.sql(CHOOSE_PARKED))
+            .bind(pairs(routes))
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(failed)?;
+        let chosen = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+        lock::change_free(self, "unpark events", UNPARK, &chosen).await
+    }
+
+    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
+        let mut patience = Patience::new();
+        loop {
+            let result = sqlx::query(self.table.sql(REMEMBER)).bind(pairs(routes)).execute(&self.pool).await;
+            match result.map_err(|error| self.failed("note routes", error)) {
+                Err(error) if patience.allows(&error).await => {}
+                result => return result.map(drop),
+            }
         }
     }
-}
 
-pub(super) async fn list(store: &MySqlStore) -> Result<Vec<RouteRecord>, StoreError> {
-    read(store, ROUTES).await
-}
+    /// A route that is paused already is a duplicate key, which this database reports as an error of the statement alone.
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        let failed = |error| self.failed("pause", error);
+        let (actor, reason) = audit.stored();
+        let mut transaction = transaction::begin(self).await?;
+        let result = sqlx::query(self.table.sql(PAUSE))
+            .bind(route.aggregate_type.as_str())
+            .bind(route.event_type.as_str())
+            .bind(actor)
+            .bind(reason)
+            .execute(&mut *transaction)
+            .await;
+        match result {
+            Err(error) if is_duplicate(&error) => {
+                transaction::rollback(transaction).await?;
+                return Ok(false);
+            }
+            result => result.map_err(failed)?,
+        };
+        note(self, &mut transaction, audit, "pause", &json!(route), 1).await?;
+        transaction::commit(transaction).await?;
+        Ok(true)
+    }
 
-pub(super) async fn count(store: &MySqlStore) -> Result<Vec<RouteRecord>, StoreError> {
-    read(store, COUNT).await
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        let statement =
+            || sqlx::query(self.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+        Ok(noted(self, statement, audit, "resume", &json!(route)).await? == 1)
+    }
+
+    async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        let mut patience = Patience::new();
+        loop {
+            match try_to_forget(self, route, audit).await {
+                Err(error) if patience.allows(&error).await => {}
+                result => return result,
+            }
+        }
+    }
 }
 
 async fn read(store: &MySqlStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
@@ -143,68 +184,11 @@ async fn read(store: &MySqlStore, statement: &'static str) -> Result<Vec<RouteRe
     let mut routes = Vec::with_capacity(rows.len());
     for row in &rows {
         // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
-        if let Some(record) = record(row).map_err(failed)? {
+        if let Some(record) = row::route(row).map_err(failed)? {
             routes.push(record);
         }
     }
     Ok(routes)
-}
-
-fn record(row: &MySqlRow) -> Result<Option<RouteRecord>, sqlx::Error> {
-    let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
-        return Ok(None);
-    };
-    Ok(RouteRecord {
-        route,
-        first_seen_at: optional(row, "first_seen_at")?,
-        paused_at: optional(row, "paused_at")?,
-        paused_by: row.try_get("paused_by")?,
-        pause_reason: row.try_get("reason")?,
-        waiting: column(row, "waiting")?,
-        parked: column(row, "parked")?,
-        blocked: column(row, "blocked")?,
-        dead: column(row, "dead")?,
-    }
-    .read())
-}
-
-/// A route that is paused already is a duplicate key, which this database reports as an error of the statement alone.
-pub(super) async fn pause(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    let failed = |error| store.failed("pause", error);
-    let (actor, reason) = audit.stored();
-    let mut transaction = transaction::begin(store).await?;
-    let result = sqlx::query(store.table.sql(PAUSE))
-        .bind(route.aggregate_type.as_str())
-        .bind(route.event_type.as_str())
-        .bind(actor)
-        .bind(reason)
-        .execute(&mut *transaction)
-        .await;
-    match result {
-        Err(error) if is_duplicate(&error) => {
-            transaction::rollback(transaction).await?;
-            return Ok(false);
-        }
-        result => result.map_err(failed)?,
-    };
-    note(store, &mut transaction, audit, "pause", &json!(route), 1).await?;
-    transaction::commit(transaction).await?;
-    Ok(true)
-}
-
-pub(super) async fn resume(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    let statement = || sqlx::query(store.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
-    Ok(noted(store, statement, audit, "resume", &json!(route)).await? == 1)
-}
-
-pub(super) async fn forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    let mut patience = Patience::new();
-    loop {
-        match try_to_forget(store, route, audit).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
-        }
-    }
 }
 
 async fn try_to_forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {

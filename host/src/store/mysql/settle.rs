@@ -6,15 +6,17 @@
 //! one shape for any number of them, so it is prepared once, and its join goes row by row to the primary key.
 //! Text says its character set, which is the database's otherwise.
 
-use serde_json::{Value, json};
+use async_trait::async_trait;
 use sqlx::SqlStr;
 use sqlx::mysql::MySqlConnection;
 
 use super::MySqlStore;
+use super::lock::{THERE, free};
+use super::row::numbers;
 use super::transaction::{self, Patience};
-use crate::event::Fence;
-use crate::store::settlement::delay_micros;
-use crate::store::{Settled, Settlement, StoreError};
+use crate::store::row::sequence;
+use crate::store::settle::{Statements, Written, grouped};
+use crate::store::{SettleStore, Settled, StoreError};
 
 /// Rows of [seq, fence].
 pub(super) const DONE: &str = "
@@ -95,24 +97,47 @@ SET due_at = CASE WHEN settled.delay > 0 THEN UTC_TIMESTAMP(6) + INTERVAL settle
     claims = GREATEST(claims - 1, 0), locked_by = NULL, locked_at = NULL, lease_end = NULL
 WHERE claim_seq = settled.fence AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// Longest stored error, in characters. Source: specification 8.3.
-const MAX_ERROR_CHARS: usize = 4_000;
-
 const ACTION: &str = "store outcomes";
 
-pub(super) async fn settle(store: &MySqlStore, settled: &[Settled]) -> Result<u64, StoreError> {
-    if settled.is_empty() {
-        return Ok(0);
-    }
-    let statements = statements(store, settled.iter());
-    let mut patience = Patience::new();
-    let changed = loop {
-        match write(store, &statements).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => break result?,
+const STATEMENTS: Statements = Statements {
+    done: DONE,
+    done_with_cost: DONE_WITH_COST,
+    erased: ERASED,
+    deferred: DEFERRED,
+    retry: RETRY,
+    dead: DEAD,
+    parked: PARKED,
+    behind: BEHIND,
+    released: RELEASED,
+};
+
+#[async_trait]
+impl SettleStore for MySqlStore {
+    async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
+        if settled.is_empty() {
+            return Ok(0);
         }
-    };
-    Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+        let statements = statements(self, settled);
+        let mut patience = Patience::new();
+        let changed = loop {
+            match write(self, &statements).await {
+                Err(error) if patience.allows(&error).await => {}
+                result => break result?,
+            }
+        };
+        Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+    }
+
+    async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        let mut transaction = transaction::begin(self).await?;
+        let free = free(self, &mut transaction, sequences).await?;
+        let query = sqlx::query(self.table.sql(THERE)).bind(numbers(sequences));
+        let there = query.fetch_all(&mut *transaction).await.map_err(|error| self.failed("look for locked events", error))?;
+        transaction::rollback(transaction).await?;
+        let mut there = there.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+        there.retain(|sequence| !free.contains(sequence));
+        Ok(there)
+    }
 }
 
 async fn write(store: &MySqlStore, statements: &[(SqlStr, String)]) -> Result<u64, StoreError> {
@@ -148,62 +173,8 @@ async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &SqlStr,
     Ok(result.rows_affected())
 }
 
-/// The statements that have something to do, with their rows in the order in which everybody locks them.
-fn statements<'s>(store: &MySqlStore, settled: impl Iterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
-    const KINDS: [&str; 9] = [DONE, ERASED, DEFERRED, RETRY, DEAD, PARKED, BEHIND, RELEASED, DONE_WITH_COST];
-    let mut sorted: Vec<&Settled> = settled.collect();
-    sorted.sort_unstable_by_key(|settled| settled.fence.sequence);
-    let mut rows: [Vec<Value>; KINDS.len()] = Default::default();
-    for settled in sorted {
-        let (kind, row) = row(settled);
-        rows[kind].push(row);
-    }
-    KINDS
-        .into_iter()
-        .zip(rows)
-        .filter(|(_, rows)| !rows.is_empty())
-        .map(|(sql, rows)| (store.table.sql(sql), Value::Array(rows).to_string()))
-        .collect()
-}
-
-/// Which statement an outcome belongs to, and what it reads of it.
-fn row(Settled { fence, settlement, cost }: &Settled) -> (usize, Value) {
-    let Fence { sequence, claim } = fence;
-    // An element that is not there is NULL in every version; a JSON null may become a text.
-    let with_cost = |row: Value| match (row, cost) {
-        (Value::Array(mut row), Some(cost)) => {
-            row.push(Value::String(cost.to_column()));
-            Value::Array(row)
-        }
-        (row, _) => row,
-    };
-    match settlement {
-        Settlement::Done if cost.is_some() => (8, with_cost(json!([sequence, claim]))),
-        Settlement::Done => (0, json!([sequence, claim])),
-        Settlement::Erased => (1, json!([sequence, claim])),
-        Settlement::Deferred { after } => (2, with_cost(json!([sequence, claim, delay_micros(*after)]))),
-        Settlement::Retry { after, error } => (3, with_cost(json!([sequence, claim, delay_micros(*after), cut(error)]))),
-        Settlement::Dead { error, counted, blocks } => {
-            (4, with_cost(json!([sequence, claim, u8::from(*counted), cut(error), u8::from(*blocks)])))
-        }
-        Settlement::Parked { reason } => (5, json!([sequence, claim, cut(reason)])),
-        Settlement::Behind { sequence: earlier } => (6, json!([sequence, claim, earlier])),
-        Settlement::Released { after } => (7, json!([sequence, claim, delay_micros(*after)])),
-    }
-}
-
-/// At most 4,000 characters, without NUL, which SQL text cannot carry everywhere.
-fn cut(error: &str) -> String {
-    error.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_is_cut_on_a_character() {
-        assert_eq!(cut(&"ü".repeat(5_000)), "ü".repeat(4_000));
-        assert_eq!(cut("a\0b"), "ab");
-    }
+/// The statements that have something to do, with their rows.
+fn statements<'s>(store: &MySqlStore, settled: impl IntoIterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
+    let rows = |written: Vec<Written<'_>>| written.into_iter().map(Written::json).collect::<serde_json::Value>().to_string();
+    grouped(settled, &STATEMENTS).into_iter().map(|(sql, written)| (store.table.sql(sql), rows(written))).collect()
 }

@@ -8,11 +8,11 @@ use sqlx::{FromRow, Row};
 use super::MySqlStore;
 use super::audit::note;
 use super::effects::{LOCK_USAGE, NOTE_USAGE};
-use super::row::column;
 use super::transaction::{self, Patience};
 use crate::event::{StateUsage, StateValue};
 use crate::store::effects::Used;
 use crate::store::number::{signed, unsigned};
+use crate::store::row::Named;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError};
 use crate::time::Timestamp;
@@ -164,7 +164,7 @@ async fn try_delete(store: &MySqlStore, plugin: &str, deletion: Deletion<'_>, au
 }
 
 fn usage(row: &MySqlRow) -> Result<PluginUsage, sqlx::Error> {
-    let usage = StateUsage { keys: column(row, "used_keys")?, bytes: column(row, "used_bytes")? };
+    let usage = StateUsage { keys: row.count("used_keys")?, bytes: row.count("used_bytes")? };
     Ok(PluginUsage { plugin: text(row, "plugin")?, usage })
 }
 
@@ -172,8 +172,8 @@ fn record(row: &MySqlRow) -> Result<StateRecord, sqlx::Error> {
     Ok(StateRecord {
         plugin: text(row, "plugin")?,
         key: text(row, "name")?,
-        version: column(row, "version")?,
-        value_bytes: column(row, "value_bytes")?,
+        version: row.count("version")?,
+        value_bytes: row.count("value_bytes")?,
         updated_at: Timestamp::from_micros(row.try_get("updated_at")?),
         value: row.try_get::<Option<Vec<u8>>, _>("value")?.map(Bytes::from),
     })

@@ -1,15 +1,15 @@
 //! The record of what is done by hand.
 
+use async_trait::async_trait;
 use serde_json::Value;
-use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
-use super::row::{count, time};
 use super::run::Statement;
 use super::time::Moment;
 use crate::store::audit::{Kind, Span};
-use crate::store::{Audit, AuditFilter, AuditRecord, StoreError};
+use crate::store::row::Named;
+use crate::store::{Audit, AuditFilter, AuditRecord, AuditStore, StoreError, row};
 use crate::time::Timestamp;
 
 /// $1 actor, $2 reason, $3 selector, $4 action, $5 count.
@@ -52,18 +52,36 @@ ORDER BY at DESC, id DESC LIMIT $6::bigint"#;
 /// When the record was made that the page before ended with, or the one before it.
 const LAST: &str = "SELECT at FROM outbox_event_audit WHERE id <= $1::bigint ORDER BY id DESC LIMIT 1";
 
-pub(super) async fn note(
-    store: &PostgresStore,
-    audit: &Audit,
-    action: &str,
-    selector: &Value,
-    count: u64,
-) -> Result<(), StoreError> {
-    if count == 0 {
-        return Ok(());
+#[async_trait]
+impl AuditStore for PostgresStore {
+    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.execute("note what was done", noting(self, audit, action, selector, count)).await?;
+        Ok(())
     }
-    store.execute("note what was done", noting(store, audit, action, selector, count)).await?;
-    Ok(())
+
+    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        let action = "read what was done by hand";
+        let statement = match filter.kind() {
+            Kind::Any => LIST,
+            Kind::Of => LIST_OF_ONE,
+            Kind::Touching => LIST_TOUCHING,
+            Kind::Nothing => return Ok(Vec::new()),
+        };
+        let mut last = None;
+        if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
+            let found = self.all(action, self.statement(LAST).bind(before)).await?;
+            let Some(row) = found.first() else { return Ok(Vec::new()) };
+            last = Some(row.moment("at").map_err(|error| self.failed(action, error))?);
+        }
+        let rows = self.all(action, bound(self.statement(statement), filter, last, limit)).await?;
+        rows.iter()
+            .map(|row| row::audit(row, row.moment("at")?))
+            .collect::<Result<_, _>>()
+            .map_err(|error| self.failed(action, error))
+    }
 }
 
 /// The statement that notes something, for whoever runs it in the transaction that does it.
@@ -84,7 +102,7 @@ pub(super) async fn noted<'q>(
     bind: impl FnOnce(Statement<'q>) -> Statement<'q>,
 ) -> Result<u64, StoreError> {
     let row = noted_row(store, action, sql, audit, selector, bind).await?;
-    count(&row, "count").map_err(|error| store.failed(action, error))
+    row.count("count").map_err(|error| store.failed(action, error))
 }
 
 /// As [`noted`], for a statement that tells more than the count.
@@ -100,24 +118,6 @@ pub(super) async fn noted_row<'q>(
     store.one(action, bind(store.statement(sql).bind(actor).bind(reason).bind(selector.to_string()))).await
 }
 
-pub(super) async fn list(store: &PostgresStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-    let action = "read what was done by hand";
-    let statement = match filter.kind() {
-        Kind::Any => LIST,
-        Kind::Of => LIST_OF_ONE,
-        Kind::Touching => LIST_TOUCHING,
-        Kind::Nothing => return Ok(Vec::new()),
-    };
-    let mut last = None;
-    if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
-        let found = store.all(action, store.statement(LAST).bind(before)).await?;
-        let Some(row) = found.first() else { return Ok(Vec::new()) };
-        last = Some(time(row, "at").map_err(|error| store.failed(action, error))?);
-    }
-    let rows = store.all(action, bound(store.statement(statement), filter, last, limit)).await?;
-    rows.iter().map(record).collect::<Result<_, _>>().map_err(|error| store.failed(action, error))
-}
-
 /// A statement that lists audit records, with what it asks for.
 pub(super) fn bound<'q>(statement: Statement<'q>, filter: &AuditFilter, last: Option<Timestamp>, limit: u32) -> Statement<'q> {
     let Span { since, until, before } = filter.span(last);
@@ -127,17 +127,4 @@ pub(super) fn bound<'q>(statement: Statement<'q>, filter: &AuditFilter, last: Op
         Some(selector) => statement.bind(selector),
         None => statement,
     }
-}
-
-fn record(row: &PgRow) -> Result<AuditRecord, sqlx::Error> {
-    let selector: &str = row.try_get("selector")?;
-    Ok(AuditRecord {
-        id: count(row, "id")?,
-        at: time(row, "at")?,
-        actor: row.try_get("actor")?,
-        action: row.try_get("action")?,
-        selector: serde_json::from_str(selector).unwrap_or_else(|_| selector.into()),
-        count: count(row, "count")?,
-        reason: row.try_get("reason")?,
-    })
 }

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::Row;
 
-use super::keys::{partitions, waited_for};
+use super::keys::waited_for;
+use super::partition::column;
 use super::row::claimed;
 use super::time::Moment;
 use super::{PostgresStore, front};
 use crate::store::number::signed;
-use crate::store::settlement::delay_micros;
-use crate::store::{ClaimOrder, ClaimRequest, Claimed, StoreError, WaitsFor};
+use crate::store::settle::delay_micros;
+use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError, WaitsFor};
 
 /// Choosing and locking are one statement: split, two owners could choose the same row. A row that another claim changed
 /// meanwhile is locked in its new version, which the statement does not see, so it is left alone. The array of row addresses
@@ -67,41 +69,44 @@ SELECT least((SELECT due_at FROM outbox_event WHERE due_at > now() ORDER BY due_
               FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= now() ORDER BY due_at, seq LIMIT 500) AS due)),
        now()";
 
-pub(super) async fn claim(store: &PostgresStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-    let statement = match &request.order {
-        None => CLAIM,
-        Some(ClaimOrder::ByAggregate { .. }) => CLAIM_IN_ORDER,
-        Some(ClaimOrder::OneForAll { .. }) => front::CLAIM_FRONT,
-    };
-    let mut statement = store
-        .statement(statement)
-        .bind(request.owner.as_str())
-        .bind(delay_micros(request.lease))
-        .bind(i64::from(request.limit))
-        .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
-        .bind(delay_micros(request.skip_recent));
-    let in_order = match &request.order {
-        None => false,
-        Some(ClaimOrder::ByAggregate { partitions: held, waits_for }) => {
-            statement = statement.bind(partitions(held)).bind(waited_for(*waits_for));
-            *waits_for != WaitsFor::Nothing
-        }
-        Some(ClaimOrder::OneForAll { held }) => {
-            statement = statement.bind(held.iter().copied().map(signed).collect::<Vec<_>>());
-            true
-        }
-    };
-    let rows = store.all("claim events", statement).await?;
-    let mut claimed = rows.iter().map(|row| claimed(row, in_order)).collect::<Result<Vec<_>, _>>()?;
-    // RETURNING promises no order.
-    claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
-    Ok(claimed)
-}
+#[async_trait]
+impl ClaimStore for PostgresStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        let statement = match &request.order {
+            None => CLAIM,
+            Some(ClaimOrder::ByAggregate { .. }) => CLAIM_IN_ORDER,
+            Some(ClaimOrder::OneForAll { .. }) => front::CLAIM_FRONT,
+        };
+        let mut statement = self
+            .statement(statement)
+            .bind(request.owner.as_str())
+            .bind(delay_micros(request.lease))
+            .bind(i64::from(request.limit))
+            .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+            .bind(delay_micros(request.skip_recent));
+        let in_order = match &request.order {
+            None => false,
+            Some(ClaimOrder::ByAggregate { partitions: held, waits_for }) => {
+                statement = statement.bind(column(held)).bind(waited_for(*waits_for));
+                *waits_for != WaitsFor::Nothing
+            }
+            Some(ClaimOrder::OneForAll { held }) => {
+                statement = statement.bind(held.iter().copied().map(signed).collect::<Vec<_>>());
+                true
+            }
+        };
+        let rows = self.all("claim events", statement).await?;
+        let mut claimed = rows.iter().map(|row| claimed(row, in_order)).collect::<Result<Vec<_>, _>>()?;
+        // RETURNING promises no order.
+        claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+        Ok(claimed)
+    }
 
-pub(super) async fn next_due(store: &PostgresStore) -> Result<Option<Duration>, StoreError> {
-    let action = "look for the next due event";
-    let row = store.one(action, store.statement(NEXT_DUE)).await?;
-    let due: Option<Moment> = row.try_get(0).map_err(|error| store.failed(action, error))?;
-    let now: Moment = row.try_get(1).map_err(|error| store.failed(action, error))?;
-    Ok(due.map(|due| due.0.since(now.0)))
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        let action = "look for the next due event";
+        let row = self.one(action, self.statement(NEXT_DUE)).await?;
+        let due: Option<Moment> = row.try_get(0).map_err(|error| self.failed(action, error))?;
+        let now: Moment = row.try_get(1).map_err(|error| self.failed(action, error))?;
+        Ok(due.map(|due| due.0.since(now.0)))
+    }
 }

@@ -1,16 +1,17 @@
 //! Events that failed: count, bring back, hurry, let pass, delete. What is done is noted in the same statement.
 
+use async_trait::async_trait;
 use serde_json::json;
 use sqlx::Row;
 
 use super::PostgresStore;
 use super::audit::{noted, noted_row};
-use super::row::count as number;
 use super::run::Statement;
 use super::time::Moment;
 use crate::event::EventId;
 use crate::store::number::signed;
-use crate::store::{Audit, DeadFilter, RetriedNow, StoreError};
+use crate::store::row::Named;
+use crate::store::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
 use crate::time::Timestamp;
 
 /// Nothing bound means any. $1 event type, $2 aggregate type, $3 aggregate id, $4 tenant, $5 text of the error, $6 most
@@ -96,62 +97,55 @@ noted AS (
   SELECT now(), $1::text, $2::text, $3::text, 'skip', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-pub(super) async fn count(store: &PostgresStore, filter: &DeadFilter) -> Result<u64, StoreError> {
-    let action = "count dead events";
-    let row = store.one(action, filtered(store.statement(COUNT), filter)).await?;
-    number(&row, "count").map_err(|error| store.failed(action, error))
-}
+#[async_trait]
+impl DeadStore for PostgresStore {
+    async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
+        let action = "count dead events";
+        let row = self.one(action, filtered(self.statement(COUNT), filter)).await?;
+        row.count("count").map_err(|error| self.failed(action, error))
+    }
 
-pub(super) async fn replay(store: &PostgresStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    one(store, "replay a dead event", REPLAY, id, audit).await
-}
+    async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        one(self, "replay a dead event", REPLAY, id, audit).await
+    }
 
-pub(super) async fn replay_batch(
-    store: &PostgresStore,
-    filter: &DeadFilter,
-    limit: u32,
-    audit: &Audit,
-) -> Result<u64, StoreError> {
-    let bind = |statement| filtered(statement, filter).bind(i64::from(limit));
-    noted(store, "replay dead events", REPLAY_BATCH, audit, &json!(filter), bind).await
-}
+    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        let bind = |statement| filtered(statement, filter).bind(i64::from(limit));
+        noted(self, "replay dead events", REPLAY_BATCH, audit, &json!(filter), bind).await
+    }
 
-pub(super) async fn retry_now(
-    store: &PostgresStore,
-    max_attempts: Option<u32>,
-    after: u64,
-    limit: u32,
-    audit: &Audit,
-) -> Result<RetriedNow, StoreError> {
-    let action = "retry failed events now";
-    let selector = json!({ "max_attempts": max_attempts });
-    let bind =
-        |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(signed(after)).bind(i64::from(limit));
-    let row = noted_row(store, action, RETRY_NOW, audit, &selector, bind).await?;
-    let failed = |error| store.failed(action, error);
-    let last: Option<i64> = row.try_get("last").map_err(failed)?;
-    let count = number(&row, "count").map_err(failed)?;
-    Ok(RetriedNow { count, last: last.and_then(|seq| u64::try_from(seq).ok()) })
-}
+    async fn retry_now(
+        &self,
+        max_attempts: Option<u32>,
+        after: u64,
+        limit: u32,
+        audit: &Audit,
+    ) -> Result<RetriedNow, StoreError> {
+        let action = "retry failed events now";
+        let selector = json!({ "max_attempts": max_attempts });
+        let bind =
+            |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(signed(after)).bind(i64::from(limit));
+        let row = noted_row(self, action, RETRY_NOW, audit, &selector, bind).await?;
+        let failed = |error| self.failed(action, error);
+        let last: Option<i64> = row.try_get("last").map_err(failed)?;
+        let count = row.count("count").map_err(failed)?;
+        Ok(RetriedNow { count, last: last.and_then(|seq| u64::try_from(seq).ok()) })
+    }
 
-pub(super) async fn count_waiting(store: &PostgresStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
-    let action = "count waiting events";
-    let row = store.one(action, store.statement(COUNT_WAITING).bind(max_attempts.map(most))).await?;
-    number(&row, "count").map_err(|error| store.failed(action, error))
-}
+    async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
+        let action = "count waiting events";
+        let row = self.one(action, self.statement(COUNT_WAITING).bind(max_attempts.map(most))).await?;
+        row.count("count").map_err(|error| self.failed(action, error))
+    }
 
-pub(super) async fn discard(
-    store: &PostgresStore,
-    id: EventId,
-    dead_before: Option<Timestamp>,
-    audit: &Audit,
-) -> Result<bool, StoreError> {
-    let bind = |statement: Statement<'static>| statement.bind(id.to_string()).bind(dead_before.map(Moment));
-    Ok(noted(store, "discard a dead event", DISCARD, audit, &json!({ "event_id": id }), bind).await? == 1)
-}
+    async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
+        let bind = |statement: Statement<'static>| statement.bind(id.to_string()).bind(dead_before.map(Moment));
+        Ok(noted(self, "discard a dead event", DISCARD, audit, &json!({ "event_id": id }), bind).await? == 1)
+    }
 
-pub(super) async fn skip(store: &PostgresStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    one(store, "skip a dead event", SKIP, id, audit).await
+    async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        one(self, "skip a dead event", SKIP, id, audit).await
+    }
 }
 
 async fn one(

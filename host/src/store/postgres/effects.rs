@@ -1,17 +1,17 @@
 //! Outcomes with effects: follow-up events and plugins' state.
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::FromRow;
 use sqlx::postgres::{PgConnection, PgRow};
 
-use super::PostgresStore;
 use super::insert::insert;
 use super::settle::settle_locked;
-use super::transaction;
+use super::{PostgresStore, transaction};
 use crate::event::Fence;
 use crate::store::effects::{Decided, Present, Read, StateKey, Used, decide, keys, plugins};
 use crate::store::number::{signed, unsigned};
-use crate::store::{Committed, Ownership, Settled, SettledWithEffects, StoreError};
+use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError};
 
 /// The events that are held under these fences, locked in the order in which everybody locks. $1 and $2 the fences.
 const HELD: &str = "
@@ -54,12 +54,16 @@ WHERE plugin = given_plugin";
 
 const ACTION: &str = "store outcomes with their effects";
 
-pub(super) async fn settle(store: &PostgresStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-    let mut transaction = transaction::begin(&store.host).await?;
-    let decided = decide(items, read(store, &mut transaction, items).await?);
-    write(store, &mut transaction, &decided).await?;
-    transaction::commit(transaction).await?;
-    Ok(decided.committed)
+#[async_trait]
+impl EffectStore for PostgresStore {
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+        let items = settled;
+        let mut transaction = transaction::begin(&self.host).await?;
+        let decided = decide(items, read(self, &mut transaction, items).await?);
+        write(self, &mut transaction, &decided).await?;
+        transaction::commit(transaction).await?;
+        Ok(decided.committed)
+    }
 }
 
 async fn read<'a>(

@@ -4,10 +4,10 @@ use sqlx::Row;
 use sqlx::postgres::PgConnection;
 
 use super::PostgresStore;
-use super::row::sequence;
 use crate::event::EventId;
 use crate::store::StoreError;
 use crate::store::number::signed;
+use crate::store::row::sequence;
 
 /// $1 numbers of rows.
 const FIND: &str = "SELECT seq, event_id FROM outbox_event WHERE seq = ANY ($1::bigint[])";

@@ -3,7 +3,7 @@
 use sqlx::Row;
 
 use super::PostgresStore;
-use crate::store::finding::GRANT;
+use crate::store::doctor::GRANT;
 use crate::store::{Finding, StoreError};
 
 const INDEXES: [&str; 9] = [

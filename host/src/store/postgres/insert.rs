@@ -1,15 +1,16 @@
 //! Envelopes into rows.
 
+use async_trait::async_trait;
 use sqlx::postgres::{PgBindIterExt, PgConnection};
 use sqlx::{Connection, Row};
 
-use super::PostgresStore;
-use super::row::sequence;
 use super::run::Statement;
 use super::time::Moment;
+use super::{PostgresStore, transaction};
 use crate::event::EventId;
-use crate::store::settlement::delay_micros;
-use crate::store::{NewRow, Ownership, StoreError};
+use crate::store::row::sequence;
+use crate::store::settle::delay_micros;
+use crate::store::{NewRow, Ownership, StoreError, WriteStore};
 
 /// One statement for any number of rows: one array for each column, rows numbered in the order of the arrays. The time is that
 /// of the statement, not of a transaction that may have begun long ago. What is not put off is due at once, even when its
@@ -39,6 +40,21 @@ const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE event_id = ANY ($1
 /// Most rows in one statement, and most payload bytes: bounded, so that a large batch does not double itself in memory.
 const MAX_ROWS: usize = 1_000;
 const MAX_BYTES: usize = 16 << 20;
+
+#[async_trait]
+impl WriteStore for PostgresStore {
+    async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
+        if is_one_chunk(rows) {
+            // A single statement is its own transaction.
+            let mut connection = self.connection("insert events").await?;
+            return insert(self, &mut connection, rows, ownership).await;
+        }
+        let mut transaction = transaction::begin(&self.host).await?;
+        let sequences = insert(self, &mut transaction, rows, ownership).await?;
+        transaction::commit(transaction).await?;
+        Ok(sequences)
+    }
+}
 
 pub(super) async fn insert(
     store: &PostgresStore,

@@ -1,21 +1,16 @@
 //! What people ask: counts, lists, one row.
 
-use sqlx::Row;
+use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::dead::most;
-use super::row::{count, optional_time, record, time};
 use super::run::Statement;
 use super::time::Moment;
 use crate::event::{EventId, Status};
 use crate::store::number::signed;
-use crate::store::{Filter, Record, SetAside, Stats, StoreError};
-
-const TABLE_IN_FULL: &str = "
-SELECT format('%I.%I', pg_namespace.nspname, pg_class.relname) AS name
-FROM pg_class JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
-WHERE pg_class.oid = 'outbox_event'::regclass";
+use crate::store::row::{Named, record};
+use crate::store::{Filter, InspectStore, Record, SetAside, Stats, StoreError, row};
 
 /// Each number from the index that holds just those rows.
 const STATS: &str = "
@@ -109,43 +104,29 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        last_error, last_cost
 FROM outbox_event WHERE event_id = $1::text";
 
-/// Asked of the server, since only its search path knows the schema of a table that was named without one.
-pub(super) async fn table_in_full(store: &PostgresStore) -> Result<String, StoreError> {
-    let action = "look up the name of the table";
-    let row = store.one(action, store.statement(TABLE_IN_FULL)).await?;
-    row.try_get("name").map_err(|error| store.failed(action, error))
-}
+#[async_trait]
+impl InspectStore for PostgresStore {
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let action = "count events";
+        let row = self.one(action, self.statement(STATS)).await?;
+        read_stats(&row).map_err(|error| self.failed(action, error))
+    }
 
-pub(super) async fn stats(store: &PostgresStore) -> Result<Stats, StoreError> {
-    let action = "count events";
-    let row = store.one(action, store.statement(STATS)).await?;
-    read_stats(&row).map_err(|error| store.failed(action, error))
-}
+    async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
+        let action = "count events";
+        let row = self.one(action, self.statement(SAMPLE).bind(i64::from(most))).await?;
+        read_stats(&row).map_err(|error| self.failed(action, error))
+    }
 
-pub(super) async fn sample(store: &PostgresStore, most: u32) -> Result<Stats, StoreError> {
-    let action = "count events";
-    let row = store.one(action, store.statement(SAMPLE).bind(i64::from(most))).await?;
-    read_stats(&row).map_err(|error| store.failed(action, error))
-}
+    async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
+        let statement = self.statement(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST });
+        self.all("list events", bound(statement, filter, limit)).await?.iter().map(record).collect()
+    }
 
-fn read_stats(row: &PgRow) -> Result<Stats, sqlx::Error> {
-    let now = time(row, "now")?;
-    Ok(Stats {
-        new: count(row, "new")?,
-        retry: count(row, "retry")?,
-        done: count(row, "done")?,
-        dead: count(row, "dead")?,
-        parked: count(row, "parked")?,
-        blocked: count(row, "blocked")?,
-        in_flight: count(row, "in_flight")?,
-        oldest_pending_seconds: optional_time(row, "oldest")?
-            .map(|oldest| (now.since(oldest).as_secs_f64() * 1_000.0).round() / 1_000.0),
-    })
-}
-
-pub(super) async fn list(store: &PostgresStore, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
-    let statement = store.statement(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST });
-    store.all("list events", bound(statement, filter, limit)).await?.iter().map(record).collect()
+    async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
+        let row = self.optional("read an event", self.statement(GET).bind(id.to_string())).await?;
+        row.as_ref().map(record).transpose()
+    }
 }
 
 /// A statement that lists events, with what it asks for.
@@ -172,12 +153,12 @@ pub(super) fn bound<'q>(statement: Statement<'q>, filter: &Filter, limit: u32) -
         .bind(filter.created_before.map(Moment))
 }
 
-pub(super) async fn get(store: &PostgresStore, id: EventId) -> Result<Option<Record>, StoreError> {
-    let row = store.optional("read an event", store.statement(GET).bind(id.to_string())).await?;
-    row.as_ref().map(record).transpose()
-}
-
 /// A status as the column holds it.
 pub(super) fn state(status: Status) -> i16 {
     i16::try_from(status.code()).expect("a status is one of four small numbers")
+}
+
+fn read_stats(row: &PgRow) -> Result<Stats, sqlx::Error> {
+    let now = row.moment("now")?;
+    row::stats(row, row.optional_moment("oldest")?.map(|oldest| now.since(oldest)))
 }

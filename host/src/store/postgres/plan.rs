@@ -1,10 +1,11 @@
 //! How PostgreSQL would run the statements that must stay fast.
 
+use async_trait::async_trait;
 use sqlx::{AssertSqlSafe, Row};
 
 use super::run::Statement;
 use super::{PostgresStore, audit, claim, dead, front, inspect, keys, lease, purge, route, settle};
-use crate::store::{AuditFilter, Filter, Plan, StoreError};
+use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
 /// Each with its index.
@@ -30,18 +31,21 @@ const STATEMENTS: [(&str, &str, &str); 16] = [
 /// As many rows as the host takes at a time.
 const BATCH: i64 = 500;
 
-pub(super) async fn plans(store: &PostgresStore) -> Result<Vec<Plan>, StoreError> {
-    let action = "explain a statement";
-    let mut plans = Vec::with_capacity(STATEMENTS.len());
-    for (name, sql, index) in STATEMENTS {
-        // Safe: a statement of this store with a word before it.
-        let explain = AssertSqlSafe(format!("EXPLAIN {}", store.text(sql).as_str()));
-        let rows = store.all(action, bound(name, sqlx::query(explain))).await?;
-        let lines = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();
-        let lines = lines.map_err(|error| store.failed(action, error))?;
-        plans.push(judged(store, name, index, &lines));
+#[async_trait]
+impl PlanStore for PostgresStore {
+    async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
+        let action = "explain a statement";
+        let mut plans = Vec::with_capacity(STATEMENTS.len());
+        for (name, sql, index) in STATEMENTS {
+            // Safe: a statement of this store with a word before it.
+            let explain = AssertSqlSafe(format!("EXPLAIN {}", self.text(sql).as_str()));
+            let rows = self.all(action, bound(name, sqlx::query(explain))).await?;
+            let lines = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();
+            let lines = lines.map_err(|error| self.failed(action, error))?;
+            plans.push(judged(self, name, index, &lines));
+        }
+        Ok(plans)
     }
-    Ok(plans)
 }
 
 /// Values as the host would bind them: the planner looks at them.

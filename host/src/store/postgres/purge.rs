@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::inspect::state;
-use super::row::{count as number, optional_time};
 use super::time::Moment;
-use crate::store::settlement::delay_micros;
-use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
+use crate::store::row::Named;
+use crate::store::settle::delay_micros;
+use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError};
 
 /// Walks its own index from the oldest; what another node is just purging is stepped over.
 /// $1 status, $2 the cut-off, $3 most rows.
@@ -44,28 +45,34 @@ WITH purged AS (
   RETURNING due_at)
 SELECT count(*) AS count, min(due_at) AS first, max(due_at) AS last FROM purged";
 
-pub(super) async fn purge(store: &PostgresStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
-    let action = "purge finished events";
-    let statement =
-        store.statement(PURGE).bind(state(request.status)).bind(Moment(request.finished_before)).bind(i64::from(request.limit));
-    let row = store.one(action, statement).await?;
-    batch(&row).map_err(|error| store.failed(action, error))
-}
+#[async_trait]
+impl PurgeStore for PostgresStore {
+    async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
+        let action = "purge finished events";
+        let statement = self
+            .statement(PURGE)
+            .bind(state(request.status))
+            .bind(Moment(request.finished_before))
+            .bind(i64::from(request.limit));
+        let row = self.one(action, statement).await?;
+        batch(&row).map_err(|error| self.failed(action, error))
+    }
 
-pub(super) async fn undelivered(store: &PostgresStore, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
-    let action = "purge undelivered events";
-    let row = store.one(action, store.statement(UNDELIVERED).bind(delay_micros(older_than)).bind(i64::from(limit))).await?;
-    batch(&row).map_err(|error| store.failed(action, error))
+    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
+        let action = "count finished events";
+        let statement = self.statement(COUNT).bind(state(request.status)).bind(Moment(request.finished_before));
+        let row = self.one(action, statement).await?;
+        let number = |column| row.count(column).map_err(|error| self.failed(action, error));
+        Ok(Purgeable { count: number("count")?, blocking: number("blocking")? })
+    }
+
+    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
+        let action = "purge undelivered events";
+        let row = self.one(action, self.statement(UNDELIVERED).bind(delay_micros(older_than)).bind(i64::from(limit))).await?;
+        batch(&row).map_err(|error| self.failed(action, error))
+    }
 }
 
 fn batch(row: &PgRow) -> Result<PurgeBatch, sqlx::Error> {
-    Ok(PurgeBatch { count: number(row, "count")?, first: optional_time(row, "first")?, last: optional_time(row, "last")? })
-}
-
-pub(super) async fn count(store: &PostgresStore, request: PurgeRequest) -> Result<Purgeable, StoreError> {
-    let action = "count finished events";
-    let statement = store.statement(COUNT).bind(state(request.status)).bind(Moment(request.finished_before));
-    let row = store.one(action, statement).await?;
-    let number = |column| number(&row, column).map_err(|error| store.failed(action, error));
-    Ok(Purgeable { count: number("count")?, blocking: number("blocking")? })
+    Ok(PurgeBatch { count: row.count("count")?, first: row.optional_moment("first")?, last: row.optional_moment("last")? })
 }

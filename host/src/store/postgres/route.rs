@@ -1,16 +1,16 @@
 //! Routes that had a listener or are paused, and the events that wait for theirs.
 
+use async_trait::async_trait;
 use serde_json::json;
 use sqlx::Row;
 use sqlx::postgres::{PgBindIterExt, PgRow};
 
 use super::PostgresStore;
 use super::audit::noted;
-use super::row::{count as number, optional_time};
 use super::run::Statement;
 use crate::event::Route;
 use crate::store::route::names as names_of;
-use crate::store::{Audit, RouteRecord, StoreError};
+use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// Route by route, each from the index on parked routes; what another node is just unparking is stepped over.
 /// $1 aggregate types, $2 event types, $3 most rows.
@@ -95,26 +95,49 @@ noted AS (
   SELECT now(), $1::text, $2::text, $3::text, 'forget_route', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
-pub(super) async fn unpark(store: &PostgresStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
-    if routes.is_empty() {
-        return Ok(0);
+#[async_trait]
+impl RouteStore for PostgresStore {
+    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        read(self, ROUTES).await
     }
-    store.execute("unpark events", names(store.statement(UNPARK), routes).bind(i64::from(limit))).await
-}
 
-pub(super) async fn parked(store: &PostgresStore, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
-    let (aggregate_type, event_type) = names_of(after);
-    let statement = store.statement(NEXT_PARKED).bind(aggregate_type).bind(event_type);
-    let rows = store.all("look for parked routes", statement).await?;
-    let name = |row: &PgRow| Some((row.try_get::<String, _>(0).ok()?, row.try_get::<String, _>(1).ok()?));
-    Ok(rows.first().and_then(name).and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
-}
-
-pub(super) async fn remember(store: &PostgresStore, routes: &[Route]) -> Result<(), StoreError> {
-    if !routes.is_empty() {
-        store.execute("note routes", names(store.statement(REMEMBER), routes)).await?;
+    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        read(self, COUNT).await
     }
-    Ok(())
+
+    async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
+        let (aggregate_type, event_type) = names_of(after);
+        let statement = self.statement(NEXT_PARKED).bind(aggregate_type).bind(event_type);
+        let rows = self.all("look for parked routes", statement).await?;
+        let name = |row: &PgRow| Some((row.try_get::<String, _>(0).ok()?, row.try_get::<String, _>(1).ok()?));
+        Ok(rows.first().and_then(name).and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
+    }
+
+    async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
+        if routes.is_empty() {
+            return Ok(0);
+        }
+        self.execute("unpark events", names(self.statement(UNPARK), routes).bind(i64::from(limit))).await
+    }
+
+    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
+        if !routes.is_empty() {
+            self.execute("note routes", names(self.statement(REMEMBER), routes)).await?;
+        }
+        Ok(())
+    }
+
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        change(self, "pause a route", PAUSE, route, audit).await
+    }
+
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        change(self, "resume a route", RESUME, route, audit).await
+    }
+
+    async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        change(self, "forget a route", FORGET, route, audit).await
+    }
 }
 
 fn names<'q>(statement: Statement<'q>, routes: &'q [Route]) -> Statement<'q> {
@@ -123,49 +146,14 @@ fn names<'q>(statement: Statement<'q>, routes: &'q [Route]) -> Statement<'q> {
         .bind(routes.iter().map(|route| route.event_type.as_str()).bind_iter())
 }
 
-pub(super) async fn list(store: &PostgresStore) -> Result<Vec<RouteRecord>, StoreError> {
-    read(store, ROUTES).await
-}
-
-pub(super) async fn count(store: &PostgresStore) -> Result<Vec<RouteRecord>, StoreError> {
-    read(store, COUNT).await
-}
-
 async fn read(store: &PostgresStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
     let action = "read the routes";
     let rows = store.all(action, store.statement(statement)).await?;
     // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
-    rows.iter().filter_map(|row| record(row).transpose()).collect::<Result<_, _>>().map_err(|error| store.failed(action, error))
-}
-
-fn record(row: &PgRow) -> Result<Option<RouteRecord>, sqlx::Error> {
-    let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
-        return Ok(None);
-    };
-    Ok(RouteRecord {
-        route,
-        first_seen_at: optional_time(row, "first_seen_at")?,
-        paused_at: optional_time(row, "paused_at")?,
-        paused_by: row.try_get("paused_by")?,
-        pause_reason: row.try_get("reason")?,
-        waiting: number(row, "waiting")?,
-        parked: number(row, "parked")?,
-        blocked: number(row, "blocked")?,
-        dead: number(row, "dead")?,
-    }
-    .read())
-}
-
-pub(super) async fn pause(store: &PostgresStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    change(store, "pause a route", PAUSE, route, audit).await
-}
-
-pub(super) async fn resume(store: &PostgresStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    change(store, "resume a route", RESUME, route, audit).await
-}
-
-pub(super) async fn forget(store: &PostgresStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    change(store, "forget a route", FORGET, route, audit).await
+    rows.iter()
+        .filter_map(|row| row::route(row).transpose())
+        .collect::<Result<_, _>>()
+        .map_err(|error| store.failed(action, error))
 }
 
 async fn change(

@@ -3,16 +3,15 @@
 //! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
 //! changes nothing, and neither does the same one a second time.
 
+use async_trait::async_trait;
 use sqlx::postgres::PgConnection;
 
-use super::PostgresStore;
-use super::row::sequence;
 use super::run::Statement;
-use super::transaction;
-use crate::event::Fence;
+use super::{PostgresStore, transaction};
 use crate::store::number::signed;
-use crate::store::settlement::delay_micros;
-use crate::store::{AttemptCost, Settled, Settlement, StoreError};
+use crate::store::row::sequence;
+use crate::store::settle::{Statements, Written, grouped};
+use crate::store::{AttemptCost, SettleStore, Settled, StoreError};
 
 /// $1 and $2 the fences.
 pub(super) const DONE: &str = "
@@ -94,10 +93,49 @@ const LOCKED: &str = "
 WITH free AS MATERIALIZED (SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 SELECT seq FROM outbox_event WHERE seq = ANY ($1::bigint[]) AND seq NOT IN (SELECT seq FROM free)";
 
-/// Longest stored error, in characters. Source: specification 8.3.
-const MAX_ERROR_CHARS: usize = 4_000;
-
 const ACTION: &str = "store outcomes";
+
+const STATEMENTS: Statements = Statements {
+    done: DONE,
+    done_with_cost: DONE_WITH_COST,
+    erased: ERASED,
+    deferred: DEFERRED,
+    retry: RETRY,
+    dead: DEAD,
+    parked: PARKED,
+    behind: BEHIND,
+    released: RELEASED,
+};
+
+#[async_trait]
+impl SettleStore for PostgresStore {
+    async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
+        let statements = grouped(settled, &STATEMENTS);
+        let mut changed = 0;
+        if statements.len() <= 1 {
+            // A single statement is its own transaction.
+            for (sql, written) in statements {
+                changed += self.execute(ACTION, Columns::of(written).bind(self.statement(sql))).await?;
+            }
+        } else {
+            let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
+            let mut transaction = transaction::begin(&self.host).await?;
+            self.statement(LOCK)
+                .bind(sequences)
+                .execute(&mut *transaction)
+                .await
+                .map_err(|error| self.failed(ACTION, error))?;
+            changed = run(self, &mut transaction, statements).await?;
+            transaction::commit(transaction).await?;
+        }
+        Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+    }
+
+    async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
+        self.all("look for locked events", self.statement(LOCKED).bind(sequences)).await?.iter().map(sequence).collect()
+    }
+}
 
 /// What one statement writes: a list for each of its columns.
 #[derive(Default)]
@@ -110,12 +148,17 @@ struct Columns {
 }
 
 impl Columns {
-    fn push(&mut self, fence: Fence, Written { number, text, cost, .. }: Written<'_>) {
-        self.sequences.push(signed(fence.sequence));
-        self.fences.push(signed(fence.claim));
-        self.numbers.extend(number);
-        self.texts.extend(text.map(cut));
-        self.costs.extend(cost.map(|cost| cost.map(AttemptCost::to_column)));
+    fn of(written: Vec<Written<'_>>) -> Self {
+        let mut columns = Self::default();
+        for Written { fence, number, text, blocks, cost } in written {
+            columns.sequences.push(signed(fence.sequence));
+            columns.fences.push(signed(fence.claim));
+            // The flags of a dead event are one number.
+            columns.numbers.extend(number.map(|number| number | i64::from(blocks == Some(true)) << 1));
+            columns.texts.extend(text);
+            columns.costs.extend(cost.map(|cost| cost.map(AttemptCost::to_column)));
+        }
+        columns
     }
 
     fn bind<'q>(self, statement: Statement<'q>) -> Statement<'q> {
@@ -133,111 +176,25 @@ impl Columns {
     }
 }
 
-pub(super) async fn settle(store: &PostgresStore, settled: &[Settled]) -> Result<u64, StoreError> {
-    let mut sorted: Vec<&Settled> = settled.iter().collect();
-    sorted.sort_unstable_by_key(|settled| settled.fence.sequence);
-    let statements = statements(&sorted);
-    let mut changed = 0;
-    if statements.len() <= 1 {
-        // A single statement is its own transaction.
-        for (sql, columns) in statements {
-            changed += store.execute(ACTION, columns.bind(store.statement(sql))).await?;
-        }
-    } else {
-        let sequences: Vec<i64> = sorted.iter().map(|settled| signed(settled.fence.sequence)).collect();
-        let mut transaction = transaction::begin(&store.host).await?;
-        store.statement(LOCK).bind(sequences).execute(&mut *transaction).await.map_err(|error| store.failed(ACTION, error))?;
-        changed = run(store, &mut transaction, statements).await?;
-        transaction::commit(transaction).await?;
-    }
-    Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
-}
-
 /// Writes outcomes in the transaction that is open on the connection, whose rows it has locked. Returns how many.
 pub(super) async fn settle_locked(
     store: &PostgresStore,
     connection: &mut PgConnection,
     settled: &[&Settled],
 ) -> Result<u64, StoreError> {
-    run(store, connection, statements(settled)).await
+    run(store, connection, grouped(settled.iter().copied(), &STATEMENTS)).await
 }
 
 async fn run(
     store: &PostgresStore,
     connection: &mut PgConnection,
-    statements: Vec<(&'static str, Columns)>,
+    statements: Vec<(&'static str, Vec<Written<'_>>)>,
 ) -> Result<u64, StoreError> {
     let mut changed = 0;
-    for (sql, columns) in statements {
-        let statement = columns.bind(store.statement(sql));
+    for (sql, written) in statements {
+        let statement = Columns::of(written).bind(store.statement(sql));
         let result = statement.execute(&mut *connection).await.map_err(|error| store.failed(ACTION, error))?;
         changed += result.rows_affected();
     }
     Ok(changed)
-}
-
-pub(super) async fn locked(store: &PostgresStore, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
-    let sequences: Vec<i64> = sequences.iter().copied().map(signed).collect();
-    store.all("look for locked events", store.statement(LOCKED).bind(sequences)).await?.iter().map(sequence).collect()
-}
-
-/// The statements that have something to do, with their columns.
-fn statements(sorted: &[&Settled]) -> Vec<(&'static str, Columns)> {
-    let mut statements: Vec<(&'static str, Columns)> = Vec::with_capacity(1);
-    for settled in sorted {
-        let written = Written::of(settled);
-        let known = statements.iter().position(|(other, _)| *other == written.sql);
-        let index = known.unwrap_or_else(|| {
-            statements.push((written.sql, Columns::default()));
-            statements.len() - 1
-        });
-        statements[index].1.push(settled.fence, written);
-    }
-    statements
-}
-
-/// The statement for an outcome, and what it writes beside the fence: `None` for a column that it does not have.
-struct Written<'s> {
-    sql: &'static str,
-    number: Option<i64>,
-    text: Option<&'s str>,
-    cost: Option<Option<&'s AttemptCost>>,
-}
-
-impl<'s> Written<'s> {
-    fn of(settled: &'s Settled) -> Self {
-        let only = |sql| Self { sql, number: None, text: None, cost: None };
-        let after = |sql, after| Self { number: Some(delay_micros(after)), ..only(sql) };
-        let cost = Some(settled.cost.as_deref());
-        match &settled.settlement {
-            Settlement::Done if settled.cost.is_some() => Self { cost, ..only(DONE_WITH_COST) },
-            Settlement::Done => only(DONE),
-            Settlement::Erased => only(ERASED),
-            Settlement::Deferred { after: delay } => Self { cost, ..after(DEFERRED, *delay) },
-            Settlement::Retry { after: delay, error } => Self { text: Some(error), cost, ..after(RETRY, *delay) },
-            Settlement::Dead { error, counted, blocks } => {
-                let flags = i64::from(*counted) | i64::from(*blocks) << 1;
-                Self { sql: DEAD, number: Some(flags), text: Some(error), cost }
-            }
-            Settlement::Parked { reason } => Self { text: Some(reason), ..only(PARKED) },
-            Settlement::Behind { sequence } => Self { number: Some(signed(*sequence)), ..only(BEHIND) },
-            Settlement::Released { after: delay } => after(RELEASED, *delay),
-        }
-    }
-}
-
-/// At most 4,000 characters, without NUL, which SQL text cannot carry.
-fn cut(error: &str) -> String {
-    error.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_is_cut_on_a_character() {
-        assert_eq!(cut(&"ü".repeat(5_000)), "ü".repeat(4_000));
-        assert_eq!(cut("a\0b"), "ab");
-    }
 }

@@ -7,11 +7,11 @@ use sqlx::{FromRow, Row};
 
 use super::audit::noting;
 use super::effects::{LOCK_USAGE, NOTE_USAGE};
-use super::row::{count, time};
 use super::{PostgresStore, transaction};
 use crate::event::{StateUsage, StateValue};
 use crate::store::effects::Used;
 use crate::store::number::{signed, unsigned};
+use crate::store::row::Named;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError};
 
@@ -142,7 +142,7 @@ async fn delete(store: &PostgresStore, plugin: &str, deletion: Deletion<'_>, aud
 }
 
 fn usage(row: &PgRow) -> Result<PluginUsage, sqlx::Error> {
-    let usage = StateUsage { keys: count(row, "used_keys")?, bytes: count(row, "used_bytes")? };
+    let usage = StateUsage { keys: row.count("used_keys")?, bytes: row.count("used_bytes")? };
     Ok(PluginUsage { plugin: row.try_get("plugin")?, usage })
 }
 
@@ -150,9 +150,9 @@ fn record(row: &PgRow) -> Result<StateRecord, sqlx::Error> {
     Ok(StateRecord {
         plugin: row.try_get("plugin")?,
         key: row.try_get("name")?,
-        version: count(row, "version")?,
-        value_bytes: count(row, "value_bytes")?,
-        updated_at: time(row, "updated_at")?,
+        version: row.count("version")?,
+        value_bytes: row.count("value_bytes")?,
+        updated_at: row.moment("updated_at")?,
         value: row.try_get::<Option<Vec<u8>>, _>("value")?.map(Bytes::from),
     })
 }

@@ -1,14 +1,14 @@
 //! The record of what is done by hand.
 
+use async_trait::async_trait;
 use serde_json::Value;
-use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
-use super::SqliteStore;
 use super::error::failed;
-use super::inspect::column;
+use super::{SqliteStore, error};
 use crate::store::audit::{Kind, Span};
-use crate::store::{Audit, AuditFilter, AuditRecord, StoreError};
+use crate::store::row::Named;
+use crate::store::{Audit, AuditFilter, AuditRecord, AuditStore, StoreError, row};
 use crate::time::Timestamp;
 
 const NOTE: &str = "
@@ -48,6 +48,46 @@ ORDER BY at DESC, id DESC LIMIT ?6"#;
 /// When the record was made that the page before ended with, or the one before it.
 const LAST: &str = "SELECT at FROM outbox_event_audit WHERE id <= ?1 ORDER BY id DESC LIMIT 1";
 
+#[async_trait]
+impl AuditStore for SqliteStore {
+    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
+        let mut connection = self.writer.acquire().await.map_err(|error| error::failed("note what was done", error))?;
+        note(self, &mut connection, audit, action, selector, count).await
+    }
+
+    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
+        let action = "read what was done by hand";
+        let statement = match filter.kind() {
+            Kind::Any => LIST,
+            Kind::Of => LIST_OF_ONE,
+            Kind::Touching => LIST_TOUCHING,
+            Kind::Nothing => return Ok(Vec::new()),
+        };
+        let mut last = None;
+        if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
+            let found = sqlx::query_scalar(self.table.sql(LAST)).bind(before).fetch_optional(&self.readers).await;
+            let Some(at) = found.map_err(|error| failed(action, error))? else { return Ok(Vec::new()) };
+            last = Some(Timestamp::from_micros(at));
+        }
+        let Span { since, until, before } = filter.span(last);
+        let mut query = sqlx::query(self.table.sql(statement))
+            .bind(&filter.actor)
+            .bind(&filter.action)
+            .bind(since.as_micros())
+            .bind(until.as_micros())
+            .bind(before)
+            .bind(i64::from(limit));
+        if let Some(selector) = filter.selector() {
+            query = query.bind(selector);
+        }
+        let rows = query.fetch_all(&self.readers).await.map_err(|error| failed(action, error))?;
+        rows.iter()
+            .map(|row| row::audit(row, row.moment("at")?))
+            .collect::<Result<_, sqlx::Error>>()
+            .map_err(|error| failed(action, error))
+    }
+}
+
 /// Notes it in the transaction that does it; nothing when nothing was done.
 pub(super) async fn note(
     store: &SqliteStore,
@@ -72,47 +112,4 @@ pub(super) async fn note(
         .await
         .map_err(|error| failed("note what was done", error))?;
     Ok(())
-}
-
-pub(super) async fn list(store: &SqliteStore, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-    let action = "read what was done by hand";
-    let statement = match filter.kind() {
-        Kind::Any => LIST,
-        Kind::Of => LIST_OF_ONE,
-        Kind::Touching => LIST_TOUCHING,
-        Kind::Nothing => return Ok(Vec::new()),
-    };
-    let mut last = None;
-    if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
-        let found = sqlx::query_scalar(store.table.sql(LAST)).bind(before).fetch_optional(&store.readers).await;
-        let Some(at) = found.map_err(|error| failed(action, error))? else { return Ok(Vec::new()) };
-        last = Some(Timestamp::from_micros(at));
-    }
-    let Span { since, until, before } = filter.span(last);
-    let mut query = sqlx::query(store.table.sql(statement))
-        .bind(&filter.actor)
-        .bind(&filter.action)
-        .bind(since.as_micros())
-        .bind(until.as_micros())
-        .bind(before)
-        .bind(i64::from(limit));
-    if let Some(selector) = filter.selector() {
-        query = query.bind(selector);
-    }
-    let rows = query.fetch_all(&store.readers).await.map_err(|error| failed(action, error))?;
-    rows.iter()
-        .map(|row| {
-            let selector: &str = row.try_get("selector")?;
-            Ok(AuditRecord {
-                id: column(row, "id")?,
-                at: Timestamp::from_micros(row.try_get("at")?),
-                actor: row.try_get("actor")?,
-                action: row.try_get("action")?,
-                selector: serde_json::from_str(selector).unwrap_or_else(|_| selector.into()),
-                count: column(row, "count")?,
-                reason: row.try_get("reason")?,
-            })
-        })
-        .collect::<Result<_, sqlx::Error>>()
-        .map_err(|error| failed(action, error))
 }

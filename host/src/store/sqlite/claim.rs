@@ -3,14 +3,16 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use sqlx::Row;
+
 use super::error::failed;
 use super::keys::{self, numbers};
-use super::row::{claimed, sequence};
+use super::row::claimed;
 use super::{SqliteStore, front};
 use crate::event::Fence;
-use crate::store::{ClaimOrder, ClaimRequest, Claimed, Renewed, StoreError, WaitsFor};
+use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError, WaitsFor};
 use crate::time::{Timestamp, micros};
-use sqlx::Row;
 
 /// Choosing and locking are one statement: split, two owners could choose the same row. The window adds up the payloads, so
 /// that a batch of large events is a small batch; `length` of a blob reads its header only.
@@ -50,13 +52,6 @@ RETURNING seq, claim_seq, attempts, deferrals, claims, starts, event_id, event_t
              AND (?8 = 0 OR earlier.status = 0) AND earlier.available_at <= ?1 AND earlier.seq < outbox_event.seq
            ORDER BY earlier.seq DESC LIMIT 1)";
 
-/// ?1 an object of seq → fence, ?2 the new end of the lease.
-pub(super) const RENEW: &str = "
-UPDATE outbox_event SET lease_end = ?2
-FROM json_each(?1) AS held
-WHERE outbox_event.seq = CAST(held.key AS INTEGER) AND claim_seq = held.value AND locked_by IS NOT NULL AND status IN (0, 2)
-RETURNING outbox_event.seq";
-
 /// The next that becomes due, or whose lease ends. Of what is due and held, the first are enough: it is a hint. ?1 now.
 pub(super) const NEXT_DUE: &str = "
 SELECT min(next) FROM (
@@ -65,63 +60,54 @@ SELECT min(next) FROM (
   SELECT min(coalesce(lease_end, due_at))
   FROM (SELECT lease_end, due_at FROM outbox_event WHERE due_at <= ?1 ORDER BY due_at, seq LIMIT 500))";
 
-pub(super) async fn claim(store: &SqliteStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-    let failed = |error| failed("claim events", error);
-    let mut writer = store.writer.acquire().await.map_err(failed)?;
-    // Only now: while others had the writer, time went by.
-    let now = store.now_micros();
-    let statement = match &request.order {
-        None => CLAIM,
-        Some(ClaimOrder::ByAggregate { .. }) => CLAIM_IN_ORDER,
-        Some(ClaimOrder::OneForAll { .. }) => front::CLAIM_FRONT,
-    };
-    let mut query = sqlx::query(store.table.sql(statement))
-        .bind(now)
-        .bind(now.saturating_add(micros(request.lease)))
-        .bind(request.owner.as_str())
-        .bind(i64::from(request.limit))
-        .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
-        .bind(now.saturating_sub(micros(request.skip_recent)));
-    let in_order = match &request.order {
-        None => false,
-        Some(ClaimOrder::ByAggregate { partitions, waits_for }) => {
-            query = query.bind(numbers(partitions)).bind(keys::rule(*waits_for));
-            *waits_for != WaitsFor::Nothing
-        }
-        Some(ClaimOrder::OneForAll { held }) => {
-            query = query.bind(numbers(held));
-            true
-        }
-    };
-    let rows = query.fetch_all(&mut *writer).await.map_err(failed)?;
-    drop(writer);
-    let mut claimed = rows.iter().map(|row| claimed(row, now, in_order)).collect::<Result<Vec<_>, _>>()?;
-    // RETURNING promises no order.
-    claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
-    Ok(claimed)
-}
+#[async_trait]
+impl ClaimStore for SqliteStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
+        let failed = |error| failed("claim events", error);
+        let mut writer = self.writer.acquire().await.map_err(failed)?;
+        // Only now: while others had the writer, time went by.
+        let now = self.now_micros();
+        let statement = match &request.order {
+            None => CLAIM,
+            Some(ClaimOrder::ByAggregate { .. }) => CLAIM_IN_ORDER,
+            Some(ClaimOrder::OneForAll { .. }) => front::CLAIM_FRONT,
+        };
+        let mut query = sqlx::query(self.table.sql(statement))
+            .bind(now)
+            .bind(now.saturating_add(micros(request.lease)))
+            .bind(request.owner.as_str())
+            .bind(i64::from(request.limit))
+            .bind(i64::try_from(request.max_bytes).unwrap_or(i64::MAX))
+            .bind(now.saturating_sub(micros(request.skip_recent)));
+        let in_order = match &request.order {
+            None => false,
+            Some(ClaimOrder::ByAggregate { partitions, waits_for }) => {
+                query = query.bind(numbers(partitions)).bind(keys::rule(*waits_for));
+                *waits_for != WaitsFor::Nothing
+            }
+            Some(ClaimOrder::OneForAll { held }) => {
+                query = query.bind(numbers(held));
+                true
+            }
+        };
+        let rows = query.fetch_all(&mut *writer).await.map_err(failed)?;
+        drop(writer);
+        let mut claimed = rows.iter().map(|row| claimed(row, now, in_order)).collect::<Result<Vec<_>, _>>()?;
+        // RETURNING promises no order.
+        claimed.sort_unstable_by_key(|claimed| claimed.fence.sequence);
+        Ok(claimed)
+    }
 
-pub(super) async fn renew(store: &SqliteStore, held: &[Fence], lease: i64) -> Result<Renewed, StoreError> {
-    let failed = |error| failed("renew leases", error);
-    let mut writer = store.writer.acquire().await.map_err(failed)?;
-    let rows = sqlx::query(store.table.sql(RENEW))
-        .bind(fences(held.iter()))
-        .bind(store.now_micros().saturating_add(lease))
-        .fetch_all(&mut *writer)
-        .await
-        .map_err(failed)?;
-    Ok(Renewed { held: rows.iter().map(sequence).collect::<Result<_, _>>()?, locked: Vec::new() })
-}
-
-pub(super) async fn next_due(store: &SqliteStore) -> Result<Option<Duration>, StoreError> {
-    let now = Timestamp::from_micros(store.now_micros());
-    let row = sqlx::query(store.table.sql(NEXT_DUE))
-        .bind(now.as_micros())
-        .fetch_one(&store.readers)
-        .await
-        .map_err(|error| failed("look for the next due event", error))?;
-    let due: Option<i64> = row.try_get(0).map_err(|error| failed("look for the next due event", error))?;
-    Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
+    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
+        let now = Timestamp::from_micros(self.now_micros());
+        let row = sqlx::query(self.table.sql(NEXT_DUE))
+            .bind(now.as_micros())
+            .fetch_one(&self.readers)
+            .await
+            .map_err(|error| failed("look for the next due event", error))?;
+        let due: Option<i64> = row.try_get(0).map_err(|error| failed("look for the next due event", error))?;
+        Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
+    }
 }
 
 /// `{"seq":fence,…}`: SQLite reads it in one pass, key and value without another look at the text.

@@ -1,18 +1,18 @@
 //! Events that failed: count, bring back, hurry, let pass, delete. What is done is noted in the same transaction.
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 use sqlx::query::Query;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Row, Sqlite};
 
-use super::SqliteStore;
 use super::audit::note;
 use super::error::failed;
-use super::row::sequence;
-use super::transaction;
+use super::{SqliteStore, transaction};
 use crate::event::EventId;
 use crate::store::number::signed;
-use crate::store::{Audit, DeadFilter, RetriedNow, StoreError};
+use crate::store::row::sequence;
+use crate::store::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
 use crate::time::Timestamp;
 
 /// Nothing bound means any. ?1 event type, ?2 aggregate type, ?3 aggregate id, ?4 tenant, ?5 text of the error, ?6 most
@@ -66,71 +66,67 @@ const SKIP: &str = "UPDATE outbox_event SET blocks = 0 WHERE event_id = ?1 AND b
 
 type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
-pub(super) async fn count(store: &SqliteStore, filter: &DeadFilter) -> Result<u64, StoreError> {
-    let action = "count dead events";
-    let row = filtered(sqlx::query(store.table.sql(COUNT)), filter)
-        .fetch_one(&store.readers)
-        .await
-        .map_err(|error| failed(action, error))?;
-    let count: i64 = row.try_get(0).map_err(|error| failed(action, error))?;
-    Ok(u64::try_from(count).unwrap_or(0))
-}
+#[async_trait]
+impl DeadStore for SqliteStore {
+    async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
+        let action = "count dead events";
+        let row = filtered(sqlx::query(self.table.sql(COUNT)), filter)
+            .fetch_one(&self.readers)
+            .await
+            .map_err(|error| failed(action, error))?;
+        let count: i64 = row.try_get(0).map_err(|error| failed(action, error))?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
 
-pub(super) async fn replay(store: &SqliteStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    let statement = sqlx::query(store.table.sql(REPLAY)).bind(id.to_string()).bind(store.now_micros());
-    Ok(noted(store, statement, audit, "replay", &json!({ "event_id": id })).await? == 1)
-}
+    async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        let statement = sqlx::query(self.table.sql(REPLAY)).bind(id.to_string()).bind(self.now_micros());
+        Ok(noted(self, statement, audit, "replay", &json!({ "event_id": id })).await? == 1)
+    }
 
-pub(super) async fn replay_batch(
-    store: &SqliteStore,
-    filter: &DeadFilter,
-    limit: u32,
-    audit: &Audit,
-) -> Result<u64, StoreError> {
-    let statement =
-        filtered(sqlx::query(store.table.sql(REPLAY_BATCH)), filter).bind(store.now_micros()).bind(i64::from(limit));
-    noted(store, statement, audit, "replay", &json!(filter)).await
-}
+    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
+        let statement =
+            filtered(sqlx::query(self.table.sql(REPLAY_BATCH)), filter).bind(self.now_micros()).bind(i64::from(limit));
+        noted(self, statement, audit, "replay", &json!(filter)).await
+    }
 
-pub(super) async fn retry_now(
-    store: &SqliteStore,
-    max_attempts: Option<u32>,
-    after: u64,
-    limit: u32,
-    audit: &Audit,
-) -> Result<RetriedNow, StoreError> {
-    let statement = sqlx::query(store.table.sql(RETRY_NOW)).bind(store.now_micros()).bind(max_attempts);
-    let statement = statement.bind(signed(after)).bind(i64::from(limit));
-    let mut transaction = transaction::begin(store).await?;
-    let rows = statement.fetch_all(&mut *transaction).await.map_err(|error| failed("retry failed events now", error))?;
-    let sequences = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    let retried = RetriedNow { count: sequences.len() as u64, last: sequences.into_iter().max() };
-    note(store, &mut transaction, audit, "retry_now", &json!({ "max_attempts": max_attempts }), retried.count).await?;
-    transaction::commit(transaction).await?;
-    Ok(retried)
-}
+    async fn retry_now(
+        &self,
+        max_attempts: Option<u32>,
+        after: u64,
+        limit: u32,
+        audit: &Audit,
+    ) -> Result<RetriedNow, StoreError> {
+        let statement = sqlx::query(self.table.sql(RETRY_NOW)).bind(self.now_micros()).bind(max_attempts);
+        let statement = statement.bind(signed(after)).bind(i64::from(limit));
+        let mut transaction = transaction::begin(self).await?;
+        let rows = statement.fetch_all(&mut *transaction).await.map_err(|error| failed("retry failed events now", error))?;
+        let sequences = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
+        let retried = RetriedNow { count: sequences.len() as u64, last: sequences.into_iter().max() };
+        note(self, &mut transaction, audit, "retry_now", &json!({ "max_attempts": max_attempts }), retried.count).await?;
+        transaction::commit(transaction).await?;
+        Ok(retried)
+    }
 
-pub(super) async fn count_waiting(store: &SqliteStore, max_attempts: Option<u32>) -> Result<u64, StoreError> {
-    let row =
-        sqlx::query(store.table.sql(COUNT_WAITING)).bind(store.now_micros()).bind(max_attempts).fetch_one(&store.readers).await;
-    let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| failed("count waiting events", error))?;
-    Ok(u64::try_from(count).unwrap_or(0))
-}
+    async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
+        let row = sqlx::query(self.table.sql(COUNT_WAITING))
+            .bind(self.now_micros())
+            .bind(max_attempts)
+            .fetch_one(&self.readers)
+            .await;
+        let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| failed("count waiting events", error))?;
+        Ok(u64::try_from(count).unwrap_or(0))
+    }
 
-pub(super) async fn discard(
-    store: &SqliteStore,
-    id: EventId,
-    dead_before: Option<Timestamp>,
-    audit: &Audit,
-) -> Result<bool, StoreError> {
-    let dead_before = dead_before.map(Timestamp::as_micros);
-    let statement = sqlx::query(store.table.sql(DISCARD)).bind(id.to_string()).bind(dead_before);
-    Ok(noted(store, statement, audit, "discard", &json!({ "event_id": id })).await? == 1)
-}
+    async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
+        let dead_before = dead_before.map(Timestamp::as_micros);
+        let statement = sqlx::query(self.table.sql(DISCARD)).bind(id.to_string()).bind(dead_before);
+        Ok(noted(self, statement, audit, "discard", &json!({ "event_id": id })).await? == 1)
+    }
 
-pub(super) async fn skip(store: &SqliteStore, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-    let statement = sqlx::query(store.table.sql(SKIP)).bind(id.to_string());
-    Ok(noted(store, statement, audit, "skip", &json!({ "event_id": id })).await? == 1)
+    async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
+        let statement = sqlx::query(self.table.sql(SKIP)).bind(id.to_string());
+        Ok(noted(self, statement, audit, "skip", &json!({ "event_id": id })).await? == 1)
+    }
 }
 
 /// Runs a statement and notes how many rows it changed. Returns how many.

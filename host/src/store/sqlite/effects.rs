@@ -2,6 +2,7 @@
 //!
 //! The transaction holds the lock of the whole file, so that nothing that it reads can change before its commit.
 
+use async_trait::async_trait;
 use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
 
@@ -11,7 +12,7 @@ use super::settle::settle_in;
 use super::{SqliteStore, transaction};
 use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
 use crate::store::number::{signed, unsigned};
-use crate::store::{Committed, Ownership, SettledWithEffects, StoreError};
+use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError};
 
 /// ?1 the seq, ?2 the fence.
 const HELD: &str = "
@@ -40,12 +41,16 @@ SET used_keys = excluded.used_keys, used_bytes = excluded.used_bytes, revision =
 
 const ACTION: &str = "store outcomes with their effects";
 
-pub(super) async fn settle(store: &SqliteStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
-    let decided = decide(items, read(store, &mut transaction, items).await?);
-    write(store, &mut transaction, &decided).await?;
-    transaction::commit(transaction).await?;
-    Ok(decided.committed)
+#[async_trait]
+impl EffectStore for SqliteStore {
+    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
+        let items = settled;
+        let mut transaction = transaction::begin(self).await?;
+        let decided = decide(items, read(self, &mut transaction, items).await?);
+        write(self, &mut transaction, &decided).await?;
+        transaction::commit(transaction).await?;
+        Ok(decided.committed)
+    }
 }
 
 async fn read<'a>(

@@ -5,9 +5,9 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
 use super::error::failed;
-use super::row::sequence;
 use crate::event::EventId;
 use crate::store::StoreError;
+use crate::store::row::sequence;
 
 /// ?1 numbers of rows as a JSON list.
 const FIND: &str = "SELECT seq, event_id FROM outbox_event WHERE seq IN (SELECT value FROM json_each(?1))";

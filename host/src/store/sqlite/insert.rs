@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
+use async_trait::async_trait;
 use sqlx::sqlite::SqliteConnection;
 use sqlx::{Executor, Row};
 
-use super::SqliteStore;
 use super::error::failed;
-use super::row::sequence;
+use super::{SqliteStore, transaction};
 use crate::event::{AggregateType, Envelope, EventId};
-use crate::store::{NewRow, Ownership, StoreError};
+use crate::store::row::sequence;
+use crate::store::{NewRow, Ownership, StoreError, WriteStore};
 use crate::time::micros;
 
 /// One statement for any number of rows: ?1 is a JSON array with one array per row, ?2 all payloads end to end (JSON cannot
@@ -42,6 +43,16 @@ const MAX_ROWS: usize = 1_000;
 const MAX_BYTES: usize = 16 << 20;
 
 const ACTION: &str = "insert events";
+
+#[async_trait]
+impl WriteStore for SqliteStore {
+    async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
+        let mut transaction = transaction::begin(self).await?;
+        let sequences = insert(self, &mut transaction, rows, ownership).await?;
+        transaction::commit(transaction).await?;
+        Ok(sequences)
+    }
+}
 
 pub(super) async fn insert(
     store: &SqliteStore,

@@ -1,13 +1,13 @@
 //! What people ask: counts, lists, one row. On the connections that only read.
 
-use sqlx::Row;
+use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
 use super::error::failed;
-use super::row::record;
 use crate::event::EventId;
-use crate::store::{Filter, Record, SetAside, Stats, StoreError};
+use crate::store::row::{Named, record};
+use crate::store::{Filter, InspectStore, Record, SetAside, Stats, StoreError, row};
 use crate::time::Timestamp;
 
 /// Each number from the index that holds just those rows. ?1 now.
@@ -84,80 +84,60 @@ SELECT seq, event_id, event_type, aggregate_type, aggregate_id, tenant_id, heade
        last_error, last_cost
 FROM outbox_event WHERE event_id = ?1";
 
-pub(super) async fn stats(store: &SqliteStore) -> Result<Stats, StoreError> {
-    let now = store.now_micros();
-    let row = sqlx::query(store.table.sql(STATS)).bind(now).fetch_one(&store.readers).await;
-    row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
-}
+#[async_trait]
+impl InspectStore for SqliteStore {
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let now = self.now_micros();
+        let row = sqlx::query(self.table.sql(STATS)).bind(now).fetch_one(&self.readers).await;
+        row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+    }
 
-pub(super) async fn sample(store: &SqliteStore, most: u32) -> Result<Stats, StoreError> {
-    let now = store.now_micros();
-    let row = sqlx::query(store.table.sql(SAMPLE)).bind(now).bind(most).fetch_one(&store.readers).await;
-    row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+    async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
+        let now = self.now_micros();
+        let row = sqlx::query(self.table.sql(SAMPLE)).bind(now).bind(most).fetch_one(&self.readers).await;
+        row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+    }
+
+    async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
+        let (key, value) = filter.header.clone().unzip();
+        let position = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
+        let statement = if filter.newest_first { LIST_NEWEST_FIRST } else { LIST };
+        let rows = sqlx::query(self.table.sql(statement))
+            .bind(filter.status.map(crate::event::Status::code))
+            .bind(&filter.event_type)
+            .bind(&filter.aggregate_type)
+            .bind(&filter.aggregate_id)
+            .bind(&filter.tenant_id)
+            .bind(key)
+            .bind(value)
+            .bind(&filter.error)
+            .bind(filter.after.map_or(-1, position))
+            .bind(filter.before.map_or(i64::MAX, position))
+            .bind(i64::from(limit))
+            .bind(filter.max_attempts)
+            .bind(filter.finished_after.map(Timestamp::as_micros))
+            .bind(filter.finished_before.map(Timestamp::as_micros))
+            .bind(filter.set_aside.map(SetAside::as_str))
+            .bind(self.now_micros())
+            .bind(filter.created_after.map(Timestamp::as_micros))
+            .bind(filter.created_before.map(Timestamp::as_micros))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(|error| failed("list events", error))?;
+        rows.iter().map(record).collect()
+    }
+
+    async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
+        let row = sqlx::query(self.table.sql(GET))
+            .bind(id.as_str())
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(|error| failed("read an event", error))?;
+        row.as_ref().map(record).transpose()
+    }
 }
 
 fn read_stats(row: &SqliteRow, now: i64) -> Result<Stats, sqlx::Error> {
-    let count = |name: &str| column(row, name);
-    let oldest = optional(row, "oldest")?;
-    Ok(Stats {
-        new: count("new")?,
-        retry: count("retry")?,
-        done: count("done")?,
-        dead: count("dead")?,
-        parked: count("parked")?,
-        blocked: count("blocked")?,
-        in_flight: count("in_flight")?,
-        oldest_pending_seconds: oldest.map(|oldest| {
-            let age = Timestamp::from_micros(now).since(Timestamp::from_micros(oldest));
-            (age.as_secs_f64() * 1_000.0).round() / 1_000.0
-        }),
-    })
-}
-
-pub(super) async fn list(store: &SqliteStore, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
-    let (key, value) = filter.header.clone().unzip();
-    let position = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
-    let statement = if filter.newest_first { LIST_NEWEST_FIRST } else { LIST };
-    let rows = sqlx::query(store.table.sql(statement))
-        .bind(filter.status.map(crate::event::Status::code))
-        .bind(&filter.event_type)
-        .bind(&filter.aggregate_type)
-        .bind(&filter.aggregate_id)
-        .bind(&filter.tenant_id)
-        .bind(key)
-        .bind(value)
-        .bind(&filter.error)
-        .bind(filter.after.map_or(-1, position))
-        .bind(filter.before.map_or(i64::MAX, position))
-        .bind(i64::from(limit))
-        .bind(filter.max_attempts)
-        .bind(filter.finished_after.map(Timestamp::as_micros))
-        .bind(filter.finished_before.map(Timestamp::as_micros))
-        .bind(filter.set_aside.map(SetAside::as_str))
-        .bind(store.now_micros())
-        .bind(filter.created_after.map(Timestamp::as_micros))
-        .bind(filter.created_before.map(Timestamp::as_micros))
-        .fetch_all(&store.readers)
-        .await
-        .map_err(|error| failed("list events", error))?;
-    rows.iter().map(record).collect()
-}
-
-pub(super) async fn get(store: &SqliteStore, id: EventId) -> Result<Option<Record>, StoreError> {
-    let row = sqlx::query(store.table.sql(GET))
-        .bind(id.as_str())
-        .fetch_optional(&store.readers)
-        .await
-        .map_err(|error| failed("read an event", error))?;
-    row.as_ref().map(record).transpose()
-}
-
-/// A number that is counted, so never below zero.
-pub(super) fn column<N: TryFrom<i64> + Default>(row: &SqliteRow, name: &str) -> Result<N, sqlx::Error> {
-    row.try_get::<i64, _>(name).map(|value| N::try_from(value).unwrap_or_default())
-}
-
-/// A number that may be NULL.
-pub(super) fn optional(row: &SqliteRow, name: &str) -> Result<Option<i64>, sqlx::Error> {
-    row.try_get(name)
+    let now = Timestamp::from_micros(now);
+    row::stats(row, row.optional_moment("oldest")?.map(|oldest| now.since(oldest)))
 }

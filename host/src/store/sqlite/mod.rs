@@ -6,45 +6,39 @@
 mod audit;
 mod claim;
 mod dead;
-mod diagnose;
+mod doctor;
 mod effects;
 mod error;
 mod find;
 mod front;
-mod give_back;
 mod insert;
 mod inspect;
 mod keys;
+mod lease;
 mod let_pass;
-mod migrate;
 mod node;
 mod open;
+mod partition;
 mod plan;
 mod purge;
 mod route;
 mod row;
+mod schema;
 mod settle;
-mod start;
 mod state;
 mod transaction;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteTransaction};
 
-pub use open::SqliteOptions;
+use super::{NewRow, Ownership, Store, StoreError, TableName};
+use crate::event::EventId;
+use crate::store::{NotifyStore, TransactionalStore};
+use crate::time::{Clock, Timestamp};
 
-use super::{
-    Audit, AuditFilter, AuditRecord, BlockedKey, Blocker, ClaimRequest, Claimed, Committed, DeadFilter, Expectations, Filter,
-    Finding, Migration, NewRow, Node, NodeRecord, Ownership, Plan, PurgeBatch, PurgeRequest, Purgeable, Record, Renewed,
-    RetriedNow, RouteRecord, Settled, SettledWithEffects, Stats, Store, StoreError, TableName, TransactionalStore, Unblocked,
-    WaitsFor, WakeUps,
-};
-use crate::event::{EventId, Fence, OwnerId, Route};
-use crate::store::firsts;
-use crate::time::{Clock, Timestamp, micros};
+pub use open::SqliteOptions;
 
 /// The outbox in a SQLite file.
 #[derive(Clone)]
@@ -64,7 +58,7 @@ impl SqliteStore {
     /// The text of every step of the schema, for a database that is not open: as [`Store::migration_sql`].
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
-        migrate::text(table)
+        schema::text(table)
     }
 
     /// Now, by the clock that decides what is due; microseconds.
@@ -85,237 +79,8 @@ impl Store for SqliteStore {
         "sqlite"
     }
 
-    async fn table_in_full(&self) -> Result<String, StoreError> {
-        Ok(self.table.to_string())
-    }
-
-    async fn check_schema(&self) -> Result<(), StoreError> {
-        migrate::check(self).await
-    }
-
     async fn now(&self) -> Result<Timestamp, StoreError> {
         Ok(self.clock.now())
-    }
-
-    async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
-        migrate::list(self).await
-    }
-
-    async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
-        migrate::up(self).await
-    }
-
-    async fn migrate_down(&self) -> Result<Option<Migration>, StoreError> {
-        migrate::down(self).await
-    }
-
-    fn migration_sql(&self) -> String {
-        migrate::text(&self.table)
-    }
-
-    async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
-        let mut transaction = transaction::begin(self).await?;
-        let sequences = insert::insert(self, &mut transaction, rows, ownership).await?;
-        transaction::commit(transaction).await?;
-        Ok(sequences)
-    }
-
-    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-        claim::claim(self, request).await
-    }
-
-    async fn count_start(&self, fence: Fence) -> Result<bool, StoreError> {
-        start::count(self, fence).await
-    }
-
-    async fn uncount_start(&self, sequence: u64) -> Result<(), StoreError> {
-        start::uncount(self, sequence).await
-    }
-
-    async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
-        settle::settle(self, settled).await
-    }
-
-    async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-        effects::settle(self, settled).await
-    }
-
-    /// None: the file is locked as a whole.
-    async fn locked(&self, _sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
-        give_back::give_back(self, owner, ids).await
-    }
-
-    async fn renew(&self, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
-        claim::renew(self, held, micros(lease)).await
-    }
-
-    async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
-        claim::next_due(self).await
-    }
-
-    async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
-        route::unpark(self, routes, limit).await
-    }
-
-    async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
-        route::parked(self, after).await
-    }
-
-    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        route::list(self).await
-    }
-
-    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        route::count(self).await
-    }
-
-    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        route::pause(self, route, audit).await
-    }
-
-    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        route::resume(self, route, audit).await
-    }
-
-    async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        route::forget(self, route, audit).await
-    }
-
-    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        route::remember(self, routes).await
-    }
-
-    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        node::heartbeat(self, node, micros(lease)).await
-    }
-
-    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
-        node::leave(self, owner).await
-    }
-
-    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        node::nodes(self).await
-    }
-
-    async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-        keys::keep(self, owner, micros(lease), most, of).await
-    }
-
-    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-        keys::release(self, owner, partitions).await
-    }
-
-    async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-        keys::heads(self, events, waits_for).await
-    }
-
-    async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
-        keys::blockers(self, partitions, after, limit).await
-    }
-
-    async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
-        firsts::unblock(self, blockers, waits_for, limit).await
-    }
-
-    async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
-        keys::blocked_keys(self, limit).await
-    }
-
-    /// Nothing: processes that share a file have no way to call each other, and find what is due by polling.
-    async fn notify(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn listen(&self) -> Result<Option<Box<dyn WakeUps>>, StoreError> {
-        Ok(None)
-    }
-
-    async fn stats(&self) -> Result<Stats, StoreError> {
-        inspect::stats(self).await
-    }
-
-    async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
-        inspect::sample(self, most).await
-    }
-
-    async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
-        inspect::list(self, filter, limit).await
-    }
-
-    async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
-        inspect::get(self, id).await
-    }
-
-    async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
-        dead::count(self, filter).await
-    }
-
-    async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-        dead::replay(self, id, audit).await
-    }
-
-    async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        dead::replay_batch(self, filter, limit, audit).await
-    }
-
-    async fn retry_now(
-        &self,
-        max_attempts: Option<u32>,
-        after: u64,
-        limit: u32,
-        audit: &Audit,
-    ) -> Result<RetriedNow, StoreError> {
-        dead::retry_now(self, max_attempts, after, limit, audit).await
-    }
-
-    async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
-        dead::count_waiting(self, max_attempts).await
-    }
-
-    async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
-        dead::discard(self, id, dead_before, audit).await
-    }
-
-    async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-        dead::skip(self, id, audit).await
-    }
-
-    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
-        let mut connection = self.writer.acquire().await.map_err(|error| error::failed("note what was done", error))?;
-        audit::note(self, &mut connection, audit, action, selector, count).await
-    }
-
-    async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-        audit::list(self, filter, limit).await
-    }
-
-    async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
-        purge::purge(self, request).await
-    }
-
-    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
-        purge::count(self, request).await
-    }
-
-    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
-        purge::undelivered(self, older_than, limit).await
-    }
-
-    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
-        diagnose::diagnose(self, expectations).await
-    }
-
-    async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
-        plan::plans(self).await
-    }
-
-    fn grants_sql(&self) -> String {
-        "-- SQLite has no roles: whoever may write the file may do everything. Give the file and its directory to one user.\n"
-            .to_owned()
     }
 
     async fn close(&self) {
@@ -324,6 +89,9 @@ impl Store for SqliteStore {
         }
     }
 }
+
+/// Nothing: processes that share a file have no way to call each other, and find what is due by polling.
+impl NotifyStore for SqliteStore {}
 
 impl TransactionalStore for SqliteStore {
     type Connection = SqliteConnection;

@@ -1,14 +1,15 @@
 //! The hosts that work on the table.
 
-use sqlx::Row;
+use std::time::Duration;
 
-use super::SqliteStore;
+use async_trait::async_trait;
+
 use super::error::failed;
-use super::inspect::column;
-use super::transaction;
+use super::{SqliteStore, transaction};
 use crate::event::OwnerId;
-use crate::store::{Node, NodeRecord, StoreError};
-use crate::time::Timestamp;
+use crate::store::row::Named;
+use crate::store::{Node, NodeRecord, NodeStore, StoreError, row};
+use crate::time::micros;
 
 /// ?1 to ?4 owner, label, mode, version, ?5 now, ?6 until when it is taken to be alive, ?7 its plugins.
 const HEARTBEAT: &str = "
@@ -34,74 +35,67 @@ FROM outbox_event_node AS node WHERE alive_until >= ?2 ORDER BY started_at, owne
 
 const DAY: i64 = 24 * 3_600 * 1_000_000;
 
-pub(super) async fn heartbeat(store: &SqliteStore, node: &Node, lease: i64) -> Result<u32, StoreError> {
-    let action = "say that this node is alive";
-    let mut transaction = transaction::begin(store).await?;
-    // Only now: while others had the writer, time went by.
-    let now = store.now_micros();
-    sqlx::query(store.table.sql(HEARTBEAT))
-        .bind(node.owner.as_str())
-        .bind(&node.label)
-        .bind(node.mode)
-        .bind(node.version)
-        .bind(now)
-        .bind(now.saturating_add(lease))
-        .bind(node.plugins.as_deref())
-        .execute(&mut *transaction)
-        .await
-        .map_err(|error| failed(action, error))?;
-    sqlx::query(store.table.sql(FORGET))
-        .bind(now.saturating_sub(DAY))
-        .execute(&mut *transaction)
-        .await
-        .map_err(|error| failed(action, error))?;
-    let row = sqlx::query(store.table.sql(LIVE))
-        .bind(node.mode)
-        .bind(now)
-        .fetch_one(&mut *transaction)
-        .await
-        .map_err(|error| failed(action, error))?;
-    transaction::commit(transaction).await?;
-    column(&row, "live").map_err(|error| failed(action, error))
-}
-
-pub(super) async fn leave(store: &SqliteStore, owner: &OwnerId) -> Result<(), StoreError> {
-    let mut transaction = transaction::begin(store).await?;
-    for statement in [FREE_PARTITIONS, LEAVE] {
-        sqlx::query(store.table.sql(statement))
-            .bind(owner.as_str())
+#[async_trait]
+impl NodeStore for SqliteStore {
+    async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
+        let lease = micros(lease);
+        let action = "say that this node is alive";
+        let mut transaction = transaction::begin(self).await?;
+        // Only now: while others had the writer, time went by.
+        let now = self.now_micros();
+        sqlx::query(self.table.sql(HEARTBEAT))
+            .bind(node.owner.as_str())
+            .bind(&node.label)
+            .bind(node.mode)
+            .bind(node.version)
+            .bind(now)
+            .bind(now.saturating_add(lease))
+            .bind(node.plugins.as_deref())
             .execute(&mut *transaction)
             .await
-            .map_err(|error| failed("forget this node", error))?;
+            .map_err(|error| failed(action, error))?;
+        sqlx::query(self.table.sql(FORGET))
+            .bind(now.saturating_sub(DAY))
+            .execute(&mut *transaction)
+            .await
+            .map_err(|error| failed(action, error))?;
+        let row = sqlx::query(self.table.sql(LIVE))
+            .bind(node.mode)
+            .bind(now)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(|error| failed(action, error))?;
+        transaction::commit(transaction).await?;
+        row.count("live").map_err(|error| failed(action, error))
     }
-    transaction::commit(transaction).await
-}
 
-pub(super) async fn nodes(store: &SqliteStore) -> Result<Vec<NodeRecord>, StoreError> {
-    let action = "list nodes";
-    let now = store.now_micros();
-    let rows = sqlx::query(store.table.sql(NODES))
-        .bind(now)
-        .bind(now.saturating_sub(DAY))
-        .fetch_all(&store.readers)
-        .await
-        .map_err(|error| failed(action, error))?;
-    rows.iter()
-        .map(|row| {
-            let alive_until: i64 = row.try_get("alive_until")?;
-            Ok(NodeRecord {
-                owner: row.try_get("owner")?,
-                label: row.try_get("label")?,
-                mode: row.try_get("mode")?,
-                version: row.try_get("version")?,
-                started_at: Timestamp::from_micros(row.try_get("started_at")?),
-                alive_until: Timestamp::from_micros(alive_until),
-                alive: alive_until > now,
-                partitions: column(row, "partitions")?,
-                plugins: row.try_get("plugins")?,
-            }
-            .bounded())
-        })
-        .collect::<Result<_, sqlx::Error>>()
-        .map_err(|error| failed(action, error))
+    async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
+        let mut transaction = transaction::begin(self).await?;
+        for statement in [FREE_PARTITIONS, LEAVE] {
+            sqlx::query(self.table.sql(statement))
+                .bind(owner.as_str())
+                .execute(&mut *transaction)
+                .await
+                .map_err(|error| failed("forget this node", error))?;
+        }
+        transaction::commit(transaction).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
+        let action = "list nodes";
+        let now = self.now_micros();
+        let rows = sqlx::query(self.table.sql(NODES))
+            .bind(now)
+            .bind(now.saturating_sub(DAY))
+            .fetch_all(&self.readers)
+            .await
+            .map_err(|error| failed(action, error))?;
+        rows.iter()
+            .map(|row| {
+                let alive = row.moment("alive_until")?.as_micros() > now;
+                row::node(row, alive)
+            })
+            .collect::<Result<_, sqlx::Error>>()
+            .map_err(|error| failed(action, error))
+    }
 }

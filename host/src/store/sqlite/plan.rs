@@ -1,10 +1,11 @@
 //! How SQLite would run the statements that must stay fast.
 
+use async_trait::async_trait;
 use sqlx::Row;
 
 use super::error::failed;
-use super::{SqliteStore, audit, claim, dead, front, keys, purge, route, settle};
-use crate::store::{Plan, StoreError};
+use super::{SqliteStore, audit, claim, dead, front, keys, lease, purge, route, settle};
+use crate::store::{Plan, PlanStore, StoreError};
 
 /// Each with the part of the schema that it lives on.
 const STATEMENTS: [(&str, &str, &str); 15] = [
@@ -14,7 +15,7 @@ const STATEMENTS: [(&str, &str, &str); 15] = [
     ("heads of queues", keys::HEADS, "outbox_event_key"),
     ("next due", claim::NEXT_DUE, "outbox_event_due"),
     ("settle", settle::DONE, PRIMARY_KEY),
-    ("renew", claim::RENEW, PRIMARY_KEY),
+    ("renew", lease::RENEW, PRIMARY_KEY),
     ("purge", purge::PURGE, "outbox_event_done"),
     ("dead", dead::REPLAY_BATCH, "outbox_event_dead"),
     ("retry now", dead::RETRY_NOW, "outbox_event_open"),
@@ -27,28 +28,33 @@ const STATEMENTS: [(&str, &str, &str); 15] = [
 
 const PRIMARY_KEY: &str = "INTEGER PRIMARY KEY";
 
-pub(super) async fn plans(store: &SqliteStore) -> Result<Vec<Plan>, StoreError> {
-    let action = "explain a statement";
-    let mut plans = Vec::with_capacity(STATEMENTS.len());
-    for (statement, sql, index) in STATEMENTS {
-        let explain = format!("EXPLAIN QUERY PLAN {}", store.table.sql(sql).as_str());
-        // Unbound parameters are NULL: SQLite's planner does not look at values.
-        let rows =
-            sqlx::query(sqlx::AssertSqlSafe(explain)).fetch_all(&store.readers).await.map_err(|error| failed(action, error))?;
-        let lines = rows
-            .iter()
-            .map(|row| row.try_get::<String, _>("detail"))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| failed(action, error))?;
-        let index = index.replace("outbox_event", store.table.as_str());
-        let whole = format!("SCAN {}", store.table);
-        let reads_whole_table = |line: &String| line.strip_prefix(&whole).is_some_and(|rest| !rest.contains("INDEX"));
-        plans.push(Plan {
-            statement,
-            good: lines.iter().any(|line| line.contains(&index)) && !lines.iter().any(reads_whole_table),
-            index,
-            text: lines.join("\n"),
-        });
+#[async_trait]
+impl PlanStore for SqliteStore {
+    async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
+        let action = "explain a statement";
+        let mut plans = Vec::with_capacity(STATEMENTS.len());
+        for (statement, sql, index) in STATEMENTS {
+            let explain = format!("EXPLAIN QUERY PLAN {}", self.table.sql(sql).as_str());
+            // Unbound parameters are NULL: SQLite's planner does not look at values.
+            let rows = sqlx::query(sqlx::AssertSqlSafe(explain))
+                .fetch_all(&self.readers)
+                .await
+                .map_err(|error| failed(action, error))?;
+            let lines = rows
+                .iter()
+                .map(|row| row.try_get::<String, _>("detail"))
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(|error| failed(action, error))?;
+            let index = index.replace("outbox_event", self.table.as_str());
+            let whole = format!("SCAN {}", self.table);
+            let reads_whole_table = |line: &String| line.strip_prefix(&whole).is_some_and(|rest| !rest.contains("INDEX"));
+            plans.push(Plan {
+                statement,
+                good: lines.iter().any(|line| line.contains(&index)) && !lines.iter().any(reads_whole_table),
+                index,
+                text: lines.join("\n"),
+            });
+        }
+        Ok(plans)
     }
-    Ok(plans)
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
 use super::error::failed;
-use crate::store::{PurgeBatch, PurgeRequest, Purgeable, StoreError};
+use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError};
 use crate::time::{Timestamp, micros};
 
 /// ?1 status, ?2 the cut-off, ?3 most rows. Walks its own index from the oldest.
@@ -31,25 +32,43 @@ WHERE seq IN (
   ORDER BY due_at, seq LIMIT ?2)
 RETURNING due_at";
 
-pub(super) async fn purge(store: &SqliteStore, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
-    let action = "purge finished events";
-    let rows = sqlx::query(store.table.sql(PURGE))
-        .bind(request.status.code())
-        .bind(request.finished_before.as_micros())
-        .bind(i64::from(request.limit))
-        .fetch_all(&store.writer)
-        .await;
-    rows.and_then(|rows| batch(&rows)).map_err(|error| failed(action, error))
-}
+#[async_trait]
+impl PurgeStore for SqliteStore {
+    async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
+        let action = "purge finished events";
+        let rows = sqlx::query(self.table.sql(PURGE))
+            .bind(request.status.code())
+            .bind(request.finished_before.as_micros())
+            .bind(i64::from(request.limit))
+            .fetch_all(&self.writer)
+            .await;
+        rows.and_then(|rows| batch(&rows)).map_err(|error| failed(action, error))
+    }
 
-pub(super) async fn undelivered(store: &SqliteStore, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
-    let rows = sqlx::query(store.table.sql(UNDELIVERED))
-        .bind(store.now_micros().saturating_sub(micros(older_than)))
-        .bind(i64::from(limit))
-        .bind(store.now_micros())
-        .fetch_all(&store.writer)
-        .await;
-    rows.and_then(|rows| batch(&rows)).map_err(|error| failed("purge undelivered events", error))
+    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
+        let action = "count finished events";
+        let row = sqlx::query(self.table.sql(COUNT))
+            .bind(request.status.code())
+            .bind(request.finished_before.as_micros())
+            .fetch_one(&self.readers)
+            .await
+            .map_err(|error| failed(action, error))?;
+        let number = |column: usize| -> Result<u64, StoreError> {
+            let number: i64 = row.try_get(column).map_err(|error| failed(action, error))?;
+            Ok(u64::try_from(number).unwrap_or(0))
+        };
+        Ok(Purgeable { count: number(0)?, blocking: number(1)? })
+    }
+
+    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
+        let rows = sqlx::query(self.table.sql(UNDELIVERED))
+            .bind(self.now_micros().saturating_sub(micros(older_than)))
+            .bind(i64::from(limit))
+            .bind(self.now_micros())
+            .fetch_all(&self.writer)
+            .await;
+        rows.and_then(|rows| batch(&rows)).map_err(|error| failed("purge undelivered events", error))
+    }
 }
 
 fn batch(rows: &[SqliteRow]) -> Result<PurgeBatch, sqlx::Error> {
@@ -59,19 +78,4 @@ fn batch(rows: &[SqliteRow]) -> Result<PurgeBatch, sqlx::Error> {
         batch.add(PurgeBatch { count: 1, first: Some(time), last: Some(time) });
     }
     Ok(batch)
-}
-
-pub(super) async fn count(store: &SqliteStore, request: PurgeRequest) -> Result<Purgeable, StoreError> {
-    let action = "count finished events";
-    let row = sqlx::query(store.table.sql(COUNT))
-        .bind(request.status.code())
-        .bind(request.finished_before.as_micros())
-        .fetch_one(&store.readers)
-        .await
-        .map_err(|error| failed(action, error))?;
-    let number = |column: usize| -> Result<u64, StoreError> {
-        let number: i64 = row.try_get(column).map_err(|error| failed(action, error))?;
-        Ok(u64::try_from(number).unwrap_or(0))
-    };
-    Ok(Purgeable { count: number(0)?, blocking: number(1)? })
 }

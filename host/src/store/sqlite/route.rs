@@ -1,18 +1,15 @@
 //! Routes that had a listener or are paused, and the events that wait for theirs.
 
+use async_trait::async_trait;
 use serde_json::json;
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
 
 use super::audit::note;
 use super::dead::noted;
 use super::error::failed;
-use super::inspect::{column, optional};
 use super::{SqliteStore, transaction};
 use crate::event::Route;
 use crate::store::route::names;
-use crate::store::{Audit, RouteRecord, StoreError};
-use crate::time::Timestamp;
+use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// ?1 rows of [aggregate_type, event_type], ?2 most rows. The index on parked routes serves the join.
 pub(super) const UNPARK: &str = "
@@ -74,43 +71,78 @@ const FORGET: [&str; 2] = [
     "DELETE FROM outbox_event_route WHERE aggregate_type = ?1 AND event_type = ?2",
 ];
 
-pub(super) async fn unpark(store: &SqliteStore, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
-    let result = sqlx::query(store.table.sql(UNPARK))
-        .bind(pairs(routes))
-        .bind(i64::from(limit))
-        .execute(&store.writer)
-        .await
-        .map_err(|error| failed("unpark events", error))?;
-    Ok(result.rows_affected())
-}
+#[async_trait]
+impl RouteStore for SqliteStore {
+    async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        read(self, ROUTES).await
+    }
 
-pub(super) async fn parked(store: &SqliteStore, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
-    let (aggregate_type, event_type) = names(after);
-    let row = sqlx::query_as::<_, (String, String)>(store.table.sql(NEXT_PARKED))
-        .bind(aggregate_type)
-        .bind(event_type)
-        .fetch_optional(&store.readers)
-        .await
-        .map_err(|error| failed("look for parked routes", error))?;
-    Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
-}
+    async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
+        read(self, COUNT).await
+    }
 
-pub(super) async fn remember(store: &SqliteStore, routes: &[Route]) -> Result<(), StoreError> {
-    sqlx::query(store.table.sql(REMEMBER))
-        .bind(pairs(routes))
-        .bind(store.now_micros())
-        .execute(&store.writer)
-        .await
-        .map_err(|error| failed("note routes", error))?;
-    Ok(())
-}
+    async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
+        let (aggregate_type, event_type) = names(after);
+        let row = sqlx::query_as::<_, (String, String)>(self.table.sql(NEXT_PARKED))
+            .bind(aggregate_type)
+            .bind(event_type)
+            .fetch_optional(&self.readers)
+            .await
+            .map_err(|error| failed("look for parked routes", error))?;
+        Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
+    }
 
-pub(super) async fn list(store: &SqliteStore) -> Result<Vec<RouteRecord>, StoreError> {
-    read(store, ROUTES).await
-}
+    async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
+        let result = sqlx::query(self.table.sql(UNPARK))
+            .bind(pairs(routes))
+            .bind(i64::from(limit))
+            .execute(&self.writer)
+            .await
+            .map_err(|error| failed("unpark events", error))?;
+        Ok(result.rows_affected())
+    }
 
-pub(super) async fn count(store: &SqliteStore) -> Result<Vec<RouteRecord>, StoreError> {
-    read(store, COUNT).await
+    async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
+        sqlx::query(self.table.sql(REMEMBER))
+            .bind(pairs(routes))
+            .bind(self.now_micros())
+            .execute(&self.writer)
+            .await
+            .map_err(|error| failed("note routes", error))?;
+        Ok(())
+    }
+
+    async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        let (actor, reason) = audit.stored();
+        let statement = sqlx::query(self.table.sql(PAUSE))
+            .bind(route.aggregate_type.as_str())
+            .bind(route.event_type.as_str())
+            .bind(self.now_micros())
+            .bind(actor)
+            .bind(reason);
+        Ok(noted(self, statement, audit, "pause", &json!(route)).await? == 1)
+    }
+
+    async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        let statement = sqlx::query(self.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+        Ok(noted(self, statement, audit, "resume", &json!(route)).await? == 1)
+    }
+
+    async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
+        let mut transaction = transaction::begin(self).await?;
+        let mut deleted = 0;
+        for statement in FORGET {
+            let result = sqlx::query(self.table.sql(statement))
+                .bind(route.aggregate_type.as_str())
+                .bind(route.event_type.as_str())
+                .execute(&mut *transaction)
+                .await;
+            deleted += result.map_err(|error| failed("forget a route", error))?.rows_affected();
+        }
+        note(self, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
+        transaction::commit(transaction).await?;
+        Ok(deleted > 0)
+    }
 }
 
 async fn read(store: &SqliteStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
@@ -120,61 +152,11 @@ async fn read(store: &SqliteStore, statement: &'static str) -> Result<Vec<RouteR
     let mut routes = Vec::with_capacity(rows.len());
     for row in &rows {
         // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
-        if let Some(record) = record(row).map_err(|error| failed(action, error))? {
+        if let Some(record) = row::route(row).map_err(|error| failed(action, error))? {
             routes.push(record);
         }
     }
     Ok(routes)
-}
-
-fn record(row: &SqliteRow) -> Result<Option<RouteRecord>, sqlx::Error> {
-    let Ok(route) = Route::new(row.try_get::<&str, _>("aggregate_type")?, row.try_get::<&str, _>("event_type")?) else {
-        return Ok(None);
-    };
-    Ok(RouteRecord {
-        route,
-        first_seen_at: optional(row, "first_seen_at")?.map(Timestamp::from_micros),
-        paused_at: optional(row, "paused_at")?.map(Timestamp::from_micros),
-        paused_by: row.try_get("paused_by")?,
-        pause_reason: row.try_get("reason")?,
-        waiting: column(row, "waiting")?,
-        parked: column(row, "parked")?,
-        blocked: column(row, "blocked")?,
-        dead: column(row, "dead")?,
-    }
-    .read())
-}
-
-pub(super) async fn pause(store: &SqliteStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    let (actor, reason) = audit.stored();
-    let statement = sqlx::query(store.table.sql(PAUSE))
-        .bind(route.aggregate_type.as_str())
-        .bind(route.event_type.as_str())
-        .bind(store.now_micros())
-        .bind(actor)
-        .bind(reason);
-    Ok(noted(store, statement, audit, "pause", &json!(route)).await? == 1)
-}
-
-pub(super) async fn resume(store: &SqliteStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    let statement = sqlx::query(store.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
-    Ok(noted(store, statement, audit, "resume", &json!(route)).await? == 1)
-}
-
-pub(super) async fn forget(store: &SqliteStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
-    let mut deleted = 0;
-    for statement in FORGET {
-        let result = sqlx::query(store.table.sql(statement))
-            .bind(route.aggregate_type.as_str())
-            .bind(route.event_type.as_str())
-            .execute(&mut *transaction)
-            .await;
-        deleted += result.map_err(|error| failed("forget a route", error))?.rows_affected();
-    }
-    note(store, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
-    transaction::commit(transaction).await?;
-    Ok(deleted > 0)
 }
 
 fn pairs(routes: &[Route]) -> String {

@@ -3,17 +3,15 @@
 //! Every statement names the fence, the lock that the claim took and the states that an outcome may leave: a late outcome
 //! changes nothing, and neither does the same one a second time.
 
-use serde_json::json;
+use async_trait::async_trait;
 use sqlx::SqlStr;
 use sqlx::sqlite::SqliteConnection;
 
-use super::SqliteStore;
 use super::claim::fences;
 use super::error::failed;
-use super::transaction;
-use crate::event::Fence;
-use crate::store::settlement::delay_micros;
-use crate::store::{AttemptCost, Settled, Settlement, StoreError};
+use super::{SqliteStore, transaction};
+use crate::store::settle::{Statements, Written, grouped};
+use crate::store::{SettleStore, Settled, StoreError};
 
 /// ?1 an object of seq → fence, ?2 now.
 pub(super) const DONE: &str = "
@@ -84,41 +82,44 @@ SET due_at = iif(settled.value ->> 2 > 0, ?2 + (settled.value ->> 2), due_at), c
 FROM jsonb_each(?1) AS settled
 WHERE outbox_event.seq = settled.value ->> 0 AND claim_seq = settled.value ->> 1 AND locked_by IS NOT NULL AND status IN (0, 2)";
 
-/// Longest stored error, in characters. Source: specification 8.3.
-const MAX_ERROR_CHARS: usize = 4_000;
+const STATEMENTS: Statements = Statements {
+    done: DONE,
+    done_with_cost: DONE_WITH_COST,
+    erased: ERASED,
+    deferred: DEFERRED,
+    retry: RETRY,
+    dead: DEAD,
+    parked: PARKED,
+    behind: BEHIND,
+    released: RELEASED,
+};
 
-/// What one batch of outcomes asks of each statement.
-#[derive(Default)]
-struct Sorted {
-    done: Vec<Fence>,
-    done_with_cost: Vec<serde_json::Value>,
-    erased: Vec<Fence>,
-    deferred: Vec<serde_json::Value>,
-    retry: Vec<serde_json::Value>,
-    dead: Vec<serde_json::Value>,
-    parked: Vec<serde_json::Value>,
-    behind: Vec<serde_json::Value>,
-    released: Vec<serde_json::Value>,
-}
-
-pub(super) async fn settle(store: &SqliteStore, settled: &[Settled]) -> Result<u64, StoreError> {
-    if settled.is_empty() {
-        return Ok(0);
-    }
-    let statements = sort(settled.iter()).statements(store);
-    let mut changed = 0;
-    if let [(sql, rows)] = statements.as_slice() {
-        // A single statement is its own transaction.
-        let mut connection = store.writer.acquire().await.map_err(|error| failed("store outcomes", error))?;
-        changed += run(store, &mut connection, sql.clone(), rows.clone()).await?;
-    } else {
-        let mut transaction = transaction::begin(store).await?;
-        for (sql, rows) in statements {
-            changed += run(store, &mut transaction, sql, rows).await?;
+#[async_trait]
+impl SettleStore for SqliteStore {
+    async fn settle(&self, settled: &[Settled]) -> Result<u64, StoreError> {
+        if settled.is_empty() {
+            return Ok(0);
         }
-        transaction::commit(transaction).await?;
+        let statements = statements(self, settled);
+        let mut changed = 0;
+        if let [(sql, rows)] = statements.as_slice() {
+            // A single statement is its own transaction.
+            let mut connection = self.writer.acquire().await.map_err(|error| failed("store outcomes", error))?;
+            changed += run(self, &mut connection, sql.clone(), rows.clone()).await?;
+        } else {
+            let mut transaction = transaction::begin(self).await?;
+            for (sql, rows) in statements {
+                changed += run(self, &mut transaction, sql, rows).await?;
+            }
+            transaction::commit(transaction).await?;
+        }
+        Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
     }
-    Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
+
+    /// None: the file is locked as a whole.
+    async fn locked(&self, _sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Writes outcomes in the transaction that is open on the connection. Returns how many.
@@ -128,7 +129,7 @@ pub(super) async fn settle_in(
     settled: &[&Settled],
 ) -> Result<u64, StoreError> {
     let mut changed = 0;
-    for (sql, rows) in sort(settled.iter().copied()).statements(store) {
+    for (sql, rows) in statements(store, settled.iter().copied()) {
         changed += run(store, connection, sql, rows).await?;
     }
     Ok(changed)
@@ -144,69 +145,11 @@ async fn run(store: &SqliteStore, connection: &mut SqliteConnection, sql: SqlStr
     Ok(result.rows_affected())
 }
 
-fn sort<'s>(settled: impl Iterator<Item = &'s Settled>) -> Sorted {
-    let mut sorted = Sorted::default();
-    for Settled { fence, settlement, cost } in settled {
-        let Fence { sequence, claim } = *fence;
-        let cost = cost.as_deref().map(AttemptCost::to_column);
-        match settlement {
-            Settlement::Done if cost.is_some() => sorted.done_with_cost.push(json!([sequence, claim, cost])),
-            Settlement::Done => sorted.done.push(*fence),
-            Settlement::Erased => sorted.erased.push(*fence),
-            Settlement::Deferred { after } => sorted.deferred.push(json!([sequence, claim, delay_micros(*after), cost])),
-            Settlement::Retry { after, error } => {
-                sorted.retry.push(json!([sequence, claim, delay_micros(*after), cut(error), cost]));
-            }
-            Settlement::Dead { error, counted, blocks } => {
-                sorted.dead.push(json!([sequence, claim, u8::from(*counted), cut(error), u8::from(*blocks), cost]));
-            }
-            Settlement::Behind { sequence: before } => sorted.behind.push(json!([sequence, claim, before])),
-            Settlement::Parked { reason } => sorted.parked.push(json!([sequence, claim, cut(reason)])),
-            Settlement::Released { after } => sorted.released.push(json!([sequence, claim, delay_micros(*after)])),
-        }
-    }
-    sorted
-}
-
-impl Sorted {
-    /// The statements that have something to do, with their rows.
-    fn statements(self, store: &SqliteStore) -> Vec<(SqlStr, String)> {
-        let mut statements = Vec::with_capacity(1);
-        for (sql, rows) in [(DONE, self.done), (ERASED, self.erased)] {
-            if !rows.is_empty() {
-                statements.push((store.table.sql(sql), fences(rows.iter())));
-            }
-        }
-        let others = [
-            (DONE_WITH_COST, self.done_with_cost),
-            (DEFERRED, self.deferred),
-            (RETRY, self.retry),
-            (DEAD, self.dead),
-            (PARKED, self.parked),
-            (BEHIND, self.behind),
-            (RELEASED, self.released),
-        ];
-        for (sql, rows) in others {
-            if !rows.is_empty() {
-                statements.push((store.table.sql(sql), serde_json::Value::Array(rows).to_string()));
-            }
-        }
-        statements
-    }
-}
-
-/// At most 4,000 characters, without NUL, which SQL text cannot carry everywhere.
-fn cut(error: &str) -> String {
-    error.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_is_cut_on_a_character() {
-        assert_eq!(cut(&"ü".repeat(5_000)), "ü".repeat(4_000));
-        assert_eq!(cut("a\0b"), "ab");
-    }
+/// The statements that have something to do, with their rows.
+fn statements<'s>(store: &SqliteStore, settled: impl IntoIterator<Item = &'s Settled>) -> Vec<(SqlStr, String)> {
+    let rows = |sql, written: Vec<Written<'_>>| match sql {
+        DONE | ERASED => fences(written.iter().map(|written| &written.fence)),
+        _ => written.into_iter().map(Written::json).collect::<serde_json::Value>().to_string(),
+    };
+    grouped(settled, &STATEMENTS).into_iter().map(|(sql, written)| (store.table.sql(sql), rows(sql, written))).collect()
 }

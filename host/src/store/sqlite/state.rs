@@ -8,11 +8,11 @@ use sqlx::{FromRow, Row};
 use super::audit::note;
 use super::effects::{NOTE_USAGE, USED};
 use super::error::failed;
-use super::inspect::column;
 use super::{SqliteStore, transaction};
 use crate::event::{StateUsage, StateValue};
 use crate::store::effects::Used;
 use crate::store::number::{signed, unsigned};
+use crate::store::row::Named;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
 use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError};
 use crate::time::Timestamp;
@@ -134,7 +134,7 @@ async fn delete(store: &SqliteStore, plugin: &str, deletion: Deletion<'_>, audit
 }
 
 fn usage(row: &SqliteRow) -> Result<PluginUsage, sqlx::Error> {
-    let usage = StateUsage { keys: column(row, "used_keys")?, bytes: column(row, "used_bytes")? };
+    let usage = StateUsage { keys: row.count("used_keys")?, bytes: row.count("used_bytes")? };
     Ok(PluginUsage { plugin: row.try_get("plugin")?, usage })
 }
 
@@ -142,8 +142,8 @@ fn record(row: &SqliteRow) -> Result<StateRecord, sqlx::Error> {
     Ok(StateRecord {
         plugin: row.try_get("plugin")?,
         key: row.try_get("name")?,
-        version: column(row, "version")?,
-        value_bytes: column(row, "value_bytes")?,
+        version: row.count("version")?,
+        value_bytes: row.count("value_bytes")?,
         updated_at: Timestamp::from_micros(row.try_get("updated_at")?),
         value: row.try_get::<Option<Vec<u8>>, _>("value")?.map(Bytes::from),
     })

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
 use super::{MySqlStore, check_table};
-use crate::store::finding::{lease, schema};
-use crate::store::{Expectations, Finding, Store, StoreError};
+use crate::store::doctor::{lease, schema};
+use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
 use crate::time::system_clock;
 
 /// Session values where there are some: those that hold for our statements. What a server does not have is not in the answer.
@@ -28,6 +29,45 @@ const IDLE_S: u64 = 600;
 
 pub(super) const ACTION: &str = "look at the database";
 
+#[async_trait]
+impl DoctorStore for MySqlStore {
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(ACTION, error))?;
+        let variables = variables(self, &mut connection).await?;
+        let mut findings = vec![
+            Finding::good("connection", format!("connected to {}", self.database)),
+            version(variables.text("version")),
+            read_only(&variables),
+            isolation(&variables),
+            flush(&variables),
+        ];
+        if variables.is_on("log_bin") {
+            findings.extend(binlog(&variables));
+        }
+        findings.push(clock(self, &mut connection).await?);
+        findings.push(packet(&variables, expectations));
+        findings.push(connections(&variables, expectations));
+        findings.push(idle(&variables));
+        let checked = self.check_schema().await;
+        let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
+        let known = match schema(checked) {
+            Err(error @ StoreError::NotOurs { .. }) => {
+                Finding::fault("schema", error.to_string(), "set another table name, or another database in the address")
+            }
+            known => known?,
+        };
+        let there = known.fix.is_none();
+        findings.push(known);
+        if there {
+            findings.extend(check_table::check(self, &mut connection).await?);
+        } else if forbidden {
+            findings.push(check_table::rights(self, &mut connection).await);
+        }
+        findings.push(lease(expectations));
+        Ok(findings)
+    }
+}
+
 /// The server's variables by name.
 struct Variables(HashMap<String, String>);
 
@@ -43,42 +83,6 @@ impl Variables {
     fn is_on(&self, name: &str) -> bool {
         matches!(self.text(name), "ON" | "1")
     }
-}
-
-pub(super) async fn diagnose(store: &MySqlStore, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
-    let mut connection = store.pool.acquire().await.map_err(|error| store.failed(ACTION, error))?;
-    let variables = variables(store, &mut connection).await?;
-    let mut findings = vec![
-        Finding::good("connection", format!("connected to {}", store.database)),
-        version(variables.text("version")),
-        read_only(&variables),
-        isolation(&variables),
-        flush(&variables),
-    ];
-    if variables.is_on("log_bin") {
-        findings.extend(binlog(&variables));
-    }
-    findings.push(clock(store, &mut connection).await?);
-    findings.push(packet(&variables, expectations));
-    findings.push(connections(&variables, expectations));
-    findings.push(idle(&variables));
-    let checked = store.check_schema().await;
-    let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
-    let known = match schema(checked) {
-        Err(error @ StoreError::NotOurs { .. }) => {
-            Finding::fault("schema", error.to_string(), "set another table name, or another database in the address")
-        }
-        known => known?,
-    };
-    let there = known.fix.is_none();
-    findings.push(known);
-    if there {
-        findings.extend(check_table::check(store, &mut connection).await?);
-    } else if forbidden {
-        findings.push(check_table::rights(store, &mut connection).await);
-    }
-    findings.push(lease(expectations));
-    Ok(findings)
 }
 
 async fn variables(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Variables, StoreError> {

@@ -1,12 +1,13 @@
 //! What `outbox doctor` looks at in a SQLite file.
 
+use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
 use super::SqliteStore;
 use super::error::failed;
-use crate::store::finding::{lease, schema};
-use crate::store::{Expectations, Finding, Store, StoreError};
+use crate::store::doctor::{lease, schema};
+use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
 
 const INDEXES: [&str; 7] = [
     "outbox_event_due",
@@ -25,23 +26,26 @@ const SAFE_VERSION: (u32, u32, u32) = (3, 51, 3);
 /// Beyond it, somebody reads for so long that what was written cannot be moved into the file.
 const LARGE_WAL: u64 = 256 << 20;
 
-pub(super) async fn diagnose(store: &SqliteStore, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
-    let mut connection = store.writer.acquire().await.map_err(|error| failed("look at the database", error))?;
-    let mut findings = vec![Finding::good("connection", format!("the file {} is open", store.file))];
-    findings.push(version(&text(&mut connection, "SELECT sqlite_version()").await?));
-    findings.push(journal(&text(&mut connection, "PRAGMA journal_mode").await?));
-    findings.push(synchronous(number(&mut connection, "PRAGMA synchronous").await?));
-    findings.push(wal(store));
-    findings.push(free_pages(&mut connection).await?);
-    drop(connection);
-    let known = schema(store.check_schema().await)?;
-    let there = known.fix.is_none();
-    findings.push(known);
-    if there {
-        findings.extend(indexes(store).await?);
+#[async_trait]
+impl DoctorStore for SqliteStore {
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+        let mut connection = self.writer.acquire().await.map_err(|error| failed("look at the database", error))?;
+        let mut findings = vec![Finding::good("connection", format!("the file {} is open", self.file))];
+        findings.push(version(&text(&mut connection, "SELECT sqlite_version()").await?));
+        findings.push(journal(&text(&mut connection, "PRAGMA journal_mode").await?));
+        findings.push(synchronous(number(&mut connection, "PRAGMA synchronous").await?));
+        findings.push(wal(self));
+        findings.push(free_pages(&mut connection).await?);
+        drop(connection);
+        let known = schema(self.check_schema().await)?;
+        let there = known.fix.is_none();
+        findings.push(known);
+        if there {
+            findings.extend(indexes(self).await?);
+        }
+        findings.push(lease(expectations));
+        Ok(findings)
     }
-    findings.push(lease(expectations));
-    Ok(findings)
 }
 
 fn version(found: &str) -> Finding {

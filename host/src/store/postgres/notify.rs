@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::PostgresStore;
 use super::error::failed;
-use crate::store::{StoreError, WakeUps};
+use crate::store::{NotifyStore, StoreError, WakeUps};
 
 /// A channel for each table of each schema, cut to the length of a name as the server cuts it.
 const CHANNEL: &str = "
@@ -30,9 +30,16 @@ const QUIET: Duration = Duration::from_secs(30);
 /// How long it may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-pub(super) async fn notify(store: &PostgresStore) -> Result<(), StoreError> {
-    store.execute("tell other nodes of new events", store.statement(NOTIFY)).await?;
-    Ok(())
+#[async_trait]
+impl NotifyStore for PostgresStore {
+    async fn notify(&self) -> Result<(), StoreError> {
+        self.execute("tell other nodes of new events", self.statement(NOTIFY)).await?;
+        Ok(())
+    }
+
+    async fn listen(&self) -> Result<Option<Box<dyn WakeUps>>, StoreError> {
+        listen(self).await.map(Some)
+    }
 }
 
 /// Listens on a connection of its own, in a task of its own, so that whoever waits may be dropped at any time.

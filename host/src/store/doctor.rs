@@ -2,9 +2,21 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::Serialize;
 
 use super::StoreError;
+
+/// Looking at the server, its settings, the schema and the connection, for `outbox doctor`.
+#[async_trait]
+pub trait DoctorStore: Send + Sync {
+    /// Looks at the server, its settings, the schema and the connection, for `outbox doctor`. One finding for each thing that
+    /// was looked at, good ones included.
+    ///
+    /// # Errors
+    /// When the database cannot even be asked; what can be looked at alone becomes a finding instead.
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError>;
+}
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -59,21 +71,6 @@ pub struct Expectations {
     pub max_payload: usize,
     /// Connections that the host may open.
     pub connections: u32,
-}
-
-/// How the database would run one statement.
-#[derive(Clone, Debug, Serialize)]
-#[non_exhaustive]
-pub struct Plan {
-    /// Which statement: `claim`, `claim in order`, `claim the front`, `place in queue`, `place in a long queue`, `heads of
-    /// queues`, `settle`, `renew`, `purge`, `dead`, `unpark`, `next due`, `unblock`.
-    pub statement: &'static str,
-    /// The index that it lives on.
-    pub index: String,
-    /// Whether the plan uses that index, and reads no table whole.
-    pub good: bool,
-    /// What the database said.
-    pub text: String,
 }
 
 /// What looking for the schema came to: its faults are findings, all else is an error.

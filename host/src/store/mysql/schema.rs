@@ -1,19 +1,58 @@
 //! The schema, step by step. This database commits every CREATE by itself: a step is not whole by a transaction, but by being
 //! safe to repeat, and noted only at its end; a lock of the server's keeps two programs apart.
 
-use sqlx::mysql::{MySqlConnection, MySqlRow};
+use async_trait::async_trait;
+use sqlx::mysql::MySqlConnection;
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, MySql, Row};
 
-use super::MySqlStore;
-use crate::store::{Migration, StoreError, TableName};
-use crate::time::Timestamp;
+use super::{MySqlStore, grants};
+use crate::store::schema::{History, Step};
+use crate::store::{Migration, SchemaStore, StoreError, TableName};
 
-struct Step {
-    version: u32,
-    name: &'static str,
-    up: &'static str,
-    down: &'static str,
+#[async_trait]
+impl SchemaStore for MySqlStore {
+    async fn table_in_full(&self) -> Result<String, StoreError> {
+        Ok(self.table.to_string())
+    }
+
+    async fn check_schema(&self) -> Result<(), StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(READ_VERSION, error))?;
+        let history = history(self, &mut connection).await?;
+        if history.is_empty() && exists(self, &mut connection, self.table.as_str()).await? {
+            return Err(StoreError::NotOurs { table: self.table.to_string() });
+        }
+        history.check()
+    }
+
+    async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(READ_VERSION, error))?;
+        Ok(history(self, &mut connection).await?.known()?.migrations())
+    }
+
+    async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut connection = lock(self).await?;
+        let done = locked_up(self, &mut connection).await;
+        let unlocked = unlock(self, &mut connection).await;
+        let done = done?;
+        unlocked.map(|()| done)
+    }
+
+    async fn migrate_down(&self) -> Result<Option<Migration>, StoreError> {
+        let mut connection = lock(self).await?;
+        let done = locked_down(self, &mut connection).await;
+        let unlocked = unlock(self, &mut connection).await;
+        let done = done?;
+        unlocked.map(|()| done)
+    }
+
+    fn migration_sql(&self) -> String {
+        text(&self.table)
+    }
+
+    fn grants_sql(&self) -> String {
+        grants::text(&self.table)
+    }
 }
 
 /// Every step, in order. A step that was published is never changed.
@@ -47,10 +86,6 @@ const UNLOCK: &str = "DO RELEASE_LOCK(MD5(CONCAT(DATABASE(), '.', ?)))";
 const ACTION: &str = "migrate the schema";
 const READ_VERSION: &str = "read the schema's version";
 
-fn wanted() -> u32 {
-    STEPS.last().map_or(0, |step| step.version)
-}
-
 /// The whole schema as text, with the notes of what was applied: run by hand, it is a schema that `check` accepts.
 pub(super) fn text(table: &TableName) -> String {
     let mut text = format!("{};\n", table.sql(HISTORY).as_str().trim());
@@ -65,51 +100,16 @@ pub(super) fn text(table: &TableName) -> String {
     text
 }
 
-pub(super) async fn check(store: &MySqlStore) -> Result<(), StoreError> {
-    let mut connection = store.pool.acquire().await.map_err(|error| store.failed(READ_VERSION, error))?;
-    let found = applied(store, &mut connection).await?.last().map_or(0, |(version, _)| *version);
-    let table = store.table.to_string();
-    match found {
-        0 if exists(store, &mut connection, store.table.as_str()).await? => Err(StoreError::NotOurs { table }),
-        0 => Err(StoreError::NoSchema { table }),
-        found if found < wanted() => Err(StoreError::SchemaOlder { table, found, wanted: wanted() }),
-        found if found > wanted() => Err(StoreError::SchemaNewer { table, found, wanted: wanted() }),
-        _ => Ok(()),
-    }
-}
-
-pub(super) async fn list(store: &MySqlStore) -> Result<Vec<Migration>, StoreError> {
-    let mut connection = store.pool.acquire().await.map_err(|error| store.failed(READ_VERSION, error))?;
-    let applied = known(store, &mut connection).await?;
-    Ok(STEPS
-        .iter()
-        .map(|step| Migration {
-            version: step.version,
-            name: step.name,
-            applied_at: applied.iter().find(|(version, _)| *version == step.version).map(|(_, time)| *time),
-        })
-        .collect())
-}
-
-pub(super) async fn up(store: &MySqlStore) -> Result<Vec<Migration>, StoreError> {
-    let mut connection = lock(store).await?;
-    let done = locked_up(store, &mut connection).await;
-    let unlocked = unlock(store, &mut connection).await;
-    let done = done?;
-    unlocked.map(|()| done)
-}
-
 async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Migration>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let history = format!("{}_migration", store.table);
+    let notes = format!("{}_migration", store.table);
     // Our history is made before our table, so one without the other is somebody else's.
-    if exists(store, connection, store.table.as_str()).await? && !exists(store, connection, &history).await? {
+    if exists(store, connection, store.table.as_str()).await? && !exists(store, connection, &notes).await? {
         return Err(StoreError::NotOurs { table: store.table.to_string() });
     }
     sqlx::query(store.table.sql(HISTORY)).execute(&mut *connection).await.map_err(failed)?;
-    let before = known(store, connection).await?;
-    let is_new = |version: u32| before.iter().all(|(there, _)| *there != version);
-    for step in STEPS.iter().filter(|step| is_new(step.version)) {
+    let before = history(store, connection).await?.known()?;
+    for step in before.missing() {
         run(store, connection, step.up).await?;
         sqlx::query(store.table.sql(RECORD))
             .bind(i64::from(step.version))
@@ -118,39 +118,24 @@ async fn locked_up(store: &MySqlStore, connection: &mut MySqlConnection) -> Resu
             .await
             .map_err(failed)?;
     }
-    let after = known(store, connection).await?;
-    let new = STEPS.iter().filter(|step| is_new(step.version));
-    Ok(new
-        .map(|step| Migration {
-            version: step.version,
-            name: step.name,
-            applied_at: after.iter().find(|(version, _)| *version == step.version).map(|(_, time)| *time),
-        })
-        .collect())
-}
-
-pub(super) async fn down(store: &MySqlStore) -> Result<Option<Migration>, StoreError> {
-    let mut connection = lock(store).await?;
-    let done = locked_down(store, &mut connection).await;
-    let unlocked = unlock(store, &mut connection).await;
-    let done = done?;
-    unlocked.map(|()| done)
+    let mut migrations = history(store, connection).await?.known()?.migrations();
+    migrations.retain(|migration| before.missing().any(|step| step.version == migration.version));
+    Ok(migrations)
 }
 
 async fn locked_down(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Option<Migration>, StoreError> {
-    let applied = known(store, connection).await?;
-    let Some((version, applied_at)) = applied.last().copied() else {
+    let history = history(store, connection).await?.known()?;
+    let Some((step, migration, is_only)) = history.newest() else {
         return Ok(None);
     };
-    let step = STEPS.iter().find(|step| step.version == version).expect("known() refuses versions that we do not know");
     run(store, connection, step.down).await?;
-    let forget = if applied.len() == 1 {
+    let forget = if is_only {
         sqlx::query(store.table.sql(FORGET_ALL))
     } else {
-        sqlx::query(store.table.sql(FORGET)).bind(i64::from(version))
+        sqlx::query(store.table.sql(FORGET)).bind(i64::from(step.version))
     };
     forget.execute(connection).await.map_err(|error| store.failed("take back a step of the schema", error))?;
-    Ok(Some(Migration { version, name: step.name, applied_at: Some(applied_at) }))
+    Ok(Some(migration))
 }
 
 async fn lock(store: &MySqlStore) -> Result<PoolConnection<MySql>, StoreError> {
@@ -177,40 +162,12 @@ async fn run(store: &MySqlStore, connection: &mut MySqlConnection, text: &'stati
     Ok(())
 }
 
-/// The applied steps, refused when one of them is newer than this program.
-async fn known(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<(u32, Timestamp)>, StoreError> {
-    let applied = applied(store, connection).await?;
-    match applied.last() {
-        Some((found, _)) if *found > wanted() => {
-            Err(StoreError::SchemaNewer { table: store.table.to_string(), found: *found, wanted: wanted() })
-        }
-        _ => Ok(applied),
-    }
-}
-
-async fn applied(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<(u32, Timestamp)>, StoreError> {
+async fn history<'s>(store: &'s MySqlStore, connection: &mut MySqlConnection) -> Result<History<'s>, StoreError> {
     let failed = |error| store.failed(READ_VERSION, error);
-    if !exists(store, connection, &format!("{}_migration", store.table)).await? {
-        return Ok(Vec::new());
-    }
-    let rows = sqlx::query(store.table.sql(APPLIED)).fetch_all(connection).await.map_err(failed)?;
-    let is_other = |row: &MySqlRow| {
-        let (version, name) = (number(row)?, row.try_get::<String, _>(2)?);
-        Ok(STEPS.iter().any(|step| step.version == version && step.name != name))
-    };
-    let others: Vec<bool> = rows.iter().map(is_other).collect::<Result<_, sqlx::Error>>().map_err(failed)?;
-    if others.contains(&true) {
-        return Err(StoreError::EarlierBuild { table: store.table.to_string() });
-    }
-    rows.iter()
-        .map(|row| Ok((number(row)?, Timestamp::from_micros(row.try_get(1)?))))
-        .collect::<Result<_, sqlx::Error>>()
-        .map_err(failed)
-}
-
-/// The version of a note.
-fn number(row: &MySqlRow) -> Result<u32, sqlx::Error> {
-    row.try_get::<i64, _>(0).map(|version| u32::try_from(version).unwrap_or(u32::MAX))
+    let there = exists(store, connection, &format!("{}_migration", store.table)).await?;
+    let notes =
+        if there { sqlx::query(store.table.sql(APPLIED)).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };
+    History::read(STEPS, &store.table, &notes).map_err(failed)?
 }
 
 pub(super) async fn exists(store: &MySqlStore, connection: &mut MySqlConnection, table: &str) -> Result<bool, StoreError> {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::Row;
 
-use super::{PostgresStore, health, listen};
-use crate::store::finding::{lease, schema};
-use crate::store::{Expectations, Finding, Store, StoreError};
+use super::{PostgresStore, health};
+use crate::store::doctor::{lease, schema};
+use crate::store::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, Store, StoreError};
 use crate::time::system_clock;
 
 /// The settings as a connection of the application has them, in their base units.
@@ -31,37 +32,40 @@ const NOTICE: Duration = Duration::from_secs(5);
 
 type Settings = BTreeMap<String, String>;
 
-pub(super) async fn diagnose(store: &PostgresStore, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
-    let settings = settings(store).await?;
-    let get = |name: &str| settings.get(name).map_or("", String::as_str);
-    let mut findings = vec![
-        Finding::good("connection", format!("connected to {} as {}", store.database, get("user"))),
-        version(get("server_version"), number(get("server_version_num"))),
-        encoding(get("server_encoding")),
-        writable(get("in_recovery") == "true", get("default_transaction_read_only") == "on", get("user")),
-        fsync(get("fsync")),
-        synchronous_commit(get("synchronous_commit"), get("user")),
-        isolation(get("default_transaction_isolation"), get("user")),
-        connections(&settings, expectations),
-    ];
-    findings.extend(timeouts(&settings));
-    findings.push(clock(store).await?);
-    findings.push(pooler(store).await?);
-    let checked = store.check_schema().await;
-    let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
-    let known = schema(checked)?;
-    let there = known.fix.is_none();
-    findings.push(known);
-    findings.extend(health::columns(store).await?);
-    if there {
-        findings.push(notices(store).await);
-        findings.extend(health::table(store).await?);
-    } else if forbidden {
-        findings.push(health::rights(store).await?);
+#[async_trait]
+impl DoctorStore for PostgresStore {
+    async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
+        let settings = settings(self).await?;
+        let get = |name: &str| settings.get(name).map_or("", String::as_str);
+        let mut findings = vec![
+            Finding::good("connection", format!("connected to {} as {}", self.database, get("user"))),
+            version(get("server_version"), number(get("server_version_num"))),
+            encoding(get("server_encoding")),
+            writable(get("in_recovery") == "true", get("default_transaction_read_only") == "on", get("user")),
+            fsync(get("fsync")),
+            synchronous_commit(get("synchronous_commit"), get("user")),
+            isolation(get("default_transaction_isolation"), get("user")),
+            connections(&settings, expectations),
+        ];
+        findings.extend(timeouts(&settings));
+        findings.push(clock(self).await?);
+        findings.push(pooler(self).await?);
+        let checked = self.check_schema().await;
+        let forbidden = matches!(checked, Err(StoreError::Forbidden { .. }));
+        let known = schema(checked)?;
+        let there = known.fix.is_none();
+        findings.push(known);
+        findings.extend(health::columns(self).await?);
+        if there {
+            findings.push(notices(self).await);
+            findings.extend(health::table(self).await?);
+        } else if forbidden {
+            findings.push(health::rights(self).await?);
+        }
+        findings.extend(health::server(self).await?);
+        findings.push(lease(expectations));
+        Ok(findings)
     }
-    findings.extend(health::server(store).await?);
-    findings.push(lease(expectations));
-    Ok(findings)
 }
 
 async fn settings(store: &PostgresStore) -> Result<Settings, StoreError> {
@@ -230,10 +234,10 @@ async fn notices(store: &PostgresStore) -> Finding {
         Finding::warning("notify", why, fix)
     };
     let round = async {
-        let mut wake_ups = listen::listen(store).await?;
+        let mut wake_ups = super::notify::listen(store).await?;
         let clock = system_clock();
         let before = clock.now();
-        listen::notify(store).await?;
+        store.notify().await?;
         // The wait is for a channel of this process, so it may be given up.
         Ok::<_, StoreError>(match tokio::time::timeout(NOTICE, wake_ups.next()).await {
             Ok(heard) => heard.map(|()| Some(clock.now().since(before)))?,

@@ -3,8 +3,21 @@
 use std::ops::DerefMut;
 use std::time::Duration;
 
+use async_trait::async_trait;
+
 use super::{Store, StoreError};
 use crate::event::{Envelope, EventId, OwnerId};
+
+/// Writing events in a transaction of the store.
+#[async_trait]
+pub trait WriteStore: Send + Sync {
+    /// Inserts rows in a transaction of their own. One number for each row, in order: its `seq`, or `None` when its id is
+    /// there already and nothing was inserted for it.
+    ///
+    /// # Errors
+    /// The database's own. A repeat is safe: rows that came in are reported as duplicates.
+    async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError>;
+}
 
 /// A store that can write inside the caller's own transaction.
 pub trait TransactionalStore: Store {

@@ -1,0 +1,100 @@
+//! Which host delivers which part of the table.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::mysql::MySqlRow;
+
+use super::row::numbers;
+use super::transaction::Patience;
+use super::{MySqlStore, transaction};
+use crate::event::OwnerId;
+use crate::store::row::sequence;
+use crate::store::settle::delay_micros;
+use crate::store::{PartitionStore, StoreError};
+
+/// A lease that is over may have been somebody else's meanwhile: it is taken anew. Bound: the lease in microseconds, the owner.
+const RENEW: &str = "
+UPDATE outbox_event_partition SET lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND
+WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6)";
+
+const HELD: &str =
+    "SELECT partition_id FROM outbox_event_partition WHERE owner = ? AND lease_end > UTC_TIMESTAMP(6) ORDER BY partition_id";
+
+/// Bound: the number of partitions, most to take.
+const FREE: &str = "
+SELECT partition_id FROM outbox_event_partition WHERE partition_id < ? AND (owner IS NULL OR lease_end <= UTC_TIMESTAMP(6)) ORDER BY partition_id LIMIT ?
+FOR UPDATE SKIP LOCKED";
+
+/// The partitions are locked already. Bound: partitions as a JSON list, the owner, the lease in microseconds.
+const TAKE: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS free
+STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = free.partition_id
+SET owner = ?, lease_end = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND";
+
+/// Bound: partitions as a JSON list, the owner.
+const RELEASE: &str = "
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (partition_id SMALLINT PATH '$')) AS given
+STRAIGHT_JOIN outbox_event_partition ON outbox_event_partition.partition_id = given.partition_id
+SET owner = NULL, lease_end = NULL WHERE owner = ?";
+
+#[async_trait]
+impl PartitionStore for MySqlStore {
+    async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+        let mut patience = Patience::new();
+        loop {
+            match try_keep(self, owner, lease, most, of).await {
+                Err(error) if patience.allows(&error).await => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+        sqlx::query(self.table.sql(RELEASE))
+            .bind(numbers(partitions))
+            .bind(owner.as_str())
+            .execute(&self.keeper)
+            .await
+            .map_err(|error| self.failed("give partitions back", error))?;
+        Ok(())
+    }
+}
+
+async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+    let failed = |error| store.failed("keep partitions", error);
+    let mut transaction = transaction::begin_on(store, &store.keeper).await?;
+    sqlx::query(store.table.sql(RENEW))
+        .bind(delay_micros(lease))
+        .bind(owner.as_str())
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    let held = sqlx::query(store.table.sql(HELD)).bind(owner.as_str()).fetch_all(&mut *transaction).await.map_err(failed)?;
+    let mut held = partitions(&held)?;
+    let wanted = usize::from(most).saturating_sub(held.len());
+    if wanted > 0 {
+        let free = sqlx::query(store.table.sql(FREE))
+            .bind(i64::from(of))
+            .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        let free = partitions(&free)?;
+        sqlx::query(store.table.sql(TAKE))
+            .bind(numbers(&free))
+            .bind(owner.as_str())
+            .bind(delay_micros(lease))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        held.extend(free);
+    }
+    transaction::commit(transaction).await?;
+    held.sort_unstable();
+    Ok(held)
+}
+
+fn partitions(rows: &[MySqlRow]) -> Result<Vec<u16>, StoreError> {
+    rows.iter().map(|row| sequence(row).map(|partition| u16::try_from(partition).unwrap_or(0))).collect()
+}

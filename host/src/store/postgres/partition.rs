@@ -1,0 +1,58 @@
+//! Which host delivers which part of the table.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row;
+
+use super::PostgresStore;
+use crate::event::OwnerId;
+use crate::store::settle::delay_micros;
+use crate::store::{PartitionStore, StoreError};
+
+/// Renews, then takes. A lease that is over may have been somebody else's meanwhile: it is taken anew. A partition that another
+/// node is just taking is stepped over. $1 the owner, $2 the lease in microseconds, $3 how many to hold in all, $4 the number
+/// of partitions.
+const KEEP: &str = "
+WITH kept AS (
+  UPDATE outbox_event_partition SET lease_end = now() + $2::bigint * interval '1 microsecond'
+  WHERE owner = $1::text AND lease_end > now() RETURNING partition_id),
+free AS (
+  SELECT partition_id FROM outbox_event_partition
+  WHERE partition_id < $4::integer AND (owner IS NULL OR lease_end <= now()) ORDER BY partition_id
+  LIMIT greatest($3::bigint - (SELECT count(*) FROM kept), 0) FOR UPDATE SKIP LOCKED),
+taken AS (
+  UPDATE outbox_event_partition SET owner = $1::text, lease_end = now() + $2::bigint * interval '1 microsecond'
+  FROM free WHERE outbox_event_partition.partition_id = free.partition_id RETURNING outbox_event_partition.partition_id)
+SELECT partition_id FROM kept UNION ALL SELECT partition_id FROM taken ORDER BY partition_id";
+
+/// $1 the owner, $2 partitions.
+const RELEASE: &str = "
+UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = $1::text AND partition_id = ANY ($2::smallint[])";
+
+#[async_trait]
+impl PartitionStore for PostgresStore {
+    async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
+        let store = &self.keeping();
+        let action = "keep partitions";
+        let statement =
+            store.statement(KEEP).bind(owner.as_str()).bind(delay_micros(lease)).bind(i64::from(most)).bind(i32::from(of));
+        let rows = store.all(action, statement).await?;
+        rows.iter()
+            .map(|row| row.try_get::<i16, _>(0).map(|partition| u16::try_from(partition).unwrap_or(0)))
+            .collect::<Result<_, sqlx::Error>>()
+            .map_err(|error| store.failed(action, error))
+    }
+
+    async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
+        let store = &self.keeping();
+        let statement = store.statement(RELEASE).bind(owner.as_str()).bind(column(partitions));
+        store.execute("give partitions back", statement).await?;
+        Ok(())
+    }
+}
+
+/// Partitions as the column counts them; one that it cannot hold is no partition.
+pub(super) fn column(partitions: &[u16]) -> Vec<i16> {
+    partitions.iter().filter_map(|partition| i16::try_from(*partition).ok()).collect()
+}

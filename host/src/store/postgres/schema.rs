@@ -1,0 +1,162 @@
+//! The schema, step by step.
+
+use async_trait::async_trait;
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Row};
+
+use super::{PostgresStore, grants, transaction};
+use crate::store::row::Named;
+use crate::store::schema::{History, Step};
+use crate::store::{Migration, SchemaStore, StoreError, TableName};
+
+const TABLE_IN_FULL: &str = "
+SELECT format('%I.%I', pg_namespace.nspname, pg_class.relname) AS name
+FROM pg_class JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
+WHERE pg_class.oid = 'outbox_event'::regclass";
+
+#[async_trait]
+impl SchemaStore for PostgresStore {
+    /// Asked of the server, since only its search path knows the schema of a table that was named without one.
+    async fn table_in_full(&self) -> Result<String, StoreError> {
+        let action = "look up the name of the table";
+        let row = self.one(action, self.statement(TABLE_IN_FULL)).await?;
+        row.try_get("name").map_err(|error| self.failed(action, error))
+    }
+
+    async fn check_schema(&self) -> Result<(), StoreError> {
+        let mut connection = self.connection("read the schema's version").await?;
+        history(self, &mut connection).await?.check()
+    }
+
+    async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
+        let mut connection = self.connection("read the schema's version").await?;
+        Ok(history(self, &mut connection).await?.known()?.migrations())
+    }
+
+    /// All missing steps in one transaction under a lock.
+    async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
+        let action = "migrate the schema";
+        let mut transaction = transaction::begin(&self.host).await?;
+        prepare(self, &mut transaction).await?;
+        run(self, &mut transaction, HISTORY).await?;
+        let history = history(self, &mut transaction).await?.known()?;
+        let mut done = Vec::new();
+        for step in history.missing() {
+            run(self, &mut transaction, step.up).await?;
+            let note = self.statement(RECORD).bind(signed(step.version)).bind(step.name).fetch_one(&mut *transaction).await;
+            let applied_at = note.and_then(|row| row.moment("applied_at")).map_err(|error| self.failed(action, error))?;
+            done.push(Migration { version: step.version, name: step.name, applied_at: Some(applied_at) });
+        }
+        transaction::commit(transaction).await?;
+        Ok(done)
+    }
+
+    async fn migrate_down(&self) -> Result<Option<Migration>, StoreError> {
+        let action = "take back a step of the schema";
+        let mut transaction = transaction::begin(&self.host).await?;
+        prepare(self, &mut transaction).await?;
+        let history = history(self, &mut transaction).await?.known()?;
+        let Some((step, migration, is_only)) = history.newest() else {
+            return Ok(None);
+        };
+        run(self, &mut transaction, step.down).await?;
+        if is_only {
+            run(self, &mut transaction, FORGET_ALL).await?;
+        } else {
+            let forget = self.statement(FORGET).bind(signed(step.version)).execute(&mut *transaction).await;
+            forget.map_err(|error| self.failed(action, error))?;
+        }
+        transaction::commit(transaction).await?;
+        Ok(Some(migration))
+    }
+
+    fn migration_sql(&self) -> String {
+        text(&self.table)
+    }
+
+    fn grants_sql(&self) -> String {
+        grants::text(&self.table)
+    }
+}
+
+/// Every step, in order. A step that was published is never changed.
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    // Until a version is published, the name changes with the text: a table of an earlier build is told apart by it.
+    name: "outbox-2",
+    up: include_str!("../../../migrations/postgres/0001_outbox_event.sql"),
+    down: include_str!("../../../migrations/postgres/0001_outbox_event.down.sql"),
+}];
+
+const HISTORY: &str = "
+CREATE TABLE IF NOT EXISTS outbox_event_migration
+  (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL)";
+const EXISTS: &str = "SELECT to_regclass('outbox_event_migration') IS NOT NULL AS there";
+const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
+const RECORD: &str = "
+INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";
+const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";
+const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = $1::integer";
+const FORGET_ALL: &str = "DROP TABLE outbox_event_migration";
+
+/// Held until the transaction ends: of two programs that start together, the second one finds the work done. The number is that
+/// of the text, so that other users of advisory locks are not met.
+const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('outbox_event_migration', 0))";
+/// An index on a large table takes its time, and so may the lock.
+const NO_HURRY: &str = "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)";
+/// $1 the schema.
+const LOOK_IN: &str = "SELECT set_config('search_path', lower($1::text), true)";
+/// $1 the schema.
+const SCHEMA_EXISTS: &str = "SELECT to_regnamespace($1::text) IS NOT NULL AS there";
+
+/// The whole schema as text, with the notes of what was applied: run by hand, it is a schema that `check` accepts.
+pub(super) fn text(table: &TableName) -> String {
+    let mut text = String::from("BEGIN;\n");
+    if let Some(schema) = table.schema() {
+        text.push_str(&format!("SET LOCAL search_path = {schema};\n"));
+    }
+    text.push_str(&format!("{};\n", table.unqualified(HISTORY).trim_end()));
+    for Step { version, name, up, .. } in STEPS {
+        let (up, note) = (table.unqualified(up), table.unqualified(NOTE));
+        text.push_str(&format!("\n{}\n\n{note} VALUES ({version}, '{name}', now());\n", up.trim_end()));
+    }
+    text.push_str("COMMIT;\n");
+    text
+}
+
+/// The steps name tables and indexes without their schema, which names of indexes cannot carry.
+async fn prepare(store: &PostgresStore, connection: &mut PgConnection) -> Result<(), StoreError> {
+    let failed = |error| store.failed("migrate the schema", error);
+    sqlx::query(NO_HURRY).execute(&mut *connection).await.map_err(failed)?;
+    if let Some(schema) = store.table.schema() {
+        let row = sqlx::query(SCHEMA_EXISTS).bind(schema).fetch_one(&mut *connection).await.map_err(failed)?;
+        if !row.try_get::<bool, _>("there").map_err(failed)? {
+            return Err(StoreError::NoNamespace { schema: schema.to_owned() });
+        }
+        sqlx::query(LOOK_IN).bind(schema).execute(&mut *connection).await.map_err(failed)?;
+    }
+    sqlx::query(LOCK).execute(connection).await.map_err(failed)?;
+    Ok(())
+}
+
+async fn run(store: &PostgresStore, connection: &mut PgConnection, text: &'static str) -> Result<(), StoreError> {
+    // Safe: the only text put in is checked identifiers.
+    sqlx::raw_sql(AssertSqlSafe(store.table.unqualified(text)))
+        .execute(connection)
+        .await
+        .map_err(|error| store.failed("migrate the schema", error))?;
+    Ok(())
+}
+
+async fn history<'s>(store: &'s PostgresStore, connection: &mut PgConnection) -> Result<History<'s>, StoreError> {
+    let failed = |error| store.failed("read the schema's version", error);
+    let there = store.statement(EXISTS).fetch_one(&mut *connection).await;
+    let there = there.and_then(|row| row.try_get::<bool, _>("there")).map_err(failed)?;
+    let notes = if there { store.statement(APPLIED).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };
+    History::read(STEPS, &store.table, &notes).map_err(failed)?
+}
+
+/// A version as its column counts.
+fn signed(version: u32) -> i32 {
+    i32::try_from(version).unwrap_or(i32::MAX)
+}

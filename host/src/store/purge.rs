@@ -1,0 +1,70 @@
+//! Old events, deleted.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use crate::event::Status;
+use crate::time::Timestamp;
+
+/// Deleting old events.
+#[async_trait]
+pub trait PurgeStore: Send + Sync {
+    /// Deletes finished rows, oldest first, at most `limit`; never one that later events of its aggregate wait behind.
+    async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError>;
+
+    /// How many rows [`purge`](Self::purge) would delete without a limit, and how many it leaves though they are old enough.
+    async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError>;
+
+    /// Deletes rows that have been due for at least `older_than` and that no host ever took, those that were due first at
+    /// first, at most `limit`; none while any node is alive, which is going to deliver them. `first` and `last` of the answer
+    /// are the times when they were due.
+    async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError>;
+}
+
+/// What to purge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgeRequest {
+    /// DONE or DEAD.
+    pub status: Status,
+    /// Finished no later than this. A time and no age, so that every batch of a purge means the same events.
+    pub finished_before: Timestamp,
+    /// Most rows.
+    pub limit: u32,
+}
+
+/// How many rows are old enough to be purged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purgeable {
+    /// A purge deletes so many.
+    pub count: u64,
+    /// It leaves so many: they are dead, and later events of their aggregates wait behind them.
+    pub blocking: u64,
+}
+
+/// What one batch of a purge deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "http", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "http", schema(as = Purged))]
+pub struct PurgeBatch {
+    /// How many rows.
+    pub count: u64,
+    /// When the first of them was finished.
+    pub first: Option<Timestamp>,
+    /// When the last of them was finished.
+    pub last: Option<Timestamp>,
+}
+
+impl PurgeBatch {
+    /// Adds another batch.
+    pub fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.first = [self.first, other.first].into_iter().flatten().min();
+        self.last = [self.last, other.last].into_iter().flatten().max();
+    }
+}
+
+/// What a purge deleted, all batches together.
+pub type Purged = PurgeBatch;

@@ -1,0 +1,351 @@
+//! Rows into values, once for all databases: what differs is how a driver reads a column.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use sqlx::{ColumnIndex, Row};
+
+use super::{AttemptCost, AuditRecord, BlockedKey, Claimed, Due, NodeRecord, Record, RouteRecord, Stats, StoreError};
+use crate::event::{Envelope, Event, EventId, Fence, Headers, Route, Status};
+use crate::time::Timestamp;
+
+/// A row of a driver, read column by column: by number on the hot walk, by name for people. `None` is NULL.
+pub(super) trait Columns: Row {
+    /// A whole number, whatever width its column has.
+    fn integer<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<i64>, sqlx::Error>;
+
+    /// A text.
+    fn text<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<&str>, sqlx::Error>;
+
+    /// Bytes.
+    fn bytes<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<Vec<u8>>, sqlx::Error>;
+
+    /// A point in time.
+    fn time<I: ColumnIndex<Self>>(&self, column: I) -> Result<Option<Timestamp>, sqlx::Error>;
+}
+
+/// A row whose columns have names.
+pub(super) trait Named: Columns {
+    /// A number that is counted, so never below zero.
+    fn count<N: TryFrom<i64> + Default>(&self, name: &str) -> Result<N, sqlx::Error>;
+
+    /// A text that is never NULL.
+    fn string(&self, name: &str) -> Result<String, sqlx::Error>;
+
+    /// A text that may be NULL.
+    fn optional_string(&self, name: &str) -> Result<Option<String>, sqlx::Error>;
+
+    /// A point in time that is never NULL.
+    fn moment(&self, name: &str) -> Result<Timestamp, sqlx::Error>;
+
+    /// A number that may be NULL.
+    fn optional_number(&self, name: &str) -> Result<Option<i64>, sqlx::Error>;
+
+    /// A point in time that may be NULL.
+    fn optional_moment(&self, name: &str) -> Result<Option<Timestamp>, sqlx::Error>;
+}
+
+impl<R: Columns> Named for R
+where
+    for<'c> &'c str: ColumnIndex<R>,
+{
+    fn count<N: TryFrom<i64> + Default>(&self, name: &str) -> Result<N, sqlx::Error> {
+        Ok(N::try_from(filled(name, self.integer(name))?).unwrap_or_default())
+    }
+
+    fn string(&self, name: &str) -> Result<String, sqlx::Error> {
+        Ok(filled(name, self.text(name))?.to_owned())
+    }
+
+    fn optional_string(&self, name: &str) -> Result<Option<String>, sqlx::Error> {
+        Ok(self.text(name)?.map(str::to_owned))
+    }
+
+    fn moment(&self, name: &str) -> Result<Timestamp, sqlx::Error> {
+        filled(name, self.time(name))
+    }
+
+    fn optional_number(&self, name: &str) -> Result<Option<i64>, sqlx::Error> {
+        self.integer(name)
+    }
+
+    fn optional_moment(&self, name: &str) -> Result<Option<Timestamp>, sqlx::Error> {
+        self.time(name)
+    }
+}
+
+/// What must not be NULL.
+fn filled<T>(column: impl Debug, value: Result<Option<T>, sqlx::Error>) -> Result<T, sqlx::Error> {
+    value?.ok_or_else(|| sqlx::Error::ColumnDecode { index: format!("{column:?}"), source: "it is NULL".into() })
+}
+
+/// The `seq` of a row, which stands first in every statement's result.
+pub(super) fn sequence<R: Columns>(row: &R) -> Result<u64, StoreError>
+where
+    usize: ColumnIndex<R>,
+{
+    let sequence = filled(0, row.integer(0)).map_err(|source| StoreError::Failed { action: "read a row's seq", source })?;
+    Ok(u64::try_from(sequence).unwrap_or(0))
+}
+
+/// What a claim reads of a row, after its `seq`. What follows differs between the databases.
+mod column {
+    pub(super) const CLAIM_SEQ: usize = 1;
+    pub(super) const ATTEMPTS: usize = 2;
+    pub(super) const DEFERRALS: usize = 3;
+    pub(super) const CLAIMS: usize = 4;
+    pub(super) const STARTS: usize = 5;
+    pub(super) const EVENT_ID: usize = 6;
+    pub(super) const EVENT_TYPE: usize = 7;
+    pub(super) const AGGREGATE_TYPE: usize = 8;
+    pub(super) const AGGREGATE_ID: usize = 9;
+    pub(super) const TENANT_ID: usize = 10;
+    pub(super) const HEADERS: usize = 11;
+    pub(super) const CONTENT_TYPE: usize = 12;
+    pub(super) const PAYLOAD: usize = 13;
+    pub(super) const OCCURRED_AT: usize = 14;
+    pub(super) const AVAILABLE_AT: usize = 15;
+    pub(super) const EXPIRES_AT: usize = 16;
+}
+/// The first column of a claimed row that only some databases read.
+pub(super) const AFTER_CLAIMED: usize = column::EXPIRES_AT + 1;
+/// Where a claimed row has the text of its headers, and its payload.
+#[cfg(feature = "mysql")]
+pub(super) const CLAIMED_HEADERS: usize = column::HEADERS;
+#[cfg(feature = "mysql")]
+pub(super) const CLAIMED_PAYLOAD: usize = column::PAYLOAD;
+
+/// A claimed row at this time of the database, with its payload where that was read apart, and the event that it waits behind. What only this
+/// event needs may be unreadable without spoiling the batch.
+pub(super) fn claimed<R: Columns>(
+    row: &R,
+    now: Timestamp,
+    payload: Option<Vec<u8>>,
+    behind: Option<u64>,
+) -> Result<Claimed, StoreError>
+where
+    usize: ColumnIndex<R>,
+{
+    let sequence = sequence(row)?;
+    let claim = number(row, column::CLAIM_SEQ).map_err(|why| StoreError::Row { sequence, why })?;
+    let fence = Fence { sequence, claim };
+    let attempts = number(row, column::ATTEMPTS).map_err(|why| format!("attempts: {why}"));
+    let available_at = row.time(column::AVAILABLE_AT).ok().flatten().unwrap_or(now);
+    let expires_at = row.time(column::EXPIRES_AT).ok().flatten();
+    Ok(Claimed {
+        fence,
+        attempts: attempts.clone().unwrap_or(0),
+        event: attempts.and_then(|attempts| event(row, payload, fence, attempts)),
+        deferrals: number(row, column::DEFERRALS).unwrap_or(0),
+        claims: number(row, column::CLAIMS).unwrap_or(1),
+        starts: number(row, column::STARTS).unwrap_or(0),
+        due: Due::at(now, available_at, expires_at),
+        expires_in: expires_at.map(|expires_at| expires_at.since(now)),
+        behind,
+    })
+}
+
+fn event<R: Columns>(row: &R, payload: Option<Vec<u8>>, fence: Fence, attempts: u32) -> Result<Event, String>
+where
+    usize: ColumnIndex<R>,
+{
+    let named = |what: &'static str| move |error: sqlx::Error| format!("{what}: {error}");
+    let text = |column, what| filled(column, row.text(column)).map_err(named(what));
+    let time = |column, what| filled(column, row.time(column)).map_err(named(what));
+    let route = Route::of_event(text(column::AGGREGATE_TYPE, "aggregate_type")?, text(column::EVENT_TYPE, "event_type")?)
+        .map_err(|error| error.to_string())?;
+    let headers = match row.text(column::HEADERS).map_err(named("headers"))? {
+        None => Headers::default(),
+        Some(text) => serde_json::from_str(text).map_err(|error| format!("headers: {error}"))?,
+    };
+    let payload = match payload {
+        Some(payload) => payload,
+        None => filled(column::PAYLOAD, row.bytes(column::PAYLOAD)).map_err(named("payload"))?,
+    };
+    let envelope = Envelope::stored(
+        text(column::EVENT_ID, "event_id")?.parse::<EventId>().map_err(|error| error.to_string())?,
+        route,
+        row.text(column::AGGREGATE_ID).map_err(named("aggregate_id"))?,
+        row.text(column::TENANT_ID).map_err(named("tenant_id"))?,
+        time(column::OCCURRED_AT, "occurred_at")?,
+        time(column::AVAILABLE_AT, "available_at")?,
+        row.time(column::EXPIRES_AT).map_err(named("expires_at"))?,
+        headers,
+        text(column::CONTENT_TYPE, "content_type")?,
+        payload.into(),
+    );
+    Ok(Event::of(envelope).sequence(fence.sequence).fence(fence.claim).attempt(attempts.saturating_add(1)).build())
+}
+
+fn number<R: Columns, N: TryFrom<i64>>(row: &R, index: usize) -> Result<N, String>
+where
+    usize: ColumnIndex<R>,
+{
+    let value = filled(index, row.integer(index)).map_err(|error| error.to_string())?;
+    N::try_from(value).map_err(|_| format!("column {index} holds {value}, which is out of range"))
+}
+
+/// A whole row, read by name: this is for people, not for the hot walk.
+pub(super) fn record<R: Columns>(row: &R) -> Result<Record, StoreError>
+where
+    usize: ColumnIndex<R>,
+    for<'c> &'c str: ColumnIndex<R>,
+{
+    let sequence = sequence(row)?;
+    read_record(row, sequence).map_err(|why| StoreError::Row { sequence, why })
+}
+
+fn read_record<R: Columns>(row: &R, seq: u64) -> Result<Record, String>
+where
+    for<'c> &'c str: ColumnIndex<R>,
+{
+    fn named<T>(name: &str, value: Result<T, sqlx::Error>) -> Result<T, String> {
+        value.map_err(|error| format!("{name}: {error}"))
+    }
+    let string = |name: &str| named(name, row.string(name));
+    let optional = |name: &str| named(name, row.optional_string(name));
+    let moment = |name: &str| named(name, row.moment(name));
+    let time = |name: &str| named(name, row.time(name));
+    // A plain INSERT may set a counter to anything: people see 0 then, rather than nothing at all.
+    let counter = |name: &str| row.count(name).unwrap_or_default();
+    let status = named("status", filled("status", row.integer("status")))?;
+    let status = i32::try_from(status)
+        .ok()
+        .and_then(Status::from_code)
+        .ok_or_else(|| format!("status is {status}; it must be 0 to 3"))?;
+    // People must be able to look at a row that no listener can be given; why it is dead stands in its last_error.
+    let headers = optional("headers")?.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    Ok(Record {
+        seq,
+        event_id: string("event_id")?.parse().map_err(|error| format!("{error}"))?,
+        event_type: string("event_type")?,
+        aggregate_type: string("aggregate_type")?,
+        aggregate_id: optional("aggregate_id")?,
+        tenant_id: optional("tenant_id")?,
+        headers,
+        content_type: string("content_type")?,
+        payload_bytes: named("payload_bytes", row.count("payload_bytes"))?,
+        payload: row.bytes("payload").ok().flatten().map(Into::into),
+        status,
+        attempts: counter("attempts"),
+        deferrals: counter("deferrals"),
+        claims: counter("claims"),
+        starts: counter("starts"),
+        claim_seq: row.count("claim_seq").unwrap_or_default(),
+        replays: counter("replays"),
+        occurred_at: moment("occurred_at")?,
+        created_at: moment("created_at")?,
+        available_at: moment("available_at")?,
+        due_at: time("due_at")?,
+        expires_at: time("expires_at")?,
+        done_at: time("done_at")?,
+        parked: optional("parked")?,
+        behind: named("behind", row.integer("behind"))?.and_then(|behind| u64::try_from(behind).ok()),
+        blocks: named("blocks", row.integer("blocks"))?.is_some_and(|blocks| blocks != 0),
+        locked_by: optional("locked_by")?,
+        locked_at: time("locked_at")?,
+        lease_end: time("lease_end")?,
+        last_error: optional("last_error")?,
+        last_cost: AttemptCost::from_column(optional("last_cost")?.as_deref()),
+    })
+}
+
+/// A route with its counts. `None` for what has a name that is none, by a plain INSERT: its events are dead or will be, and listed as such.
+pub(super) fn route(row: &impl Named) -> Result<Option<RouteRecord>, sqlx::Error> {
+    let Ok(route) = Route::new(row.string("aggregate_type")?, row.string("event_type")?) else {
+        return Ok(None);
+    };
+    Ok(RouteRecord {
+        route,
+        first_seen_at: row.optional_moment("first_seen_at")?,
+        paused_at: row.optional_moment("paused_at")?,
+        paused_by: row.optional_string("paused_by")?,
+        pause_reason: row.optional_string("reason")?,
+        waiting: row.count("waiting")?,
+        parked: row.count("parked")?,
+        blocked: row.count("blocked")?,
+        dead: row.count("dead")?,
+    }
+    .read())
+}
+
+/// A host, of which the statement or the caller knows whether it is alive.
+pub(super) fn node(row: &impl Named, alive: bool) -> Result<NodeRecord, sqlx::Error> {
+    Ok(NodeRecord {
+        owner: row.string("owner")?,
+        label: row.string("label")?,
+        mode: row.string("mode")?,
+        version: row.string("version")?,
+        started_at: row.moment("started_at")?,
+        alive_until: row.moment("alive_until")?,
+        alive,
+        partitions: row.count("partitions")?,
+        plugins: row.optional_string("plugins")?,
+    }
+    .bounded())
+}
+
+/// What somebody did, at this time.
+pub(super) fn audit(row: &impl Named, at: Timestamp) -> Result<AuditRecord, sqlx::Error> {
+    let selector = row.string("selector")?;
+    Ok(AuditRecord {
+        id: row.count("id")?,
+        at,
+        actor: row.string("actor")?,
+        action: row.string("action")?,
+        selector: serde_json::from_str(&selector).unwrap_or_else(|_| selector.into()),
+        count: row.count("count")?,
+        reason: row.optional_string("reason")?,
+    })
+}
+
+/// An aggregate whose events wait behind one of them.
+pub(super) fn blocked_key(row: &impl Named) -> Result<BlockedKey, sqlx::Error> {
+    let status = row.optional_number("status")?.and_then(|status| i32::try_from(status).ok());
+    Ok(BlockedKey {
+        aggregate_type: row.string("aggregate_type")?,
+        aggregate_id: row.string("aggregate_id")?,
+        seq: row.count("behind")?,
+        event_id: row.optional_string("event_id")?.and_then(|id| id.parse().ok()),
+        event_type: row.optional_string("event_type")?,
+        status: status.and_then(Status::from_code),
+        due_at: row.optional_moment("due_at")?,
+        last_error: row.optional_string("last_error")?,
+        waiting: row.count("waiting")?,
+    })
+}
+
+/// How many events stand where; the oldest that could be delivered has waited so long.
+pub(super) fn stats(row: &impl Named, oldest: Option<Duration>) -> Result<Stats, sqlx::Error> {
+    Ok(Stats {
+        new: row.count("new")?,
+        retry: row.count("retry")?,
+        done: row.count("done")?,
+        dead: row.count("dead")?,
+        parked: row.count("parked")?,
+        blocked: row.count("blocked")?,
+        in_flight: row.count("in_flight")?,
+        oldest_pending_seconds: oldest.map(|age| (age.as_secs_f64() * 1_000.0).round() / 1_000.0),
+    })
+}
+
+/// The `seq` of the event that a claimed row waits behind, which stands in this column.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) fn behind<R: Columns>(row: &R, column: usize) -> Result<Option<u64>, StoreError>
+where
+    usize: ColumnIndex<R>,
+{
+    let sequence = sequence(row)?;
+    let behind = row.integer(column).map_err(|error| StoreError::Row { sequence, why: error.to_string() })?;
+    Ok(behind.and_then(|seq| seq.try_into().ok()))
+}
+
+/// The time of the database at which a row was claimed, which stands in this column.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn claimed_at<R: Columns>(row: &R, column: usize) -> Result<Timestamp, StoreError>
+where
+    usize: ColumnIndex<R>,
+{
+    let sequence = sequence(row)?;
+    filled(column, row.time(column)).map_err(|error| StoreError::Row { sequence, why: error.to_string() })
+}
