@@ -16,7 +16,7 @@ impl<S: SharedStore> Outbox<S> {
         (self.inner.queue.hot_room(), self.inner.queue.cold_room().0)
     }
 
-    /// Puts an event into the hot queue that was claimed with [`Store::claim`](crate::Store::claim) for this outbox's
+    /// Puts an event into the hot queue that was claimed with [`ClaimStore::claim`](crate::store::ClaimStore::claim) for this outbox's
     /// [`owner`](Self::owner), by a claim that began before `lease_end` minus its lease. From then on it is delivered, its
     /// claim kept and its outcome stored as for any other.
     ///

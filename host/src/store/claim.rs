@@ -50,7 +50,7 @@ pub struct Claimed {
     pub deferrals: u32,
     /// Claims since the last outcome, this one included.
     pub claims: u32,
-    /// Times since the last outcome that it was started alone; see [`Store::count_start`](super::Store::count_start).
+    /// Times since the last outcome that it was started alone; see [`LeaseStore::count_start`](super::LeaseStore::count_start).
     pub starts: u32,
     /// Whether it is really time.
     pub due: Due,

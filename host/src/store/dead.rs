@@ -46,7 +46,7 @@ pub trait DeadStore: Send + Sync {
     async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError>;
 }
 
-/// What [`Store::retry_now`](super::Store::retry_now) let go.
+/// What [`DeadStore::retry_now`](super::DeadStore::retry_now) let go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetriedNow {
     /// How many events.

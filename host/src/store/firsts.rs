@@ -13,7 +13,7 @@ pub(super) trait Waiting: Store {
     fn let_go(&self, blockers: &[u64], limit: u32) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// What [`Store::unblock`] does. No transaction is needed: whose turn it is keeps it, or is found again at the next call.
+/// What [`KeyStore::unblock`] does. No transaction is needed: whose turn it is keeps it, or is found again at the next call.
 pub(super) async fn unblock<S: Waiting>(
     store: &S,
     blockers: &[u64],

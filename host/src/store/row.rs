@@ -304,7 +304,8 @@ pub(super) fn blocked_key(row: &impl Named) -> Result<BlockedKey, sqlx::Error> {
     let status = row.optional_number("status")?.and_then(|status| i32::try_from(status).ok());
     Ok(BlockedKey {
         aggregate_type: row.string("aggregate_type")?,
-        aggregate_id: row.string("aggregate_id")?,
+        // An event without one waits for nobody, unless somebody wrote that into its row.
+        aggregate_id: row.optional_string("aggregate_id")?.unwrap_or_default(),
         seq: row.count("behind")?,
         event_id: row.optional_string("event_id")?.and_then(|id| id.parse().ok()),
         event_type: row.optional_string("event_type")?,

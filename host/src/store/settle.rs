@@ -60,7 +60,7 @@ pub enum Settlement {
         reason: String,
     },
     /// Never started: an earlier event of its aggregate is not resolved. Given back as if it had not been claimed, and not due
-    /// until [`Store::unblock`](super::Store::unblock) finds that event out of the way.
+    /// until [`KeyStore::unblock`](super::KeyStore::unblock) finds that event out of the way.
     Behind {
         /// The `seq` of the event that it waits behind.
         sequence: u64,

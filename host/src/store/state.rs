@@ -1,5 +1,5 @@
 //! Plugin state: values by plugin and key. Calls read it, operators list and delete it. It is written together with the outcomes of
-//! events, by [`Store::settle_with_effects`](super::Store::settle_with_effects).
+//! events, by [`EffectStore::settle_with_effects`](super::EffectStore::settle_with_effects).
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -38,7 +38,7 @@ pub trait TransactionalStore: Store {
     /// Whether a transaction is open on the connection. Looks, sends nothing.
     fn is_in_transaction(connection: &mut Self::Connection) -> bool;
 
-    /// Inserts rows in the transaction that is open on the connection; as [`Store::write`].
+    /// Inserts rows in the transaction that is open on the connection; as [`WriteStore::write`].
     fn insert(
         &self,
         connection: &mut Self::Connection,

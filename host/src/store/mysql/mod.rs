@@ -67,7 +67,7 @@ pub struct MySqlStore {
 
 impl MySqlStore {
     /// The text of every step of the schema, for a database that is not open: as
-    /// [`Store::migration_sql`].
+    /// [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
         schema::text(table)

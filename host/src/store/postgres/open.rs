@@ -111,7 +111,7 @@ impl PostgresOptions {
     }
 
     /// How many connections a host may open in all: those for itself, those for transactions, the one for leases, and the one
-    /// on which it hears other nodes, which each call of [`Store::listen`](crate::Store::listen) opens anew. Those of the
+    /// on which it hears other nodes, which each call of [`NotifyStore::listen`](crate::store::NotifyStore::listen) opens anew. Those of the
     /// application's own pool are not counted.
     #[must_use]
     pub fn most_connections(&self) -> u32 {

@@ -55,7 +55,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// The text of every step of the schema, for a database that is not open: as [`Store::migration_sql`].
+    /// The text of every step of the schema, for a database that is not open: as [`SchemaStore::migration_sql`](crate::store::SchemaStore::migration_sql).
     #[must_use]
     pub fn schema_sql(table: &TableName) -> String {
         schema::text(table)
