@@ -107,6 +107,7 @@ mod column {
     pub(super) const AVAILABLE_AT: usize = 15;
     pub(super) const EXPIRES_AT: usize = 16;
 }
+
 /// The first column of a claimed row that only some databases read.
 pub(super) const AFTER_CLAIMED: usize = column::EXPIRES_AT + 1;
 /// Where a claimed row has the text of its headers, and its payload.

@@ -1,4 +1,4 @@
-//! Leases: what is in our hands stays ours.
+//! Leases: what is in our hands stays ours, or is given back; starts that are counted.
 
 use std::time::Duration;
 

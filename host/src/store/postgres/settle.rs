@@ -115,7 +115,7 @@ impl SettleStore for PostgresStore {
         if statements.len() <= 1 {
             // A single statement is its own transaction.
             for (sql, written) in statements {
-                changed += self.execute(ACTION, Columns::of(written).bind(self.statement(sql))).await?;
+                changed += self.execute(ACTION, Lists::of(written).bind(self.statement(sql))).await?;
             }
         } else {
             let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
@@ -139,7 +139,7 @@ impl SettleStore for PostgresStore {
 
 /// What one statement writes: a list for each of its columns.
 #[derive(Default)]
-struct Columns {
+struct Lists {
     sequences: Vec<i64>,
     fences: Vec<i64>,
     numbers: Vec<i64>,
@@ -147,7 +147,7 @@ struct Columns {
     costs: Vec<Option<String>>,
 }
 
-impl Columns {
+impl Lists {
     fn of(written: Vec<Written<'_>>) -> Self {
         let mut columns = Self::default();
         for Written { fence, number, text, blocks, cost } in written {
@@ -192,7 +192,7 @@ async fn run(
 ) -> Result<u64, StoreError> {
     let mut changed = 0;
     for (sql, written) in statements {
-        let statement = Columns::of(written).bind(store.statement(sql));
+        let statement = Lists::of(written).bind(store.statement(sql));
         let result = statement.execute(&mut *connection).await.map_err(|error| store.failed(ACTION, error))?;
         changed += result.rows_affected();
     }
