@@ -75,13 +75,9 @@ impl DeadEvents {
         filter: &DeadFilter,
         limits: &ReplayLimits,
         audit: &Audit,
-        mut progress: impl FnMut(u64),
+        progress: impl FnMut(u64),
     ) -> Result<u64, StoreError> {
-        self.replay_while(filter, limits, audit, |so_far| {
-            progress(so_far);
-            true
-        })
-        .await
+        self.replay_while(filter, limits, audit, to_the_end(progress)).await
     }
 
     /// As [`replay_all`](Self::replay_all), until `goes_on`, which is told after each batch how many it has been so far, says no.
@@ -109,13 +105,9 @@ impl DeadEvents {
         after: u64,
         limits: &ReplayLimits,
         audit: &Audit,
-        mut progress: impl FnMut(u64),
+        progress: impl FnMut(u64),
     ) -> Result<RetriedNow, StoreError> {
-        let goes_on = |so_far| {
-            progress(so_far);
-            true
-        };
-        self.retry_while(max_attempts, after, limits, audit, goes_on).await
+        self.retry_while(max_attempts, after, limits, audit, to_the_end(progress)).await
     }
 
     async fn retry_while(
@@ -148,13 +140,9 @@ impl DeadEvents {
         failed: &FailedEvents,
         limits: &ReplayLimits,
         audit: &Audit,
-        mut progress: impl FnMut(u64),
+        progress: impl FnMut(u64),
     ) -> Result<ReplayedFailed, StoreError> {
-        let goes_on = |so_far| {
-            progress(so_far);
-            true
-        };
-        self.replay_failed_while(failed, limits, audit, goes_on).await
+        self.replay_failed_while(failed, limits, audit, to_the_end(progress)).await
     }
 
     /// As [`replay_failed`](Self::replay_failed), until `goes_on`, which is told after each batch how many it has been so far, says no.
@@ -210,6 +198,14 @@ impl DeadEvents {
     /// The database's own.
     pub async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
         self.store.skip(id, audit).await
+    }
+}
+
+/// Tells how many it has been so far, and never ends a replay.
+fn to_the_end(mut progress: impl FnMut(u64)) -> impl FnMut(u64) -> bool {
+    move |so_far| {
+        progress(so_far);
+        true
     }
 }
 

@@ -136,11 +136,12 @@ impl Parts {
     /// # Errors
     /// 503 when others hold it for too long, the host stops or the client has gone.
     pub(super) async fn confirming(&self, cut_off: &mut CutOff) -> Result<Confirming, Problem> {
-        let busy = || Problem::new(Kind::Busy, "the host begins another replay or purge; send the request again in a moment");
         tokio::select! {
             alone = self.confirming.clone().lock_owned() => Ok(Confirming(alone)),
             () = cut_off.wait() => Err(CutOff::problem()),
-            () = tokio::time::sleep(LOOK_WITHIN) => Err(busy()),
+            () = tokio::time::sleep(LOOK_WITHIN) => {
+                Err(Problem::new(Kind::Busy, "the host begins another replay or purge; send the request again in a moment"))
+            }
         }
     }
 

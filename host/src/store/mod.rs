@@ -14,7 +14,6 @@ mod dead;
 mod doctor;
 mod effects;
 mod error;
-mod firsts;
 mod inspect;
 mod keys;
 mod lease;

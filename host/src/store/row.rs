@@ -75,7 +75,7 @@ where
 }
 
 /// What must not be NULL.
-fn filled<T>(column: impl Debug, value: Result<Option<T>, sqlx::Error>) -> Result<T, sqlx::Error> {
+pub(super) fn filled<T>(column: impl Debug, value: Result<Option<T>, sqlx::Error>) -> Result<T, sqlx::Error> {
     value?.ok_or_else(|| sqlx::Error::ColumnDecode { index: format!("{column:?}"), source: "it is NULL".into() })
 }
 

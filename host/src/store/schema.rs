@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::Serialize;
 use sqlx::ColumnIndex;
 
-use super::row::Columns;
+use super::row::{Columns, filled};
 use super::{StoreError, TableName};
 use crate::time::Timestamp;
 
@@ -89,11 +89,11 @@ impl<'t> History<'t> {
         let mut applied = Vec::with_capacity(notes.len());
         for note in notes {
             let version = note.integer(0)?.and_then(|version| u32::try_from(version).ok()).unwrap_or(u32::MAX);
-            let (at, name) = (note.time(1)?, note.text(2)?);
+            let (at, name) = (filled(1, note.time(1))?, note.text(2)?);
             if steps.iter().any(|step| step.version == version && Some(step.name) != name) {
                 return Ok(Err(StoreError::EarlierBuild { table: table.to_string() }));
             }
-            applied.push((version, at.unwrap_or(Timestamp::from_micros(0))));
+            applied.push((version, at));
         }
         Ok(Ok(Self { steps, table, applied }))
     }

@@ -13,8 +13,8 @@ pub(super) enum Expected {
 }
 
 impl Expected {
-    /// Compares `expected_count` with all events that match now, whatever the `limit` of the request: one that is sent twice finds fewer the
-    /// second time.
+    /// Compares `expected_count` with all events that match now, whatever the `limit` of the request: a part of them that is asked for twice
+    /// is refused the second time, because fewer are left.
     ///
     /// # Errors
     /// 422 without `expected_count`, 409 when other events match; both tell how many do.

@@ -6,9 +6,9 @@ use sqlx::mysql::MySqlRow;
 
 use super::row::numbers;
 use super::{MySqlStore, lock};
-use crate::store::firsts::Waiting;
+use crate::store::keys::Waiting;
 use crate::store::row::sequence;
-use crate::store::{BlockedKey, Blocker, KeyStore, PARTITIONS, StoreError, Unblocked, WaitsFor, firsts, row};
+use crate::store::{BlockedKey, Blocker, KeyStore, PARTITIONS, StoreError, Unblocked, WaitsFor, keys, row};
 
 /// The first of each queue, which may be the event itself or a later one: this database would read on to the end if it were
 /// asked for an earlier one. In order of binding: the rule, then a JSON list of seq.
@@ -83,7 +83,7 @@ impl KeyStore for MySqlStore {
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
-        firsts::unblock(self, blockers, waits_for, limit).await
+        keys::unblock(self, blockers, waits_for, limit).await
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

@@ -6,10 +6,10 @@ use sqlx::postgres::PgRow;
 
 use super::PostgresStore;
 use super::partition::column;
-use crate::store::firsts::Waiting;
+use crate::store::keys::Waiting;
 use crate::store::number::signed;
 use crate::store::row::sequence;
-use crate::store::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, firsts, row};
+use crate::store::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, keys, row};
 
 /// $1 events, $2 the states of events that are waited for.
 pub(super) const HEADS: &str = "
@@ -76,7 +76,7 @@ impl KeyStore for PostgresStore {
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
-        firsts::unblock(self, blockers, waits_for, limit).await
+        keys::unblock(self, blockers, waits_for, limit).await
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {

@@ -8,9 +8,9 @@ use sqlx::sqlite::SqliteRow;
 
 use super::SqliteStore;
 use super::error::failed;
-use crate::store::firsts::Waiting;
+use crate::store::keys::Waiting;
 use crate::store::row::{Named, sequence};
-use crate::store::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, firsts, row};
+use crate::store::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, keys, row};
 
 /// ?1 events as a JSON list, ?2 who is waited for, ?3 now.
 pub(super) const HEADS: &str = "
@@ -79,7 +79,7 @@ impl KeyStore for SqliteStore {
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
-        firsts::unblock(self, blockers, waits_for, limit).await
+        keys::unblock(self, blockers, waits_for, limit).await
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
