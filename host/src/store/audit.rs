@@ -68,13 +68,14 @@ impl AuditFilter {
     pub const ACTIONS: [&'static str; 10] =
         ["replay", "retry_now", "discard", "skip", "pause", "resume", "forget_route", "purge", "delete_state", "refused_login"];
 
-    /// Which of the statements of each database reads what matches.
-    pub(super) fn kind(&self) -> Kind {
+    /// Which of three statements reads what matches: that for everything, for what was done to one event alone, or for what may have
+    /// touched one event. `None` when nothing can match.
+    pub(super) fn choose<S>(&self, [any, of_one, touching]: [S; 3]) -> Option<S> {
         match (self.event_id, self.touching) {
-            (Some(one), Some(other)) if one != other => Kind::Nothing,
-            (Some(_), _) => Kind::Of,
-            (None, Some(_)) => Kind::Touching,
-            (None, None) => Kind::Any,
+            (Some(one), Some(other)) if one != other => None,
+            (Some(_), _) => Some(of_one),
+            (None, Some(_)) => Some(touching),
+            (None, None) => Some(any),
         }
     }
 
@@ -83,27 +84,22 @@ impl AuditFilter {
         self.event_id.or(self.touching).map(|id| serde_json::json!({ "event_id": id }).to_string())
     }
 
-    /// The times between which a page lies. `last` is the time of the record that the page before ended with.
-    pub(super) fn span(&self, last: Option<Timestamp>) -> Span {
+    /// The record that the page before ended with; `None` for the first page.
+    pub(super) fn last(&self) -> Option<i64> {
+        self.before.and_then(|id| i64::try_from(id).ok())
+    }
+
+    /// The times between which a page lies. `last` is the time of the record that the page before ended with, or of the one before it;
+    /// `None` when there is none, so that no page is left.
+    pub(super) fn span(&self, last: Option<Timestamp>) -> Option<Span> {
         const OPEN: (Timestamp, Timestamp) = (Timestamp::from_micros(i64::MIN), Timestamp::from_micros(i64::MAX));
         let (since, until) = (self.since.unwrap_or(OPEN.0), self.until.unwrap_or(OPEN.1));
-        let before = self.before.and_then(|id| i64::try_from(id).ok()).unwrap_or(i64::MAX);
-        match last {
-            Some(last) if last <= until => Span { since, until: last, before },
-            _ => Span { since, until, before: i64::MAX },
+        match (self.last(), last) {
+            (Some(_), None) => None,
+            (Some(before), Some(last)) if last <= until => Some(Span { since, until: last, before }),
+            _ => Some(Span { since, until, before: i64::MAX }),
         }
     }
-}
-
-/// What an [`AuditFilter`] is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Any,
-    /// What was done to one event alone.
-    Of,
-    /// What may have touched one event.
-    Touching,
-    Nothing,
 }
 
 /// Where a page of audit records lies.

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::number::unsigned;
-use super::{NewRow, Settled, StoreError};
+use super::row::Named;
+use super::{NewRow, Settled, StoreError, row};
 use crate::event::{Effects, Fence, StateChanges, StateUsage, StateWrite};
 
 /// Writing outcomes together with what their listeners did beside.
@@ -53,6 +53,11 @@ pub(super) struct Used {
 }
 
 impl Used {
+    /// As it stands in the row.
+    pub(super) fn read(row: &impl Named) -> Result<Self, sqlx::Error> {
+        Ok(Self { usage: row::state_usage(row)?, revision: row.count("revision")? })
+    }
+
     /// After deleting this much: one more change.
     pub(super) fn without(self, keys: u64, bytes: u64) -> Self {
         let StateUsage { keys: used_keys, bytes: used_bytes } = self.usage;
@@ -61,18 +66,19 @@ impl Used {
     }
 }
 
-/// Keys, bytes and revision, as they are read.
-impl From<(i64, i64, i64)> for Used {
-    fn from((keys, bytes, revision): (i64, i64, i64)) -> Self {
-        Self { usage: StateUsage { keys: unsigned(keys), bytes: unsigned(bytes) }, revision: unsigned(revision) }
-    }
-}
-
 /// A value as it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Present {
     pub(super) version: u64,
     pub(super) bytes: u64,
+}
+
+impl Present {
+    /// A row of version and bytes.
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    pub(super) fn read(row: &impl Named) -> Result<Self, sqlx::Error> {
+        Ok(Self { version: row.number(0)?, bytes: row.number(1)? })
+    }
 }
 
 /// A plugin and one of its keys.
@@ -273,9 +279,9 @@ mod tests {
 
     #[test]
     fn a_delete_takes_from_the_usage_and_counts_as_one_change() {
-        let used = Used::from((3, 30, 7));
-        assert_eq!(used.without(2, 25), Used::from((1, 5, 8)));
-        assert_eq!(used.without(4, 40), Used::from((0, 0, 8)), "a count that was too low stays at zero");
+        let used = |keys, bytes, revision| Used { usage: StateUsage { keys, bytes }, revision };
+        assert_eq!(used(3, 30, 7).without(2, 25), used(1, 5, 8));
+        assert_eq!(used(3, 30, 7).without(4, 40), used(0, 0, 8), "a count that was too low stays at zero");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod record;
 mod route;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 mod row;
+mod run;
 mod schema;
 mod settle;
 mod shared;

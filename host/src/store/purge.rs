@@ -58,6 +58,12 @@ pub struct PurgeBatch {
 }
 
 impl PurgeBatch {
+    /// Rows that were finished at these times.
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    pub(super) fn of(times: &[Timestamp]) -> Self {
+        Self { count: times.len() as u64, first: times.iter().min().copied(), last: times.iter().max().copied() }
+    }
+
     /// Adds another batch.
     pub fn add(&mut self, other: Self) {
         self.count += other.count;

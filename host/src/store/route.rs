@@ -93,6 +93,13 @@ impl RouteRecord {
     }
 }
 
+/// Routes as a JSON list of `[aggregate_type, event_type]`.
+#[cfg(any(feature = "sqlite", feature = "mysql"))]
+pub(super) fn pairs(routes: &[Route]) -> String {
+    serde_json::json!(routes.iter().map(|route| [route.aggregate_type.as_str(), route.event_type.as_str()]).collect::<Vec<_>>())
+        .to_string()
+}
+
 /// The names of a route; empty ones, which come before all others, for none.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) fn names(route: Option<&Route>) -> (&str, &str) {

@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use sqlx::{ColumnIndex, Row};
 
-use super::{AttemptCost, AuditRecord, BlockedKey, Claimed, Due, NodeRecord, Record, RouteRecord, Stats, StoreError};
-use crate::event::{Envelope, Event, EventId, Fence, Headers, Route, Status};
+use super::number::unsigned;
+use super::{
+    AttemptCost, AuditRecord, BlockedKey, Blocker, Claimed, Due, NodeRecord, PluginUsage, Purgeable, Record, RouteRecord,
+    StateRecord, Stats, StoreError,
+};
+use crate::event::{Envelope, Event, EventId, Fence, Headers, Route, StateUsage, StateValue, Status};
 use crate::time::Timestamp;
 
 /// A row of a driver, read column by column: by number on the hot walk, by name for people. `None` is NULL.
@@ -43,10 +47,17 @@ pub(super) trait Named: Columns {
 
     /// A point in time that may be NULL.
     fn optional_moment(&self, name: &str) -> Result<Option<Timestamp>, sqlx::Error>;
+
+    /// Bytes that may be NULL.
+    fn optional_bytes(&self, name: &str) -> Result<Option<Vec<u8>>, sqlx::Error>;
+
+    /// The number in this column, which is counted, so never below zero.
+    fn number(&self, column: usize) -> Result<u64, sqlx::Error>;
 }
 
 impl<R: Columns> Named for R
 where
+    usize: ColumnIndex<R>,
     for<'c> &'c str: ColumnIndex<R>,
 {
     fn count<N: TryFrom<i64> + Default>(&self, name: &str) -> Result<N, sqlx::Error> {
@@ -72,6 +83,14 @@ where
     fn optional_moment(&self, name: &str) -> Result<Option<Timestamp>, sqlx::Error> {
         self.time(name)
     }
+
+    fn optional_bytes(&self, name: &str) -> Result<Option<Vec<u8>>, sqlx::Error> {
+        self.bytes(name)
+    }
+
+    fn number(&self, column: usize) -> Result<u64, sqlx::Error> {
+        Ok(unsigned(filled(column, self.integer(column))?))
+    }
 }
 
 /// What must not be NULL.
@@ -85,7 +104,35 @@ where
     usize: ColumnIndex<R>,
 {
     let sequence = filled(0, row.integer(0)).map_err(|source| StoreError::Failed { action: "read a row's seq", source })?;
-    Ok(u64::try_from(sequence).unwrap_or(0))
+    Ok(unsigned(sequence))
+}
+
+/// The fence of a row: its `seq` and its claim, in the first two columns.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn fence(row: &impl Named) -> Result<Fence, sqlx::Error> {
+    Ok(Fence { sequence: row.number(0)?, claim: row.number(1)? })
+}
+
+/// The first two numbers of a row, such as the `seq` of an event and that of another; the second may be NULL.
+pub(super) fn pair<R: Columns>(row: &R) -> Result<(u64, Option<u64>), sqlx::Error>
+where
+    usize: ColumnIndex<R>,
+{
+    Ok((unsigned(filled(0, row.integer(0))?), row.integer(1)?.and_then(|other| u64::try_from(other).ok())))
+}
+
+/// The `seq` of each row, and the id of its event, which stands second; without rows whose id is none.
+pub(super) fn with_ids<R: Columns>(rows: &[R]) -> Result<Vec<(u64, EventId)>, sqlx::Error>
+where
+    usize: ColumnIndex<R>,
+{
+    let mut found = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Ok(id) = filled(1, row.text(1))?.parse() {
+            found.push((unsigned(filled(0, row.integer(0))?), id));
+        }
+    }
+    Ok(found)
 }
 
 /// What a claim reads of a row, after its `seq`. What follows differs between the databases.
@@ -198,6 +245,7 @@ where
 
 fn read_record<R: Columns>(row: &R, seq: u64) -> Result<Record, String>
 where
+    usize: ColumnIndex<R>,
     for<'c> &'c str: ColumnIndex<R>,
 {
     fn named<T>(name: &str, value: Result<T, sqlx::Error>) -> Result<T, String> {
@@ -251,6 +299,14 @@ where
     })
 }
 
+/// A route by its names, which stand in the first two columns. `None` as for [`route`].
+pub(super) fn route_name<R: Columns>(row: &R) -> Result<Option<Route>, sqlx::Error>
+where
+    usize: ColumnIndex<R>,
+{
+    Ok(Route::new(filled(0, row.text(0))?, filled(1, row.text(1))?).ok())
+}
+
 /// A route with its counts. `None` for what has a name that is none, by a plain INSERT: its events are dead or will be, and listed as such.
 pub(super) fn route(row: &impl Named) -> Result<Option<RouteRecord>, sqlx::Error> {
     let Ok(route) = Route::new(row.string("aggregate_type")?, row.string("event_type")?) else {
@@ -300,6 +356,16 @@ pub(super) fn audit(row: &impl Named, at: Timestamp) -> Result<AuditRecord, sqlx
     })
 }
 
+/// An event that others wait behind, and its aggregate, in the first three columns.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn blocker<R: Columns>(row: &R) -> Result<Blocker, sqlx::Error>
+where
+    usize: ColumnIndex<R>,
+{
+    let text = |column| Ok::<_, sqlx::Error>(filled(column, row.text(column))?.to_owned());
+    Ok(Blocker { sequence: unsigned(filled(0, row.integer(0))?), aggregate_type: text(1)?, aggregate_id: text(2)? })
+}
+
 /// An aggregate whose events wait behind one of them.
 pub(super) fn blocked_key(row: &impl Named) -> Result<BlockedKey, sqlx::Error> {
     let status = row.optional_number("status")?.and_then(|status| i32::try_from(status).ok());
@@ -315,6 +381,38 @@ pub(super) fn blocked_key(row: &impl Named) -> Result<BlockedKey, sqlx::Error> {
         last_error: row.optional_string("last_error")?,
         waiting: row.count("waiting")?,
     })
+}
+
+/// How much state a plugin has.
+pub(super) fn state_usage(row: &impl Named) -> Result<StateUsage, sqlx::Error> {
+    Ok(StateUsage { keys: row.count("used_keys")?, bytes: row.count("used_bytes")? })
+}
+
+/// How much state this plugin has.
+pub(super) fn plugin_usage(row: &impl Named, plugin: String) -> Result<PluginUsage, sqlx::Error> {
+    Ok(PluginUsage { plugin, usage: state_usage(row)? })
+}
+
+/// A value of a plugin's state, for the plugin.
+pub(super) fn state_value(row: &impl Named) -> Result<StateValue, sqlx::Error> {
+    Ok(StateValue { version: row.count("version")?, value: filled("value", row.optional_bytes("value"))?.into() })
+}
+
+/// A value of this plugin's state under this key, for people.
+pub(super) fn state_record(row: &impl Named, plugin: String, key: String) -> Result<StateRecord, sqlx::Error> {
+    Ok(StateRecord {
+        plugin,
+        key,
+        version: row.count("version")?,
+        value_bytes: row.count("value_bytes")?,
+        updated_at: row.moment("updated_at")?,
+        value: row.optional_bytes("value")?.map(Into::into),
+    })
+}
+
+/// How many rows a purge would delete, and how many it would leave.
+pub(super) fn purgeable(row: &impl Named) -> Result<Purgeable, sqlx::Error> {
+    Ok(Purgeable { count: row.number(0)?, blocking: row.number(1)? })
 }
 
 /// How many events stand where; the oldest that could be delivered has waited so long.

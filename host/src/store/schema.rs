@@ -66,6 +66,22 @@ pub(super) struct Step {
     pub(super) down: &'static str,
 }
 
+/// How a database notes a step, before the values.
+const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";
+
+/// Forgets that there ever was a step.
+pub(super) const FORGET_ALL: &str = "DROP TABLE outbox_event_migration";
+
+/// All steps as text, with the notes of what was applied: run by hand, they make a schema that [`History::check`] accepts. `history` makes
+/// the table of notes, `now` is the time in SQL, and `named` puts the name of the table into a statement.
+pub(super) fn text(steps: &[Step], history: &'static str, now: &str, named: impl Fn(&'static str) -> String) -> String {
+    let (mut text, note) = (format!("{};\n", named(history).trim()), named(NOTE));
+    for Step { version, name, up, .. } in steps {
+        text.push_str(&format!("\n{}\n\n{note} VALUES ({version}, '{name}', {now});\n", named(up).trim_end()));
+    }
+    text
+}
+
 /// Which steps a database has, as it notes them itself.
 pub(super) struct History<'t> {
     steps: &'static [Step],

@@ -4,7 +4,11 @@ use std::ops::DerefMut;
 use std::time::Duration;
 
 use async_trait::async_trait;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use sqlx::ColumnIndex;
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use super::row::{Columns, sequence};
 use super::{Store, StoreError};
 use crate::event::{Envelope, EventId, OwnerId};
 
@@ -76,7 +80,44 @@ pub struct NewRow<'a> {
     pub claimed: bool,
 }
 
+/// Most rows in one statement.
+const MAX_ROWS: usize = 1_000;
+
+/// How many of these rows go into one statement of about `max_bytes`: bounded, so that a large batch does not double itself in memory.
+pub(super) fn chunk_len(rows: &[NewRow<'_>], max_bytes: usize) -> usize {
+    let mut bytes = 0;
+    let fitting = rows.iter().take(MAX_ROWS).take_while(|row| {
+        bytes += row.bytes();
+        bytes <= max_bytes
+    });
+    fitting.count().max(1)
+}
+
+/// Adds one number for each row. Rows come back with `seq` and id, in the order in which they went in; what is missing was there already.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) fn number<R: Columns>(
+    rows: &[NewRow<'_>],
+    inserted: &[R],
+    sequences: &mut Vec<Option<u64>>,
+) -> Result<(), StoreError>
+where
+    usize: ColumnIndex<R>,
+{
+    let mut inserted = inserted.iter().peekable();
+    for row in rows {
+        let came_in = inserted.next_if(|returned| returned.text(1).is_ok_and(|id| id == Some(row.envelope.id().as_str())));
+        sequences.push(came_in.map(sequence).transpose()?);
+    }
+    Ok(())
+}
+
 impl NewRow<'_> {
+    /// The headers as their column holds them.
+    pub(super) fn headers(&self) -> Option<String> {
+        let headers = self.envelope.headers();
+        (!headers.is_empty()).then(|| serde_json::to_string(headers).expect("a map of strings is JSON"))
+    }
+
     /// About how many bytes a statement has for it: headers are JSON in JSON on some databases, with each quote escaped twice.
     pub(super) fn bytes(&self) -> usize {
         let headers = self.envelope.headers().iter().map(|(key, value)| 2 * (key.len() + value.len()) + 16);

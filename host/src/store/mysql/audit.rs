@@ -4,12 +4,13 @@ use async_trait::async_trait;
 use serde_json::Value;
 use sqlx::mysql::MySqlConnection;
 
-use super::MySqlStore;
 use super::row::bound;
-use crate::store::audit::{Kind, Span};
-use crate::store::row::Named;
+use super::run::Statement;
+use super::{MySqlStore, Run};
+use crate::store::audit::Span;
+use crate::store::number::signed;
+use crate::store::row::{Columns, Named, filled};
 use crate::store::{Audit, AuditFilter, AuditRecord, AuditStore, StoreError, row};
-use crate::time::Timestamp;
 
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (UTC_TIMESTAMP(6), ?, ?, ?, ?, ?)";
@@ -59,46 +60,49 @@ ORDER BY micros DESC, id DESC LIMIT ?";
 const LAST: &str = "
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', at) FROM outbox_event_audit WHERE id <= ? ORDER BY id DESC LIMIT 1";
 
+const NOTING: &str = "note what was done";
+const READING: &str = "read what was done by hand";
+
 #[async_trait]
 impl AuditStore for MySqlStore {
-    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
-        let mut connection = self.pool.acquire().await.map_err(|error| self.failed("note what was done", error))?;
-        note(self, &mut connection, audit, action, selector, count).await
+    async fn note(&self, audit: &Audit, action: &str, selector: &Value, count: u64) -> Result<(), StoreError> {
+        if count > 0 {
+            self.execute(NOTING, noting(self, audit, action, selector, count)).await?;
+        }
+        Ok(())
     }
 
     async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-        let failed = |error| self.failed("read what was done by hand", error);
-        let statement = match filter.kind() {
-            Kind::Any => LIST,
-            Kind::Of => LIST_OF_ONE,
-            Kind::Touching => LIST_TOUCHING,
-            Kind::Nothing => return Ok(Vec::new()),
+        let Some((sql, parts)) = filter.choose([(LIST, 1), (LIST_OF_ONE, 1), (LIST_TOUCHING, 2)]) else {
+            return Ok(Vec::new());
         };
-        let mut last = None;
-        if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
-            let found = sqlx::query_scalar(self.table.sql(LAST)).bind(before).fetch_optional(&self.pool).await;
-            let Some(at) = found.map_err(failed)? else { return Ok(Vec::new()) };
-            last = Some(Timestamp::from_micros(at));
-        }
-        let Span { since, until, before } = filter.span(last);
-        let mut query = sqlx::query(self.table.sql(statement));
+        let last = match filter.last() {
+            Some(last) => self.read_optional(READING, self.statement(LAST).bind(last), |row| filled(0, row.time(0))).await?,
+            None => None,
+        };
+        let Some(Span { since, until, before }) = filter.span(last) else { return Ok(Vec::new()) };
+        let mut statement = self.statement(sql);
         if let Some(selector) = filter.selector() {
-            query = query.bind(selector);
+            statement = statement.bind(selector);
         }
-        let is_of_two = filter.kind() == Kind::Touching;
-        for _ in 0..if is_of_two { 2 } else { 1 } {
-            query = query.bind(bound(since)).bind(bound(until)).bind(bound(until)).bind(before);
+        for _ in 0..parts {
+            statement = statement.bind(bound(since)).bind(bound(until)).bind(bound(until)).bind(before);
             for text in [&filter.actor, &filter.action] {
-                query = query.bind(text.clone()).bind(text.clone());
+                statement = statement.bind(text).bind(text);
             }
-            query = query.bind(i64::from(limit));
+            statement = statement.bind(i64::from(limit));
         }
-        if is_of_two {
-            query = query.bind(i64::from(limit));
+        if parts > 1 {
+            statement = statement.bind(i64::from(limit));
         }
-        let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
-        rows.iter().map(|row| row::audit(row, row.moment("micros")?)).collect::<Result<_, sqlx::Error>>().map_err(failed)
+        self.read_all(READING, statement, |row| row::audit(row, row.moment("micros")?)).await
     }
+}
+
+/// The statement that notes something.
+fn noting<'q>(store: &MySqlStore, audit: &Audit, action: &'q str, selector: &Value, count: u64) -> Statement<'q> {
+    let (actor, reason) = audit.stored();
+    store.statement(NOTE).bind(actor).bind(action).bind(selector.to_string()).bind(signed(count)).bind(reason)
 }
 
 /// Notes it in the transaction that does it; nothing when nothing was done.
@@ -110,18 +114,9 @@ pub(super) async fn note(
     selector: &Value,
     count: u64,
 ) -> Result<(), StoreError> {
-    if count == 0 {
-        return Ok(());
+    if count > 0 {
+        let statement = noting(store, audit, action, selector, count);
+        statement.execute(connection).await.map_err(|error| store.failed(NOTING, error))?;
     }
-    let (actor, reason) = audit.stored();
-    sqlx::query(store.table.sql(NOTE))
-        .bind(actor)
-        .bind(action)
-        .bind(selector.to_string())
-        .bind(i64::try_from(count).unwrap_or(i64::MAX))
-        .bind(reason)
-        .execute(connection)
-        .await
-        .map_err(|error| store.failed("note what was done", error))?;
     Ok(())
 }

@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::row::{claimed, header_bytes, left_out, numbers, payload_bytes};
-use super::transaction::{self, Patience};
-use super::{MySqlStore, front, keys, place};
-use crate::store::row::sequence;
+use super::patience::patiently;
+use super::row::{claimed, header_bytes, left_out, payload_bytes};
+use super::{MySqlStore, Run, TransactionalStore, front, keys, place};
+use crate::store::number::numbers;
+use crate::store::row::{Columns, sequence};
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError};
 
@@ -88,32 +89,24 @@ const ACTION: &str = "claim events";
 #[async_trait]
 impl ClaimStore for MySqlStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-        let mut patience = Patience::new();
-        loop {
-            match try_claim(self, request).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result,
-            }
-        }
+        patiently(|| try_claim(self, request)).await
     }
 
     async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
-        let row = sqlx::query(self.table.sql(NEXT_DUE)).fetch_one(&self.pool).await;
-        let rest: Option<i64> =
-            row.and_then(|row| row.try_get(0)).map_err(|error| self.failed("look for the next due event", error))?;
+        let rest = self.read_one("look for the next due event", self.statement(NEXT_DUE), |row| row.integer(0)).await?;
         Ok(rest.map(|rest| Duration::from_micros(u64::try_from(rest).unwrap_or(0))))
     }
 }
 
 async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Claimed>, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = store.transaction().await?;
     let (mut rows, mut behind) = match &request.order {
         Some(ClaimOrder::OneForAll { held }) => front::lock(store, &mut transaction, request, held).await?,
         _ => (lock(store, &mut transaction, request).await?, HashMap::new()),
     };
     rows.truncate(fitting(&rows, request.max_bytes)?);
     if rows.is_empty() {
-        transaction::rollback(transaction).await?;
+        MySqlStore::rollback(transaction).await?;
         return Ok(Vec::new());
     }
     let mut taken = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
@@ -121,7 +114,8 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
     taken.sort_unstable();
     let chosen = numbers(&taken);
     let mut payloads = large_payloads(store, &mut transaction, &rows).await?;
-    sqlx::query(store.table.sql(TAKE))
+    store
+        .statement(TAKE)
         .bind(&chosen)
         .bind(delay_micros(request.lease))
         .bind(request.owner.as_str())
@@ -131,7 +125,7 @@ async fn try_claim(store: &MySqlStore, request: &ClaimRequest) -> Result<Vec<Cla
     if let Some(ClaimOrder::ByAggregate { waits_for, .. }) = &request.order {
         behind = place::behind(store, &mut transaction, &request.owner, &rows, *waits_for).await?;
     }
-    transaction::commit(transaction).await?;
+    MySqlStore::commit(transaction).await?;
     let mut events = Vec::with_capacity(rows.len());
     for row in &rows {
         let sequence = sequence(row)?;
@@ -150,24 +144,23 @@ async fn lock(
     let skip_recent = delay_micros(request.skip_recent);
     let limit = i64::from(request.limit);
     let choose = match &request.order {
-        Some(ClaimOrder::ByAggregate { partitions, .. }) => sqlx::query(store.table.sql(CHOOSE_IN_ORDER))
-            .bind(skip_recent)
-            .bind(request.owner.as_str())
-            .bind(keys::letters(partitions)),
-        _ => sqlx::query(store.table.sql(CHOOSE)).bind(skip_recent),
+        Some(ClaimOrder::ByAggregate { partitions, .. }) => {
+            store.statement(CHOOSE_IN_ORDER).bind(skip_recent).bind(request.owner.as_str()).bind(keys::letters(partitions))
+        }
+        _ => store.statement(CHOOSE).bind(skip_recent),
     };
     let chosen = choose.bind(limit).fetch_all(&mut *connection).await.map_err(failed)?;
     if chosen.is_empty() {
         return Ok(chosen);
     }
     let chosen = chosen.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-    let query = sqlx::query(store.table.sql(CLAIM_CHOSEN)).bind(numbers(&chosen));
+    let query = store.statement(CLAIM_CHOSEN).bind(numbers(&chosen));
     let locked = query.fetch_all(&mut *connection).await.map_err(failed)?;
     if request.order.is_some() || locked.len() * 2 >= chosen.len() {
         return Ok(locked);
     }
     // Others have chosen the same.
-    sqlx::query(store.table.sql(CLAIM)).bind(skip_recent).bind(limit).fetch_all(connection).await.map_err(failed)
+    store.statement(CLAIM).bind(skip_recent).bind(limit).fetch_all(connection).await.map_err(failed)
 }
 
 /// How many of these events may be taken together: as many as it needs to reach the limit, at least one.
@@ -192,7 +185,6 @@ async fn large_payloads(
         return Ok(HashMap::new());
     }
     let failed = |error| store.failed(ACTION, error);
-    let rows =
-        sqlx::query(store.table.sql(LARGE_PAYLOADS)).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
+    let rows = store.statement(LARGE_PAYLOADS).bind(numbers(&large)).fetch_all(connection).await.map_err(failed)?;
     rows.iter().map(|row| Ok((sequence(row)?, row.try_get(1).map_err(failed)?))).collect()
 }

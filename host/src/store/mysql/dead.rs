@@ -2,16 +2,15 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use sqlx::mysql::MySqlArguments;
-use sqlx::query::Query;
-use sqlx::{MySql, Row};
 
-use super::MySqlStore;
 use super::audit::note;
-use super::row::{bound, numbers};
-use super::transaction::{self, Patience};
+use super::patience::patiently;
+use super::row::bound;
+use super::run::Statement;
+use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::EventId;
-use crate::store::row::sequence;
+use crate::store::number::numbers;
+use crate::store::row::Named;
 use crate::store::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
 use crate::time::Timestamp;
 
@@ -85,14 +84,12 @@ WHERE event_id = ? AND status = 3 AND (? IS NULL OR done_at <= TIMESTAMP'1970-01
 
 const SKIP: &str = "UPDATE outbox_event SET blocks = 0 WHERE event_id = ? AND blocks = 1";
 
-type Statement<'q> = Query<'q, MySql, MySqlArguments>;
+const ACTION: &str = "do what was asked by hand";
 
 #[async_trait]
 impl DeadStore for MySqlStore {
     async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
-        let row = filtered(sqlx::query(self.table.sql(COUNT)), filter).fetch_one(&self.pool).await;
-        let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| self.failed("count dead events", error))?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        self.read_one("count dead events", filtered(self.statement(COUNT), filter), |row| row.number(0)).await
     }
 
     async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
@@ -116,14 +113,13 @@ impl DeadStore for MySqlStore {
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
         let most = max_attempts.map(i64::from);
-        let row = sqlx::query(self.table.sql(COUNT_WAITING)).bind(most).bind(most).fetch_one(&self.pool).await;
-        let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| self.failed("count waiting events", error))?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        let statement = self.statement(COUNT_WAITING).bind(most).bind(most);
+        self.read_one("count waiting events", statement, |row| row.number(0)).await
     }
 
     async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
         let before = dead_before.map(bound);
-        let run = || sqlx::query(self.table.sql(DISCARD)).bind(id.to_string()).bind(before).bind(before);
+        let run = || self.statement(DISCARD).bind(id.to_string()).bind(before).bind(before);
         Ok(noted(self, run, audit, "discard", &json!({ "event_id": id })).await? == 1)
     }
 
@@ -140,7 +136,7 @@ async fn by_id(
     audit: &Audit,
     action: &'static str,
 ) -> Result<bool, StoreError> {
-    let run = || sqlx::query(store.table.sql(statement)).bind(id.to_string());
+    let run = || store.statement(statement).bind(id.to_string());
     Ok(noted(store, run, audit, action, &json!({ "event_id": id })).await? == 1)
 }
 
@@ -152,13 +148,7 @@ pub(super) async fn noted<'q>(
     action: &'static str,
     selector: &Value,
 ) -> Result<u64, StoreError> {
-    let mut patience = Patience::new();
-    loop {
-        match try_noted(store, statement(), audit, action, selector).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
-        }
-    }
+    patiently(|| try_noted(store, statement(), audit, action, selector)).await
 }
 
 async fn try_noted(
@@ -168,11 +158,10 @@ async fn try_noted(
     action: &'static str,
     selector: &Value,
 ) -> Result<u64, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
-    let result =
-        statement.execute(&mut *transaction).await.map_err(|error| store.failed("do what was asked by hand", error))?;
+    let mut transaction = store.transaction().await?;
+    let result = statement.execute(&mut *transaction).await.map_err(|error| store.failed(ACTION, error))?;
     note(store, &mut transaction, audit, action, selector, result.rows_affected()).await?;
-    transaction::commit(transaction).await?;
+    MySqlStore::commit(transaction).await?;
     Ok(result.rows_affected())
 }
 
@@ -193,24 +182,23 @@ impl Choice<'_> {
         match self {
             Self::Dead(filter) => {
                 let before = filter.dead_before.map(bound);
-                sqlx::query(store.table.sql(REPLAY_CHOSEN)).bind(chosen).bind(before).bind(before)
+                store.statement(REPLAY_CHOSEN).bind(chosen).bind(before).bind(before)
             }
-            Self::Waiting { .. } => sqlx::query(store.table.sql(RETRY_NOW)).bind(chosen),
+            Self::Waiting { .. } => store.statement(RETRY_NOW).bind(chosen),
         }
     }
 
     /// The `seq` of the next rows, in order, after the last one that was chosen before.
     async fn next(self, store: &MySqlStore, last: Option<u64>, limit: u64) -> Result<Vec<u64>, StoreError> {
         match self {
-            Self::Dead(filter) => read(store, filtered(sqlx::query(store.table.sql(CHOOSE_DEAD)), filter).bind(limit)).await,
+            Self::Dead(filter) => read(store, filtered(store.statement(CHOOSE_DEAD), filter).bind(limit)).await,
             Self::Waiting { most, after } => {
                 let after = last.unwrap_or(after);
-                let failed = sqlx::query(store.table.sql(CHOOSE_FAILED)).bind(after).bind(most).bind(most).bind(limit);
+                let failed = store.statement(CHOOSE_FAILED).bind(after).bind(most).bind(most).bind(limit);
                 let mut chosen = read(store, failed).await?;
                 // No further than the failed ones went: for each batch, all events that were never put off would be read to the end.
                 let up_to = chosen.last().copied().filter(|_| chosen.len() as u64 >= limit).unwrap_or(i64::MAX.unsigned_abs());
-                let put_off =
-                    sqlx::query(store.table.sql(CHOOSE_PUT_OFF)).bind(after).bind(up_to).bind(most).bind(most).bind(limit);
+                let put_off = store.statement(CHOOSE_PUT_OFF).bind(after).bind(up_to).bind(most).bind(most).bind(limit);
                 chosen.extend(read(store, put_off).await?);
                 chosen.sort_unstable();
                 chosen.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -221,8 +209,7 @@ impl Choice<'_> {
 }
 
 async fn read(store: &MySqlStore, choice: Statement<'_>) -> Result<Vec<u64>, StoreError> {
-    let rows = choice.fetch_all(&store.pool).await.map_err(|error| store.failed("do what was asked by hand", error))?;
-    rows.iter().map(sequence).collect()
+    store.read_all(ACTION, choice, |row| row.number(0)).await
 }
 
 /// Chooses rows, changes those that are still as they were, and notes how many. This database cannot update the rows of a query on the same table in one statement without reading them into a table first. What

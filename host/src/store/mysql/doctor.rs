@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
-use super::{MySqlStore, check_table};
+use super::{MySqlStore, NOW, Run, health};
 use crate::store::doctor::{lease, schema};
+use crate::store::row::{Columns, filled};
 use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
 use crate::time::system_clock;
 
@@ -18,8 +19,6 @@ SHOW VARIABLES WHERE Variable_name IN (
   'version', 'read_only', 'innodb_read_only', 'transaction_isolation', 'tx_isolation', 'sql_mode', 'time_zone',
   'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'binlog_format', 'max_allowed_packet', 'max_connections',
   'wait_timeout')";
-
-const NOW: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// Below it, a server lacks a construct that the schema or a statement needs.
 const OLDEST_MYSQL: (u32, u32, u32) = (8, 0, 16);
@@ -32,7 +31,7 @@ pub(super) const ACTION: &str = "look at the database";
 #[async_trait]
 impl DoctorStore for MySqlStore {
     async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
-        let mut connection = self.pool.acquire().await.map_err(|error| self.failed(ACTION, error))?;
+        let mut connection = self.connection(ACTION).await?;
         let variables = variables(self, &mut connection).await?;
         let mut findings = vec![
             Finding::good("connection", format!("connected to {}", self.database)),
@@ -59,9 +58,9 @@ impl DoctorStore for MySqlStore {
         let there = known.fix.is_none();
         findings.push(known);
         if there {
-            findings.extend(check_table::check(self, &mut connection).await?);
+            findings.extend(health::check(self, &mut connection).await?);
         } else if forbidden {
-            findings.push(check_table::rights(self, &mut connection).await);
+            findings.push(health::rights(self, &mut connection).await);
         }
         findings.push(lease(expectations));
         Ok(findings)
@@ -174,9 +173,9 @@ fn binlog(variables: &Variables) -> [Finding; 2] {
 async fn clock(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Finding, StoreError> {
     let before = system_clock().now().as_micros();
     let row = sqlx::query(NOW).fetch_one(connection).await;
-    let server: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| store.failed(ACTION, error))?;
+    let server = row.and_then(|row| filled(0, row.time(0))).map_err(|error| store.failed(ACTION, error))?;
     let ours = i64::midpoint(before, system_clock().now().as_micros());
-    let offset = Duration::from_micros(server.abs_diff(ours));
+    let offset = Duration::from_micros(server.as_micros().abs_diff(ours));
     let found = format!("the server's clock and this machine's differ by {} ms", offset.as_millis());
     Ok(if offset < Duration::from_secs(2) {
         Finding::good("clock", found)

@@ -1,18 +1,16 @@
 //! Outcomes with effects: follow-up events and plugins' state.
 
 use async_trait::async_trait;
-use sqlx::FromRow;
-use sqlx::mysql::{MySqlConnection, MySqlRow};
+use sqlx::mysql::MySqlConnection;
 
-use super::MySqlStore;
-use super::insert::insert;
 use super::lease::fences;
+use super::patience::patiently;
+use super::run::Statement;
 use super::settle::settle_in;
-use super::transaction::{self, Patience};
-use crate::event::Fence;
+use super::{MySqlStore, Run, TransactionalStore};
 use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
-use crate::store::number::{signed, unsigned};
-use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError};
+use crate::store::number::signed;
+use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which everybody locks. Bound: rows of [seq, fence], in
 /// order.
@@ -44,7 +42,7 @@ ON DUPLICATE KEY UPDATE value = VALUES(value), version = VALUES(version), update
 const DELETE: &str = "DELETE FROM outbox_event_state WHERE plugin = ? AND name = ?";
 
 /// Bound: keys and bytes kept, the revision, the plugin.
-pub(super) const NOTE_USAGE: &str = "
+const NOTE_USAGE: &str = "
 UPDATE outbox_event_state_usage SET used_keys = ?, used_bytes = ?, revision = ? WHERE plugin = ?";
 
 const ACTION: &str = "store outcomes with their effects";
@@ -55,24 +53,17 @@ impl EffectStore for MySqlStore {
         let items = settled;
         // A row that is missing is made outside of the transaction: two that both make it would wait for each other.
         for plugin in plugins(items) {
-            let query = sqlx::query(self.table.sql(OPEN_USAGE)).bind(plugin.as_bytes());
-            query.execute(&self.pool).await.map_err(|error| self.failed(ACTION, error))?;
+            self.execute(ACTION, self.statement(OPEN_USAGE).bind(plugin.as_bytes())).await?;
         }
-        let mut patience = Patience::new();
-        loop {
-            match try_settle(self, items).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result,
-            }
-        }
+        patiently(|| try_settle(self, items)).await
     }
 }
 
 async fn try_settle(store: &MySqlStore, items: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = store.transaction().await?;
     let decided = decide(items, read(store, &mut transaction, items).await?);
     write(store, &mut transaction, &decided).await?;
-    transaction::commit(transaction).await?;
+    MySqlStore::commit(transaction).await?;
     Ok(decided.committed)
 }
 
@@ -82,55 +73,47 @@ async fn read<'a>(
     items: &[SettledWithEffects<'a>],
 ) -> Result<Read<'a>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let query = sqlx::query(store.table.sql(HELD)).bind(fences(items.iter().map(|item| &item.settled.fence)));
+    let query = store.statement(HELD).bind(fences(items.iter().map(|item| &item.settled.fence)));
     let rows = query.fetch_all(&mut *connection).await.map_err(failed)?;
-    let mut read = Read { held: rows.iter().map(fence).collect::<Result<_, _>>().map_err(failed)?, ..Read::default() };
+    let mut read = Read { held: rows.iter().map(row::fence).collect::<Result<_, _>>().map_err(failed)?, ..Read::default() };
     for plugin in plugins(items) {
-        let query = sqlx::query(store.table.sql(LOCK_USAGE)).bind(plugin.as_bytes());
+        let query = store.statement(LOCK_USAGE).bind(plugin.as_bytes());
         if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
-            let used: (i64, i64, i64) = FromRow::from_row(&row).map_err(failed)?;
-            read.used.insert(plugin, Used::from(used));
+            read.used.insert(plugin, Used::read(&row).map_err(failed)?);
         }
     }
     for key in keys(items) {
-        let query = sqlx::query(store.table.sql(PRESENT)).bind(key.0.as_bytes()).bind(key.1.as_bytes());
+        let query = store.statement(PRESENT).bind(key.0.as_bytes()).bind(key.1.as_bytes());
         if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
-            let (version, bytes): (i64, i64) = FromRow::from_row(&row).map_err(failed)?;
-            read.present.insert(key, Present { version: unsigned(version), bytes: unsigned(bytes) });
+            read.present.insert(key, Present::read(&row).map_err(failed)?);
         }
     }
     Ok(read)
-}
-
-fn fence(row: &MySqlRow) -> Result<Fence, sqlx::Error> {
-    let (sequence, claim): (i64, i64) = FromRow::from_row(row)?;
-    Ok(Fence { sequence: unsigned(sequence), claim: unsigned(claim) })
 }
 
 async fn write(store: &MySqlStore, connection: &mut MySqlConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
     let failed = |error| store.failed(ACTION, error);
     settle_in(store, connection, &decided.settled).await?;
     if !decided.emitted.is_empty() {
-        insert(store, connection, &decided.emitted, &Ownership::nobodys()).await?;
+        store.insert(connection, &decided.emitted, &Ownership::nobodys()).await?;
     }
     for ((plugin, key), write) in &decided.writes {
         let query = match write {
-            Some((value, version)) => sqlx::query(store.table.sql(SET))
-                .bind(plugin.as_bytes())
-                .bind(key.as_bytes())
-                .bind(&value[..])
-                .bind(signed(*version)),
-            None => sqlx::query(store.table.sql(DELETE)).bind(plugin.as_bytes()).bind(key.as_bytes()),
+            Some((value, version)) => {
+                store.statement(SET).bind(plugin.as_bytes()).bind(key.as_bytes()).bind(&value[..]).bind(signed(*version))
+            }
+            None => store.statement(DELETE).bind(plugin.as_bytes()).bind(key.as_bytes()),
         };
         query.execute(&mut *connection).await.map_err(failed)?;
     }
     for (plugin, used) in &decided.used {
-        let query = sqlx::query(store.table.sql(NOTE_USAGE))
-            .bind(signed(used.usage.keys))
-            .bind(signed(used.usage.bytes))
-            .bind(signed(used.revision))
-            .bind(plugin.as_bytes());
-        query.execute(&mut *connection).await.map_err(failed)?;
+        noting_usage(store, plugin, *used).execute(&mut *connection).await.map_err(failed)?;
     }
     Ok(())
+}
+
+/// The statement that notes what a plugin uses.
+pub(super) fn noting_usage<'q>(store: &MySqlStore, plugin: &'q str, Used { usage, revision }: Used) -> Statement<'q> {
+    let statement = store.statement(NOTE_USAGE).bind(signed(usage.keys)).bind(signed(usage.bytes));
+    statement.bind(signed(revision)).bind(plugin.as_bytes())
 }

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::MySqlStore;
 use super::claim::CLAIM_CHOSEN;
-use super::row::numbers;
+use super::{MySqlStore, Run};
+use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimRequest, StoreError};
@@ -48,7 +48,7 @@ pub(super) async fn lock(
     let failed = |error| store.failed(ACTION, error);
     let most = i64::from(request.limit).saturating_add(i64::try_from(held.len()).unwrap_or(i64::MAX));
     let skip_recent = delay_micros(request.skip_recent);
-    let query = sqlx::query(store.table.sql(FRONT)).bind(skip_recent).bind(most).bind(skip_recent).bind(most);
+    let query = store.statement(FRONT).bind(skip_recent).bind(most).bind(skip_recent).bind(most);
     let query = query.bind(request.owner.as_str()).bind(most);
     let front = query.fetch_all(&mut *connection).await.map_err(failed)?;
     let limit = usize::try_from(request.limit).unwrap_or(usize::MAX);
@@ -56,7 +56,7 @@ pub(super) async fn lock(
     if chosen.is_empty() {
         return Ok((Vec::new(), behind));
     }
-    let query = sqlx::query(store.table.sql(CLAIM_CHOSEN)).bind(numbers(&chosen));
+    let query = store.statement(CLAIM_CHOSEN).bind(numbers(&chosen));
     let mut rows = query.fetch_all(connection).await.map_err(failed)?;
     rows.sort_by_cached_key(|row| sequence(row).unwrap_or(0));
     // Where somebody else has locked or taken one meanwhile, what comes behind it may not pass.

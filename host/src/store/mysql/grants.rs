@@ -1,9 +1,7 @@
 //! The least rights of each kind of user.
 
-use crate::store::TableName;
-
 /// Written for `outbox_event` in the database that is in use when a DBA runs it.
-const GRANTS: &str = "
+pub(super) const GRANTS: &str = "
 -- Run it in the database of the outbox (USE …). Then give a role to an account, and make it active at every login:
 --   GRANT outbox_dispatcher TO 'app'@'%';
 --   SET DEFAULT ROLE outbox_dispatcher FOR 'app'@'%';     -- MariaDB
@@ -50,7 +48,3 @@ GRANT SELECT ON outbox_event_state_usage TO outbox_viewer;
 GRANT SELECT ON outbox_event_audit TO outbox_viewer;
 GRANT SELECT ON outbox_event_migration TO outbox_viewer;
 ";
-
-pub(super) fn text(table: &TableName) -> String {
-    table.sql(GRANTS).as_str().trim_start().to_owned()
-}

@@ -3,15 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
-use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
-use super::MySqlStore;
 use super::error::is_duplicate;
-use super::insert::{ACTION, headers, insert_one};
 use super::row::bound;
+use super::write::{ACTION, insert_one};
+use super::{MySqlStore, Run};
 use crate::event::{Envelope, EventId};
-use crate::store::row::sequence;
+use crate::store::row::with_ids;
 use crate::store::settle::delay_micros;
 use crate::store::{NewRow, Ownership, StoreError};
 
@@ -95,7 +94,8 @@ async fn insert_all(
         return Ok(true);
     }
     let (fields, payloads) = encode(rows);
-    let result = sqlx::query(store.table.sql(INSERT_MANY))
+    let result = store
+        .statement(INSERT_MANY)
         .bind(payloads)
         .bind(ownership.owner.as_str())
         .bind(delay_micros(ownership.lease))
@@ -115,18 +115,10 @@ async fn look_up(
     statement: &'static str,
     rows: &[&NewRow<'_>],
 ) -> Result<HashMap<EventId, u64>, StoreError> {
-    let failed = |error| store.failed(ACTION, error);
     let ids: Vec<EventId> = rows.iter().map(|row| row.envelope.id()).collect();
-    let rows =
-        sqlx::query(store.table.sql(statement)).bind(json!(ids).to_string()).fetch_all(connection).await.map_err(failed)?;
-    let mut found = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        let id: &str = row.try_get(1).map_err(failed)?;
-        if let Ok(id) = id.parse() {
-            found.insert(id, sequence(row)?);
-        }
-    }
-    Ok(found)
+    let rows = store.statement(statement).bind(json!(ids).to_string()).fetch_all(connection).await;
+    let found = rows.and_then(|rows| with_ids(&rows)).map_err(|error| store.failed(ACTION, error))?;
+    Ok(found.into_iter().map(|(sequence, id)| (id, sequence)).collect())
 }
 
 fn encode(rows: &[&NewRow<'_>]) -> (String, Vec<u8>) {
@@ -140,7 +132,7 @@ fn encode(rows: &[&NewRow<'_>]) -> (String, Vec<u8>) {
             envelope.aggregate_type(),
             envelope.aggregate_id(),
             envelope.tenant_id(),
-            headers(envelope),
+            row.headers(),
             envelope.content_type(),
             payloads.len() + 1,
             envelope.payload_bytes().len(),

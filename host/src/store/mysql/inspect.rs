@@ -5,9 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 
-use super::MySqlStore;
 use super::row::bound;
+use super::{MySqlStore, Run};
 use crate::event::{EventId, Status};
+use crate::store::number::signed;
 use crate::store::row::{Named, record};
 use crate::store::{Filter, InspectStore, Record, SetAside, Stats, StoreError, row};
 
@@ -118,24 +119,21 @@ FROM outbox_event WHERE event_id = ?";
 #[async_trait]
 impl InspectStore for MySqlStore {
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let row = sqlx::query(self.table.sql(STATS)).fetch_one(&self.pool).await;
-        row.and_then(|row| read_stats(&row)).map_err(|error| self.failed("count events", error))
+        self.read_one("count events", self.statement(STATS), read_stats).await
     }
 
     async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
-        let mut query = sqlx::query(self.table.sql(SAMPLE));
+        let mut query = self.statement(SAMPLE);
         for _limit in 0..5 {
             query = query.bind(most);
         }
-        let row = query.fetch_one(&self.pool).await;
-        row.and_then(|row| read_stats(&row)).map_err(|error| self.failed("count events", error))
+        self.read_one("count events", query, read_stats).await
     }
 
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
         let (key, value) = filter.header.as_ref().map(|(key, value)| (key.as_str(), value.as_str())).unzip();
-        let position = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
         let status = filter.status.map(Status::code);
-        let mut query = sqlx::query(self.table.sql(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST }));
+        let mut query = self.statement(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST });
         query = query.bind(status).bind(status);
         for text in [&filter.event_type, &filter.aggregate_type, &filter.aggregate_id, &filter.tenant_id] {
             query = query.bind(text).bind(text);
@@ -148,23 +146,12 @@ impl InspectStore for MySqlStore {
         for _ in 0..5 {
             query = query.bind(filter.set_aside.map(SetAside::as_str));
         }
-        let rows = query
-            .bind(filter.after.map_or(-1, position))
-            .bind(filter.before.map_or(i64::MAX, position))
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(|error| self.failed("list events", error))?;
-        rows.iter().map(record).collect()
+        let query = query.bind(filter.after.map_or(-1, signed)).bind(filter.before.map_or(i64::MAX, signed));
+        self.all("list events", query.bind(i64::from(limit))).await?.iter().map(record).collect()
     }
 
     async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
-        let row = sqlx::query(self.table.sql(GET))
-            .bind(id.to_string())
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(|error| self.failed("read an event", error))?;
-        row.as_ref().map(record).transpose()
+        self.optional("read an event", self.statement(GET).bind(id.to_string())).await?.as_ref().map(record).transpose()
     }
 }
 

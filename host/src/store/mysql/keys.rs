@@ -1,13 +1,12 @@
 //! Order by aggregate: who works on which partition, and what waits behind which event.
 
 use async_trait::async_trait;
-use sqlx::Row;
 use sqlx::mysql::MySqlRow;
 
-use super::row::numbers;
-use super::{MySqlStore, lock};
+use super::{MySqlStore, Run, lock};
 use crate::store::keys::Waiting;
-use crate::store::row::sequence;
+use crate::store::number::{numbers, signed};
+use crate::store::row::Named;
 use crate::store::{BlockedKey, Blocker, KeyStore, PARTITIONS, StoreError, Unblocked, WaitsFor, keys, row};
 
 /// The first of each queue, which may be the event itself or a later one: this database would read on to the end if it were
@@ -66,20 +65,14 @@ ORDER BY waits.waiting DESC, waits.behind";
 impl KeyStore for MySqlStore {
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
         let Some(rule) = rule(waits_for) else { return Ok(Vec::new()) };
-        let failed = |error| self.failed("look for the heads of queues", error);
-        let query = sqlx::query(self.table.sql(HEADS)).bind(rule).bind(numbers(events));
-        let rows = query.fetch_all(&self.pool).await.map_err(failed)?;
-        rows.iter().filter_map(|row| earlier(row).transpose()).collect::<Result<_, _>>().map_err(failed)
+        let statement = self.statement(HEADS).bind(rule).bind(numbers(events));
+        let heads = self.read_all("look for the heads of queues", statement, earlier).await?;
+        Ok(heads.into_iter().flatten().collect())
     }
 
     async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
-        let failed = |error| self.failed("look for events that others wait behind", error);
-        let query = sqlx::query(self.table.sql(BLOCKERS)).bind(i64::try_from(after).unwrap_or(i64::MAX));
-        let rows = query.bind(letters(partitions)).bind(i64::from(limit)).fetch_all(&self.pool).await.map_err(failed)?;
-        let text = |row: &MySqlRow, index: usize| row.try_get::<String, _>(index).map_err(failed);
-        let blocker =
-            |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
-        rows.iter().map(blocker).collect()
+        let statement = self.statement(BLOCKERS).bind(signed(after)).bind(letters(partitions)).bind(i64::from(limit));
+        self.read_all("look for events that others wait behind", statement, row::blocker).await
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
@@ -87,10 +80,8 @@ impl KeyStore for MySqlStore {
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
-        let failed = |error| self.failed("list blocked aggregates", error);
-        let rows =
-            sqlx::query(self.table.sql(BLOCKED_KEYS)).bind(i64::from(limit)).fetch_all(&self.pool).await.map_err(failed)?;
-        rows.iter().map(row::blocked_key).collect::<Result<_, sqlx::Error>>().map_err(failed)
+        let statement = self.statement(BLOCKED_KEYS).bind(i64::from(limit));
+        self.read_all("list blocked aggregates", statement, row::blocked_key).await
     }
 }
 
@@ -110,25 +101,21 @@ pub(super) fn letters(partitions: &[u16]) -> String {
 
 /// An event with the one of its second column, if that is an earlier one.
 pub(super) fn earlier(row: &MySqlRow) -> Result<Option<(u64, u64)>, sqlx::Error> {
-    let (event, other): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
-    let other = other.filter(|other| *other < event).and_then(|other| u64::try_from(other).ok());
-    Ok(u64::try_from(event).ok().zip(other))
+    let (event, other) = row::pair(row)?;
+    Ok(other.filter(|other| *other < event).map(|other| (event, other)))
 }
 
 impl Waiting for MySqlStore {
     async fn firsts(&self, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
-        let failed = |error| self.failed("look for the first that waits behind others", error);
-        let rows = sqlx::query(self.table.sql(FIRSTS)).bind(numbers(blockers)).fetch_all(&self.pool).await.map_err(failed)?;
-        let first = |row: &MySqlRow| row.try_get::<Option<i64>, _>(1).map_err(failed);
-        rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| first.try_into().ok())))).collect()
+        let statement = self.statement(FIRSTS).bind(numbers(blockers));
+        self.read_all("look for the first that waits behind others", statement, row::pair).await
     }
 
     async fn let_go(&self, blockers: &[u64], limit: u32) -> Result<(), StoreError> {
-        let failed = |error| self.failed("let waiting events go on", error);
-        let query = sqlx::query(self.table.sql(WAITING)).bind(i64::from(limit) - 1).bind(numbers(blockers));
-        let waiting = query.fetch_all(&self.pool).await.map_err(failed)?;
-        let waiting = waiting.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-        lock::change_free(self, "let waiting events go on", UNBLOCK, &waiting).await?;
+        let action = "let waiting events go on";
+        let statement = self.statement(WAITING).bind(i64::from(limit) - 1).bind(numbers(blockers));
+        let waiting = self.read_all(action, statement, |row| row.number(0)).await?;
+        lock::change_free(self, action, UNBLOCK, &waiting).await?;
         Ok(())
     }
 }

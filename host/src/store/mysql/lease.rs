@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::MySqlStore;
 use super::lock::free;
-use super::row::numbers;
-use super::transaction::{self, Patience};
+use super::patience::patiently;
+use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::{EventId, Fence, OwnerId};
-use crate::store::row::sequence;
+use crate::store::number::numbers;
+use crate::store::row::{sequence, with_ids};
 use crate::store::settle::delay_micros;
 use crate::store::{LeaseStore, Renewed, StoreError};
 
@@ -43,19 +42,18 @@ const ACTION: &str = "give claims back";
 
 async fn try_give_back(store: &MySqlStore, owner: &OwnerId, ids: &str) -> Result<Vec<EventId>, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = store.transaction().await?;
     let free = look(store, &mut transaction, FREE, owner, ids).await?;
     if !free.is_empty() {
         let sequences = free.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-        let query = sqlx::query(store.table.sql(GIVE_BACK)).bind(numbers(&sequences));
+        let query = store.statement(GIVE_BACK).bind(numbers(&sequences));
         query.execute(&mut *transaction).await.map_err(failed)?;
     }
-    transaction::commit(transaction).await?;
-    let mut connection = store.pool.acquire().await.map_err(failed)?;
+    MySqlStore::commit(transaction).await?;
+    let mut connection = store.connection(ACTION).await?;
     // After the commit those that were given back are among them.
     let rows = look(store, &mut connection, OTHERS, owner, ids).await?;
-    let ids = rows.iter().map(|row| row.try_get::<&str, _>(1).map(|id| id.parse().ok())).collect::<Result<Vec<_>, _>>();
-    Ok(ids.map_err(failed)?.into_iter().flatten().collect())
+    Ok(with_ids(&rows).map_err(failed)?.into_iter().map(|(_, id)| id).collect())
 }
 
 async fn look(
@@ -65,7 +63,7 @@ async fn look(
     owner: &OwnerId,
     ids: &str,
 ) -> Result<Vec<MySqlRow>, StoreError> {
-    let query = sqlx::query(store.table.sql(statement)).bind(ids).bind(owner.as_str());
+    let query = store.statement(statement).bind(ids).bind(owner.as_str());
     query.fetch_all(connection).await.map_err(|error| store.failed(ACTION, error))
 }
 
@@ -98,34 +96,20 @@ impl LeaseStore for MySqlStore {
         if held.is_empty() {
             return Ok(Renewed::default());
         }
-        let mut patience = Patience::new();
-        loop {
-            match try_renew(self, held, lease).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result,
-            }
-        }
+        patiently(|| try_renew(self, held, lease)).await
     }
 
     async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
         let ids = json!(ids).to_string();
-        let mut patience = Patience::new();
-        loop {
-            match try_give_back(self, owner, &ids).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result,
-            }
-        }
+        patiently(|| try_give_back(self, owner, &ids)).await
     }
 
     async fn count_start(&self, fence: Fence) -> Result<bool, StoreError> {
-        let counted = sqlx::query(self.table.sql(COUNT)).bind(fence.sequence).bind(fence.claim).execute(&self.pool).await;
-        Ok(counted.map_err(|error| self.failed("count a start", error))?.rows_affected() == 1)
+        Ok(self.execute("count a start", self.statement(COUNT).bind(fence.sequence).bind(fence.claim)).await? == 1)
     }
 
     async fn uncount_start(&self, sequence: u64) -> Result<(), StoreError> {
-        let uncounted = sqlx::query(self.table.sql(UNCOUNT)).bind(sequence).execute(&self.pool).await;
-        uncounted.map_err(|error| self.failed("take back a start", error))?;
+        self.execute("take back a start", self.statement(UNCOUNT).bind(sequence)).await?;
         Ok(())
     }
 }
@@ -133,17 +117,17 @@ impl LeaseStore for MySqlStore {
 async fn try_renew(store: &MySqlStore, held: &[Fence], lease: Duration) -> Result<Renewed, StoreError> {
     let failed = |error| store.failed("renew leases", error);
     let sequences: Vec<u64> = held.iter().map(|fence| fence.sequence).collect();
-    let mut transaction = transaction::begin_on(store, &store.keeper).await?;
+    let mut transaction = store.transaction_on(&store.keeper).await?;
     let free: HashSet<u64> = free(store, &mut transaction, &sequences).await?.into_iter().collect();
     let fences = fences(held.iter().filter(|fence| free.contains(&fence.sequence)));
-    let result = sqlx::query(store.table.sql(RENEW)).bind(fences).bind(delay_micros(lease)).execute(&mut *transaction).await;
+    let result = store.statement(RENEW).bind(fences).bind(delay_micros(lease)).execute(&mut *transaction).await;
     let renewed = usize::try_from(result.map_err(failed)?.rows_affected());
     if renewed == Ok(held.len()) {
-        transaction::commit(transaction).await?;
+        MySqlStore::commit(transaction).await?;
         return Ok(Renewed { held: sequences, locked: Vec::new() });
     }
-    let rows = sqlx::query(store.table.sql(STILL_HELD)).bind(self::fences(held)).fetch_all(&mut *transaction).await;
-    transaction::commit(transaction).await?;
+    let rows = store.statement(STILL_HELD).bind(self::fences(held)).fetch_all(&mut *transaction).await;
+    MySqlStore::commit(transaction).await?;
     let ours = rows.map_err(failed)?.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
     let (held, locked) = ours.into_iter().partition(|sequence| free.contains(sequence));
     Ok(Renewed { held, locked })

@@ -5,10 +5,10 @@
 
 use sqlx::mysql::MySqlConnection;
 
-use super::MySqlStore;
-use super::row::numbers;
-use super::transaction::{self, Patience};
+use super::patience::patiently;
+use super::{MySqlStore, Run, TransactionalStore};
 use crate::store::StoreError;
+use crate::store::number::numbers;
 use crate::store::row::sequence;
 
 /// Bound: a JSON list of seq.
@@ -30,7 +30,7 @@ pub(super) async fn free(
 ) -> Result<Vec<u64>, StoreError> {
     let mut sequences = sequences.to_vec();
     sequences.sort_unstable();
-    let query = sqlx::query(store.table.sql(FREE)).bind(numbers(&sequences));
+    let query = store.statement(FREE).bind(numbers(&sequences));
     let rows = query.fetch_all(connection).await.map_err(|error| store.failed("lock events", error))?;
     rows.iter().map(sequence).collect()
 }
@@ -46,20 +46,14 @@ pub(super) async fn change_free(
     if sequences.is_empty() {
         return Ok(0);
     }
-    let mut patience = Patience::new();
-    loop {
-        match try_change(store, action, sql, sequences).await {
-            Err(error) if patience.allows(&error).await => {}
-            result => return result,
-        }
-    }
+    patiently(|| try_change(store, action, sql, sequences)).await
 }
 
 async fn try_change(store: &MySqlStore, action: &'static str, sql: &'static str, sequences: &[u64]) -> Result<u64, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = store.transaction().await?;
     let free = free(store, &mut transaction, sequences).await?;
-    let result = sqlx::query(store.table.sql(sql)).bind(numbers(&free)).execute(&mut *transaction).await;
+    let result = store.statement(sql).bind(numbers(&free)).execute(&mut *transaction).await;
     let changed = result.map_err(|error| store.failed(action, error))?.rows_affected();
-    transaction::commit(transaction).await?;
+    MySqlStore::commit(transaction).await?;
     Ok(changed)
 }

@@ -5,16 +5,14 @@
 //! well.
 
 mod audit;
-mod check_table;
 mod claim;
 mod dead;
 mod doctor;
 mod effects;
 mod error;
-mod find;
 mod front;
 mod grants;
-mod insert;
+mod health;
 mod insert_many;
 mod inspect;
 mod keys;
@@ -23,26 +21,27 @@ mod lock;
 mod node;
 mod open;
 mod partition;
+mod patience;
 mod place;
 mod plan;
 mod purge;
 mod route;
 mod row;
+mod run;
 mod schema;
 mod settle;
 mod state;
-mod transaction;
+mod write;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::Row;
-use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlTransaction};
+use sqlx::mysql::MySqlPool;
 
+use super::row::{Columns, filled};
+use super::run::Run;
 use super::trust::Trust;
-use super::{NewRow, Ownership, Store, StoreError, TableName};
-use crate::event::EventId;
-use crate::store::{NotifyStore, TransactionalStore};
+use super::{NotifyStore, Store, StoreError, TableName, TransactionalStore};
 use crate::time::Timestamp;
 
 pub use open::MySqlOptions;
@@ -73,13 +72,9 @@ impl MySqlStore {
         schema::text(table)
     }
 
-    /// Sorts a driver's error, and draws what it says of the other connections.
-    fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
-        let error = error::failed(action, source);
-        if error::concerns_all(&error) {
-            self.trust.lose();
-        }
-        error
+    /// The same store on the connection that is kept for leases.
+    fn keeping(&self) -> Self {
+        Self { pool: self.keeper.clone(), ..self.clone() }
     }
 }
 
@@ -96,9 +91,7 @@ impl Store for MySqlStore {
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        let row = sqlx::query(NOW).fetch_one(&self.pool).await;
-        let now = row.and_then(|row| row.try_get(0)).map_err(|error| self.failed("ask for the time", error))?;
-        Ok(Timestamp::from_micros(now))
+        self.read_one("ask for the time", sqlx::query(NOW), |row| filled(0, row.time(0))).await
     }
 
     async fn close(&self) {
@@ -112,41 +105,3 @@ impl Store for MySqlStore {
 
 /// Nothing: this database has no notices.
 impl NotifyStore for MySqlStore {}
-
-impl TransactionalStore for MySqlStore {
-    type Connection = MySqlConnection;
-    type Transaction = MySqlTransaction<'static>;
-
-    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        transaction::begin_for_caller(self).await
-    }
-
-    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
-        transaction::commit(transaction).await
-    }
-
-    async fn rollback(transaction: Self::Transaction) -> Result<(), StoreError> {
-        transaction::rollback(transaction).await
-    }
-
-    fn is_in_transaction(connection: &mut Self::Connection) -> bool {
-        sqlx::Connection::is_in_transaction(connection)
-    }
-
-    async fn insert(
-        &self,
-        connection: &mut Self::Connection,
-        rows: &[NewRow<'_>],
-        ownership: &Ownership,
-    ) -> Result<Vec<Option<u64>>, StoreError> {
-        insert::insert(self, connection, rows, ownership).await
-    }
-
-    async fn find(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<Vec<(u64, EventId)>, StoreError> {
-        find::find(self, connection, sequences).await
-    }
-
-    async fn delete_inserted(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<(), StoreError> {
-        insert::delete_inserted(self, connection, ids).await
-    }
-}

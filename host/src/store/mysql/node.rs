@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
+use sqlx::mysql::MySqlRow;
 
-use super::MySqlStore;
-use super::transaction::{self, Patience};
+use super::patience::patiently;
+use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::row::Named;
 use crate::store::settle::delay_micros;
@@ -43,54 +43,34 @@ FROM outbox_event_node AS node WHERE alive_until >= UTC_TIMESTAMP(6) - INTERVAL 
 impl NodeStore for MySqlStore {
     /// Not one transaction: each node writes its own row and reads all, and in a transaction they would wait for each other.
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        let failed = |error| self.failed("say that this node is alive", error);
-        sqlx::query(self.table.sql(HEARTBEAT))
-            .bind(node.owner.as_str())
-            .bind(&node.label)
-            .bind(node.mode)
-            .bind(node.version)
-            .bind(delay_micros(lease))
-            .bind(node.plugins.as_deref())
-            .bind(delay_micros(lease))
-            .bind(node.plugins.as_deref())
-            .execute(&self.keeper)
-            .await
-            .map_err(failed)?;
-        let row = sqlx::query(self.table.sql(LIVE)).bind(node.mode).fetch_one(&self.keeper).await.map_err(failed)?;
-        if row.count::<u64>("gone").map_err(failed)? > 0 {
-            sqlx::query(self.table.sql(FORGET)).execute(&self.keeper).await.map_err(failed)?;
+        let (store, action, lease) = (&self.keeping(), "say that this node is alive", delay_micros(lease));
+        let statement =
+            store.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
+        let plugins = node.plugins.as_deref();
+        store.execute(action, statement.bind(lease).bind(plugins).bind(lease).bind(plugins)).await?;
+        let count = |row: &MySqlRow| Ok((row.count("live")?, row.number(1)?));
+        let (live, gone) = store.read_one(action, store.statement(LIVE).bind(node.mode), count).await?;
+        if gone > 0 {
+            store.execute(action, store.statement(FORGET)).await?;
         }
-        row.count("live").map_err(failed)
+        Ok(live)
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
-        let mut patience = Patience::new();
-        loop {
-            match try_leave(self, owner).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result,
-            }
-        }
+        patiently(|| try_leave(self, owner)).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        let failed = |error| self.failed("list nodes", error);
-        let rows = sqlx::query(self.table.sql(NODES)).fetch_all(&self.pool).await.map_err(failed)?;
-        rows.iter()
-            .map(|row| row::node(row, row.try_get::<i64, _>("alive")? != 0))
-            .collect::<Result<_, sqlx::Error>>()
-            .map_err(failed)
+        let node = |row: &MySqlRow| row::node(row, row.optional_number("alive")? != Some(0));
+        self.read_all("list nodes", self.statement(NODES), node).await
     }
 }
 
 async fn try_leave(store: &MySqlStore, owner: &OwnerId) -> Result<(), StoreError> {
-    let mut transaction = transaction::begin_on(store, &store.keeper).await?;
-    for statement in [FREE_PARTITIONS, LEAVE] {
-        sqlx::query(store.table.sql(statement))
-            .bind(owner.as_str())
-            .execute(&mut *transaction)
-            .await
-            .map_err(|error| store.failed("forget this node", error))?;
+    let mut transaction = store.transaction_on(&store.keeper).await?;
+    for sql in [FREE_PARTITIONS, LEAVE] {
+        let left = store.statement(sql).bind(owner.as_str()).execute(&mut *transaction).await;
+        left.map_err(|error| store.failed("forget this node", error))?;
     }
-    transaction::commit(transaction).await
+    MySqlStore::commit(transaction).await
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 
-use super::row::numbers;
-use super::transaction::Patience;
-use super::{MySqlStore, transaction};
+use super::patience::patiently;
+use super::{MySqlStore, Run, TransactionalStore};
 use crate::event::OwnerId;
+use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::settle::delay_micros;
 use crate::store::{PartitionStore, StoreError};
@@ -41,47 +41,35 @@ SET owner = NULL, lease_end = NULL WHERE owner = ?";
 #[async_trait]
 impl PartitionStore for MySqlStore {
     async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
-        let mut patience = Patience::new();
-        loop {
-            match try_keep(self, owner, lease, most, of).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result,
-            }
-        }
+        patiently(|| try_keep(self, owner, lease, most, of)).await
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-        sqlx::query(self.table.sql(RELEASE))
-            .bind(numbers(partitions))
-            .bind(owner.as_str())
-            .execute(&self.keeper)
-            .await
-            .map_err(|error| self.failed("give partitions back", error))?;
+        let store = &self.keeping();
+        let statement = store.statement(RELEASE).bind(numbers(partitions)).bind(owner.as_str());
+        store.execute("give partitions back", statement).await?;
         Ok(())
     }
 }
 
 async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
     let failed = |error| store.failed("keep partitions", error);
-    let mut transaction = transaction::begin_on(store, &store.keeper).await?;
-    sqlx::query(store.table.sql(RENEW))
-        .bind(delay_micros(lease))
-        .bind(owner.as_str())
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
-    let held = sqlx::query(store.table.sql(HELD)).bind(owner.as_str()).fetch_all(&mut *transaction).await.map_err(failed)?;
+    let mut transaction = store.transaction_on(&store.keeper).await?;
+    store.statement(RENEW).bind(delay_micros(lease)).bind(owner.as_str()).execute(&mut *transaction).await.map_err(failed)?;
+    let held = store.statement(HELD).bind(owner.as_str()).fetch_all(&mut *transaction).await.map_err(failed)?;
     let mut held = partitions(&held)?;
     let wanted = usize::from(most).saturating_sub(held.len());
     if wanted > 0 {
-        let free = sqlx::query(store.table.sql(FREE))
+        let free = store
+            .statement(FREE)
             .bind(i64::from(of))
             .bind(i64::try_from(wanted).unwrap_or(i64::MAX))
             .fetch_all(&mut *transaction)
             .await
             .map_err(failed)?;
         let free = partitions(&free)?;
-        sqlx::query(store.table.sql(TAKE))
+        store
+            .statement(TAKE)
             .bind(numbers(&free))
             .bind(owner.as_str())
             .bind(delay_micros(lease))
@@ -90,7 +78,7 @@ async fn try_keep(store: &MySqlStore, owner: &OwnerId, lease: Duration, most: u1
             .map_err(failed)?;
         held.extend(free);
     }
-    transaction::commit(transaction).await?;
+    MySqlStore::commit(transaction).await?;
     held.sort_unstable();
     Ok(held)
 }

@@ -6,10 +6,10 @@ use std::iter::repeat;
 use sqlx::Row;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 
-use super::MySqlStore;
 use super::keys::{earlier, rule};
-use super::row::numbers;
+use super::{MySqlStore, Run};
 use crate::event::OwnerId;
+use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::{StoreError, WaitsFor};
 
@@ -81,11 +81,11 @@ pub(super) async fn behind(
         let Some(filler) = queues.first() else { continue };
         let queues = || queues.iter().chain(repeat(filler)).take(CHUNK);
 
-        let query = sqlx::query(store.table.sql(EARLIER)).bind(rule).bind(last);
+        let query = store.statement(EARLIER).bind(rule).bind(last);
         let mut found =
             queues().fold(query, |query, queue| query.bind(queue)).fetch_all(&mut *connection).await.map_err(failed)?;
         if found.len() >= MOST {
-            let query = sqlx::query(store.table.sql(PLACES)).bind(rule).bind(owner.as_str()).bind(numbers(&sequences));
+            let query = store.statement(PLACES).bind(rule).bind(owner.as_str()).bind(numbers(&sequences));
             let query = query.bind(last).bind(rule).bind(owner.as_str());
             found = queues().fold(query, |query, queue| query.bind(queue)).fetch_all(&mut *connection).await.map_err(failed)?;
         }

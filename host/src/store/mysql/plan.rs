@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{MySqlStore, audit, claim, dead, front, keys, lease, place, purge, route, settle};
+use super::{MySqlStore, Run, audit, claim, dead, front, keys, lease, place, purge, route, settle};
 use crate::store::{Plan, PlanStore, StoreError};
 
 /// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.

@@ -1,15 +1,16 @@
 //! Routes that had a listener or are paused, and the events that wait for theirs.
 
 use async_trait::async_trait;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::audit::note;
 use super::dead::noted;
 use super::error::is_duplicate;
-use super::transaction::{self, Patience};
-use super::{MySqlStore, lock};
+use super::patience::patiently;
+use super::{MySqlStore, Run, TransactionalStore, lock};
 use crate::event::Route;
-use crate::store::row::sequence;
+use crate::store::route::pairs;
+use crate::store::row::Named;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// Read without a lock: [`UNPARK`] looks again. Bound: rows of [aggregate_type, event_type], most rows.
@@ -93,120 +94,74 @@ const FORGET: [&str; 2] = [
     "DELETE FROM outbox_event_route WHERE aggregate_type = ? AND event_type = ?",
 ];
 
+const READING: &str = "read the routes";
+
 #[async_trait]
 impl RouteStore for MySqlStore {
     async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        read(self, ROUTES).await
+        Ok(self.read_all(READING, self.statement(ROUTES), row::route).await?.into_iter().flatten().collect())
     }
 
     async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        read(self, COUNT).await
+        Ok(self.read_all(READING, self.statement(COUNT), row::route).await?.into_iter().flatten().collect())
     }
 
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
         let statement = match after {
-            None => sqlx::query_as::<_, (String, String)>(self.table.sql(FIRST_PARKED)),
-            Some(route) => {
-                sqlx::query_as(self.table.sql(NEXT_PARKED)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str())
-            }
+            None => self.statement(FIRST_PARKED),
+            Some(route) => self.statement(NEXT_PARKED).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str()),
         };
-        let row = statement.fetch_optional(&self.pool).await.map_err(|error| self.failed("look for parked routes", error))?;
-        Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
+        Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
     async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
-        let failed = |error| self.failed("unpark events", error);
-        let rows = sqlx::query(self.table.sql(CHOOSE_PARKED))
-            .bind(pairs(routes))
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .map_err(failed)?;
-        let chosen = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
-        lock::change_free(self, "unpark events", UNPARK, &chosen).await
+        let action = "unpark events";
+        let statement = self.statement(CHOOSE_PARKED).bind(pairs(routes)).bind(i64::from(limit));
+        let chosen = self.read_all(action, statement, |row| row.number(0)).await?;
+        lock::change_free(self, action, UNPARK, &chosen).await
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        let mut patience = Patience::new();
-        loop {
-            let result = sqlx::query(self.table.sql(REMEMBER)).bind(pairs(routes)).execute(&self.pool).await;
-            match result.map_err(|error| self.failed("note routes", error)) {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result.map(drop),
-            }
-        }
+        patiently(|| self.execute("note routes", self.statement(REMEMBER).bind(pairs(routes)))).await?;
+        Ok(())
     }
 
     /// A route that is paused already is a duplicate key, which this database reports as an error of the statement alone.
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        let failed = |error| self.failed("pause", error);
         let (actor, reason) = audit.stored();
-        let mut transaction = transaction::begin(self).await?;
-        let result = sqlx::query(self.table.sql(PAUSE))
-            .bind(route.aggregate_type.as_str())
-            .bind(route.event_type.as_str())
-            .bind(actor)
-            .bind(reason)
-            .execute(&mut *transaction)
-            .await;
-        match result {
+        let mut transaction = self.transaction().await?;
+        let statement = self.statement(PAUSE).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+        match statement.bind(actor).bind(reason).execute(&mut *transaction).await {
             Err(error) if is_duplicate(&error) => {
-                transaction::rollback(transaction).await?;
+                Self::rollback(transaction).await?;
                 return Ok(false);
             }
-            result => result.map_err(failed)?,
+            result => result.map_err(|error| self.failed("pause", error))?,
         };
         note(self, &mut transaction, audit, "pause", &json!(route), 1).await?;
-        transaction::commit(transaction).await?;
+        Self::commit(transaction).await?;
         Ok(true)
     }
 
     async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        let statement =
-            || sqlx::query(self.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+        let statement = || self.statement(RESUME).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
         Ok(noted(self, statement, audit, "resume", &json!(route)).await? == 1)
     }
 
     async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        let mut patience = Patience::new();
-        loop {
-            match try_to_forget(self, route, audit).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result,
-            }
-        }
+        patiently(|| try_to_forget(self, route, audit)).await
     }
-}
-
-async fn read(store: &MySqlStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
-    let failed = |error| store.failed("read the routes", error);
-    let rows = sqlx::query(store.table.sql(statement)).fetch_all(&store.pool).await.map_err(failed)?;
-    let mut routes = Vec::with_capacity(rows.len());
-    for row in &rows {
-        // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
-        if let Some(record) = row::route(row).map_err(failed)? {
-            routes.push(record);
-        }
-    }
-    Ok(routes)
 }
 
 async fn try_to_forget(store: &MySqlStore, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = store.transaction().await?;
     let mut deleted = 0;
-    for statement in FORGET {
-        let result = sqlx::query(store.table.sql(statement))
-            .bind(route.aggregate_type.as_str())
-            .bind(route.event_type.as_str())
-            .execute(&mut *transaction)
-            .await;
-        deleted += result.map_err(|error| store.failed("forget a route", error))?.rows_affected();
+    for sql in FORGET {
+        let statement = store.statement(sql).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+        let result = statement.execute(&mut *transaction).await.map_err(|error| store.failed("forget a route", error))?;
+        deleted += result.rows_affected();
     }
     note(store, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
-    transaction::commit(transaction).await?;
+    MySqlStore::commit(transaction).await?;
     Ok(deleted > 0)
-}
-
-fn pairs(routes: &[Route]) -> String {
-    Value::Array(routes.iter().map(|route| json!([route.aggregate_type, route.event_type])).collect()).to_string()
 }

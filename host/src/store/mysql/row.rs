@@ -1,7 +1,5 @@
 //! Columns into values: the one place where a column of MySQL becomes a time, a text or a number, and back.
 
-use std::fmt::Display;
-
 use sqlx::mysql::MySqlRow;
 use sqlx::{ColumnIndex, Row};
 
@@ -38,12 +36,6 @@ impl Columns for MySqlRow {
 /// A time as it is bound: microseconds since 1970, cut to what the column can hold.
 pub(super) fn bound(time: Timestamp) -> i64 {
     time.as_micros().clamp(EARLIEST, LATEST)
-}
-
-/// A JSON list of numbers.
-pub(super) fn numbers<N: Display>(numbers: &[N]) -> String {
-    let numbers: Vec<String> = numbers.iter().map(N::to_string).collect();
-    format!("[{}]", numbers.join(","))
 }
 
 /// How large a claimed event's payload is.

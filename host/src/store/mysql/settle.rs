@@ -10,10 +10,10 @@ use async_trait::async_trait;
 use sqlx::SqlStr;
 use sqlx::mysql::MySqlConnection;
 
-use super::MySqlStore;
 use super::lock::{THERE, free};
-use super::row::numbers;
-use super::transaction::{self, Patience};
+use super::patience::patiently;
+use super::{MySqlStore, Run, TransactionalStore};
+use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::settle::{Statements, Written, grouped};
 use crate::store::{SettleStore, Settled, StoreError};
@@ -118,22 +118,16 @@ impl SettleStore for MySqlStore {
             return Ok(0);
         }
         let statements = statements(self, settled);
-        let mut patience = Patience::new();
-        let changed = loop {
-            match write(self, &statements).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => break result?,
-            }
-        };
+        let changed = patiently(|| write(self, &statements)).await?;
         Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
     }
 
     async fn locked(&self, sequences: &[u64]) -> Result<Vec<u64>, StoreError> {
-        let mut transaction = transaction::begin(self).await?;
+        let mut transaction = self.transaction().await?;
         let free = free(self, &mut transaction, sequences).await?;
-        let query = sqlx::query(self.table.sql(THERE)).bind(numbers(sequences));
+        let query = self.statement(THERE).bind(numbers(sequences));
         let there = query.fetch_all(&mut *transaction).await.map_err(|error| self.failed("look for locked events", error))?;
-        transaction::rollback(transaction).await?;
+        Self::rollback(transaction).await?;
         let mut there = there.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         there.retain(|sequence| !free.contains(sequence));
         Ok(there)
@@ -143,15 +137,15 @@ impl SettleStore for MySqlStore {
 async fn write(store: &MySqlStore, statements: &[(SqlStr, String)]) -> Result<u64, StoreError> {
     if let [(sql, rows)] = statements {
         // A single statement is its own transaction.
-        let mut connection = store.pool.acquire().await.map_err(|error| store.failed(ACTION, error))?;
+        let mut connection = store.connection(ACTION).await?;
         return run(store, &mut connection, sql, rows).await;
     }
     let mut changed = 0;
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = store.transaction().await?;
     for (sql, rows) in statements {
         changed += run(store, &mut transaction, sql, rows).await?;
     }
-    transaction::commit(transaction).await?;
+    MySqlStore::commit(transaction).await?;
     Ok(changed)
 }
 

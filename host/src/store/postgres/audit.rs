@@ -4,13 +4,13 @@ use async_trait::async_trait;
 use serde_json::Value;
 use sqlx::postgres::PgRow;
 
-use super::PostgresStore;
 use super::run::Statement;
 use super::time::Moment;
-use crate::store::audit::{Kind, Span};
+use super::{PostgresStore, Run};
+use crate::store::audit::Span;
+use crate::store::number::signed;
 use crate::store::row::Named;
 use crate::store::{Audit, AuditFilter, AuditRecord, AuditStore, StoreError, row};
-use crate::time::Timestamp;
 
 /// $1 actor, $2 reason, $3 selector, $4 action, $5 count.
 const NOTE: &str = "
@@ -52,35 +52,26 @@ ORDER BY at DESC, id DESC LIMIT $6::bigint"#;
 /// When the record was made that the page before ended with, or the one before it.
 const LAST: &str = "SELECT at FROM outbox_event_audit WHERE id <= $1::bigint ORDER BY id DESC LIMIT 1";
 
+const READING: &str = "read what was done by hand";
+
 #[async_trait]
 impl AuditStore for PostgresStore {
-    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
-        if count == 0 {
-            return Ok(());
+    async fn note(&self, audit: &Audit, action: &str, selector: &Value, count: u64) -> Result<(), StoreError> {
+        if count > 0 {
+            self.execute("note what was done", noting(self, audit, action, selector, count)).await?;
         }
-        self.execute("note what was done", noting(self, audit, action, selector, count)).await?;
         Ok(())
     }
 
     async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-        let action = "read what was done by hand";
-        let statement = match filter.kind() {
-            Kind::Any => LIST,
-            Kind::Of => LIST_OF_ONE,
-            Kind::Touching => LIST_TOUCHING,
-            Kind::Nothing => return Ok(Vec::new()),
+        let Some(sql) = filter.choose([LIST, LIST_OF_ONE, LIST_TOUCHING]) else { return Ok(Vec::new()) };
+        let last = match filter.last() {
+            Some(last) => self.read_optional(READING, self.statement(LAST).bind(last), |row| row.moment("at")).await?,
+            None => None,
         };
-        let mut last = None;
-        if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
-            let found = self.all(action, self.statement(LAST).bind(before)).await?;
-            let Some(row) = found.first() else { return Ok(Vec::new()) };
-            last = Some(row.moment("at").map_err(|error| self.failed(action, error))?);
-        }
-        let rows = self.all(action, bound(self.statement(statement), filter, last, limit)).await?;
-        rows.iter()
-            .map(|row| row::audit(row, row.moment("at")?))
-            .collect::<Result<_, _>>()
-            .map_err(|error| self.failed(action, error))
+        let Some(span) = filter.span(last) else { return Ok(Vec::new()) };
+        let statement = bound(self.statement(sql), filter, span, limit);
+        self.read_all(READING, statement, |row| row::audit(row, row.moment("at")?)).await
     }
 }
 
@@ -88,39 +79,23 @@ impl AuditStore for PostgresStore {
 pub(super) fn noting<'q>(store: &PostgresStore, audit: &Audit, action: &'q str, selector: &Value, count: u64) -> Statement<'q> {
     let (actor, reason) = audit.stored();
     let statement = store.statement(NOTE).bind(actor).bind(reason).bind(selector.to_string());
-    statement.bind(action).bind(i64::try_from(count).unwrap_or(i64::MAX))
+    statement.bind(action).bind(signed(count))
 }
 
-/// Runs a statement that does something and notes it, both or neither, and answers to how many rows. Its first three
-/// parameters are actor, reason and selector; what follows is bound by `bind`.
-pub(super) async fn noted<'q>(
-    store: &PostgresStore,
-    action: &'static str,
-    sql: &'static str,
-    audit: &Audit,
-    selector: &Value,
-    bind: impl FnOnce(Statement<'q>) -> Statement<'q>,
-) -> Result<u64, StoreError> {
-    let row = noted_row(store, action, sql, audit, selector, bind).await?;
-    row.count("count").map_err(|error| store.failed(action, error))
-}
-
-/// As [`noted`], for a statement that tells more than the count.
-pub(super) async fn noted_row<'q>(
-    store: &PostgresStore,
-    action: &'static str,
-    sql: &'static str,
-    audit: &Audit,
-    selector: &Value,
-    bind: impl FnOnce(Statement<'q>) -> Statement<'q>,
-) -> Result<PgRow, StoreError> {
+/// A statement that does something and notes it, both or neither. Its first three parameters are actor, reason and selector.
+pub(super) fn doing<'q>(store: &PostgresStore, sql: &'static str, audit: &Audit, selector: &Value) -> Statement<'q> {
     let (actor, reason) = audit.stored();
-    store.one(action, bind(store.statement(sql).bind(actor).bind(reason).bind(selector.to_string()))).await
+    store.statement(sql).bind(actor).bind(reason).bind(selector.to_string())
+}
+
+/// Whether such a statement has done what it was to do, to one row.
+pub(super) fn done(row: &PgRow) -> Result<bool, sqlx::Error> {
+    Ok(row.count::<u64>("count")? == 1)
 }
 
 /// A statement that lists audit records, with what it asks for.
-pub(super) fn bound<'q>(statement: Statement<'q>, filter: &AuditFilter, last: Option<Timestamp>, limit: u32) -> Statement<'q> {
-    let Span { since, until, before } = filter.span(last);
+pub(super) fn bound<'q>(statement: Statement<'q>, filter: &AuditFilter, span: Span, limit: u32) -> Statement<'q> {
+    let Span { since, until, before } = span;
     let statement = statement.bind(filter.actor.clone()).bind(filter.action.clone()).bind(Moment(since)).bind(Moment(until));
     let statement = statement.bind(before).bind(i64::from(limit));
     match filter.selector() {

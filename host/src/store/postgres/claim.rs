@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
+use sqlx::postgres::PgRow;
 
 use super::keys::waited_for;
 use super::partition::column;
 use super::row::claimed;
-use super::time::Moment;
-use super::{PostgresStore, front};
+use super::{PostgresStore, Run, front};
 use crate::store::number::signed;
+use crate::store::row::Columns;
 use crate::store::settle::delay_micros;
 use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError, WaitsFor};
 
@@ -103,10 +103,7 @@ impl ClaimStore for PostgresStore {
     }
 
     async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
-        let action = "look for the next due event";
-        let row = self.one(action, self.statement(NEXT_DUE)).await?;
-        let due: Option<Moment> = row.try_get(0).map_err(|error| self.failed(action, error))?;
-        let now: Moment = row.try_get(1).map_err(|error| self.failed(action, error))?;
-        Ok(due.map(|due| due.0.since(now.0)))
+        let rest = |row: &PgRow| Ok(row.time(0)?.zip(row.time(1)?).map(|(due, now)| due.since(now)));
+        self.read_one("look for the next due event", self.statement(NEXT_DUE), rest).await
     }
 }

@@ -2,16 +2,15 @@
 
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::Row;
 
-use super::PostgresStore;
-use super::audit::{noted, noted_row};
+use super::audit::{doing, done};
 use super::run::Statement;
 use super::time::Moment;
+use super::{PostgresStore, Run};
 use crate::event::EventId;
 use crate::store::number::signed;
 use crate::store::row::Named;
-use crate::store::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
+use crate::store::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError, row};
 use crate::time::Timestamp;
 
 /// Nothing bound means any. $1 event type, $2 aggregate type, $3 aggregate id, $4 tenant, $5 text of the error, $6 most
@@ -100,18 +99,17 @@ SELECT count(*) AS count FROM changed";
 #[async_trait]
 impl DeadStore for PostgresStore {
     async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
-        let action = "count dead events";
-        let row = self.one(action, filtered(self.statement(COUNT), filter)).await?;
-        row.count("count").map_err(|error| self.failed(action, error))
+        self.read_one("count dead events", filtered(self.statement(COUNT), filter), |row| row.count("count")).await
     }
 
     async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-        one(self, "replay a dead event", REPLAY, id, audit).await
+        let statement = doing(self, REPLAY, audit, &json!({ "event_id": id })).bind(id.to_string());
+        self.read_one("replay a dead event", statement, done).await
     }
 
     async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        let bind = |statement| filtered(statement, filter).bind(i64::from(limit));
-        noted(self, "replay dead events", REPLAY_BATCH, audit, &json!(filter), bind).await
+        let statement = filtered(doing(self, REPLAY_BATCH, audit, &json!(filter)), filter).bind(i64::from(limit));
+        self.read_one("replay dead events", statement, |row| row.count("count")).await
     }
 
     async fn retry_now(
@@ -121,42 +119,26 @@ impl DeadStore for PostgresStore {
         limit: u32,
         audit: &Audit,
     ) -> Result<RetriedNow, StoreError> {
-        let action = "retry failed events now";
-        let selector = json!({ "max_attempts": max_attempts });
-        let bind =
-            |statement: Statement<'static>| statement.bind(max_attempts.map(most)).bind(signed(after)).bind(i64::from(limit));
-        let row = noted_row(self, action, RETRY_NOW, audit, &selector, bind).await?;
-        let failed = |error| self.failed(action, error);
-        let last: Option<i64> = row.try_get("last").map_err(failed)?;
-        let count = row.count("count").map_err(failed)?;
-        Ok(RetriedNow { count, last: last.and_then(|seq| u64::try_from(seq).ok()) })
+        let statement = doing(self, RETRY_NOW, audit, &json!({ "max_attempts": max_attempts }));
+        let statement = statement.bind(max_attempts.map(most)).bind(signed(after)).bind(i64::from(limit));
+        let (count, last) = self.read_one("retry failed events now", statement, row::pair).await?;
+        Ok(RetriedNow { count, last })
     }
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
-        let action = "count waiting events";
-        let row = self.one(action, self.statement(COUNT_WAITING).bind(max_attempts.map(most))).await?;
-        row.count("count").map_err(|error| self.failed(action, error))
+        let statement = self.statement(COUNT_WAITING).bind(max_attempts.map(most));
+        self.read_one("count waiting events", statement, |row| row.count("count")).await
     }
 
     async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
-        let bind = |statement: Statement<'static>| statement.bind(id.to_string()).bind(dead_before.map(Moment));
-        Ok(noted(self, "discard a dead event", DISCARD, audit, &json!({ "event_id": id }), bind).await? == 1)
+        let statement = doing(self, DISCARD, audit, &json!({ "event_id": id })).bind(id.to_string());
+        self.read_one("discard a dead event", statement.bind(dead_before.map(Moment)), done).await
     }
 
     async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-        one(self, "skip a dead event", SKIP, id, audit).await
+        let statement = doing(self, SKIP, audit, &json!({ "event_id": id })).bind(id.to_string());
+        self.read_one("skip a dead event", statement, done).await
     }
-}
-
-async fn one(
-    store: &PostgresStore,
-    action: &'static str,
-    sql: &'static str,
-    id: EventId,
-    audit: &Audit,
-) -> Result<bool, StoreError> {
-    let bind = |statement: Statement<'static>| statement.bind(id.to_string());
-    Ok(noted(store, action, sql, audit, &json!({ "event_id": id }), bind).await? == 1)
 }
 
 fn filtered<'q>(statement: Statement<'q>, filter: &'q DeadFilter) -> Statement<'q> {

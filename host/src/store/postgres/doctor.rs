@@ -6,8 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::Row;
 
-use super::{PostgresStore, health};
+use super::{PostgresStore, Run, health};
 use crate::store::doctor::{lease, schema};
+use crate::store::row::Named;
 use crate::store::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, Store, StoreError};
 use crate::time::system_clock;
 
@@ -211,8 +212,8 @@ async fn pooler(store: &PostgresStore) -> Result<Finding, StoreError> {
     let mut connection = store.connection(action).await?;
     let mut backends = Vec::new();
     for _ in 0..5 {
-        let row = sqlx::query(BACKEND).fetch_one(&mut *connection).await.map_err(|error| store.failed(action, error))?;
-        backends.push(row.try_get::<i32, _>(0).map_err(|error| store.failed(action, error))?);
+        let row = sqlx::query(BACKEND).fetch_one(&mut *connection).await;
+        backends.push(row.and_then(|row| row.number(0)).map_err(|error| store.failed(action, error))?);
     }
     backends.dedup();
     Ok(if backends.len() == 1 {

@@ -2,16 +2,14 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::FromRow;
 use sqlx::postgres::{PgConnection, PgRow};
 
-use super::insert::insert;
 use super::settle::settle_locked;
-use super::{PostgresStore, transaction};
-use crate::event::Fence;
+use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::effects::{Decided, Present, Read, StateKey, Used, decide, keys, plugins};
-use crate::store::number::{signed, unsigned};
-use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError};
+use crate::store::number::signed;
+use crate::store::row::Named;
+use crate::store::{Committed, EffectStore, Ownership, Settled, SettledWithEffects, StoreError, row};
 
 /// The events that are held under these fences, locked in the order in which everybody locks. $1 and $2 the fences.
 const HELD: &str = "
@@ -58,10 +56,10 @@ const ACTION: &str = "store outcomes with their effects";
 impl EffectStore for PostgresStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
         let items = settled;
-        let mut transaction = transaction::begin(&self.host).await?;
+        let mut transaction = self.transaction().await?;
         let decided = decide(items, read(self, &mut transaction, items).await?);
         write(self, &mut transaction, &decided).await?;
-        transaction::commit(transaction).await?;
+        Self::commit(transaction).await?;
         Ok(decided.committed)
     }
 }
@@ -75,7 +73,7 @@ async fn read<'a>(
     let sequences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.sequence)).collect();
     let fences: Vec<i64> = items.iter().map(|item| signed(item.settled.fence.claim)).collect();
     let held = store.statement(HELD).bind(sequences).bind(fences).fetch_all(&mut *connection).await.map_err(failed)?;
-    let held = held.iter().map(fence).collect::<Result<_, _>>().map_err(failed)?;
+    let held = held.iter().map(row::fence).collect::<Result<_, _>>().map_err(failed)?;
     let mut read = Read { held, ..Read::default() };
     let plugins = plugins(items);
     if plugins.is_empty() {
@@ -84,25 +82,23 @@ async fn read<'a>(
     store.statement(OPEN_USAGE).bind(&plugins[..]).execute(&mut *connection).await.map_err(failed)?;
     let rows = store.statement(LOCK_USAGE).bind(&plugins[..]).fetch_all(&mut *connection).await.map_err(failed)?;
     for row in &rows {
-        let (plugin, keys, bytes, revision): (String, i64, i64, i64) = FromRow::from_row(row).map_err(failed)?;
-        let used = Used::from((keys, bytes, revision));
+        let (plugin, used) = (row.string("plugin").map_err(failed)?, Used::read(row).map_err(failed)?);
         read.used.extend(plugins.iter().find(|known| **known == plugin).map(|known| (*known, used)));
     }
     let keys = keys(items);
     let (of, names): (Vec<&str>, Vec<&str>) = keys.iter().copied().unzip();
     let rows = store.statement(PRESENT).bind(of).bind(names).fetch_all(&mut *connection).await.map_err(failed)?;
     for row in &rows {
-        let (plugin, name, bytes, version): (String, String, i32, i64) = FromRow::from_row(row).map_err(failed)?;
-        let present = Present { version: unsigned(version), bytes: unsigned(i64::from(bytes)) };
+        let (plugin, name, present) = self::present(row).map_err(failed)?;
         let at: Result<usize, usize> = keys.binary_search(&(plugin.as_str(), name.as_str()) as &StateKey<'_>);
         read.present.extend(at.ok().map(|at| (keys[at], present)));
     }
     Ok(read)
 }
 
-fn fence(row: &PgRow) -> Result<Fence, sqlx::Error> {
-    let (sequence, claim): (i64, i64) = FromRow::from_row(row)?;
-    Ok(Fence { sequence: unsigned(sequence), claim: unsigned(claim) })
+fn present(row: &PgRow) -> Result<(String, String, Present), sqlx::Error> {
+    let present = Present { version: row.count("version")?, bytes: row.count("bytes")? };
+    Ok((row.string("plugin")?, row.string("name")?, present))
 }
 
 async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &Decided<'_>) -> Result<(), StoreError> {
@@ -111,7 +107,7 @@ async fn write(store: &PostgresStore, connection: &mut PgConnection, decided: &D
     settled.sort_unstable_by_key(|settled| settled.fence.sequence);
     settle_locked(store, connection, &settled).await?;
     if !decided.emitted.is_empty() {
-        insert(store, connection, &decided.emitted, &Ownership::nobodys()).await?;
+        store.insert(connection, &decided.emitted, &Ownership::nobodys()).await?;
     }
     let sets: Vec<(&StateKey<'_>, &Bytes, u64)> =
         decided.writes.iter().filter_map(|(at, write)| write.map(|(value, version)| (at, value, version))).collect();

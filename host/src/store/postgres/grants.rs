@@ -1,9 +1,7 @@
 //! The least rights of each part.
 
-use crate::store::TableName;
-
 /// Everything that is not a bare GRANT names the schema by `current_schema()`, which the first line sets.
-const GRANTS: &str = "
+pub(super) const GRANTS: &str = "
 -- Roles without login: grant them to the users that your programs log in as, such as
 --   GRANT outbox_writer TO shop;
 DO $$
@@ -48,8 +46,3 @@ GRANT SELECT ON outbox_event, outbox_event_route, outbox_event_pause, outbox_eve
   outbox_event_state, outbox_event_state_usage,
   outbox_event_migration, outbox_event_readable TO outbox_viewer;
 ";
-
-pub(super) fn text(table: &TableName) -> String {
-    let place = table.schema().map_or_else(String::new, |schema| format!("SET LOCAL search_path = {schema};\n"));
-    format!("BEGIN;\n{place}{}COMMIT;\n", table.unqualified(GRANTS).trim_start_matches('\n'))
-}

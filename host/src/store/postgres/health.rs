@@ -1,9 +1,11 @@
 //! What `outbox doctor` looks at in the tables and in what keeps them from being cleaned.
 
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
-use super::PostgresStore;
+use super::{PostgresStore, Run};
 use crate::store::doctor::GRANT;
+use crate::store::row::Named;
 use crate::store::{Finding, StoreError};
 
 const INDEXES: [&str; 9] = [
@@ -106,10 +108,8 @@ const LONG: i64 = 600;
 
 /// A table of that name that somebody else made.
 pub(super) async fn columns(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
-    let action = "look at the table's columns";
-    let rows = store.all(action, store.statement(MISSING_COLUMNS).bind(COLUMNS.to_vec())).await?;
-    let missing = rows.iter().map(|row| row.try_get::<String, _>("name")).collect::<Result<Vec<_>, _>>();
-    let missing = missing.map_err(|error| store.failed(action, error))?;
+    let statement = store.statement(MISSING_COLUMNS).bind(COLUMNS.to_vec());
+    let missing = store.read_all("look at the table's columns", statement, |row| row.string("name")).await?;
     Ok((!missing.is_empty()).then(|| {
         Finding::fault(
             "columns",
@@ -128,11 +128,8 @@ pub(super) async fn table(store: &PostgresStore) -> Result<Vec<Finding>, StoreEr
 }
 
 async fn indexes(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
-    let action = "look for the indexes";
-    let rows = store.all(action, store.statement(VALID_INDEXES)).await?;
-    let found =
-        rows.iter().map(|row| Ok((row.try_get("name")?, row.try_get("valid")?))).collect::<Result<Vec<(String, bool)>, _>>();
-    let found = found.map_err(|error: sqlx::Error| store.failed(action, error))?;
+    let index = |row: &PgRow| Ok((row.string("name")?, row.try_get("valid")?));
+    let found: Vec<(String, bool)> = store.read_all("look for the indexes", store.statement(VALID_INDEXES), index).await?;
     let mut findings = Vec::new();
     for index in INDEXES {
         let name = store.table.unqualified(index).to_ascii_lowercase();
@@ -156,16 +153,13 @@ async fn indexes(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
 
 /// What this user may not do, though a host does it.
 pub(super) async fn rights(store: &PostgresStore) -> Result<Finding, StoreError> {
-    let action = "look at the rights of this user";
-    let pairs =
-        RIGHTS.iter().flat_map(|(table, rights)| rights.iter().map(|right| (store.text(table).as_str().to_owned(), *right)));
-    let (tables, rights): (Vec<String>, Vec<&str>) = pairs.unzip();
-    let rows = store.all(action, sqlx::query(MISSING_RIGHTS).bind(tables).bind(rights)).await?;
-    let missing = rows
+    let pairs = RIGHTS
         .iter()
-        .map(|row| Ok(format!("{} on {}", row.try_get::<&str, _>("granted")?, row.try_get::<&str, _>("name")?)))
-        .collect::<Result<Vec<String>, sqlx::Error>>();
-    let missing = missing.map_err(|error| store.failed(action, error))?;
+        .flat_map(|(table, rights)| rights.iter().map(|right| (store.table.sql(table).as_str().to_owned(), *right)));
+    let (tables, rights): (Vec<String>, Vec<&str>) = pairs.unzip();
+    let statement = sqlx::query(MISSING_RIGHTS).bind(tables).bind(rights);
+    let missing = |row: &PgRow| Ok(format!("{} on {}", row.string("granted")?, row.string("name")?));
+    let missing = store.read_all("look at the rights of this user", statement, missing).await?;
     Ok(if missing.is_empty() {
         Finding::good("grants", "this user has every right that a host needs")
     } else {
@@ -175,13 +169,9 @@ pub(super) async fn rights(store: &PostgresStore) -> Result<Finding, StoreError>
 }
 
 async fn bloat(store: &PostgresStore) -> Result<Option<Finding>, StoreError> {
-    let action = "look for dead rows";
-    let Some(row) = store.optional(action, store.statement(BLOAT)).await? else {
-        return Ok(None);
-    };
-    let number = |name: &str| row.try_get::<i64, _>(name).map_err(|error| store.failed(action, error));
-    let (dead, live) = (number("dead")?, number("live")?);
-    let cleaned: String = row.try_get("cleaned").map_err(|error| store.failed(action, error))?;
+    let bloat = |row: &PgRow| Ok((row.count("dead")?, row.count("live")?, row.string("cleaned")?));
+    let found: Option<(i64, i64, String)> = store.read_optional("look for dead rows", store.statement(BLOAT), bloat).await?;
+    let Some((dead, live, cleaned)) = found else { return Ok(None) };
     let found = format!("{dead} dead row versions beside {live} live ones, last cleaned: {cleaned}");
     Ok(Some(if dead > DEAD_ROWS && dead > live / 2 {
         Finding::warning("bloat", found, format!("see the finding `horizon`, then run: VACUUM (ANALYZE) {}", store.table))

@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 
-use super::PostgresStore;
 use super::dead::most;
 use super::run::Statement;
 use super::time::Moment;
+use super::{PostgresStore, Run};
 use crate::event::{EventId, Status};
 use crate::store::number::signed;
 use crate::store::row::{Named, record};
@@ -107,15 +107,11 @@ FROM outbox_event WHERE event_id = $1::text";
 #[async_trait]
 impl InspectStore for PostgresStore {
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let action = "count events";
-        let row = self.one(action, self.statement(STATS)).await?;
-        read_stats(&row).map_err(|error| self.failed(action, error))
+        self.read_one("count events", self.statement(STATS), read_stats).await
     }
 
     async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
-        let action = "count events";
-        let row = self.one(action, self.statement(SAMPLE).bind(i64::from(most))).await?;
-        read_stats(&row).map_err(|error| self.failed(action, error))
+        self.read_one("count events", self.statement(SAMPLE).bind(i64::from(most)), read_stats).await
     }
 
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
@@ -124,8 +120,7 @@ impl InspectStore for PostgresStore {
     }
 
     async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
-        let row = self.optional("read an event", self.statement(GET).bind(id.to_string())).await?;
-        row.as_ref().map(record).transpose()
+        self.optional("read an event", self.statement(GET).bind(id.to_string())).await?.as_ref().map(record).transpose()
     }
 }
 

@@ -1,14 +1,11 @@
 //! Order by aggregate: who works on which partition, and what waits behind which event.
 
 use async_trait::async_trait;
-use sqlx::Row;
-use sqlx::postgres::PgRow;
 
-use super::PostgresStore;
 use super::partition::column;
+use super::{PostgresStore, Run};
 use crate::store::keys::Waiting;
 use crate::store::number::signed;
-use crate::store::row::sequence;
 use crate::store::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, keys, row};
 
 /// $1 events, $2 the states of events that are waited for.
@@ -52,27 +49,15 @@ ORDER BY waits.waiting DESC, waits.behind";
 #[async_trait]
 impl KeyStore for PostgresStore {
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-        let action = "look for the heads of queues";
         let events: Vec<i64> = events.iter().copied().map(signed).collect();
-        let rows = self.all(action, self.statement(HEADS).bind(events).bind(waited_for(waits_for))).await?;
-        let mut heads = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let head: Option<i64> = row.try_get(1).map_err(|error| self.failed(action, error))?;
-            if let Some(head) = head.and_then(|head| u64::try_from(head).ok()) {
-                heads.push((sequence(row)?, head));
-            }
-        }
-        Ok(heads)
+        let statement = self.statement(HEADS).bind(events).bind(waited_for(waits_for));
+        let heads = self.read_all("look for the heads of queues", statement, row::pair).await?;
+        Ok(heads.into_iter().filter_map(|(event, head)| Some((event, head?))).collect())
     }
 
     async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
-        let action = "look for events that others wait behind";
         let statement = self.statement(BLOCKERS).bind(column(partitions)).bind(signed(after)).bind(i64::from(limit));
-        let rows = self.all(action, statement).await?;
-        let text = |row: &PgRow, index: usize| row.try_get::<String, _>(index).map_err(|error| self.failed(action, error));
-        let blocker =
-            |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1)?, aggregate_id: text(row, 2)? });
-        rows.iter().map(blocker).collect()
+        self.read_all("look for events that others wait behind", statement, row::blocker).await
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
@@ -80,9 +65,8 @@ impl KeyStore for PostgresStore {
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
-        let action = "list blocked aggregates";
-        let rows = self.all(action, self.statement(BLOCKED_KEYS).bind(i64::from(limit))).await?;
-        rows.iter().map(row::blocked_key).collect::<Result<_, _>>().map_err(|error| self.failed(action, error))
+        let statement = self.statement(BLOCKED_KEYS).bind(i64::from(limit));
+        self.read_all("list blocked aggregates", statement, row::blocked_key).await
     }
 }
 
@@ -97,11 +81,9 @@ pub(super) fn waited_for(waits_for: WaitsFor) -> Vec<i16> {
 
 impl Waiting for PostgresStore {
     async fn firsts(&self, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
-        let action = "look for the first that waits behind others";
         let blockers: Vec<i64> = blockers.iter().copied().map(signed).collect();
-        let rows = self.all(action, self.statement(FIRSTS).bind(blockers)).await?;
-        let first = |row: &PgRow| row.try_get::<Option<i64>, _>(1).map_err(|error| self.failed(action, error));
-        rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| first.try_into().ok())))).collect()
+        let statement = self.statement(FIRSTS).bind(blockers);
+        self.read_all("look for the first that waits behind others", statement, row::pair).await
     }
 
     async fn let_go(&self, blockers: &[u64], limit: u32) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::Row;
 
-use super::PostgresStore;
+use super::{PostgresStore, Run};
 use crate::event::{EventId, Fence, OwnerId};
 use crate::store::number::signed;
 use crate::store::row::sequence;

@@ -10,11 +10,9 @@ mod dead;
 mod doctor;
 mod effects;
 mod error;
-mod find;
 mod front;
 mod grants;
 mod health;
-mod insert;
 mod inspect;
 mod keys;
 mod lease;
@@ -31,18 +29,18 @@ mod schema;
 mod settle;
 mod state;
 mod time;
-mod transaction;
+mod write;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
-use sqlx::{Postgres, Row};
+use sqlx::Postgres;
+use sqlx::postgres::{PgConnectOptions, PgPool};
 
+use super::row::{Columns, filled};
+use super::run::Run;
 use super::trust::Trust;
-use super::{NewRow, Ownership, Store, StoreError, TableName};
-use crate::event::EventId;
-use crate::store::TransactionalStore;
+use super::{Store, StoreError, TableName, TransactionalStore};
 use crate::time::Timestamp;
 
 pub use open::PostgresOptions;
@@ -95,9 +93,7 @@ impl Store for PostgresStore {
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        let action = "read the server's clock";
-        let row = self.one(action, sqlx::query("SELECT clock_timestamp()")).await?;
-        row.try_get::<time::Moment, _>(0).map(|now| now.0).map_err(|error| self.failed(action, error))
+        self.read_one("read the server's clock", sqlx::query("SELECT clock_timestamp()"), |row| filled(0, row.time(0))).await
     }
 
     async fn close(&self) {
@@ -106,43 +102,5 @@ impl Store for PostgresStore {
             self.callers.close().await;
         }
         self.host.close().await;
-    }
-}
-
-impl TransactionalStore for PostgresStore {
-    type Connection = PgConnection;
-    type Transaction = PostgresTransaction;
-
-    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        transaction::begin(&self.callers).await
-    }
-
-    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
-        transaction::commit(transaction).await
-    }
-
-    async fn rollback(transaction: Self::Transaction) -> Result<(), StoreError> {
-        transaction::rollback(transaction).await
-    }
-
-    fn is_in_transaction(connection: &mut Self::Connection) -> bool {
-        sqlx::Connection::is_in_transaction(connection)
-    }
-
-    async fn insert(
-        &self,
-        connection: &mut Self::Connection,
-        rows: &[NewRow<'_>],
-        ownership: &Ownership,
-    ) -> Result<Vec<Option<u64>>, StoreError> {
-        insert::insert(self, connection, rows, ownership).await
-    }
-
-    async fn find(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<Vec<(u64, EventId)>, StoreError> {
-        find::find(self, connection, sequences).await
-    }
-
-    async fn delete_inserted(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<(), StoreError> {
-        insert::delete_inserted(self, connection, ids).await
     }
 }

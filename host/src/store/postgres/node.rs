@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::Row;
 
-use super::PostgresStore;
+use super::{PostgresStore, Run};
 use crate::event::OwnerId;
 use crate::store::row::Named;
 use crate::store::settle::delay_micros;
@@ -39,7 +39,6 @@ FROM outbox_event_node AS node WHERE alive_until >= now() - interval '1 day' ORD
 impl NodeStore for PostgresStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
         let store = &self.keeping();
-        let action = "say that this node is alive";
         let statement = store
             .statement(HEARTBEAT)
             .bind(node.owner.as_str())
@@ -48,8 +47,7 @@ impl NodeStore for PostgresStore {
             .bind(node.version)
             .bind(delay_micros(lease))
             .bind(node.plugins.as_deref());
-        let row = store.one(action, statement).await?;
-        row.count("live").map_err(|error| store.failed(action, error))
+        store.read_one("say that this node is alive", statement, |row| row.count("live")).await
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
@@ -59,11 +57,6 @@ impl NodeStore for PostgresStore {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        let action = "list nodes";
-        let rows = self.all(action, self.statement(NODES)).await?;
-        rows.iter()
-            .map(|row| row::node(row, row.try_get("alive")?))
-            .collect::<Result<_, _>>()
-            .map_err(|error| self.failed(action, error))
+        self.read_all("list nodes", self.statement(NODES), |row| row::node(row, row.try_get("alive")?)).await
     }
 }

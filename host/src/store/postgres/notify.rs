@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::PostgresStore;
 use super::error::failed;
+use super::{PostgresStore, Run};
 use crate::store::{NotifyStore, StoreError, WakeUps};
 
 /// A channel for each table of each schema, cut to the length of a name as the server cuts it.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
+use sqlx::postgres::PgRow;
 
-use super::PostgresStore;
+use super::{PostgresStore, Run};
 use crate::event::OwnerId;
+use crate::store::row::Named;
 use crate::store::settle::delay_micros;
 use crate::store::{PartitionStore, StoreError};
 
@@ -34,14 +35,10 @@ UPDATE outbox_event_partition SET owner = NULL, lease_end = NULL WHERE owner = $
 impl PartitionStore for PostgresStore {
     async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
         let store = &self.keeping();
-        let action = "keep partitions";
         let statement =
             store.statement(KEEP).bind(owner.as_str()).bind(delay_micros(lease)).bind(i64::from(most)).bind(i32::from(of));
-        let rows = store.all(action, statement).await?;
-        rows.iter()
-            .map(|row| row.try_get::<i16, _>(0).map(|partition| u16::try_from(partition).unwrap_or(0)))
-            .collect::<Result<_, sqlx::Error>>()
-            .map_err(|error| store.failed(action, error))
+        let partition = |row: &PgRow| Ok(u16::try_from(row.number(0)?).unwrap_or(0));
+        store.read_all("keep partitions", statement, partition).await
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {

@@ -1,10 +1,11 @@
 //! How PostgreSQL would run the statements that must stay fast.
 
 use async_trait::async_trait;
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::AssertSqlSafe;
 
 use super::run::Statement;
-use super::{PostgresStore, audit, claim, dead, front, inspect, keys, lease, purge, route, settle};
+use super::{PostgresStore, Run, audit, claim, dead, front, inspect, keys, lease, purge, route, settle};
+use crate::store::row::Named;
 use crate::store::{AuditFilter, Filter, Plan, PlanStore, StoreError};
 use crate::time::Timestamp;
 
@@ -34,14 +35,11 @@ const BATCH: i64 = 500;
 #[async_trait]
 impl PlanStore for PostgresStore {
     async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
-        let action = "explain a statement";
         let mut plans = Vec::with_capacity(STATEMENTS.len());
         for (name, sql, index) in STATEMENTS {
             // Safe: a statement of this store with a word before it.
-            let explain = AssertSqlSafe(format!("EXPLAIN {}", self.text(sql).as_str()));
-            let rows = self.all(action, bound(name, sqlx::query(explain))).await?;
-            let lines = rows.iter().map(|row| row.try_get::<String, _>(0)).collect::<Result<Vec<_>, _>>();
-            let lines = lines.map_err(|error| self.failed(action, error))?;
+            let explain = sqlx::query(AssertSqlSafe(format!("EXPLAIN {}", self.table.sql(sql).as_str())));
+            let lines = self.read_all("explain a statement", bound(name, explain), |row| row.string("QUERY PLAN")).await?;
             plans.push(judged(self, name, index, &lines));
         }
         Ok(plans)
@@ -83,13 +81,16 @@ fn bound<'q>(name: &str, statement: Statement<'q>) -> Statement<'q> {
             let filter = Filter { aggregate_id: Some(NAME.to_owned()), newest_first: true, ..Filter::default() };
             inspect::bound(statement, &filter, 50)
         }
-        "audit" => audit::bound(statement, &AuditFilter::default(), None, 50),
+        "audit" => audited(statement, &AuditFilter::default()),
         "audit of an event" | "audit that touches an event" => {
-            let filter = AuditFilter { touching: NAME.parse().ok(), ..AuditFilter::default() };
-            audit::bound(statement, &filter, None, 50)
+            audited(statement, &AuditFilter { touching: NAME.parse().ok(), ..AuditFilter::default() })
         }
         _ => statement,
     }
+}
+
+fn audited<'q>(statement: Statement<'q>, filter: &AuditFilter) -> Statement<'q> {
+    audit::bound(statement, filter, filter.span(None).expect("the first page is never empty"), 50)
 }
 
 fn judged(store: &PostgresStore, statement: &'static str, index: &str, lines: &[String]) -> Plan {

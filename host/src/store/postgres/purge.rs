@@ -5,12 +5,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::postgres::PgRow;
 
-use super::PostgresStore;
 use super::inspect::state;
 use super::time::Moment;
+use super::{PostgresStore, Run};
 use crate::store::row::Named;
 use crate::store::settle::delay_micros;
-use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError};
+use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError, row};
 
 /// Walks its own index from the oldest; what another node is just purging is stepped over.
 /// $1 status, $2 the cut-off, $3 most rows.
@@ -48,28 +48,19 @@ SELECT count(*) AS count, min(due_at) AS first, max(due_at) AS last FROM purged"
 #[async_trait]
 impl PurgeStore for PostgresStore {
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
-        let action = "purge finished events";
-        let statement = self
-            .statement(PURGE)
-            .bind(state(request.status))
-            .bind(Moment(request.finished_before))
-            .bind(i64::from(request.limit));
-        let row = self.one(action, statement).await?;
-        batch(&row).map_err(|error| self.failed(action, error))
+        let PurgeRequest { status, finished_before, limit } = request;
+        let statement = self.statement(PURGE).bind(state(status)).bind(Moment(finished_before)).bind(i64::from(limit));
+        self.read_one("purge finished events", statement, batch).await
     }
 
     async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
-        let action = "count finished events";
         let statement = self.statement(COUNT).bind(state(request.status)).bind(Moment(request.finished_before));
-        let row = self.one(action, statement).await?;
-        let number = |column| row.count(column).map_err(|error| self.failed(action, error));
-        Ok(Purgeable { count: number("count")?, blocking: number("blocking")? })
+        self.read_one("count finished events", statement, row::purgeable).await
     }
 
     async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
-        let action = "purge undelivered events";
-        let row = self.one(action, self.statement(UNDELIVERED).bind(delay_micros(older_than)).bind(i64::from(limit))).await?;
-        batch(&row).map_err(|error| self.failed(action, error))
+        let statement = self.statement(UNDELIVERED).bind(delay_micros(older_than)).bind(i64::from(limit));
+        self.read_one("purge undelivered events", statement, batch).await
     }
 }
 

@@ -2,12 +2,11 @@
 
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::Row;
-use sqlx::postgres::{PgBindIterExt, PgRow};
+use sqlx::postgres::PgBindIterExt;
 
-use super::PostgresStore;
-use super::audit::noted;
+use super::audit::{doing, done};
 use super::run::Statement;
+use super::{PostgresStore, Run};
 use crate::event::Route;
 use crate::store::route::names as names_of;
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
@@ -95,22 +94,22 @@ noted AS (
   SELECT now(), $1::text, $2::text, $3::text, 'forget_route', count(*) FROM changed HAVING count(*) > 0)
 SELECT count(*) AS count FROM changed";
 
+const READING: &str = "read the routes";
+
 #[async_trait]
 impl RouteStore for PostgresStore {
     async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        read(self, ROUTES).await
+        Ok(self.read_all(READING, self.statement(ROUTES), row::route).await?.into_iter().flatten().collect())
     }
 
     async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        read(self, COUNT).await
+        Ok(self.read_all(READING, self.statement(COUNT), row::route).await?.into_iter().flatten().collect())
     }
 
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
         let (aggregate_type, event_type) = names_of(after);
         let statement = self.statement(NEXT_PARKED).bind(aggregate_type).bind(event_type);
-        let rows = self.all("look for parked routes", statement).await?;
-        let name = |row: &PgRow| Some((row.try_get::<String, _>(0).ok()?, row.try_get::<String, _>(1).ok()?));
-        Ok(rows.first().and_then(name).and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
+        Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
     async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
@@ -146,16 +145,6 @@ fn names<'q>(statement: Statement<'q>, routes: &'q [Route]) -> Statement<'q> {
         .bind(routes.iter().map(|route| route.event_type.as_str()).bind_iter())
 }
 
-async fn read(store: &PostgresStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
-    let action = "read the routes";
-    let rows = store.all(action, store.statement(statement)).await?;
-    // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
-    rows.iter()
-        .filter_map(|row| row::route(row).transpose())
-        .collect::<Result<_, _>>()
-        .map_err(|error| store.failed(action, error))
-}
-
 async fn change(
     store: &PostgresStore,
     action: &'static str,
@@ -163,7 +152,6 @@ async fn change(
     route: &Route,
     audit: &Audit,
 ) -> Result<bool, StoreError> {
-    let bind =
-        |statement: Statement<'static>| statement.bind(route.aggregate_type.to_string()).bind(route.event_type.to_string());
-    Ok(noted(store, action, sql, audit, &json!(route), bind).await? == 1)
+    let statement = doing(store, sql, audit, &json!(route)).bind(route.aggregate_type.as_str());
+    store.read_one(action, statement.bind(route.event_type.as_str()), done).await
 }

@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-use super::{PostgresStore, grants, transaction};
+use super::grants::GRANTS;
+use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::row::Named;
-use crate::store::schema::{History, Step};
+use crate::store::schema::{self, FORGET_ALL, History, Step};
 use crate::store::{Migration, SchemaStore, StoreError, TableName};
 
 const TABLE_IN_FULL: &str = "
@@ -18,25 +19,23 @@ WHERE pg_class.oid = 'outbox_event'::regclass";
 impl SchemaStore for PostgresStore {
     /// Asked of the server, since only its search path knows the schema of a table that was named without one.
     async fn table_in_full(&self) -> Result<String, StoreError> {
-        let action = "look up the name of the table";
-        let row = self.one(action, self.statement(TABLE_IN_FULL)).await?;
-        row.try_get("name").map_err(|error| self.failed(action, error))
+        self.read_one("look up the name of the table", self.statement(TABLE_IN_FULL), |row| row.string("name")).await
     }
 
     async fn check_schema(&self) -> Result<(), StoreError> {
-        let mut connection = self.connection("read the schema's version").await?;
+        let mut connection = self.connection(READING).await?;
         history(self, &mut connection).await?.check()
     }
 
     async fn migrations(&self) -> Result<Vec<Migration>, StoreError> {
-        let mut connection = self.connection("read the schema's version").await?;
+        let mut connection = self.connection(READING).await?;
         Ok(history(self, &mut connection).await?.known()?.migrations())
     }
 
     /// All missing steps in one transaction under a lock.
     async fn migrate_up(&self) -> Result<Vec<Migration>, StoreError> {
         let action = "migrate the schema";
-        let mut transaction = transaction::begin(&self.host).await?;
+        let mut transaction = self.transaction().await?;
         prepare(self, &mut transaction).await?;
         run(self, &mut transaction, HISTORY).await?;
         let history = history(self, &mut transaction).await?.known()?;
@@ -47,13 +46,12 @@ impl SchemaStore for PostgresStore {
             let applied_at = note.and_then(|row| row.moment("applied_at")).map_err(|error| self.failed(action, error))?;
             done.push(Migration { version: step.version, name: step.name, applied_at: Some(applied_at) });
         }
-        transaction::commit(transaction).await?;
+        Self::commit(transaction).await?;
         Ok(done)
     }
 
     async fn migrate_down(&self) -> Result<Option<Migration>, StoreError> {
-        let action = "take back a step of the schema";
-        let mut transaction = transaction::begin(&self.host).await?;
+        let mut transaction = self.transaction().await?;
         prepare(self, &mut transaction).await?;
         let history = history(self, &mut transaction).await?.known()?;
         let Some((step, migration, is_only)) = history.newest() else {
@@ -64,9 +62,9 @@ impl SchemaStore for PostgresStore {
             run(self, &mut transaction, FORGET_ALL).await?;
         } else {
             let forget = self.statement(FORGET).bind(signed(step.version)).execute(&mut *transaction).await;
-            forget.map_err(|error| self.failed(action, error))?;
+            forget.map_err(|error| self.failed("take back a step of the schema", error))?;
         }
-        transaction::commit(transaction).await?;
+        Self::commit(transaction).await?;
         Ok(Some(migration))
     }
 
@@ -75,7 +73,8 @@ impl SchemaStore for PostgresStore {
     }
 
     fn grants_sql(&self) -> String {
-        grants::text(&self.table)
+        let grants = self.table.unqualified(GRANTS);
+        format!("BEGIN;\n{}{}COMMIT;\n", place(&self.table), grants.trim_start_matches('\n'))
     }
 }
 
@@ -95,9 +94,9 @@ const EXISTS: &str = "SELECT to_regclass('outbox_event_migration') IS NOT NULL A
 const APPLIED: &str = "SELECT version, applied_at, name FROM outbox_event_migration ORDER BY version";
 const RECORD: &str = "
 INSERT INTO outbox_event_migration (version, name, applied_at) VALUES ($1::integer, $2::text, now()) RETURNING applied_at";
-const NOTE: &str = "INSERT INTO outbox_event_migration (version, name, applied_at)";
 const FORGET: &str = "DELETE FROM outbox_event_migration WHERE version = $1::integer";
-const FORGET_ALL: &str = "DROP TABLE outbox_event_migration";
+
+const READING: &str = "read the schema's version";
 
 /// Held until the transaction ends: of two programs that start together, the second one finds the work done. The number is that
 /// of the text, so that other users of advisory locks are not met.
@@ -109,19 +108,14 @@ const LOOK_IN: &str = "SELECT set_config('search_path', lower($1::text), true)";
 /// $1 the schema.
 const SCHEMA_EXISTS: &str = "SELECT to_regnamespace($1::text) IS NOT NULL AS there";
 
-/// The whole schema as text, with the notes of what was applied: run by hand, it is a schema that `check` accepts.
 pub(super) fn text(table: &TableName) -> String {
-    let mut text = String::from("BEGIN;\n");
-    if let Some(schema) = table.schema() {
-        text.push_str(&format!("SET LOCAL search_path = {schema};\n"));
-    }
-    text.push_str(&format!("{};\n", table.unqualified(HISTORY).trim_end()));
-    for Step { version, name, up, .. } in STEPS {
-        let (up, note) = (table.unqualified(up), table.unqualified(NOTE));
-        text.push_str(&format!("\n{}\n\n{note} VALUES ({version}, '{name}', now());\n", up.trim_end()));
-    }
-    text.push_str("COMMIT;\n");
-    text
+    let steps = schema::text(STEPS, HISTORY, "now()", |sql| table.unqualified(sql));
+    format!("BEGIN;\n{}\n{steps}COMMIT;\n", place(table))
+}
+
+/// Where the tables are that statements name without their schema.
+fn place(table: &TableName) -> String {
+    table.schema().map_or_else(String::new, |schema| format!("SET LOCAL search_path = {schema};\n"))
 }
 
 /// The steps name tables and indexes without their schema, which names of indexes cannot carry.
@@ -141,15 +135,12 @@ async fn prepare(store: &PostgresStore, connection: &mut PgConnection) -> Result
 
 async fn run(store: &PostgresStore, connection: &mut PgConnection, text: &'static str) -> Result<(), StoreError> {
     // Safe: the only text put in is checked identifiers.
-    sqlx::raw_sql(AssertSqlSafe(store.table.unqualified(text)))
-        .execute(connection)
-        .await
-        .map_err(|error| store.failed("migrate the schema", error))?;
-    Ok(())
+    let result = sqlx::raw_sql(AssertSqlSafe(store.table.unqualified(text))).execute(connection).await;
+    result.map(drop).map_err(|error| store.failed("migrate the schema", error))
 }
 
 async fn history<'s>(store: &'s PostgresStore, connection: &mut PgConnection) -> Result<History<'s>, StoreError> {
-    let failed = |error| store.failed("read the schema's version", error);
+    let failed = |error| store.failed(READING, error);
     let there = store.statement(EXISTS).fetch_one(&mut *connection).await;
     let there = there.and_then(|row| row.try_get::<bool, _>("there")).map_err(failed)?;
     let notes = if there { store.statement(APPLIED).fetch_all(connection).await.map_err(failed)? } else { Vec::new() };

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use sqlx::postgres::PgConnection;
 
 use super::run::Statement;
-use super::{PostgresStore, transaction};
+use super::{PostgresStore, Run, TransactionalStore};
 use crate::store::number::signed;
 use crate::store::row::sequence;
 use crate::store::settle::{Statements, Written, grouped};
@@ -119,14 +119,14 @@ impl SettleStore for PostgresStore {
             }
         } else {
             let sequences: Vec<i64> = settled.iter().map(|settled| signed(settled.fence.sequence)).collect();
-            let mut transaction = transaction::begin(&self.host).await?;
+            let mut transaction = self.transaction().await?;
             self.statement(LOCK)
                 .bind(sequences)
                 .execute(&mut *transaction)
                 .await
                 .map_err(|error| self.failed(ACTION, error))?;
             changed = run(self, &mut transaction, statements).await?;
-            transaction::commit(transaction).await?;
+            Self::commit(transaction).await?;
         }
         Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
     }

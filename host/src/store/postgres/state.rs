@@ -1,19 +1,17 @@
 //! Plugin state: read, listed and deleted.
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use sqlx::postgres::PgRow;
-use sqlx::{FromRow, Row};
 
 use super::audit::noting;
 use super::effects::{LOCK_USAGE, NOTE_USAGE};
-use super::{PostgresStore, transaction};
+use super::{PostgresStore, Run, TransactionalStore};
 use crate::event::{StateUsage, StateValue};
 use crate::store::effects::Used;
-use crate::store::number::{signed, unsigned};
+use crate::store::number::signed;
 use crate::store::row::Named;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
-use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError};
+use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
 
 /// $1 the plugin, $2 the key.
 const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = $1::text AND name = $2::text";
@@ -53,25 +51,19 @@ const ACTION: &str = "delete a plugin's state";
 #[async_trait]
 impl StateStore for PostgresStore {
     async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
-        let action = "read a plugin's state";
-        let row = self.optional(action, self.statement(STATE).bind(plugin).bind(key)).await?;
-        let value = |row: &PgRow| {
-            Ok(StateValue { version: unsigned(row.try_get(0)?), value: Bytes::from(row.try_get::<Vec<u8>, _>(1)?) })
-        };
-        row.as_ref().map(value).transpose().map_err(|error| self.failed(action, error))
+        self.read_optional("read a plugin's state", self.statement(STATE).bind(plugin).bind(key), row::state_value).await
     }
 
     async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
-        let action = "read how much state a plugin has";
-        let row = self.optional(action, self.statement(USAGE).bind(plugin)).await?;
-        let found = row.as_ref().map(usage).transpose().map_err(|error| self.failed(action, error))?;
-        Ok(found.map(|found| found.usage).unwrap_or_default())
+        let usage =
+            self.read_optional("read how much state a plugin has", self.statement(USAGE).bind(plugin), row::state_usage);
+        Ok(usage.await?.unwrap_or_default())
     }
 
     async fn state_usages(&self, after: Option<&str>, limit: u32) -> Result<Vec<PluginUsage>, StoreError> {
-        let action = "read how much state plugins have";
-        let rows = self.all(action, self.statement(USAGES).bind(after.unwrap_or_default()).bind(i64::from(limit))).await?;
-        rows.iter().map(usage).collect::<Result<_, _>>().map_err(|error| self.failed(action, error))
+        let statement = self.statement(USAGES).bind(after.unwrap_or_default()).bind(i64::from(limit));
+        let usage = |row: &PgRow| row::plugin_usage(row, row.string("plugin")?);
+        self.read_all("read how much state plugins have", statement, usage).await
     }
 
     async fn list_state(
@@ -81,22 +73,13 @@ impl StateStore for PostgresStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<StateRecord>, StoreError> {
-        let action = "list a plugin's state";
-        let statement = self
-            .statement(LIST)
-            .bind(plugin)
-            .bind(prefix)
-            .bind(end_of_prefix(prefix))
-            .bind(after.unwrap_or_default())
-            .bind(i64::from(limit));
-        let rows = self.all(action, statement).await?;
-        rows.iter().map(record).collect::<Result<_, _>>().map_err(|error| self.failed(action, error))
+        let statement = self.statement(LIST).bind(plugin).bind(prefix).bind(end_of_prefix(prefix));
+        let statement = statement.bind(after.unwrap_or_default()).bind(i64::from(limit));
+        self.read_all("list a plugin's state", statement, record).await
     }
 
     async fn get_state(&self, plugin: &str, key: &str) -> Result<Option<StateRecord>, StoreError> {
-        let action = "read a plugin's state";
-        let row = self.optional(action, self.statement(GET).bind(plugin).bind(key)).await?;
-        row.as_ref().map(record).transpose().map_err(|error| self.failed(action, error))
+        self.read_optional("read a plugin's state", self.statement(GET).bind(plugin).bind(key), record).await
     }
 
     async fn delete_state(&self, plugin: &str, key: &str, audit: &Audit) -> Result<bool, StoreError> {
@@ -110,49 +93,33 @@ impl StateStore for PostgresStore {
 
 async fn delete(store: &PostgresStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
     let failed = |error| store.failed(ACTION, error);
-    let mut transaction = transaction::begin(&store.host).await?;
+    let mut transaction = store.transaction().await?;
     // A statement of its own: what the next one sees has been committed before the lock was given.
     let locked = store.statement(LOCK_USAGE).bind(vec![plugin]).fetch_optional(&mut *transaction).await.map_err(failed)?;
     let Some(locked) = locked else {
         // It has never had state.
-        transaction::rollback(transaction).await?;
+        PostgresStore::rollback(transaction).await?;
         return Ok(0);
     };
-    let (_, used_keys, used_bytes, revision): (String, i64, i64, i64) = FromRow::from_row(&locked).map_err(failed)?;
+    let used = Used::read(&locked).map_err(failed)?;
     let (key, limit) = deletion.parameters();
-    let query = sqlx::query_as(store.text(DELETE)).bind(plugin).bind(key).bind(limit);
-    let gone: Vec<(i32,)> = query.fetch_all(&mut *transaction).await.map_err(failed)?;
-    let (keys, bytes) = (gone.len() as u64, gone.iter().map(|(bytes,)| unsigned(i64::from(*bytes))).sum::<u64>());
-    if keys == 0 {
-        transaction::rollback(transaction).await?;
+    let statement = store.statement(DELETE).bind(plugin).bind(key).bind(limit);
+    let gone = statement.fetch_all(&mut *transaction).await.map_err(failed)?;
+    if gone.is_empty() {
+        PostgresStore::rollback(transaction).await?;
         return Ok(0);
     }
-    let after = Used::from((used_keys, used_bytes, revision)).without(keys, bytes);
-    let statement = store
-        .statement(NOTE_USAGE)
-        .bind(vec![plugin])
-        .bind(vec![signed(after.usage.keys)])
-        .bind(vec![signed(after.usage.bytes)])
-        .bind(vec![signed(after.revision)]);
+    let (keys, bytes) = (gone.len() as u64, gone.iter().map(|row| row.number(0)).sum::<Result<u64, _>>().map_err(failed)?);
+    let Used { usage, revision } = used.without(keys, bytes);
+    let statement = store.statement(NOTE_USAGE).bind(vec![plugin]).bind(vec![signed(usage.keys)]);
+    let statement = statement.bind(vec![signed(usage.bytes)]).bind(vec![signed(revision)]);
     statement.execute(&mut *transaction).await.map_err(failed)?;
     let statement = noting(store, audit, DELETE_STATE, &deletion.selector(plugin), keys);
     statement.execute(&mut *transaction).await.map_err(failed)?;
-    transaction::commit(transaction).await?;
+    PostgresStore::commit(transaction).await?;
     Ok(keys)
 }
 
-fn usage(row: &PgRow) -> Result<PluginUsage, sqlx::Error> {
-    let usage = StateUsage { keys: row.count("used_keys")?, bytes: row.count("used_bytes")? };
-    Ok(PluginUsage { plugin: row.try_get("plugin")?, usage })
-}
-
 fn record(row: &PgRow) -> Result<StateRecord, sqlx::Error> {
-    Ok(StateRecord {
-        plugin: row.try_get("plugin")?,
-        key: row.try_get("name")?,
-        version: row.count("version")?,
-        value_bytes: row.count("value_bytes")?,
-        updated_at: row.moment("updated_at")?,
-        value: row.try_get::<Option<Vec<u8>>, _>("value")?.map(Bytes::from),
-    })
+    row::state_record(row, row.string("plugin")?, row.string("name")?)
 }

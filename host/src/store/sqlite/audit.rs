@@ -5,11 +5,11 @@ use serde_json::Value;
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::failed;
-use super::{SqliteStore, error};
-use crate::store::audit::{Kind, Span};
+use super::run::Statement;
+use super::{Run, SqliteStore};
+use crate::store::number::signed;
 use crate::store::row::Named;
 use crate::store::{Audit, AuditFilter, AuditRecord, AuditStore, StoreError, row};
-use crate::time::Timestamp;
 
 const NOTE: &str = "
 INSERT INTO outbox_event_audit (at, actor, action, selector, count, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -48,44 +48,45 @@ ORDER BY at DESC, id DESC LIMIT ?6"#;
 /// When the record was made that the page before ended with, or the one before it.
 const LAST: &str = "SELECT at FROM outbox_event_audit WHERE id <= ?1 ORDER BY id DESC LIMIT 1";
 
+const NOTING: &str = "note what was done";
+const READING: &str = "read what was done by hand";
+
 #[async_trait]
 impl AuditStore for SqliteStore {
-    async fn note(&self, audit: &Audit, action: &str, selector: &serde_json::Value, count: u64) -> Result<(), StoreError> {
-        let mut connection = self.writer.acquire().await.map_err(|error| error::failed("note what was done", error))?;
-        note(self, &mut connection, audit, action, selector, count).await
+    async fn note(&self, audit: &Audit, action: &str, selector: &Value, count: u64) -> Result<(), StoreError> {
+        if count > 0 {
+            self.execute(NOTING, noting(self, audit, action, selector, count)).await?;
+        }
+        Ok(())
     }
 
     async fn list_audit(&self, filter: &AuditFilter, limit: u32) -> Result<Vec<AuditRecord>, StoreError> {
-        let action = "read what was done by hand";
-        let statement = match filter.kind() {
-            Kind::Any => LIST,
-            Kind::Of => LIST_OF_ONE,
-            Kind::Touching => LIST_TOUCHING,
-            Kind::Nothing => return Ok(Vec::new()),
+        let Some(sql) = filter.choose([LIST, LIST_OF_ONE, LIST_TOUCHING]) else { return Ok(Vec::new()) };
+        let last = match filter.last() {
+            Some(last) => self.read_optional(READING, self.statement(LAST).bind(last), |row| row.moment("at")).await?,
+            None => None,
         };
-        let mut last = None;
-        if let Some(before) = filter.before.and_then(|before| i64::try_from(before).ok()) {
-            let found = sqlx::query_scalar(self.table.sql(LAST)).bind(before).fetch_optional(&self.readers).await;
-            let Some(at) = found.map_err(|error| failed(action, error))? else { return Ok(Vec::new()) };
-            last = Some(Timestamp::from_micros(at));
-        }
-        let Span { since, until, before } = filter.span(last);
-        let mut query = sqlx::query(self.table.sql(statement))
+        let Some(span) = filter.span(last) else { return Ok(Vec::new()) };
+        let mut statement = self
+            .statement(sql)
             .bind(&filter.actor)
             .bind(&filter.action)
-            .bind(since.as_micros())
-            .bind(until.as_micros())
-            .bind(before)
+            .bind(span.since.as_micros())
+            .bind(span.until.as_micros())
+            .bind(span.before)
             .bind(i64::from(limit));
         if let Some(selector) = filter.selector() {
-            query = query.bind(selector);
+            statement = statement.bind(selector);
         }
-        let rows = query.fetch_all(&self.readers).await.map_err(|error| failed(action, error))?;
-        rows.iter()
-            .map(|row| row::audit(row, row.moment("at")?))
-            .collect::<Result<_, sqlx::Error>>()
-            .map_err(|error| failed(action, error))
+        self.read_all(READING, statement, |row| row::audit(row, row.moment("at")?)).await
     }
+}
+
+/// The statement that notes something.
+fn noting<'q>(store: &SqliteStore, audit: &Audit, action: &'q str, selector: &Value, count: u64) -> Statement<'q> {
+    let (actor, reason) = audit.stored();
+    let statement = store.statement(NOTE).bind(store.now_micros()).bind(actor).bind(action);
+    statement.bind(selector.to_string()).bind(signed(count)).bind(reason)
 }
 
 /// Notes it in the transaction that does it; nothing when nothing was done.
@@ -97,19 +98,9 @@ pub(super) async fn note(
     selector: &Value,
     count: u64,
 ) -> Result<(), StoreError> {
-    if count == 0 {
-        return Ok(());
+    if count > 0 {
+        let statement = noting(store, audit, action, selector, count);
+        statement.execute(connection).await.map_err(|error| failed(NOTING, error))?;
     }
-    let (actor, reason) = audit.stored();
-    sqlx::query(store.table.sql(NOTE))
-        .bind(store.now_micros())
-        .bind(actor)
-        .bind(action)
-        .bind(selector.to_string())
-        .bind(i64::try_from(count).unwrap_or(i64::MAX))
-        .bind(reason)
-        .execute(connection)
-        .await
-        .map_err(|error| failed("note what was done", error))?;
     Ok(())
 }

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
 
 use super::error::failed;
-use super::keys::{self, numbers};
 use super::row::claimed;
-use super::{SqliteStore, front};
+use super::{Run, SqliteStore, front, keys};
 use crate::event::Fence;
+use crate::store::number::numbers;
+use crate::store::row::Columns;
 use crate::store::{ClaimOrder, ClaimRequest, ClaimStore, Claimed, StoreError, WaitsFor};
-use crate::time::{Timestamp, micros};
+use crate::time::micros;
 
 /// Choosing and locking are one statement: split, two owners could choose the same row. The window adds up the payloads, so
 /// that a batch of large events is a small batch; `length` of a blob reads its header only.
@@ -99,14 +99,10 @@ impl ClaimStore for SqliteStore {
     }
 
     async fn next_due(&self) -> Result<Option<Duration>, StoreError> {
-        let now = Timestamp::from_micros(self.now_micros());
-        let row = sqlx::query(self.table.sql(NEXT_DUE))
-            .bind(now.as_micros())
-            .fetch_one(&self.readers)
-            .await
-            .map_err(|error| failed("look for the next due event", error))?;
-        let due: Option<i64> = row.try_get(0).map_err(|error| failed("look for the next due event", error))?;
-        Ok(due.map(|due| Timestamp::from_micros(due).since(now)))
+        let now = self.clock.now();
+        let statement = self.statement(NEXT_DUE).bind(now.as_micros());
+        let due = self.read_one("look for the next due event", statement, |row| row.time(0)).await?;
+        Ok(due.map(|due| due.since(now)))
     }
 }
 

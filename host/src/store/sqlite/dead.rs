@@ -2,16 +2,14 @@
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use sqlx::query::Query;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{Row, Sqlite};
 
 use super::audit::note;
 use super::error::failed;
-use super::{SqliteStore, transaction};
+use super::run::Statement;
+use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::EventId;
 use crate::store::number::signed;
-use crate::store::row::sequence;
+use crate::store::row::{Named, sequence};
 use crate::store::{Audit, DeadFilter, DeadStore, RetriedNow, StoreError};
 use crate::time::Timestamp;
 
@@ -64,28 +62,19 @@ const DISCARD: &str = "DELETE FROM outbox_event WHERE event_id = ?1 AND status =
 
 const SKIP: &str = "UPDATE outbox_event SET blocks = 0 WHERE event_id = ?1 AND blocks = 1";
 
-type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
-
 #[async_trait]
 impl DeadStore for SqliteStore {
     async fn count_dead(&self, filter: &DeadFilter) -> Result<u64, StoreError> {
-        let action = "count dead events";
-        let row = filtered(sqlx::query(self.table.sql(COUNT)), filter)
-            .fetch_one(&self.readers)
-            .await
-            .map_err(|error| failed(action, error))?;
-        let count: i64 = row.try_get(0).map_err(|error| failed(action, error))?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        self.read_one("count dead events", filtered(self.statement(COUNT), filter), |row| row.number(0)).await
     }
 
     async fn replay(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-        let statement = sqlx::query(self.table.sql(REPLAY)).bind(id.to_string()).bind(self.now_micros());
+        let statement = self.statement(REPLAY).bind(id.to_string()).bind(self.now_micros());
         Ok(noted(self, statement, audit, "replay", &json!({ "event_id": id })).await? == 1)
     }
 
     async fn replay_batch(&self, filter: &DeadFilter, limit: u32, audit: &Audit) -> Result<u64, StoreError> {
-        let statement =
-            filtered(sqlx::query(self.table.sql(REPLAY_BATCH)), filter).bind(self.now_micros()).bind(i64::from(limit));
+        let statement = filtered(self.statement(REPLAY_BATCH), filter).bind(self.now_micros()).bind(i64::from(limit));
         noted(self, statement, audit, "replay", &json!(filter)).await
     }
 
@@ -96,35 +85,29 @@ impl DeadStore for SqliteStore {
         limit: u32,
         audit: &Audit,
     ) -> Result<RetriedNow, StoreError> {
-        let statement = sqlx::query(self.table.sql(RETRY_NOW)).bind(self.now_micros()).bind(max_attempts);
+        let statement = self.statement(RETRY_NOW).bind(self.now_micros()).bind(max_attempts);
         let statement = statement.bind(signed(after)).bind(i64::from(limit));
-        let mut transaction = transaction::begin(self).await?;
+        let mut transaction = self.begin().await?;
         let rows = statement.fetch_all(&mut *transaction).await.map_err(|error| failed("retry failed events now", error))?;
         let sequences = rows.iter().map(sequence).collect::<Result<Vec<_>, _>>()?;
         let retried = RetriedNow { count: sequences.len() as u64, last: sequences.into_iter().max() };
         note(self, &mut transaction, audit, "retry_now", &json!({ "max_attempts": max_attempts }), retried.count).await?;
-        transaction::commit(transaction).await?;
+        Self::commit(transaction).await?;
         Ok(retried)
     }
 
     async fn count_waiting(&self, max_attempts: Option<u32>) -> Result<u64, StoreError> {
-        let row = sqlx::query(self.table.sql(COUNT_WAITING))
-            .bind(self.now_micros())
-            .bind(max_attempts)
-            .fetch_one(&self.readers)
-            .await;
-        let count: i64 = row.and_then(|row| row.try_get(0)).map_err(|error| failed("count waiting events", error))?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        let statement = self.statement(COUNT_WAITING).bind(self.now_micros()).bind(max_attempts);
+        self.read_one("count waiting events", statement, |row| row.number(0)).await
     }
 
     async fn discard(&self, id: EventId, dead_before: Option<Timestamp>, audit: &Audit) -> Result<bool, StoreError> {
-        let dead_before = dead_before.map(Timestamp::as_micros);
-        let statement = sqlx::query(self.table.sql(DISCARD)).bind(id.to_string()).bind(dead_before);
+        let statement = self.statement(DISCARD).bind(id.to_string()).bind(dead_before.map(Timestamp::as_micros));
         Ok(noted(self, statement, audit, "discard", &json!({ "event_id": id })).await? == 1)
     }
 
     async fn skip(&self, id: EventId, audit: &Audit) -> Result<bool, StoreError> {
-        let statement = sqlx::query(self.table.sql(SKIP)).bind(id.to_string());
+        let statement = self.statement(SKIP).bind(id.to_string());
         Ok(noted(self, statement, audit, "skip", &json!({ "event_id": id })).await? == 1)
     }
 }
@@ -137,10 +120,10 @@ pub(super) async fn noted(
     action: &'static str,
     selector: &Value,
 ) -> Result<u64, StoreError> {
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = store.begin().await?;
     let result = statement.execute(&mut *transaction).await.map_err(|error| failed("do what was asked by hand", error))?;
     note(store, &mut transaction, audit, action, selector, result.rows_affected()).await?;
-    transaction::commit(transaction).await?;
+    SqliteStore::commit(transaction).await?;
     Ok(result.rows_affected())
 }
 

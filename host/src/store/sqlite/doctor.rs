@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteConnection;
 
-use super::SqliteStore;
 use super::error::failed;
+use super::{Run, SqliteStore};
 use crate::store::doctor::{lease, schema};
+use crate::store::row::Named;
 use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
 
 const INDEXES: [&str; 7] = [
@@ -113,13 +114,11 @@ async fn free_pages(connection: &mut SqliteConnection) -> Result<Finding, StoreE
 }
 
 async fn indexes(store: &SqliteStore) -> Result<Vec<Finding>, StoreError> {
-    let action = "look for the indexes";
     let mut missing = Vec::new();
     for index in INDEXES {
         let name = index.replace("outbox_event", store.table.as_str());
-        let row =
-            sqlx::query(INDEX_EXISTS).bind(&name).fetch_one(&store.readers).await.map_err(|error| failed(action, error))?;
-        if row.try_get::<i64, _>(0).map_err(|error| failed(action, error))? == 0 {
+        let statement = sqlx::query(INDEX_EXISTS).bind(&name);
+        if store.read_one("look for the indexes", statement, |row| row.number(0)).await? == 0 {
             missing.push(Finding::fault(
                 "indexes",
                 format!("the index {name} is missing, so the host reads the whole table again and again"),

@@ -3,15 +3,14 @@
 //! The transaction holds the lock of the whole file, so that nothing that it reads can change before its commit.
 
 use async_trait::async_trait;
-use sqlx::FromRow;
 use sqlx::sqlite::SqliteConnection;
 
 use super::error::failed;
-use super::insert::insert;
+use super::run::Statement;
 use super::settle::settle_in;
-use super::{SqliteStore, transaction};
+use super::{Run, SqliteStore, TransactionalStore};
 use crate::store::effects::{Decided, Present, Read, Used, decide, keys, plugins};
-use crate::store::number::{signed, unsigned};
+use crate::store::number::signed;
 use crate::store::{Committed, EffectStore, Ownership, SettledWithEffects, StoreError};
 
 /// ?1 the seq, ?2 the fence.
@@ -34,7 +33,7 @@ ON CONFLICT (plugin, name) DO UPDATE SET value = excluded.value, version = exclu
 const DELETE: &str = "DELETE FROM outbox_event_state WHERE plugin = ?1 AND name = ?2";
 
 /// ?1 the plugin, ?2 keys and ?3 bytes kept, ?4 the revision.
-pub(super) const NOTE_USAGE: &str = "
+const NOTE_USAGE: &str = "
 INSERT INTO outbox_event_state_usage (plugin, used_keys, used_bytes, revision) VALUES (?1, ?2, ?3, ?4)
 ON CONFLICT (plugin) DO UPDATE
 SET used_keys = excluded.used_keys, used_bytes = excluded.used_bytes, revision = excluded.revision";
@@ -45,10 +44,10 @@ const ACTION: &str = "store outcomes with their effects";
 impl EffectStore for SqliteStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
         let items = settled;
-        let mut transaction = transaction::begin(self).await?;
+        let mut transaction = self.begin().await?;
         let decided = decide(items, read(self, &mut transaction, items).await?);
         write(self, &mut transaction, &decided).await?;
-        transaction::commit(transaction).await?;
+        Self::commit(transaction).await?;
         Ok(decided.committed)
     }
 }
@@ -62,23 +61,20 @@ async fn read<'a>(
     let mut read = Read::default();
     for item in items {
         let fence = item.settled.fence;
-        let query = sqlx::query(store.table.sql(HELD)).bind(signed(fence.sequence)).bind(signed(fence.claim));
-        if query.fetch_optional(&mut *connection).await.map_err(failed)?.is_some() {
+        let statement = store.statement(HELD).bind(signed(fence.sequence)).bind(signed(fence.claim));
+        if statement.fetch_optional(&mut *connection).await.map_err(failed)?.is_some() {
             read.held.insert(fence);
         }
     }
     for plugin in plugins(items) {
-        let query = sqlx::query(store.table.sql(USED)).bind(plugin);
-        if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
-            let used: (i64, i64, i64) = FromRow::from_row(&row).map_err(failed)?;
-            read.used.insert(plugin, Used::from(used));
+        if let Some(row) = store.statement(USED).bind(plugin).fetch_optional(&mut *connection).await.map_err(failed)? {
+            read.used.insert(plugin, Used::read(&row).map_err(failed)?);
         }
     }
     for key in keys(items) {
-        let query = sqlx::query(store.table.sql(PRESENT)).bind(key.0).bind(key.1);
-        if let Some(row) = query.fetch_optional(&mut *connection).await.map_err(failed)? {
-            let (version, bytes): (i64, i64) = FromRow::from_row(&row).map_err(failed)?;
-            read.present.insert(key, Present { version: unsigned(version), bytes: unsigned(bytes) });
+        let statement = store.statement(PRESENT).bind(key.0).bind(key.1);
+        if let Some(row) = statement.fetch_optional(&mut *connection).await.map_err(failed)? {
+            read.present.insert(key, Present::read(&row).map_err(failed)?);
         }
     }
     Ok(read)
@@ -88,27 +84,24 @@ async fn write(store: &SqliteStore, connection: &mut SqliteConnection, decided: 
     let failed = |error| failed(ACTION, error);
     settle_in(store, connection, &decided.settled).await?;
     if !decided.emitted.is_empty() {
-        insert(store, connection, &decided.emitted, &Ownership::nobodys()).await?;
+        store.insert(connection, &decided.emitted, &Ownership::nobodys()).await?;
     }
     for ((plugin, key), write) in &decided.writes {
-        let query = match write {
-            Some((value, version)) => sqlx::query(store.table.sql(SET))
-                .bind(*plugin)
-                .bind(*key)
-                .bind(&value[..])
-                .bind(signed(*version))
-                .bind(store.now_micros()),
-            None => sqlx::query(store.table.sql(DELETE)).bind(*plugin).bind(*key),
+        let statement = match write {
+            Some((value, version)) => {
+                store.statement(SET).bind(*plugin).bind(*key).bind(&value[..]).bind(signed(*version)).bind(store.now_micros())
+            }
+            None => store.statement(DELETE).bind(*plugin).bind(*key),
         };
-        query.execute(&mut *connection).await.map_err(failed)?;
+        statement.execute(&mut *connection).await.map_err(failed)?;
     }
     for (plugin, used) in &decided.used {
-        let query = sqlx::query(store.table.sql(NOTE_USAGE))
-            .bind(*plugin)
-            .bind(signed(used.usage.keys))
-            .bind(signed(used.usage.bytes))
-            .bind(signed(used.revision));
-        query.execute(&mut *connection).await.map_err(failed)?;
+        noting_usage(store, plugin, *used).execute(&mut *connection).await.map_err(failed)?;
     }
     Ok(())
+}
+
+/// The statement that notes what a plugin uses.
+pub(super) fn noting_usage<'q>(store: &SqliteStore, plugin: &'q str, Used { usage, revision }: Used) -> Statement<'q> {
+    store.statement(NOTE_USAGE).bind(plugin).bind(signed(usage.keys)).bind(signed(usage.bytes)).bind(signed(revision))
 }

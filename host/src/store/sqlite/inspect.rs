@@ -3,9 +3,9 @@
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 
-use super::SqliteStore;
-use super::error::failed;
+use super::{Run, SqliteStore};
 use crate::event::EventId;
+use crate::store::number::signed;
 use crate::store::row::{Named, record};
 use crate::store::{Filter, InspectStore, Record, SetAside, Stats, StoreError, row};
 use crate::time::Timestamp;
@@ -87,22 +87,21 @@ FROM outbox_event WHERE event_id = ?1";
 #[async_trait]
 impl InspectStore for SqliteStore {
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let now = self.now_micros();
-        let row = sqlx::query(self.table.sql(STATS)).bind(now).fetch_one(&self.readers).await;
-        row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+        let now = self.clock.now();
+        let statement = self.statement(STATS).bind(now.as_micros());
+        self.read_one("count events", statement, |row| read_stats(row, now)).await
     }
 
     async fn sample(&self, most: u32) -> Result<Stats, StoreError> {
-        let now = self.now_micros();
-        let row = sqlx::query(self.table.sql(SAMPLE)).bind(now).bind(most).fetch_one(&self.readers).await;
-        row.and_then(|row| read_stats(&row, now)).map_err(|error| failed("count events", error))
+        let now = self.clock.now();
+        let statement = self.statement(SAMPLE).bind(now.as_micros()).bind(most);
+        self.read_one("count events", statement, |row| read_stats(row, now)).await
     }
 
     async fn list(&self, filter: &Filter, limit: u32) -> Result<Vec<Record>, StoreError> {
         let (key, value) = filter.header.clone().unzip();
-        let position = |sequence: u64| i64::try_from(sequence).unwrap_or(i64::MAX);
-        let statement = if filter.newest_first { LIST_NEWEST_FIRST } else { LIST };
-        let rows = sqlx::query(self.table.sql(statement))
+        let statement = self
+            .statement(if filter.newest_first { LIST_NEWEST_FIRST } else { LIST })
             .bind(filter.status.map(crate::event::Status::code))
             .bind(&filter.event_type)
             .bind(&filter.aggregate_type)
@@ -111,8 +110,8 @@ impl InspectStore for SqliteStore {
             .bind(key)
             .bind(value)
             .bind(&filter.error)
-            .bind(filter.after.map_or(-1, position))
-            .bind(filter.before.map_or(i64::MAX, position))
+            .bind(filter.after.map_or(-1, signed))
+            .bind(filter.before.map_or(i64::MAX, signed))
             .bind(i64::from(limit))
             .bind(filter.max_attempts)
             .bind(filter.finished_after.map(Timestamp::as_micros))
@@ -120,24 +119,15 @@ impl InspectStore for SqliteStore {
             .bind(filter.set_aside.map(SetAside::as_str))
             .bind(self.now_micros())
             .bind(filter.created_after.map(Timestamp::as_micros))
-            .bind(filter.created_before.map(Timestamp::as_micros))
-            .fetch_all(&self.readers)
-            .await
-            .map_err(|error| failed("list events", error))?;
-        rows.iter().map(record).collect()
+            .bind(filter.created_before.map(Timestamp::as_micros));
+        self.all("list events", statement).await?.iter().map(record).collect()
     }
 
     async fn get(&self, id: EventId) -> Result<Option<Record>, StoreError> {
-        let row = sqlx::query(self.table.sql(GET))
-            .bind(id.as_str())
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(|error| failed("read an event", error))?;
-        row.as_ref().map(record).transpose()
+        self.optional("read an event", self.statement(GET).bind(id.as_str())).await?.as_ref().map(record).transpose()
     }
 }
 
-fn read_stats(row: &SqliteRow, now: i64) -> Result<Stats, sqlx::Error> {
-    let now = Timestamp::from_micros(now);
+fn read_stats(row: &SqliteRow, now: Timestamp) -> Result<Stats, sqlx::Error> {
     row::stats(row, row.optional_moment("oldest")?.map(|oldest| now.since(oldest)))
 }

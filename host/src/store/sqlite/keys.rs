@@ -1,15 +1,13 @@
 //! Order by aggregate: who works on which partition, and what waits behind which event.
 
-use std::fmt::Display;
-
 use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use super::SqliteStore;
-use super::error::failed;
+use super::{Run, SqliteStore};
 use crate::store::keys::Waiting;
-use crate::store::row::{Named, sequence};
+use crate::store::number::{numbers, signed};
+use crate::store::row::Named;
 use crate::store::{BlockedKey, Blocker, KeyStore, StoreError, Unblocked, WaitsFor, keys, row};
 
 /// ?1 events as a JSON list, ?2 who is waited for, ?3 now.
@@ -52,30 +50,18 @@ ORDER BY waits.waiting DESC, waits.behind";
 #[async_trait]
 impl KeyStore for SqliteStore {
     async fn heads(&self, events: &[u64], waits_for: WaitsFor) -> Result<Vec<(u64, u64)>, StoreError> {
-        let action = "look for the heads of queues";
-        let rows = sqlx::query(self.table.sql(HEADS))
-            .bind(numbers(events))
-            .bind(rule(waits_for))
-            .bind(self.now_micros())
-            .fetch_all(&self.readers)
-            .await
-            .map_err(|error| failed(action, error))?;
-        rows.iter().map(|row| Ok((sequence(row)?, row.count("head").map_err(|error| failed(action, error))?))).collect()
+        let statement = self.statement(HEADS).bind(numbers(events)).bind(rule(waits_for)).bind(self.now_micros());
+        self.read_all("look for the heads of queues", statement, |row| Ok((row.number(0)?, row.number(1)?))).await
     }
 
     async fn blockers(&self, partitions: &[u16], after: u64, limit: u32) -> Result<Vec<Blocker>, StoreError> {
-        let action = "look for events that others wait behind";
-        let rows = sqlx::query(self.table.sql(BLOCKERS))
-            .bind(numbers(partitions))
-            .bind(i64::try_from(after).unwrap_or(i64::MAX))
-            .bind(i64::from(limit))
-            .fetch_all(&self.readers)
-            .await
-            .map_err(|error| failed(action, error))?;
+        let statement = self.statement(BLOCKERS).bind(numbers(partitions)).bind(signed(after)).bind(i64::from(limit));
         // This database keeps any bytes as text: a name that cannot be read must not hide the other blockers.
         let text = |row: &SqliteRow, index: usize| row.try_get::<String, _>(index).unwrap_or_default();
-        let blocker = |row| Ok(Blocker { sequence: sequence(row)?, aggregate_type: text(row, 1), aggregate_id: text(row, 2) });
-        rows.iter().map(blocker).collect()
+        let blocker = |row: &SqliteRow| {
+            Ok(Blocker { sequence: row.number(0)?, aggregate_type: text(row, 1), aggregate_id: text(row, 2) })
+        };
+        self.read_all("look for events that others wait behind", statement, blocker).await
     }
 
     async fn unblock(&self, blockers: &[u64], waits_for: WaitsFor, limit: u32) -> Result<Unblocked, StoreError> {
@@ -83,13 +69,8 @@ impl KeyStore for SqliteStore {
     }
 
     async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, StoreError> {
-        let action = "list blocked aggregates";
-        let rows = sqlx::query(self.table.sql(BLOCKED_KEYS))
-            .bind(i64::from(limit))
-            .fetch_all(&self.readers)
-            .await
-            .map_err(|error| failed(action, error))?;
-        rows.iter().map(row::blocked_key).collect::<Result<_, sqlx::Error>>().map_err(|error| failed(action, error))
+        let statement = self.statement(BLOCKED_KEYS).bind(i64::from(limit));
+        self.read_all("list blocked aggregates", statement, row::blocked_key).await
     }
 }
 
@@ -102,29 +83,15 @@ pub(super) fn rule(waits_for: WaitsFor) -> i64 {
     }
 }
 
-/// A JSON list of numbers.
-pub(super) fn numbers<N: Display>(numbers: &[N]) -> String {
-    let numbers: Vec<String> = numbers.iter().map(N::to_string).collect();
-    format!("[{}]", numbers.join(","))
-}
-
 impl Waiting for SqliteStore {
     async fn firsts(&self, blockers: &[u64]) -> Result<Vec<(u64, Option<u64>)>, StoreError> {
-        let failed = |error| failed("look for the first that waits behind others", error);
-        let query = sqlx::query(self.table.sql(FIRSTS)).bind(numbers(blockers));
-        let rows = query.fetch_all(&self.readers).await.map_err(failed)?;
-        let first = |row: &SqliteRow| row.optional_number("first").map_err(failed);
-        rows.iter().map(|row| Ok((sequence(row)?, first(row)?.and_then(|first| u64::try_from(first).ok())))).collect()
+        let statement = self.statement(FIRSTS).bind(numbers(blockers));
+        self.read_all("look for the first that waits behind others", statement, row::pair).await
     }
 
     async fn let_go(&self, blockers: &[u64], limit: u32) -> Result<(), StoreError> {
-        sqlx::query(self.table.sql(UNBLOCK))
-            .bind(numbers(blockers))
-            .bind(self.now_micros())
-            .bind(i64::from(limit))
-            .execute(&self.writer)
-            .await
-            .map_err(|error| failed("let waiting events go on", error))?;
+        let statement = self.statement(UNBLOCK).bind(numbers(blockers)).bind(self.now_micros()).bind(i64::from(limit));
+        self.execute("let waiting events go on", statement).await?;
         Ok(())
     }
 }

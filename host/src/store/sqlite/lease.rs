@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::SqliteStore;
 use super::claim::fences;
 use super::error::failed;
+use super::{Run, SqliteStore};
 use crate::event::{EventId, Fence, OwnerId};
+use crate::store::number::signed;
 use crate::store::row::sequence;
 use crate::store::{LeaseStore, Renewed, StoreError};
 use crate::time::micros;
@@ -54,32 +55,17 @@ impl LeaseStore for SqliteStore {
     /// While we may write, no other transaction has written and is open still: a row that is not there was rolled back.
     async fn give_back(&self, owner: &OwnerId, ids: &[EventId]) -> Result<Vec<EventId>, StoreError> {
         let list = serde_json::to_string(ids).expect("a list of texts is JSON");
-        sqlx::query(self.table.sql(GIVE_BACK))
-            .bind(list)
-            .bind(owner.as_str())
-            .execute(&self.writer)
-            .await
-            .map_err(|error| failed("give claims back", error))?;
+        self.execute("give claims back", self.statement(GIVE_BACK).bind(list).bind(owner.as_str())).await?;
         Ok(ids.to_vec())
     }
 
     async fn count_start(&self, fence: Fence) -> Result<bool, StoreError> {
-        let (sequence, claim) = (i64::try_from(fence.sequence), i64::try_from(fence.claim));
-        let counted = sqlx::query(self.table.sql(COUNT))
-            .bind(sequence.unwrap_or(i64::MAX))
-            .bind(claim.unwrap_or(i64::MAX))
-            .execute(&self.writer)
-            .await
-            .map_err(|error| failed("count a start", error))?;
-        Ok(counted.rows_affected() == 1)
+        let statement = self.statement(COUNT).bind(signed(fence.sequence)).bind(signed(fence.claim));
+        Ok(self.execute("count a start", statement).await? == 1)
     }
 
     async fn uncount_start(&self, sequence: u64) -> Result<(), StoreError> {
-        sqlx::query(self.table.sql(UNCOUNT))
-            .bind(i64::try_from(sequence).unwrap_or(i64::MAX))
-            .execute(&self.writer)
-            .await
-            .map_err(|error| failed("take back a start", error))?;
+        self.execute("take back a start", self.statement(UNCOUNT).bind(signed(sequence))).await?;
         Ok(())
     }
 }

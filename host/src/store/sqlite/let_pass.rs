@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::SqliteStore;
-use super::error::failed;
+use super::{Run, SqliteStore};
 use crate::store::StoreError;
 use crate::time::micros;
 
@@ -19,8 +18,7 @@ impl SqliteStore {
     /// # Errors
     /// The database's own.
     pub(crate) async fn let_pass(&self, span: Duration) -> Result<(), StoreError> {
-        let statement = sqlx::query(self.table.sql(LET_PASS)).bind(micros(span));
-        statement.execute(&self.writer).await.map_err(|error| failed("let time pass", error))?;
+        self.execute("let time pass", self.statement(LET_PASS).bind(micros(span))).await?;
         Ok(())
     }
 }

@@ -9,9 +9,7 @@ mod dead;
 mod doctor;
 mod effects;
 mod error;
-mod find;
 mod front;
-mod insert;
 mod inspect;
 mod keys;
 mod lease;
@@ -23,19 +21,19 @@ mod plan;
 mod purge;
 mod route;
 mod row;
+mod run;
 mod schema;
 mod settle;
 mod state;
-mod transaction;
+mod write;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::sqlite::{SqliteConnection, SqlitePool, SqliteTransaction};
+use sqlx::sqlite::SqlitePool;
 
-use super::{NewRow, Ownership, Store, StoreError, TableName};
-use crate::event::EventId;
-use crate::store::{NotifyStore, TransactionalStore};
+use super::run::Run;
+use super::{NotifyStore, Store, StoreError, TableName, TransactionalStore};
 use crate::time::{Clock, Timestamp};
 
 pub use open::SqliteOptions;
@@ -92,41 +90,3 @@ impl Store for SqliteStore {
 
 /// Nothing: processes that share a file have no way to call each other, and find what is due by polling.
 impl NotifyStore for SqliteStore {}
-
-impl TransactionalStore for SqliteStore {
-    type Connection = SqliteConnection;
-    type Transaction = SqliteTransaction<'static>;
-
-    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
-        transaction::begin(self).await
-    }
-
-    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
-        transaction::commit(transaction).await
-    }
-
-    async fn rollback(transaction: Self::Transaction) -> Result<(), StoreError> {
-        transaction::rollback(transaction).await
-    }
-
-    fn is_in_transaction(connection: &mut Self::Connection) -> bool {
-        sqlx::Connection::is_in_transaction(connection)
-    }
-
-    async fn insert(
-        &self,
-        connection: &mut Self::Connection,
-        rows: &[NewRow<'_>],
-        ownership: &Ownership,
-    ) -> Result<Vec<Option<u64>>, StoreError> {
-        insert::insert(self, connection, rows, ownership).await
-    }
-
-    async fn find(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<Vec<(u64, EventId)>, StoreError> {
-        find::find(self, connection, sequences).await
-    }
-
-    async fn delete_inserted(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<(), StoreError> {
-        insert::delete_inserted(self, connection, ids).await
-    }
-}

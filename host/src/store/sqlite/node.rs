@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::error::failed;
-use super::{SqliteStore, transaction};
+use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::OwnerId;
 use crate::store::row::Named;
 use crate::store::{Node, NodeRecord, NodeStore, StoreError, row};
@@ -38,64 +38,32 @@ const DAY: i64 = 24 * 3_600 * 1_000_000;
 #[async_trait]
 impl NodeStore for SqliteStore {
     async fn heartbeat(&self, node: &Node, lease: Duration) -> Result<u32, StoreError> {
-        let lease = micros(lease);
-        let action = "say that this node is alive";
-        let mut transaction = transaction::begin(self).await?;
+        let failed = |error| failed("say that this node is alive", error);
+        let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
-        sqlx::query(self.table.sql(HEARTBEAT))
-            .bind(node.owner.as_str())
-            .bind(&node.label)
-            .bind(node.mode)
-            .bind(node.version)
-            .bind(now)
-            .bind(now.saturating_add(lease))
-            .bind(node.plugins.as_deref())
-            .execute(&mut *transaction)
-            .await
-            .map_err(|error| failed(action, error))?;
-        sqlx::query(self.table.sql(FORGET))
-            .bind(now.saturating_sub(DAY))
-            .execute(&mut *transaction)
-            .await
-            .map_err(|error| failed(action, error))?;
-        let row = sqlx::query(self.table.sql(LIVE))
-            .bind(node.mode)
-            .bind(now)
-            .fetch_one(&mut *transaction)
-            .await
-            .map_err(|error| failed(action, error))?;
-        transaction::commit(transaction).await?;
-        row.count("live").map_err(|error| failed(action, error))
+        let statement =
+            self.statement(HEARTBEAT).bind(node.owner.as_str()).bind(&node.label).bind(node.mode).bind(node.version);
+        let statement = statement.bind(now).bind(now.saturating_add(micros(lease))).bind(node.plugins.as_deref());
+        statement.execute(&mut *transaction).await.map_err(failed)?;
+        self.statement(FORGET).bind(now.saturating_sub(DAY)).execute(&mut *transaction).await.map_err(failed)?;
+        let row = self.statement(LIVE).bind(node.mode).bind(now).fetch_one(&mut *transaction).await.map_err(failed)?;
+        Self::commit(transaction).await?;
+        row.count("live").map_err(failed)
     }
 
     async fn leave(&self, owner: &OwnerId) -> Result<(), StoreError> {
-        let mut transaction = transaction::begin(self).await?;
-        for statement in [FREE_PARTITIONS, LEAVE] {
-            sqlx::query(self.table.sql(statement))
-                .bind(owner.as_str())
-                .execute(&mut *transaction)
-                .await
-                .map_err(|error| failed("forget this node", error))?;
+        let mut transaction = self.begin().await?;
+        for sql in [FREE_PARTITIONS, LEAVE] {
+            let left = self.statement(sql).bind(owner.as_str()).execute(&mut *transaction).await;
+            left.map_err(|error| failed("forget this node", error))?;
         }
-        transaction::commit(transaction).await
+        Self::commit(transaction).await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        let action = "list nodes";
-        let now = self.now_micros();
-        let rows = sqlx::query(self.table.sql(NODES))
-            .bind(now)
-            .bind(now.saturating_sub(DAY))
-            .fetch_all(&self.readers)
-            .await
-            .map_err(|error| failed(action, error))?;
-        rows.iter()
-            .map(|row| {
-                let alive = row.moment("alive_until")?.as_micros() > now;
-                row::node(row, alive)
-            })
-            .collect::<Result<_, sqlx::Error>>()
-            .map_err(|error| failed(action, error))
+        let now = self.clock.now();
+        let statement = self.statement(NODES).bind(now.as_micros()).bind(now.as_micros().saturating_sub(DAY));
+        self.read_all("list nodes", statement, |row| row::node(row, row.moment("alive_until")? > now)).await
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::error::failed;
-use super::keys::numbers;
-use super::{SqliteStore, transaction};
+use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::OwnerId;
+use crate::store::number::numbers;
 use crate::store::row::sequence;
 use crate::store::{PartitionStore, StoreError};
 use crate::time::micros;
@@ -34,7 +34,7 @@ impl PartitionStore for SqliteStore {
     async fn keep_partitions(&self, owner: &OwnerId, lease: Duration, most: u16, of: u16) -> Result<Vec<u16>, StoreError> {
         let lease = micros(lease);
         let action = "keep partitions";
-        let mut transaction = transaction::begin(self).await?;
+        let mut transaction = self.begin().await?;
         // Only now: while others had the writer, time went by.
         let now = self.now_micros();
         for (statement, bounds) in [(RENEW, None), (TAKE, Some((of, most)))] {
@@ -51,17 +51,13 @@ impl PartitionStore for SqliteStore {
             .fetch_all(&mut *transaction)
             .await
             .map_err(|error| failed(action, error))?;
-        transaction::commit(transaction).await?;
+        Self::commit(transaction).await?;
         rows.iter().map(|row| sequence(row).map(|partition| u16::try_from(partition).unwrap_or(0))).collect()
     }
 
     async fn release_partitions(&self, owner: &OwnerId, partitions: &[u16]) -> Result<(), StoreError> {
-        sqlx::query(self.table.sql(RELEASE))
-            .bind(owner.as_str())
-            .bind(numbers(partitions))
-            .execute(&self.writer)
-            .await
-            .map_err(|error| failed("give partitions back", error))?;
+        let statement = self.statement(RELEASE).bind(owner.as_str()).bind(numbers(partitions));
+        self.execute("give partitions back", statement).await?;
         Ok(())
     }
 }

@@ -1,10 +1,9 @@
 //! How SQLite would run the statements that must stay fast.
 
 use async_trait::async_trait;
-use sqlx::Row;
 
-use super::error::failed;
-use super::{SqliteStore, audit, claim, dead, front, keys, lease, purge, route, settle};
+use super::{Run, SqliteStore, audit, claim, dead, front, keys, lease, purge, route, settle};
+use crate::store::row::Named;
 use crate::store::{Plan, PlanStore, StoreError};
 
 /// Each with the part of the schema that it lives on.
@@ -31,20 +30,12 @@ const PRIMARY_KEY: &str = "INTEGER PRIMARY KEY";
 #[async_trait]
 impl PlanStore for SqliteStore {
     async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
-        let action = "explain a statement";
         let mut plans = Vec::with_capacity(STATEMENTS.len());
         for (statement, sql, index) in STATEMENTS {
             let explain = format!("EXPLAIN QUERY PLAN {}", self.table.sql(sql).as_str());
             // Unbound parameters are NULL: SQLite's planner does not look at values.
-            let rows = sqlx::query(sqlx::AssertSqlSafe(explain))
-                .fetch_all(&self.readers)
-                .await
-                .map_err(|error| failed(action, error))?;
-            let lines = rows
-                .iter()
-                .map(|row| row.try_get::<String, _>("detail"))
-                .collect::<Result<Vec<_>, _>>()
-                .map_err(|error| failed(action, error))?;
+            let explain = sqlx::query(sqlx::AssertSqlSafe(explain));
+            let lines = self.read_all("explain a statement", explain, |row| row.string("detail")).await?;
             let index = index.replace("outbox_event", self.table.as_str());
             let whole = format!("SCAN {}", self.table);
             let reads_whole_table = |line: &String| line.strip_prefix(&whole).is_some_and(|rest| !rest.contains("INDEX"));

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
 
-use super::SqliteStore;
 use super::error::failed;
-use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError};
-use crate::time::{Timestamp, micros};
+use super::run::Statement;
+use super::{Run, SqliteStore};
+use crate::store::row::{Columns, filled};
+use crate::store::{PurgeBatch, PurgeRequest, PurgeStore, Purgeable, StoreError, row};
+use crate::time::micros;
 
 /// ?1 status, ?2 the cut-off, ?3 most rows. Walks its own index from the oldest.
 pub(super) const PURGE: &str = "
@@ -35,47 +35,27 @@ RETURNING due_at";
 #[async_trait]
 impl PurgeStore for SqliteStore {
     async fn purge(&self, request: PurgeRequest) -> Result<PurgeBatch, StoreError> {
-        let action = "purge finished events";
-        let rows = sqlx::query(self.table.sql(PURGE))
-            .bind(request.status.code())
-            .bind(request.finished_before.as_micros())
-            .bind(i64::from(request.limit))
-            .fetch_all(&self.writer)
-            .await;
-        rows.and_then(|rows| batch(&rows)).map_err(|error| failed(action, error))
+        let PurgeRequest { status, finished_before, limit } = request;
+        let statement = self.statement(PURGE).bind(status.code()).bind(finished_before.as_micros()).bind(i64::from(limit));
+        delete(self, "purge finished events", statement).await
     }
 
     async fn count_purgeable(&self, request: PurgeRequest) -> Result<Purgeable, StoreError> {
-        let action = "count finished events";
-        let row = sqlx::query(self.table.sql(COUNT))
-            .bind(request.status.code())
-            .bind(request.finished_before.as_micros())
-            .fetch_one(&self.readers)
-            .await
-            .map_err(|error| failed(action, error))?;
-        let number = |column: usize| -> Result<u64, StoreError> {
-            let number: i64 = row.try_get(column).map_err(|error| failed(action, error))?;
-            Ok(u64::try_from(number).unwrap_or(0))
-        };
-        Ok(Purgeable { count: number(0)?, blocking: number(1)? })
+        let statement = self.statement(COUNT).bind(request.status.code()).bind(request.finished_before.as_micros());
+        self.read_one("count finished events", statement, row::purgeable).await
     }
 
     async fn purge_undelivered(&self, older_than: Duration, limit: u32) -> Result<PurgeBatch, StoreError> {
-        let rows = sqlx::query(self.table.sql(UNDELIVERED))
-            .bind(self.now_micros().saturating_sub(micros(older_than)))
-            .bind(i64::from(limit))
-            .bind(self.now_micros())
-            .fetch_all(&self.writer)
-            .await;
-        rows.and_then(|rows| batch(&rows)).map_err(|error| failed("purge undelivered events", error))
+        let now = self.now_micros();
+        let statement =
+            self.statement(UNDELIVERED).bind(now.saturating_sub(micros(older_than))).bind(i64::from(limit)).bind(now);
+        delete(self, "purge undelivered events", statement).await
     }
 }
 
-fn batch(rows: &[SqliteRow]) -> Result<PurgeBatch, sqlx::Error> {
-    let mut batch = PurgeBatch::default();
-    for row in rows {
-        let time = Timestamp::from_micros(row.try_get(0)?);
-        batch.add(PurgeBatch { count: 1, first: Some(time), last: Some(time) });
-    }
-    Ok(batch)
+/// Runs a statement that deletes rows and answers with a time of each.
+async fn delete(store: &SqliteStore, action: &'static str, statement: Statement<'_>) -> Result<PurgeBatch, StoreError> {
+    let rows = statement.fetch_all(&store.writer).await.map_err(|error| failed(action, error))?;
+    let times = rows.iter().map(|row| filled(0, row.time(0))).collect::<Result<Vec<_>, _>>();
+    Ok(PurgeBatch::of(&times.map_err(|error| failed(action, error))?))
 }

@@ -6,9 +6,9 @@ use serde_json::json;
 use super::audit::note;
 use super::dead::noted;
 use super::error::failed;
-use super::{SqliteStore, transaction};
+use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::Route;
-use crate::store::route::names;
+use crate::store::route::{names, pairs};
 use crate::store::{Audit, RouteRecord, RouteStore, StoreError, row};
 
 /// ?1 rows of [aggregate_type, event_type], ?2 most rows. The index on parked routes serves the join.
@@ -71,95 +71,55 @@ const FORGET: [&str; 2] = [
     "DELETE FROM outbox_event_route WHERE aggregate_type = ?1 AND event_type = ?2",
 ];
 
+const READING: &str = "read the routes";
+
 #[async_trait]
 impl RouteStore for SqliteStore {
     async fn routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        read(self, ROUTES).await
+        Ok(self.read_all(READING, self.statement(ROUTES), row::route).await?.into_iter().flatten().collect())
     }
 
     async fn count_routes(&self) -> Result<Vec<RouteRecord>, StoreError> {
-        read(self, COUNT).await
+        Ok(self.read_all(READING, self.statement(COUNT), row::route).await?.into_iter().flatten().collect())
     }
 
     async fn parked_route(&self, after: Option<&Route>) -> Result<Option<Route>, StoreError> {
         let (aggregate_type, event_type) = names(after);
-        let row = sqlx::query_as::<_, (String, String)>(self.table.sql(NEXT_PARKED))
-            .bind(aggregate_type)
-            .bind(event_type)
-            .fetch_optional(&self.readers)
-            .await
-            .map_err(|error| failed("look for parked routes", error))?;
-        Ok(row.and_then(|(aggregate_type, event_type)| Route::new(aggregate_type, event_type).ok()))
+        let statement = self.statement(NEXT_PARKED).bind(aggregate_type).bind(event_type);
+        Ok(self.read_optional("look for parked routes", statement, row::route_name).await?.flatten())
     }
 
     async fn unpark(&self, routes: &[Route], limit: u32) -> Result<u64, StoreError> {
-        let result = sqlx::query(self.table.sql(UNPARK))
-            .bind(pairs(routes))
-            .bind(i64::from(limit))
-            .execute(&self.writer)
-            .await
-            .map_err(|error| failed("unpark events", error))?;
-        Ok(result.rows_affected())
+        self.execute("unpark events", self.statement(UNPARK).bind(pairs(routes)).bind(i64::from(limit))).await
     }
 
     async fn remember_routes(&self, routes: &[Route]) -> Result<(), StoreError> {
-        sqlx::query(self.table.sql(REMEMBER))
-            .bind(pairs(routes))
-            .bind(self.now_micros())
-            .execute(&self.writer)
-            .await
-            .map_err(|error| failed("note routes", error))?;
+        self.execute("note routes", self.statement(REMEMBER).bind(pairs(routes)).bind(self.now_micros())).await?;
         Ok(())
     }
 
     async fn pause(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
         let (actor, reason) = audit.stored();
-        let statement = sqlx::query(self.table.sql(PAUSE))
-            .bind(route.aggregate_type.as_str())
-            .bind(route.event_type.as_str())
-            .bind(self.now_micros())
-            .bind(actor)
-            .bind(reason);
+        let statement = self.statement(PAUSE).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+        let statement = statement.bind(self.now_micros()).bind(actor).bind(reason);
         Ok(noted(self, statement, audit, "pause", &json!(route)).await? == 1)
     }
 
     async fn resume(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        let statement = sqlx::query(self.table.sql(RESUME)).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+        let statement = self.statement(RESUME).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
         Ok(noted(self, statement, audit, "resume", &json!(route)).await? == 1)
     }
 
     async fn forget_route(&self, route: &Route, audit: &Audit) -> Result<bool, StoreError> {
-        let mut transaction = transaction::begin(self).await?;
+        let mut transaction = self.begin().await?;
         let mut deleted = 0;
-        for statement in FORGET {
-            let result = sqlx::query(self.table.sql(statement))
-                .bind(route.aggregate_type.as_str())
-                .bind(route.event_type.as_str())
-                .execute(&mut *transaction)
-                .await;
-            deleted += result.map_err(|error| failed("forget a route", error))?.rows_affected();
+        for sql in FORGET {
+            let statement = self.statement(sql).bind(route.aggregate_type.as_str()).bind(route.event_type.as_str());
+            let result = statement.execute(&mut *transaction).await.map_err(|error| failed("forget a route", error))?;
+            deleted += result.rows_affected();
         }
         note(self, &mut transaction, audit, "forget_route", &json!(route), deleted.min(1)).await?;
-        transaction::commit(transaction).await?;
+        Self::commit(transaction).await?;
         Ok(deleted > 0)
     }
-}
-
-async fn read(store: &SqliteStore, statement: &'static str) -> Result<Vec<RouteRecord>, StoreError> {
-    let action = "read the routes";
-    let rows =
-        sqlx::query(store.table.sql(statement)).fetch_all(&store.readers).await.map_err(|error| failed(action, error))?;
-    let mut routes = Vec::with_capacity(rows.len());
-    for row in &rows {
-        // A plain INSERT may hold a name that is none; its events are dead or will be, and listed as such.
-        if let Some(record) = row::route(row).map_err(|error| failed(action, error))? {
-            routes.push(record);
-        }
-    }
-    Ok(routes)
-}
-
-fn pairs(routes: &[Route]) -> String {
-    let pairs = routes.iter().map(|route| json!([route.aggregate_type, route.event_type])).collect();
-    serde_json::Value::Array(pairs).to_string()
 }

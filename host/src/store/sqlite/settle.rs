@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::claim::fences;
 use super::error::failed;
-use super::{SqliteStore, transaction};
+use super::{SqliteStore, TransactionalStore};
 use crate::store::settle::{Statements, Written, grouped};
 use crate::store::{SettleStore, Settled, StoreError};
 
@@ -107,11 +107,11 @@ impl SettleStore for SqliteStore {
             let mut connection = self.writer.acquire().await.map_err(|error| failed("store outcomes", error))?;
             changed += run(self, &mut connection, sql.clone(), rows.clone()).await?;
         } else {
-            let mut transaction = transaction::begin(self).await?;
+            let mut transaction = self.begin().await?;
             for (sql, rows) in statements {
                 changed += run(self, &mut transaction, sql, rows).await?;
             }
-            transaction::commit(transaction).await?;
+            Self::commit(transaction).await?;
         }
         Ok(u64::try_from(settled.len()).unwrap_or(u64::MAX).saturating_sub(changed))
     }

@@ -1,21 +1,17 @@
 //! Plugin state: read, listed and deleted.
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{FromRow, Row};
 
 use super::audit::note;
-use super::effects::{NOTE_USAGE, USED};
+use super::effects::{USED, noting_usage};
 use super::error::failed;
-use super::{SqliteStore, transaction};
+use super::{Run, SqliteStore, TransactionalStore};
 use crate::event::{StateUsage, StateValue};
 use crate::store::effects::Used;
-use crate::store::number::{signed, unsigned};
 use crate::store::row::Named;
 use crate::store::state::{DELETE_STATE, Deletion, end_of_prefix};
-use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError};
-use crate::time::Timestamp;
+use crate::store::{Audit, PluginUsage, StateRecord, StateStore, StoreError, row};
 
 /// ?1 the plugin, ?2 the key.
 const STATE: &str = "SELECT version, value FROM outbox_event_state WHERE plugin = ?1 AND name = ?2";
@@ -49,28 +45,18 @@ const ACTION: &str = "delete a plugin's state";
 #[async_trait]
 impl StateStore for SqliteStore {
     async fn state(&self, plugin: &str, key: &str) -> Result<Option<StateValue>, StoreError> {
-        let failed = |error| failed("read a plugin's state", error);
-        let query = sqlx::query(self.table.sql(STATE)).bind(plugin).bind(key);
-        let row = query.fetch_optional(&self.readers).await.map_err(failed)?;
-        let value = |row: &SqliteRow| {
-            Ok(StateValue { version: unsigned(row.try_get(0)?), value: Bytes::from(row.try_get::<Vec<u8>, _>(1)?) })
-        };
-        row.as_ref().map(value).transpose().map_err(failed)
+        self.read_optional("read a plugin's state", self.statement(STATE).bind(plugin).bind(key), row::state_value).await
     }
 
     async fn state_usage(&self, plugin: &str) -> Result<StateUsage, StoreError> {
-        let failed = |error| failed("read how much state a plugin has", error);
-        let query = sqlx::query(self.table.sql(USED)).bind(plugin);
-        let row = query.fetch_optional(&self.readers).await.map_err(failed)?;
-        let usage = |row: &SqliteRow| Ok(StateUsage { keys: unsigned(row.try_get(0)?), bytes: unsigned(row.try_get(1)?) });
-        Ok(row.as_ref().map(usage).transpose().map_err(failed)?.unwrap_or_default())
+        let usage = self.read_optional("read how much state a plugin has", self.statement(USED).bind(plugin), row::state_usage);
+        Ok(usage.await?.unwrap_or_default())
     }
 
     async fn state_usages(&self, after: Option<&str>, limit: u32) -> Result<Vec<PluginUsage>, StoreError> {
-        let failed = |error| failed("read how much state plugins have", error);
-        let query = sqlx::query(self.table.sql(USAGES)).bind(after.unwrap_or_default()).bind(i64::from(limit));
-        let rows = query.fetch_all(&self.readers).await.map_err(failed)?;
-        rows.iter().map(usage).collect::<Result<_, _>>().map_err(failed)
+        let statement = self.statement(USAGES).bind(after.unwrap_or_default()).bind(i64::from(limit));
+        let usage = |row: &SqliteRow| row::plugin_usage(row, row.string("plugin")?);
+        self.read_all("read how much state plugins have", statement, usage).await
     }
 
     async fn list_state(
@@ -80,22 +66,13 @@ impl StateStore for SqliteStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<StateRecord>, StoreError> {
-        let failed = |error| failed("list a plugin's state", error);
-        let query = sqlx::query(self.table.sql(LIST))
-            .bind(plugin)
-            .bind(prefix)
-            .bind(end_of_prefix(prefix))
-            .bind(after.unwrap_or_default())
-            .bind(i64::from(limit));
-        let rows = query.fetch_all(&self.readers).await.map_err(failed)?;
-        rows.iter().map(record).collect::<Result<_, _>>().map_err(failed)
+        let statement = self.statement(LIST).bind(plugin).bind(prefix).bind(end_of_prefix(prefix));
+        let statement = statement.bind(after.unwrap_or_default()).bind(i64::from(limit));
+        self.read_all("list a plugin's state", statement, record).await
     }
 
     async fn get_state(&self, plugin: &str, key: &str) -> Result<Option<StateRecord>, StoreError> {
-        let failed = |error| failed("read a plugin's state", error);
-        let query = sqlx::query(self.table.sql(GET)).bind(plugin).bind(key);
-        let row = query.fetch_optional(&self.readers).await.map_err(failed)?;
-        row.as_ref().map(record).transpose().map_err(failed)
+        self.read_optional("read a plugin's state", self.statement(GET).bind(plugin).bind(key), record).await
     }
 
     async fn delete_state(&self, plugin: &str, key: &str, audit: &Audit) -> Result<bool, StoreError> {
@@ -109,42 +86,23 @@ impl StateStore for SqliteStore {
 
 async fn delete(store: &SqliteStore, plugin: &str, deletion: Deletion<'_>, audit: &Audit) -> Result<u64, StoreError> {
     let failed = |error| failed(ACTION, error);
-    let mut transaction = transaction::begin(store).await?;
+    let mut transaction = store.begin().await?;
     let (key, limit) = deletion.parameters();
-    let query = sqlx::query_as(store.table.sql(DELETE)).bind(plugin).bind(key).bind(limit);
-    let gone: Vec<(i64,)> = query.fetch_all(&mut *transaction).await.map_err(failed)?;
-    let (keys, bytes) = (gone.len() as u64, gone.iter().map(|(bytes,)| unsigned(*bytes)).sum::<u64>());
-    if keys == 0 {
-        transaction::rollback(transaction).await?;
+    let statement = store.statement(DELETE).bind(plugin).bind(key).bind(limit);
+    let gone = statement.fetch_all(&mut *transaction).await.map_err(failed)?;
+    if gone.is_empty() {
+        SqliteStore::rollback(transaction).await?;
         return Ok(0);
     }
-    let query = sqlx::query(store.table.sql(USED)).bind(plugin);
-    let row = query.fetch_optional(&mut *transaction).await.map_err(failed)?;
-    let used: (i64, i64, i64) = row.as_ref().map(FromRow::from_row).transpose().map_err(failed)?.unwrap_or_default();
-    let after = Used::from(used).without(keys, bytes);
-    let query = sqlx::query(store.table.sql(NOTE_USAGE))
-        .bind(plugin)
-        .bind(signed(after.usage.keys))
-        .bind(signed(after.usage.bytes))
-        .bind(signed(after.revision));
-    query.execute(&mut *transaction).await.map_err(failed)?;
+    let (keys, bytes) = (gone.len() as u64, gone.iter().map(|row| row.number(0)).sum::<Result<u64, _>>().map_err(failed)?);
+    let used = store.statement(USED).bind(plugin).fetch_optional(&mut *transaction).await.map_err(failed)?;
+    let used = used.map(|row| Used::read(&row)).transpose().map_err(failed)?.unwrap_or_default();
+    noting_usage(store, plugin, used.without(keys, bytes)).execute(&mut *transaction).await.map_err(failed)?;
     note(store, &mut transaction, audit, DELETE_STATE, &deletion.selector(plugin), keys).await?;
-    transaction::commit(transaction).await?;
+    SqliteStore::commit(transaction).await?;
     Ok(keys)
 }
 
-fn usage(row: &SqliteRow) -> Result<PluginUsage, sqlx::Error> {
-    let usage = StateUsage { keys: row.count("used_keys")?, bytes: row.count("used_bytes")? };
-    Ok(PluginUsage { plugin: row.try_get("plugin")?, usage })
-}
-
 fn record(row: &SqliteRow) -> Result<StateRecord, sqlx::Error> {
-    Ok(StateRecord {
-        plugin: row.try_get("plugin")?,
-        key: row.try_get("name")?,
-        version: row.count("version")?,
-        value_bytes: row.count("value_bytes")?,
-        updated_at: Timestamp::from_micros(row.try_get("updated_at")?),
-        value: row.try_get::<Option<Vec<u8>>, _>("value")?.map(Bytes::from),
-    })
+    row::state_record(row, row.string("plugin")?, row.string("name")?)
 }

@@ -1,16 +1,20 @@
 //! Envelopes into rows.
 
 use async_trait::async_trait;
+use sqlx::Connection;
 use sqlx::postgres::{PgBindIterExt, PgConnection};
-use sqlx::{Connection, Row};
 
-use super::run::Statement;
+use super::error::failed;
+use super::run::{Statement, begin};
 use super::time::Moment;
-use super::{PostgresStore, transaction};
+use super::{PostgresStore, PostgresTransaction, Run};
 use crate::event::EventId;
-use crate::store::row::sequence;
+use crate::store::number::signed;
+use crate::store::row::with_ids;
+use crate::store::run::in_own_task;
 use crate::store::settle::delay_micros;
-use crate::store::{NewRow, Ownership, StoreError, WriteStore};
+use crate::store::write::{chunk_len, number};
+use crate::store::{NewRow, Ownership, StoreError, TransactionalStore, WriteStore};
 
 /// One statement for any number of rows: one array for each column, rows numbered in the order of the arrays. The time is that
 /// of the statement, not of a transaction that may have begun long ago. What is not put off is due at once, even when its
@@ -37,86 +41,87 @@ RETURNING seq, event_id";
 
 const DELETE_INSERTED: &str = "DELETE FROM outbox_event WHERE event_id = ANY ($1::text[])";
 
-/// Most rows in one statement, and most payload bytes: bounded, so that a large batch does not double itself in memory.
-const MAX_ROWS: usize = 1_000;
+/// $1 numbers of rows.
+const FIND: &str = "SELECT seq, event_id FROM outbox_event WHERE seq = ANY ($1::bigint[])";
+
+/// Most payload bytes in one statement.
 const MAX_BYTES: usize = 16 << 20;
+
+const ACTION: &str = "insert events";
 
 #[async_trait]
 impl WriteStore for PostgresStore {
     async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
-        if is_one_chunk(rows) {
+        if chunk_len(rows, MAX_BYTES) >= rows.len() {
             // A single statement is its own transaction.
-            let mut connection = self.connection("insert events").await?;
-            return insert(self, &mut connection, rows, ownership).await;
+            let mut connection = self.connection(ACTION).await?;
+            return self.insert(&mut connection, rows, ownership).await;
         }
-        let mut transaction = transaction::begin(&self.host).await?;
-        let sequences = insert(self, &mut transaction, rows, ownership).await?;
-        transaction::commit(transaction).await?;
+        let mut transaction = self.transaction().await?;
+        let sequences = self.insert(&mut transaction, rows, ownership).await?;
+        Self::commit(transaction).await?;
         Ok(sequences)
     }
 }
 
-pub(super) async fn insert(
-    store: &PostgresStore,
-    connection: &mut PgConnection,
-    rows: &[NewRow<'_>],
-    ownership: &Ownership,
-) -> Result<Vec<Option<u64>>, StoreError> {
-    let mut sequences = Vec::with_capacity(rows.len());
-    let mut rest = rows;
-    while !rest.is_empty() {
-        let (chunk, after) = rest.split_at(chunk_len(rest));
-        insert_chunk(store, connection, chunk, ownership, &mut sequences).await?;
-        rest = after;
+impl TransactionalStore for PostgresStore {
+    type Connection = PgConnection;
+    type Transaction = PostgresTransaction;
+
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        begin(&self.callers).await
     }
-    Ok(sequences)
-}
 
-/// Whether one statement takes them all.
-pub(super) fn is_one_chunk(rows: &[NewRow<'_>]) -> bool {
-    chunk_len(rows) >= rows.len()
-}
+    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
+        in_own_task("commit", transaction.commit(), failed).await
+    }
 
-fn chunk_len(rows: &[NewRow<'_>]) -> usize {
-    let mut bytes = 0;
-    let fitting = rows.iter().take(MAX_ROWS).take_while(|row| {
-        bytes += row.bytes();
-        bytes <= MAX_BYTES
-    });
-    fitting.count().max(1)
-}
+    async fn rollback(transaction: Self::Transaction) -> Result<(), StoreError> {
+        transaction.rollback().await.map_err(|error| failed("roll back", error))
+    }
 
-async fn insert_chunk(
-    store: &PostgresStore,
-    connection: &mut PgConnection,
-    rows: &[NewRow<'_>],
-    ownership: &Ownership,
-    sequences: &mut Vec<Option<u64>>,
-) -> Result<(), StoreError> {
-    let statement = bind(store.statement(INSERT), rows, ownership);
-    let inserted = match statement.fetch_all(&mut *connection).await.map_err(|error| store.failed("insert events", error)) {
-        Ok(inserted) => inserted,
-        Err(error) => {
-            if matches!(error, StoreError::Outdated { .. }) {
+    fn is_in_transaction(connection: &mut Self::Connection) -> bool {
+        Connection::is_in_transaction(connection)
+    }
+
+    async fn insert(
+        &self,
+        connection: &mut Self::Connection,
+        rows: &[NewRow<'_>],
+        ownership: &Ownership,
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        let mut sequences = Vec::with_capacity(rows.len());
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(chunk_len(rest, MAX_BYTES));
+            let inserted = bind(self.statement(INSERT), chunk, ownership).fetch_all(&mut *connection).await;
+            let inserted = inserted.map_err(|error| self.failed(ACTION, error));
+            if let Err(StoreError::Outdated { .. }) = inserted {
                 // It may be the caller's own connection, which nobody replaces. That this can fail as well changes nothing.
                 let _ = connection.clear_cached_statements().await;
             }
-            return Err(error);
+            number(chunk, &inserted?, &mut sequences)?;
+            rest = after;
         }
-    };
-    // The rows come back in the order in which they went in; what is missing was there already.
-    let mut inserted = inserted.iter().peekable();
-    for row in rows {
-        let came_in =
-            inserted.next_if(|returned| returned.try_get::<&str, _>(1).is_ok_and(|id| id == row.envelope.id().as_str()));
-        sequences.push(came_in.map(sequence).transpose()?);
+        Ok(sequences)
     }
-    Ok(())
+
+    async fn find(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<Vec<(u64, EventId)>, StoreError> {
+        let given: Vec<i64> = sequences.iter().copied().map(signed).collect();
+        let rows = self.statement(FIND).bind(given).fetch_all(connection).await;
+        rows.and_then(|rows| with_ids(&rows)).map_err(|error| self.failed("look for written events", error))
+    }
+
+    async fn delete_inserted(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<(), StoreError> {
+        let ids: Vec<String> = ids.iter().map(EventId::to_string).collect();
+        let result = self.statement(DELETE_INSERTED).bind(ids).execute(connection).await;
+        result.map(drop).map_err(|error| self.failed("delete inserted events", error))
+    }
 }
 
 fn bind<'q>(statement: Statement<'q>, rows: &'q [NewRow<'_>], ownership: &'q Ownership) -> Statement<'q> {
     let ids: Vec<String> = rows.iter().map(|row| row.envelope.id().to_string()).collect();
-    let headers: Vec<Option<String>> = rows.iter().map(|row| headers(row)).collect();
+    let headers: Vec<Option<String>> = rows.iter().map(NewRow::headers).collect();
     statement
         .bind(ids)
         .bind(rows.iter().map(|row| row.envelope.event_type().as_str()).bind_iter())
@@ -132,20 +137,4 @@ fn bind<'q>(statement: Statement<'q>, rows: &'q [NewRow<'_>], ownership: &'q Own
         .bind(rows.iter().map(|row| row.claimed).bind_iter())
         .bind(ownership.owner.as_str())
         .bind(delay_micros(ownership.lease))
-}
-
-fn headers(row: &NewRow<'_>) -> Option<String> {
-    let headers = row.envelope.headers();
-    (!headers.is_empty()).then(|| serde_json::to_string(headers).expect("a map of strings is JSON"))
-}
-
-pub(super) async fn delete_inserted(
-    store: &PostgresStore,
-    connection: &mut PgConnection,
-    ids: &[EventId],
-) -> Result<(), StoreError> {
-    let ids: Vec<String> = ids.iter().map(EventId::to_string).collect();
-    let statement = store.statement(DELETE_INSERTED).bind(ids);
-    statement.execute(connection).await.map_err(|error| store.failed("delete inserted events", error))?;
-    Ok(())
 }

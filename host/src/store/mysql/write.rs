@@ -2,16 +2,20 @@
 
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlTransaction};
 use sqlx::{Connection, Executor};
 
-use super::error::is_duplicate;
+use super::error::{failed, is_duplicate};
+use super::patience::patiently;
 use super::row::bound;
-use super::transaction::{self, Patience};
-use super::{MySqlStore, insert_many};
+use super::{MySqlStore, Run, insert_many};
 use crate::event::{Envelope, EventId};
+use crate::store::number::numbers;
+use crate::store::row::with_ids;
+use crate::store::run::in_own_task;
 use crate::store::settle::delay_micros;
-use crate::store::{NewRow, Ownership, StoreError, WriteStore};
+use crate::store::write::chunk_len;
+use crate::store::{NewRow, Ownership, StoreError, TransactionalStore, WriteStore};
 
 /// One row, and its number comes back with the answer. A duplicate key fails this statement alone: this database takes back
 /// what the statement did and leaves the transaction open. What is not put off is due at once, even when its writer's clock is
@@ -34,64 +38,113 @@ const DELETE_INSERTED: &str = "
 DELETE outbox_event FROM JSON_TABLE(?, '$[*]' COLUMNS (event_id VARCHAR(36) CHARACTER SET utf8mb4 PATH '$')) AS given
 STRAIGHT_JOIN outbox_event FORCE INDEX (outbox_id) ON outbox_event.event_id = given.event_id";
 
+/// Bound: a JSON list of seq.
+const FIND: &str = "
+SELECT outbox_event.seq, outbox_event.event_id
+FROM JSON_TABLE(?, '$[*]' COLUMNS (seq BIGINT PATH '$')) AS given
+STRAIGHT_JOIN outbox_event FORCE INDEX (PRIMARY) ON outbox_event.seq = given.seq";
+
 /// Around a batch of several statements. In text of our own: a savepoint of the driver's takes the whole transaction back when
 /// the future that makes it is dropped.
 const SAVEPOINT: &str = "SAVEPOINT outbox_write";
 const RELEASE: &str = "RELEASE SAVEPOINT outbox_write";
 const TAKE_ALL_BACK: &str = "ROLLBACK TO SAVEPOINT outbox_write";
 
-/// What is prepared here, in the caller's transaction.
-pub(super) const STATEMENTS: [&str; 2] = [INSERT_ONE, DELETE_INSERTED];
+/// What may be run in a transaction of the caller.
+const STATEMENTS: [&str; 3] = [INSERT_ONE, FIND, DELETE_INSERTED];
 
-/// Most rows in one statement, and most payload bytes: well below what a server takes as one packet by default.
-const MAX_ROWS: usize = 1_000;
+/// Most payload bytes in one statement: well below what a server takes as one packet by default.
 const MAX_BYTES: usize = 4 << 20;
 
 pub(super) const ACTION: &str = "insert events";
+const BEGIN: &str = "begin a transaction";
 
 #[async_trait]
 impl WriteStore for MySqlStore {
     /// In a transaction of its own, again when it loses a deadlock.
     async fn write(&self, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
-        let mut patience = Patience::new();
-        loop {
-            match try_write(self, rows, ownership).await {
-                Err(error) if patience.allows(&error).await => {}
-                result => return result,
-            }
-        }
+        patiently(|| try_write(self, rows, ownership)).await
     }
 }
 
 async fn try_write(store: &MySqlStore, rows: &[NewRow<'_>], ownership: &Ownership) -> Result<Vec<Option<u64>>, StoreError> {
     if let [row] = rows {
         // A single statement is its own transaction.
-        let mut connection = store.pool.acquire().await.map_err(|error| store.failed(ACTION, error))?;
+        let mut connection = store.connection(ACTION).await?;
         return Ok(vec![insert_one(store, &mut connection, row, ownership).await?]);
     }
-    let mut transaction = transaction::begin(store).await?;
-    let sequences = insert(store, &mut transaction, rows, ownership).await?;
-    transaction::commit(transaction).await?;
+    let mut transaction = store.transaction().await?;
+    let sequences = store.insert(&mut transaction, rows, ownership).await?;
+    MySqlStore::commit(transaction).await?;
     Ok(sequences)
 }
 
-pub(super) async fn insert(
-    store: &MySqlStore,
-    connection: &mut MySqlConnection,
-    rows: &[NewRow<'_>],
-    ownership: &Ownership,
-) -> Result<Vec<Option<u64>>, StoreError> {
-    let mut sequences = Vec::with_capacity(rows.len());
-    if chunk_len(rows) >= rows.len() {
-        insert_chunks(store, connection, rows, ownership, &mut sequences).await?;
-        return Ok(sequences);
+impl TransactionalStore for MySqlStore {
+    type Connection = MySqlConnection;
+    type Transaction = MySqlTransaction<'static>;
+
+    /// What is run in it later is prepared now, once for each connection: a future of the caller that is dropped while the server
+    /// prepares a statement leaves the connection waiting for an answer for ever.
+    async fn begin(&self) -> Result<Self::Transaction, StoreError> {
+        let this = self.clone();
+        let begun = async move {
+            let mut transaction = this.callers.begin().await?;
+            for sql in STATEMENTS.into_iter().chain(insert_many::STATEMENTS) {
+                match transaction.prepare(this.table.sql(sql)).await {
+                    // What this user may not do, or the table is not there for, he is told when he asks for it.
+                    Err(error) if error.as_database_error().is_none() => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(transaction)
+        };
+        in_own_task(BEGIN, begun, |action, error| self.failed(action, error)).await
     }
-    // Several statements: what the first ones wrote must not stay when a later one fails.
-    run(store, connection, SAVEPOINT).await?;
-    let result = insert_chunks(store, connection, rows, ownership, &mut sequences).await;
-    let ended = run(store, connection, if result.is_ok() { RELEASE } else { TAKE_ALL_BACK }).await;
-    // Where this fails after an error, that error has ended the whole transaction already.
-    result.and(ended).map(|()| sequences)
+
+    async fn commit(transaction: Self::Transaction) -> Result<(), StoreError> {
+        in_own_task("commit", transaction.commit(), failed).await
+    }
+
+    async fn rollback(transaction: Self::Transaction) -> Result<(), StoreError> {
+        transaction.rollback().await.map_err(|error| failed("roll back", error))
+    }
+
+    fn is_in_transaction(connection: &mut Self::Connection) -> bool {
+        Connection::is_in_transaction(connection)
+    }
+
+    async fn insert(
+        &self,
+        connection: &mut Self::Connection,
+        rows: &[NewRow<'_>],
+        ownership: &Ownership,
+    ) -> Result<Vec<Option<u64>>, StoreError> {
+        let mut sequences = Vec::with_capacity(rows.len());
+        if chunk_len(rows, MAX_BYTES) >= rows.len() {
+            insert_chunks(self, connection, rows, ownership, &mut sequences).await?;
+            return Ok(sequences);
+        }
+        // Several statements: what the first ones wrote must not stay when a later one fails.
+        run(self, connection, SAVEPOINT).await?;
+        let result = insert_chunks(self, connection, rows, ownership, &mut sequences).await;
+        let ended = run(self, connection, if result.is_ok() { RELEASE } else { TAKE_ALL_BACK }).await;
+        // Where this fails after an error, that error has ended the whole transaction already.
+        result.and(ended).map(|()| sequences)
+    }
+
+    async fn find(&self, connection: &mut Self::Connection, sequences: &[u64]) -> Result<Vec<(u64, EventId)>, StoreError> {
+        let rows = self.statement(FIND).bind(numbers(sequences)).fetch_all(connection).await;
+        rows.and_then(|rows| with_ids(&rows)).map_err(|error| self.failed("look for written events", error))
+    }
+
+    async fn delete_inserted(&self, connection: &mut Self::Connection, ids: &[EventId]) -> Result<(), StoreError> {
+        let result = self.statement(DELETE_INSERTED).bind(json!(ids).to_string()).execute(connection).await;
+        result.map(drop).map_err(|error| self.failed("delete inserted events", error))
+    }
+}
+
+async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &'static str) -> Result<(), StoreError> {
+    connection.execute(sqlx::raw_sql(sql)).await.map(drop).map_err(|error| store.failed(ACTION, error))
 }
 
 async fn insert_chunks(
@@ -103,7 +156,7 @@ async fn insert_chunks(
 ) -> Result<(), StoreError> {
     let mut rest = rows;
     while !rest.is_empty() {
-        let (chunk, after) = rest.split_at(chunk_len(rest));
+        let (chunk, after) = rest.split_at(chunk_len(rest, MAX_BYTES));
         let inserted = match chunk {
             [row] => insert_one(store, connection, row, ownership).await.map(|sequence| vec![sequence]),
             rows => insert_many::insert(store, connection, rows, ownership).await,
@@ -118,20 +171,6 @@ async fn insert_chunks(
     Ok(())
 }
 
-async fn run(store: &MySqlStore, connection: &mut MySqlConnection, sql: &'static str) -> Result<(), StoreError> {
-    connection.execute(sqlx::raw_sql(sql)).await.map_err(|error| store.failed(ACTION, error))?;
-    Ok(())
-}
-
-fn chunk_len(rows: &[NewRow<'_>]) -> usize {
-    let mut bytes = 0;
-    let fitting = rows.iter().take(MAX_ROWS).take_while(|row| {
-        bytes += row.bytes();
-        bytes <= MAX_BYTES
-    });
-    fitting.count().max(1)
-}
-
 pub(super) async fn insert_one(
     store: &MySqlStore,
     connection: &mut MySqlConnection,
@@ -140,13 +179,14 @@ pub(super) async fn insert_one(
 ) -> Result<Option<u64>, StoreError> {
     let envelope: &Envelope = row.envelope;
     let claimed = i64::from(row.claimed);
-    let result = sqlx::query(store.table.sql(INSERT_ONE))
+    let result = store
+        .statement(INSERT_ONE)
         .bind(envelope.id().to_string())
         .bind(envelope.event_type().as_str())
         .bind(envelope.aggregate_type().as_str())
         .bind(envelope.aggregate_id())
         .bind(envelope.tenant_id())
-        .bind(headers(envelope))
+        .bind(row.headers())
         .bind(envelope.content_type())
         .bind(&envelope.payload_bytes()[..])
         .bind(bound(envelope.occurred_at()))
@@ -167,21 +207,4 @@ pub(super) async fn insert_one(
         Err(error) if is_duplicate(&error) => Ok(None),
         Err(error) => Err(store.failed(ACTION, error)),
     }
-}
-
-pub(super) fn headers(envelope: &Envelope) -> Option<String> {
-    (!envelope.headers().is_empty()).then(|| serde_json::to_string(envelope.headers()).expect("a map of strings is JSON"))
-}
-
-pub(super) async fn delete_inserted(
-    store: &MySqlStore,
-    connection: &mut MySqlConnection,
-    ids: &[EventId],
-) -> Result<(), StoreError> {
-    sqlx::query(store.table.sql(DELETE_INSERTED))
-        .bind(json!(ids).to_string())
-        .execute(connection)
-        .await
-        .map_err(|error| store.failed("delete inserted events", error))?;
-    Ok(())
 }

@@ -3,10 +3,11 @@
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
-use super::MySqlStore;
 use super::doctor::ACTION;
 use super::error::{DENIED, number};
+use super::{MySqlStore, Run};
 use crate::store::doctor::GRANT;
+use crate::store::row::Named;
 use crate::store::{Finding, StoreError};
 
 const INDEXES: [&str; 7] =
@@ -125,7 +126,7 @@ async fn indexes(store: &MySqlStore, connection: &mut MySqlConnection) -> Result
 pub(super) async fn rights(store: &MySqlStore, connection: &mut MySqlConnection) -> Finding {
     let mut missing = Vec::new();
     for (right, table, statement) in RIGHTS {
-        let denied = sqlx::query(store.table.sql(statement)).execute(&mut *connection).await.is_err_and(|error| {
+        let denied = store.statement(statement).execute(&mut *connection).await.is_err_and(|error| {
             // Anything else has a finding of its own, such as a server that is read-only.
             number(&error).is_some_and(|number| DENIED.contains(&number))
         });
@@ -159,11 +160,11 @@ async fn count(
     connection: &mut MySqlConnection,
     statement: &'static str,
     names: &[&str],
-) -> Result<i64, StoreError> {
+) -> Result<u64, StoreError> {
     let mut query = sqlx::query(statement);
     for name in names {
         query = query.bind(*name);
     }
     let row = query.fetch_one(connection).await;
-    row.and_then(|row| row.try_get(0)).map_err(|error| store.failed(ACTION, error))
+    row.and_then(|row| row.number(0)).map_err(|error| store.failed(ACTION, error))
 }

@@ -1,0 +1,37 @@
+//! Running one statement: what is asked runs on the connections that only read, what changes rows on the one that writes.
+
+use sqlx::Sqlite;
+use sqlx::sqlite::SqliteRow;
+
+use super::SqliteStore;
+use super::error::failed;
+use crate::store::run::Run;
+use crate::store::{StoreError, TableName, run};
+
+/// A statement with what is bound to it.
+pub(super) type Statement<'q> = run::Statement<'q, Sqlite>;
+
+impl Run for SqliteStore {
+    type Database = Sqlite;
+
+    fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    fn failed(&self, action: &'static str, source: sqlx::Error) -> StoreError {
+        failed(action, source)
+    }
+
+    async fn all(&self, action: &'static str, statement: Statement<'_>) -> Result<Vec<SqliteRow>, StoreError> {
+        statement.fetch_all(&self.readers).await.map_err(|error| failed(action, error))
+    }
+
+    async fn optional(&self, action: &'static str, statement: Statement<'_>) -> Result<Option<SqliteRow>, StoreError> {
+        statement.fetch_optional(&self.readers).await.map_err(|error| failed(action, error))
+    }
+
+    async fn execute(&self, action: &'static str, statement: Statement<'_>) -> Result<u64, StoreError> {
+        let result = statement.execute(&self.writer).await.map_err(|error| failed(action, error))?;
+        Ok(result.rows_affected())
+    }
+}
