@@ -2,7 +2,7 @@
 //!
 //! [`Store`] is what the host asks of a database: one trait for each role, each in the file of its noun, with its types and with what all
 //! databases do alike. A database answers it in a folder of its own, in files of the same names: the statements, and the roles that run
-//! them. [`TransactionalStore`] adds what a writer needs inside the caller's own transaction. Every database passes the same conformance
+//! them; `run.rs` says how one statement is run and read. [`TransactionalStore`] adds what a writer needs inside the caller's own transaction. Every database passes the same conformance
 //! suite. What is due, leased or old enough is decided here, by the database's clock. This room knows events, and nothing of who asks for
 //! them.
 

@@ -96,8 +96,8 @@ impl RouteRecord {
 /// Routes as a JSON list of `[aggregate_type, event_type]`.
 #[cfg(any(feature = "sqlite", feature = "mysql"))]
 pub(super) fn pairs(routes: &[Route]) -> String {
-    serde_json::json!(routes.iter().map(|route| [route.aggregate_type.as_str(), route.event_type.as_str()]).collect::<Vec<_>>())
-        .to_string()
+    let pairs = routes.iter().map(|route| serde_json::json!([route.aggregate_type, route.event_type]));
+    pairs.collect::<serde_json::Value>().to_string()
 }
 
 /// The names of a route; empty ones, which come before all others, for none.

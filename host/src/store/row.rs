@@ -7,8 +7,8 @@ use sqlx::{ColumnIndex, Row};
 
 use super::number::unsigned;
 use super::{
-    AttemptCost, AuditRecord, BlockedKey, Blocker, Claimed, Due, NodeRecord, PluginUsage, Purgeable, Record, RouteRecord,
-    StateRecord, Stats, StoreError,
+    AttemptCost, AuditRecord, BlockedKey, Claimed, Due, NodeRecord, PluginUsage, Purgeable, Record, RouteRecord, StateRecord,
+    Stats, StoreError,
 };
 use crate::event::{Envelope, Event, EventId, Fence, Headers, Route, StateUsage, StateValue, Status};
 use crate::time::Timestamp;
@@ -358,12 +358,12 @@ pub(super) fn audit(row: &impl Named, at: Timestamp) -> Result<AuditRecord, sqlx
 
 /// An event that others wait behind, and its aggregate, in the first three columns.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(super) fn blocker<R: Columns>(row: &R) -> Result<Blocker, sqlx::Error>
+pub(super) fn blocker<R: Columns>(row: &R) -> Result<super::Blocker, sqlx::Error>
 where
     usize: ColumnIndex<R>,
 {
     let text = |column| Ok::<_, sqlx::Error>(filled(column, row.text(column))?.to_owned());
-    Ok(Blocker { sequence: unsigned(filled(0, row.integer(0))?), aggregate_type: text(1)?, aggregate_id: text(2)? })
+    Ok(super::Blocker { sequence: unsigned(filled(0, row.integer(0))?), aggregate_type: text(1)?, aggregate_id: text(2)? })
 }
 
 /// An aggregate whose events wait behind one of them.

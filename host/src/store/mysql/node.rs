@@ -61,7 +61,7 @@ impl NodeStore for MySqlStore {
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRecord>, StoreError> {
-        let node = |row: &MySqlRow| row::node(row, row.optional_number("alive")? != Some(0));
+        let node = |row: &MySqlRow| row::node(row, row.count::<u64>("alive")? > 0);
         self.read_all("list nodes", self.statement(NODES), node).await
     }
 }
