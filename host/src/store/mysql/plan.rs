@@ -7,81 +7,44 @@ use sqlx::{AssertSqlSafe, Row};
 use super::{MySqlStore, Run, audit, claim, dead, front, keys, lease, place, purge, route, settle};
 use crate::store::{Plan, PlanStore, StoreError};
 
-/// A statement, the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
-struct Explained {
-    statement: &'static str,
-    sql: &'static str,
-    index: &'static str,
-    values: &'static [&'static str],
-}
-
 const ANY_DEAD: [&str; 20] = ["NULL"; 20];
 /// The end of the year 9999, in microseconds.
 const LATEST: &str = "253402300799000000";
 const ONE: &str = "'{\"event_id\":\"outbox\"}'";
 
-const STATEMENTS: [Explained; 18] = [
-    Explained { statement: "claim", sql: claim::CLAIM, index: "outbox_due", values: &["0", "500"] },
-    Explained {
-        statement: "claim in order",
-        sql: claim::CHOOSE_IN_ORDER,
-        index: "outbox_due",
-        values: &["0", "'nobody'", "'1'", "500"],
-    },
-    Explained {
-        statement: "claim the front",
-        sql: front::FRONT,
-        index: "outbox_done",
-        values: &["0", "500", "0", "500", "'nobody'", "500"],
-    },
-    Explained { statement: "place in queue", sql: place::EARLIER, index: "outbox_key", values: &["0", "500", "1", "2"] },
-    Explained {
-        statement: "place in a long queue",
-        sql: place::PLACES,
-        index: "outbox_key",
-        values: &["0", "'nobody'", "'[1,2]'", "500", "0", "'nobody'", "1", "2"],
-    },
-    Explained { statement: "heads of queues", sql: keys::HEADS, index: "outbox_key", values: &["0", "'[1,2]'"] },
-    Explained { statement: "next due", sql: claim::NEXT_DUE, index: "outbox_due", values: &[] },
-    Explained { statement: "settle", sql: settle::DONE, index: "PRIMARY", values: &["'[[1,1],[2,1]]'"] },
-    Explained { statement: "renew", sql: lease::RENEW, index: "PRIMARY", values: &["'[[1,1],[2,1]]'", "30000000"] },
-    Explained { statement: "purge", sql: purge::CHOOSE, index: "outbox_done", values: &["1", "0", "500"] },
-    Explained { statement: "dead", sql: dead::CHOOSE_DEAD, index: "outbox_dead", values: &ANY_DEAD },
-    Explained { statement: "retry now", sql: dead::CHOOSE_FAILED, index: "outbox_done", values: &["0", "NULL", "NULL", "500"] },
-    Explained {
-        statement: "retry put off",
-        sql: dead::CHOOSE_PUT_OFF,
-        index: "outbox_done",
-        values: &["0", "500", "NULL", "NULL", "500"],
-    },
-    Explained {
-        statement: "unpark",
-        sql: route::CHOOSE_PARKED,
-        index: "outbox_parked",
-        values: &["'[[\"Order\",\"OrderPlaced\"]]'", "500"],
-    },
-    Explained { statement: "unblock", sql: keys::WAITING, index: "outbox_behind", values: &["127", "'[1,2]'"] },
-    Explained {
-        statement: "audit",
-        sql: audit::LIST,
-        index: "outbox_audit_at",
-        values: &["0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50"],
-    },
-    Explained {
-        statement: "audit of an event",
-        sql: audit::LIST_OF_ONE,
-        index: "outbox_audit_one",
-        values: &[ONE, "0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50"],
-    },
-    Explained {
-        statement: "audit that touches an event",
-        sql: audit::LIST_TOUCHING,
-        index: "outbox_audit_many",
-        values: &[
+/// Each with the index that it lives on, and what stands for its parameters: the server looks at values when it plans.
+const STATEMENTS: [(&str, &str, &str, &[&str]); 18] = [
+    ("claim", claim::CLAIM, "outbox_due", &["0", "500"]),
+    ("claim in order", claim::CHOOSE_IN_ORDER, "outbox_due", &["0", "'nobody'", "'1'", "500"]),
+    ("claim the front", front::FRONT, "outbox_done", &["0", "500", "0", "500", "'nobody'", "500"]),
+    ("place in queue", place::EARLIER, "outbox_key", &["0", "500", "1", "2"]),
+    ("place in a long queue", place::PLACES, "outbox_key", &["0", "'nobody'", "'[1,2]'", "500", "0", "'nobody'", "1", "2"]),
+    ("heads of queues", keys::HEADS, "outbox_key", &["0", "'[1,2]'"]),
+    ("next due", claim::NEXT_DUE, "outbox_due", &[]),
+    ("settle", settle::DONE, "PRIMARY", &["'[[1,1],[2,1]]'"]),
+    ("renew", lease::RENEW, "PRIMARY", &["'[[1,1],[2,1]]'", "30000000"]),
+    ("purge", purge::CHOOSE, "outbox_done", &["1", "0", "500"]),
+    ("dead", dead::CHOOSE_DEAD, "outbox_dead", &ANY_DEAD),
+    ("retry now", dead::CHOOSE_FAILED, "outbox_done", &["0", "NULL", "NULL", "500"]),
+    ("retry put off", dead::CHOOSE_PUT_OFF, "outbox_done", &["0", "500", "NULL", "NULL", "500"]),
+    ("unpark", route::CHOOSE_PARKED, "outbox_parked", &["'[[\"Order\",\"OrderPlaced\"]]'", "500"]),
+    ("unblock", keys::WAITING, "outbox_behind", &["127", "'[1,2]'"]),
+    ("audit", audit::LIST, "outbox_audit_at", &["0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50"]),
+    (
+        "audit of an event",
+        audit::LIST_OF_ONE,
+        "outbox_audit_one",
+        &[ONE, "0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50"],
+    ),
+    (
+        "audit that touches an event",
+        audit::LIST_TOUCHING,
+        "outbox_audit_many",
+        &[
             ONE, "0", LATEST, LATEST, "500", "NULL", "NULL", "NULL", "NULL", "50", "0", LATEST, LATEST, "500", "NULL", "NULL",
             "NULL", "NULL", "50", "50",
         ],
-    },
+    ),
 ];
 
 #[async_trait]
@@ -89,7 +52,7 @@ impl PlanStore for MySqlStore {
     async fn plans(&self) -> Result<Vec<Plan>, StoreError> {
         let failed = |error| self.failed("explain a statement", error);
         let mut plans = Vec::with_capacity(STATEMENTS.len());
-        for Explained { statement, sql, index, values } in STATEMENTS {
+        for (statement, sql, index, values) in STATEMENTS {
             // Safe: nothing but constants and a checked table name.
             let text = format!("EXPLAIN {}", filled(self.table.sql(sql).as_str(), values));
             let rows = sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(&self.pool).await.map_err(failed)?;
