@@ -305,6 +305,21 @@ async fn each_role_may_do_its_work_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_with_one_connection_can_look_at_its_database() {
+    let db = MySql::fresh().await;
+    let mut options = MySqlOptions::from_url(&db.url()).expect("an address of ours").connections(1);
+    options.acquire_timeout = Duration::from_secs(3);
+    let store = MySqlStore::connect_with(options).await.expect("connects");
+
+    let findings = store.diagnose(&expectations()).await.expect("no second connection is waited for");
+
+    assert!(findings.iter().all(|finding| finding.severity != Severity::Fault), "{findings:#?}");
+    for check in ["clock", "schema", "indexes", "grants"] {
+        assert!(findings.iter().any(|finding| finding.check == check), "{check} was looked at");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_million_finished_rows_are_never_read_by_what_must_be_fast() {
     let db = MySql::fresh().await;
     for (rows, columns, values) in [

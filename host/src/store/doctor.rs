@@ -5,7 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::Serialize;
 
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use super::Store;
 use super::StoreError;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::time::system_clock;
 
 /// Looking at the server, its settings, the schema and the connection, for `outbox doctor`.
 #[async_trait]
@@ -90,6 +94,40 @@ pub(super) fn schema(checked: Result<(), StoreError>) -> Result<Finding, StoreEr
 
 /// What an account that lacks rights needs.
 pub(super) const GRANT: &str = "run what `outbox doctor --grants` prints, then: GRANT outbox_dispatcher TO this user";
+
+/// How far the clocks of this machine and of the server may be apart.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+const CLOCKS_APART: Duration = Duration::from_secs(1);
+
+/// Whether the server's clock agrees with this machine's.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) async fn clock(store: &impl Store) -> Result<Finding, StoreError> {
+    let clock = system_clock();
+    // The first call may have to open a connection.
+    store.now().await?;
+    let before = clock.now();
+    let server = store.now().await?;
+    let after = clock.now();
+    let middle = before.plus(after.since(before) / 2);
+    let (apart, way) = if server > middle { (server.since(middle), "ahead of") } else { (middle.since(server), "behind") };
+    let found = format!("the server's clock is {} ms {way} this node's", apart.as_millis());
+    Ok(if apart <= CLOCKS_APART {
+        Finding::good("clock", found)
+    } else {
+        let fix = "let NTP set the clocks of both (timedatectl set-ntp true): times that a writer sets are by its own clock";
+        Finding::warning("clock", found, fix)
+    })
+}
+
+/// What is said of an index that is missing, which no statement names.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) fn missing_index(name: &str) -> Finding {
+    Finding::fault(
+        "indexes",
+        format!("the index {name} is missing, so the host reads the whole table again and again"),
+        format!("make it as `outbox migrate sql` prints it: CREATE INDEX {name} …"),
+    )
+}
 
 /// Whether a call may outlive its claim.
 pub(super) fn lease(expectations: &Expectations) -> Finding {

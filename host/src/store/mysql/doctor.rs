@@ -1,17 +1,14 @@
 //! What `outbox doctor` looks at in a server: its settings first, then the table.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::Row;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::MySqlRow;
 
-use super::{MySqlStore, NOW, Run, health};
-use crate::store::doctor::{lease, schema};
-use crate::store::row::{Columns, filled};
+use super::{MySqlStore, Run, health};
+use crate::store::doctor::{clock, lease, schema};
 use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
-use crate::time::system_clock;
 
 /// Session values where there are some: those that hold for our statements. What a server does not have is not in the answer.
 const VARIABLES: &str = "
@@ -31,8 +28,7 @@ pub(super) const ACTION: &str = "look at the database";
 #[async_trait]
 impl DoctorStore for MySqlStore {
     async fn diagnose(&self, expectations: &Expectations) -> Result<Vec<Finding>, StoreError> {
-        let mut connection = self.connection(ACTION).await?;
-        let variables = variables(self, &mut connection).await?;
+        let variables = variables(self).await?;
         let mut findings = vec![
             Finding::good("connection", format!("connected to {}", self.database)),
             version(variables.text("version")),
@@ -43,7 +39,7 @@ impl DoctorStore for MySqlStore {
         if variables.is_on("log_bin") {
             findings.extend(binlog(&variables));
         }
-        findings.push(clock(self, &mut connection).await?);
+        findings.push(clock(self).await?);
         findings.push(packet(&variables, expectations));
         findings.push(connections(&variables, expectations));
         findings.push(idle(&variables));
@@ -58,9 +54,9 @@ impl DoctorStore for MySqlStore {
         let there = known.fix.is_none();
         findings.push(known);
         if there {
-            findings.extend(health::check(self, &mut connection).await?);
+            findings.extend(health::check(self).await?);
         } else if forbidden {
-            findings.push(health::rights(self, &mut connection).await);
+            findings.push(health::rights(self).await);
         }
         findings.push(lease(expectations));
         Ok(findings)
@@ -84,15 +80,11 @@ impl Variables {
     }
 }
 
-async fn variables(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Variables, StoreError> {
-    let failed = |error| store.failed(ACTION, error);
-    let rows = sqlx::raw_sql(VARIABLES).fetch_all(connection).await.map_err(failed)?;
-    let variables = rows
-        .iter()
-        .map(|row| Ok((row.try_get_unchecked::<String, _>(0)?, row.try_get_unchecked::<String, _>(1)?)))
-        .collect::<Result<_, sqlx::Error>>()
-        .map_err(failed)?;
-    Ok(Variables(variables))
+async fn variables(store: &MySqlStore) -> Result<Variables, StoreError> {
+    let rows = sqlx::raw_sql(VARIABLES).fetch_all(&store.pool).await;
+    let variable = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?));
+    let variables = rows.and_then(|rows| rows.iter().map(variable).collect());
+    Ok(Variables(variables.map_err(|error| store.failed(ACTION, error))?))
 }
 
 fn version(found: &str) -> Finding {
@@ -168,20 +160,6 @@ fn binlog(variables: &Variables) -> [Finding; 2] {
         format => Finding::good("binlog_format", format!("{format}: fits READ COMMITTED")),
     };
     [sync, format]
-}
-
-async fn clock(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Finding, StoreError> {
-    let before = system_clock().now().as_micros();
-    let row = sqlx::query(NOW).fetch_one(connection).await;
-    let server = row.and_then(|row| filled(0, row.time(0))).map_err(|error| store.failed(ACTION, error))?;
-    let ours = i64::midpoint(before, system_clock().now().as_micros());
-    let offset = Duration::from_micros(server.as_micros().abs_diff(ours));
-    let found = format!("the server's clock and this machine's differ by {} ms", offset.as_millis());
-    Ok(if offset < Duration::from_secs(2) {
-        Finding::good("clock", found)
-    } else {
-        Finding::warning("clock", found, "let both machines follow a time server (chrony, systemd-timesyncd)")
-    })
 }
 
 fn packet(variables: &Variables, expectations: &Expectations) -> Finding {

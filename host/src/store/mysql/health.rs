@@ -1,7 +1,7 @@
 //! What `outbox doctor` looks at in the table: how it was made, what is left of it, and who may do what with it.
 
 use sqlx::Row;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::MySqlRow;
 
 use super::doctor::ACTION;
 use super::error::{DENIED, number};
@@ -59,20 +59,19 @@ const RIGHTS: [(&str, &str, &str); 19] = [
     ("SELECT", "outbox_event_partition", "SELECT 1 FROM outbox_event_partition WHERE 1 = 0"),
 ];
 
-pub(super) async fn check(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Finding>, StoreError> {
-    let mut findings = made(store, connection).await?;
-    findings.push(collations(store, connection).await?);
-    findings.push(indexes(store, connection).await?);
-    findings.push(rights(store, connection).await);
-    findings.push(history(connection).await);
+pub(super) async fn check(store: &MySqlStore) -> Result<Vec<Finding>, StoreError> {
+    let mut findings = made(store).await?;
+    findings.push(collations(store).await?);
+    findings.push(indexes(store).await?);
+    findings.push(rights(store).await);
+    findings.push(history(store).await);
     Ok(findings)
 }
 
-async fn made(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Vec<Finding>, StoreError> {
-    let failed = |error| store.failed(ACTION, error);
-    let row = sqlx::query(MADE).bind(store.table.as_str()).fetch_one(connection).await.map_err(failed)?;
-    let engine: String = row.try_get_unchecked(0).map_err(failed)?;
-    let (used, free): (i64, i64) = (row.try_get(1).map_err(failed)?, row.try_get(2).map_err(failed)?);
+async fn made(store: &MySqlStore) -> Result<Vec<Finding>, StoreError> {
+    let made = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, row.number(1)?, row.number(2)?));
+    let statement = sqlx::query(MADE).bind(store.table.as_str());
+    let (engine, used, free): (String, u64, u64) = store.read_one(ACTION, statement, made).await?;
     let engine = if engine == "InnoDB" {
         Finding::good("engine", "InnoDB: rows are locked one by one, and commits are whole")
     } else {
@@ -91,8 +90,9 @@ async fn made(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Ve
     Ok(vec![engine, bloat])
 }
 
-async fn collations(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Finding, StoreError> {
-    Ok(if count(store, connection, COLLATIONS, &[store.table.as_str()]).await? == 0 {
+async fn collations(store: &MySqlStore) -> Result<Finding, StoreError> {
+    let statement = sqlx::query(COLLATIONS).bind(store.table.as_str());
+    Ok(if store.read_one(ACTION, statement, |row| row.number(0)).await? == 0 {
         Finding::good("collation", "names are compared byte by byte")
     } else {
         Finding::fault(
@@ -103,10 +103,11 @@ async fn collations(store: &MySqlStore, connection: &mut MySqlConnection) -> Res
     })
 }
 
-async fn indexes(store: &MySqlStore, connection: &mut MySqlConnection) -> Result<Finding, StoreError> {
+async fn indexes(store: &MySqlStore) -> Result<Finding, StoreError> {
     let mut missing = Vec::new();
     for index in INDEXES {
-        if count(store, connection, INDEX_EXISTS, &[store.table.as_str(), index]).await? == 0 {
+        let statement = sqlx::query(INDEX_EXISTS).bind(store.table.as_str()).bind(index);
+        if store.read_one(ACTION, statement, |row| row.number(0)).await? == 0 {
             missing.push(index);
         }
     }
@@ -123,10 +124,10 @@ async fn indexes(store: &MySqlStore, connection: &mut MySqlConnection) -> Result
 }
 
 /// What this account may not do, though a host does it.
-pub(super) async fn rights(store: &MySqlStore, connection: &mut MySqlConnection) -> Finding {
+pub(super) async fn rights(store: &MySqlStore) -> Finding {
     let mut missing = Vec::new();
     for (right, table, statement) in RIGHTS {
-        let denied = store.statement(statement).execute(&mut *connection).await.is_err_and(|error| {
+        let denied = store.statement(statement).execute(&store.pool).await.is_err_and(|error| {
             // Anything else has a finding of its own, such as a server that is read-only.
             number(&error).is_some_and(|number| DENIED.contains(&number))
         });
@@ -141,8 +142,8 @@ pub(super) async fn rights(store: &MySqlStore, connection: &mut MySqlConnection)
     }
 }
 
-async fn history(connection: &mut MySqlConnection) -> Finding {
-    let row = sqlx::query(HISTORY).fetch_optional(connection).await;
+async fn history(store: &MySqlStore) -> Finding {
+    let row = sqlx::query(HISTORY).fetch_optional(&store.pool).await;
     match row.ok().flatten().and_then(|row| row.try_get::<i64, _>(0).ok()) {
         Some(length) if length > LONG_HISTORY => Finding::warning(
             "history",
@@ -153,18 +154,4 @@ async fn history(connection: &mut MySqlConnection) -> Finding {
         Some(length) => Finding::good("history", format!("{length} old versions of rows are kept for open transactions")),
         None => Finding::good("history", "not looked at: this account lacks the right PROCESS"),
     }
-}
-
-async fn count(
-    store: &MySqlStore,
-    connection: &mut MySqlConnection,
-    statement: &'static str,
-    names: &[&str],
-) -> Result<u64, StoreError> {
-    let mut query = sqlx::query(statement);
-    for name in names {
-        query = query.bind(*name);
-    }
-    let row = query.fetch_one(connection).await;
-    row.and_then(|row| row.number(0)).map_err(|error| store.failed(ACTION, error))
 }

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use sqlx::Row;
 
 use super::{PostgresStore, Run, health};
-use crate::store::doctor::{lease, schema};
+use crate::store::doctor::{clock, lease, schema};
 use crate::store::row::Named;
-use crate::store::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, Store, StoreError};
+use crate::store::{DoctorStore, Expectations, Finding, NotifyStore, SchemaStore, StoreError};
 use crate::time::system_clock;
 
 /// The settings as a connection of the application has them, in their base units.
@@ -24,8 +24,6 @@ UNION ALL SELECT 'database', current_database()::text";
 
 const BACKEND: &str = "SELECT pg_backend_pid()";
 
-/// How far the clocks of node and server may be apart, in seconds.
-const CLOCKS_APART: Duration = Duration::from_secs(1);
 /// A shorter limit of the server's ends what is merely slow, in milliseconds.
 const SHORT: i64 = 1_000;
 /// How long a notice may take.
@@ -186,24 +184,6 @@ fn timeouts(settings: &Settings) -> Vec<Finding> {
         })
         .collect();
     if findings.is_empty() { vec![Finding::good("timeouts", "no timeout of the server's is in the way")] } else { findings }
-}
-
-async fn clock(store: &PostgresStore) -> Result<Finding, StoreError> {
-    let clock = system_clock();
-    // The first call may have to open a connection.
-    store.now().await?;
-    let before = clock.now();
-    let server = store.now().await?;
-    let after = clock.now();
-    let middle = before.plus(after.since(before) / 2);
-    let (apart, way) = if server > middle { (server.since(middle), "ahead of") } else { (middle.since(server), "behind") };
-    let found = format!("the server's clock is {} ms {way} this node's", apart.as_millis());
-    Ok(if apart <= CLOCKS_APART {
-        Finding::good("clock", found)
-    } else {
-        let fix = "let NTP set the clocks of both (timedatectl set-ntp true): times that a writer sets are by its own clock";
-        Finding::warning("clock", found, fix)
-    })
 }
 
 /// Statements of one connection that meet different backends pass through a pooler that deals out transactions.

@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{PostgresStore, Run};
-use crate::store::doctor::GRANT;
+use crate::store::doctor::{GRANT, missing_index};
 use crate::store::row::Named;
 use crate::store::{Finding, StoreError};
 
@@ -140,11 +140,7 @@ async fn indexes(store: &PostgresStore) -> Result<Vec<Finding>, StoreError> {
                 format!("the index {name} was not built to its end, so the host reads the whole table again and again"),
                 format!("REINDEX INDEX CONCURRENTLY {name}"),
             )),
-            None => findings.push(Finding::fault(
-                "indexes",
-                format!("the index {name} is missing, so the host reads the whole table again and again"),
-                format!("make it as `outbox migrate sql` prints it: CREATE INDEX {name} …"),
-            )),
+            None => findings.push(missing_index(&name)),
         }
     }
     let all_there = || vec![Finding::good("indexes", format!("all {} are there", INDEXES.len()))];

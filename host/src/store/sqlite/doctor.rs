@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::error::failed;
 use super::{Run, SqliteStore};
-use crate::store::doctor::{lease, schema};
+use crate::store::doctor::{lease, missing_index, schema};
 use crate::store::row::Named;
 use crate::store::{DoctorStore, Expectations, Finding, SchemaStore, StoreError};
 
@@ -119,11 +119,7 @@ async fn indexes(store: &SqliteStore) -> Result<Vec<Finding>, StoreError> {
         let name = index.replace("outbox_event", store.table.as_str());
         let statement = sqlx::query(INDEX_EXISTS).bind(&name);
         if store.read_one("look for the indexes", statement, |row| row.number(0)).await? == 0 {
-            missing.push(Finding::fault(
-                "indexes",
-                format!("the index {name} is missing, so the host reads the whole table again and again"),
-                format!("make it as `outbox migrate sql` prints it: CREATE INDEX {name} …"),
-            ));
+            missing.push(missing_index(&name));
         }
     }
     Ok(if missing.is_empty() { vec![Finding::good("indexes", format!("all {} are there", INDEXES.len()))] } else { missing })
