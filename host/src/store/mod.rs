@@ -9,6 +9,8 @@
 mod address;
 mod audit;
 mod claim;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+mod columns;
 mod cost;
 mod dead;
 mod doctor;

@@ -50,12 +50,11 @@ const ACTION: &str = "store outcomes with their effects";
 #[async_trait]
 impl EffectStore for MySqlStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-        let items = settled;
         // A row that is missing is made outside of the transaction: two that both make it would wait for each other.
-        for plugin in plugins(items) {
+        for plugin in plugins(settled) {
             self.execute(ACTION, self.statement(OPEN_USAGE).bind(plugin.as_bytes())).await?;
         }
-        patiently(|| try_settle(self, items)).await
+        patiently(|| try_settle(self, settled)).await
     }
 }
 

@@ -43,9 +43,8 @@ const ACTION: &str = "store outcomes with their effects";
 #[async_trait]
 impl EffectStore for SqliteStore {
     async fn settle_with_effects(&self, settled: &[SettledWithEffects<'_>]) -> Result<Vec<Committed>, StoreError> {
-        let items = settled;
         let mut transaction = self.begin().await?;
-        let decided = decide(items, read(self, &mut transaction, items).await?);
+        let decided = decide(settled, read(self, &mut transaction, settled).await?);
         write(self, &mut transaction, &decided).await?;
         Self::commit(transaction).await?;
         Ok(decided.committed)
