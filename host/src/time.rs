@@ -3,8 +3,6 @@
 //! What is due, leased or old enough is decided by the database's clock inside a statement; this one serves what a person
 //! sees and what a test sets. It must not know any room of the house.
 
-mod when;
-
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,9 +10,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-#[doc(hidden)] // for our own program
-pub use when::When;
 
 /// A point in time, UTC, in whole microseconds: the finest unit all our databases keep.
 /// Cut to microseconds on the way in, so a time read back equals the time written.

@@ -1,10 +1,14 @@
-//! Durations and sizes as people write them in a file, `"30s"`, `"1MiB"`; numbers, spans and times as people read them.
+//! Durations and sizes as people write them in a file, `"30s"`, `"1MiB"`; numbers, spans and times as people read and give them.
+
+mod when;
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+#[doc(hidden)] // for our own program
+pub use when::When;
 
 use crate::time::Timestamp;
 

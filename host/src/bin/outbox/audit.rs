@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use outbox::EventId;
 use outbox::deceptive::shown;
 use outbox::store::{Audit, AuditFilter, AuditRecord};
-use outbox::time::When;
+use outbox::units::When;
 use outbox::why::selector;
 
 use crate::config::{Config, user_name};

@@ -13,7 +13,7 @@ use super::super::problem::Problem;
 use super::super::token::Role;
 use super::events::id_schema;
 use crate::store::{AuditFilter, AuditRecord};
-use crate::time::When;
+use crate::units::When;
 
 pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![

@@ -26,8 +26,8 @@ use super::expected::Expected;
 use crate::dead::ReplayLimits;
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, StoreError};
-use crate::time::{Timestamp, When};
-use crate::units::duration_option;
+use crate::time::Timestamp;
+use crate::units::{When, duration_option};
 
 /// The longest that one request works; a client would not wait longer. The answer says how many are left; repeating the request continues.
 pub(super) const LONGEST: Duration = Duration::from_secs(25);

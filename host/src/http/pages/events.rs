@@ -8,8 +8,8 @@ use super::link::query;
 use super::words::{Stand, short, visible, when};
 use crate::event::{EventId, Status};
 use crate::store::{DeadFilter, Filter, Record, SetAside};
-use crate::time::{Timestamp, When};
-use crate::units::number;
+use crate::time::Timestamp;
+use crate::units::{When, number};
 
 /// Rows of a page.
 pub(super) const ROWS: u32 = 50;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use clap::Args;
 use outbox::dead::ReplayLimits;
 use outbox::store::{DeadFilter, Filter};
-use outbox::time::{Timestamp, When};
-use outbox::units::duration;
+use outbox::time::Timestamp;
+use outbox::units::{When, duration};
 
 use crate::names::Names;
 

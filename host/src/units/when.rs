@@ -3,8 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::Timestamp;
-use crate::units::duration;
+use super::duration;
+use crate::time::Timestamp;
 
 /// A time, or how long ago it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
