@@ -1,4 +1,4 @@
-//! Errors as text.
+//! Errors and panics as text.
 
 /// An error and its causes on one line, for a log.
 pub fn chain(error: &dyn std::error::Error) -> String {
@@ -14,6 +14,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("panicked: {}", text.unwrap_or("with a value that is no text"))
 }
 
 #[cfg(test)]

@@ -88,6 +88,8 @@ pub mod node;
 mod notifier;
 pub mod order;
 pub mod outbox;
+mod outcome;
+mod owner;
 pub mod poller;
 pub mod purge;
 #[doc(hidden)] // nothing in it is of use outside

@@ -14,6 +14,8 @@ mod page;
 mod prometheus;
 mod routes;
 mod sampler;
+#[cfg(feature = "otel")]
+pub(crate) mod span_counts;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

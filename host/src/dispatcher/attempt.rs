@@ -9,8 +9,9 @@ use futures_util::FutureExt;
 
 use super::Shared;
 use super::overdue::Watched;
+use crate::chain::panic_text;
 use crate::event::{Cost, Event};
-use crate::listener::{Cause, Failure, Outcome, RegistryEntry, Reply, Visit, panic_text};
+use crate::listener::{Cause, Failure, Outcome, RegistryEntry, Reply, Visit};
 use crate::queue::Delivery;
 
 /// A listener that watches its own deadline reports more than we can, so it gets this much longer to report first.

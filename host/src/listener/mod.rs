@@ -3,11 +3,11 @@
 //! A listener may be a Rust closure or a plugin; from here on nobody can tell, and nobody may try.
 
 mod breaker;
+mod error_kind;
 mod or_fail;
-mod outcome;
-mod owner;
 mod registration;
 mod registry;
+mod reply;
 mod retry;
 mod typed;
 mod unroutable;
@@ -19,12 +19,11 @@ use std::time::Instant;
 use futures_util::future::BoxFuture;
 
 pub use breaker::{Admittance, Breaker, BreakerConfig};
+pub use error_kind::error_kind;
 pub use or_fail::OrFail;
-pub(crate) use outcome::panic_text;
-pub use outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, Reply, dead, error_kind, retry_after};
-pub use owner::Owner;
 pub use registration::{CallLimit, Concurrency, Registration};
 pub use registry::{Listeners, RegistryEntry, RouteConflict};
+pub use reply::Reply;
 pub use retry::{Exponential, Fixed, Jittered, RetryPolicy};
 pub use typed::{Context, JsonListener};
 #[cfg(feature = "http")]
@@ -33,6 +32,8 @@ pub(crate) use unroutable::{HAD_LISTENER, NO_LISTENER_AT_ALL, NoListener, waits_
 pub use unroutable::{awaited, is_unroutable};
 
 use crate::event::Event;
+pub use crate::outcome::{Answer, Cause, DispatchResult, Failure, FailureKind, Outcome, dead, retry_after};
+pub use crate::owner::Owner;
 
 /// One visit of an event to its listener.
 #[derive(Clone, Copy, Debug)]

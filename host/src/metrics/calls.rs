@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::Counter;
 use crate::event::{Cost, nanos};
-use crate::listener::{Cause, Owner};
+use crate::outcome::Cause;
+use crate::owner::Owner;
 
 /// The totals of all owners. One that leaves and comes back goes on where it was, and so does a plugin that is replaced: a total
 /// only grows.

@@ -22,7 +22,7 @@ pub(crate) struct Exposition<'a> {
     pub(crate) sample: Option<Sample>,
     /// What became of spans; `None` where none are exported.
     #[cfg(feature = "otel")]
-    pub(crate) spans: Option<&'a crate::telemetry::SpanCounts>,
+    pub(crate) spans: Option<&'a super::span_counts::SpanCounts>,
 }
 
 impl Exposition<'_> {

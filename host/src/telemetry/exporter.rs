@@ -19,8 +19,9 @@ use tokio::task::JoinHandle;
 use super::collector::{Collector, Told};
 use super::config::{CollectorConfig, Sampling, TelemetryConfig};
 use super::points::Points;
-use super::queue::{self, Entrance, SpanCounts, SpanQueue};
+use super::queue::{self, Entrance, SpanQueue};
 use super::spans::Spans;
+use crate::metrics::span_counts::SpanCounts;
 use crate::time::system_clock;
 
 /// How long a shutdown waits for the last spans and metrics to be taken.

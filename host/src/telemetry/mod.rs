@@ -31,6 +31,7 @@ pub(crate) use exporter::Numbers;
 pub use exporter::{Telemetry, TelemetryError};
 #[cfg(feature = "otel")]
 pub(crate) use points::Points;
-#[cfg(feature = "otel")]
-pub use queue::SpanCounts;
 pub(crate) use spans::{Caller, ProcessSpan, Spans};
+
+#[cfg(feature = "otel")]
+pub use crate::metrics::span_counts::SpanCounts;

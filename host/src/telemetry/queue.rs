@@ -15,26 +15,11 @@ use prost::Message as _;
 use tokio::sync::{Notify, watch};
 
 use super::collector::{Collector, Told};
-use crate::metrics::Counter;
+use crate::metrics::span_counts::SpanCounts;
 use crate::text::keepable;
 
 /// The most of what a collector says of spans that it left out.
 const MAX_TOLD: usize = 200;
-
-/// What became of finished spans.
-#[derive(Debug, Default)]
-pub struct SpanCounts {
-    /// Taken by the collector.
-    pub exported: Counter,
-    /// Lost: the queue was full, or the collector did not take them.
-    pub dropped: Counter,
-}
-
-impl SpanCounts {
-    fn add(counter: &Counter, spans: usize) {
-        counter.add(u64::try_from(spans).unwrap_or(u64::MAX));
-    }
-}
 
 /// Finished spans that wait to be sent.
 #[derive(Debug)]

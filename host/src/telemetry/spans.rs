@@ -11,7 +11,8 @@ use opentelemetry::{Context, ContextGuard, InstrumentationScope, KeyValue};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::event::{Envelope, Event, Headers, Route, TRACEPARENT, TRACESTATE, TraceParent};
-use crate::listener::{Outcome, Owner};
+use crate::outcome::Outcome;
+use crate::owner::Owner;
 use crate::store::Settlement;
 use crate::text;
 

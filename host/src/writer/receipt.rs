@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::hook::{HookError, WriterHook};
 use super::hot::{HotPath, Lease, Row};
+use crate::chain::panic_text;
 use crate::event::{Envelope, EventId};
-use crate::listener::panic_text;
 use crate::queue::Reserved;
 use crate::store::NewRow;
 

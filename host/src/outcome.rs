@@ -4,9 +4,6 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use super::unroutable::{NO_LISTENER, is_unroutable};
-use crate::event::{Cost, Effects};
-
 /// What a listener function returns.
 pub type Answer = Result<DispatchResult, Failure>;
 
@@ -43,7 +40,7 @@ pub fn dead(reason: impl fmt::Display) -> DispatchResult {
 /// The listener could not do it.
 ///
 /// Any error turns into a retryable failure with `?`, its causes included: `sending the mail: connection refused`. To make
-/// another failure of it, say so: `.map_err(Failure::unrecoverable)?`, or by [`OrFail`](super::OrFail).
+/// another failure of it, say so: `.map_err(Failure::unrecoverable)?`, or by [`OrFail`](crate::OrFail).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// What went wrong, for people; kept with the event.
@@ -155,25 +152,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The longest [`error_kind`], in bytes.
-const MAX_KIND: usize = 80;
-
-/// Which kind of failure a stored error tells of, so that failures can be counted by it: its code, `[http-500]` or `fuel`; without
-/// one its beginning, up to the first colon, or without the name of the route that nobody answers. At most 80 bytes, of text that nobody
-/// has checked.
-#[must_use]
-pub fn error_kind(error: &str) -> &str {
-    if is_unroutable(error) {
-        return &error[..NO_LISTENER.len()];
-    }
-    let start = &error[..error.floor_char_boundary(MAX_KIND)];
-    let end = match start.find(']') {
-        Some(end) if start.starts_with('[') => end + 1,
-        _ => start.find(':').unwrap_or(start.len()),
-    };
-    &start[..end]
-}
-
 /// Retryable: an error that nobody looked at is more often a passing one, and a retry loses nothing. Takes whatever can be boxed
 /// as an error: any [`Error`], `anyhow::Error`, a boxed error, a text.
 impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
@@ -230,41 +208,6 @@ impl From<Result<DispatchResult, Failure>> for Outcome {
     }
 }
 
-/// What a visit to a listener came to: the outcome, and what is committed with it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
-    /// What the attempt came to.
-    pub outcome: Outcome,
-    /// What the listener did beside. `None` when it did nothing, and for every outcome in which it did not succeed: follow-up
-    /// events and state belong to an answer, not to an attempt.
-    pub effects: Option<Box<Effects>>,
-    /// What the call cost; `None` when the listener does not know. Then the dispatcher says how long it took.
-    pub cost: Option<Cost>,
-    /// This event's share of a call for several events that broke off, before the event was called alone. Counted for the listener,
-    /// not stored with the event. Usually `None`.
-    pub broken_call_cost: Option<Box<Cost>>,
-}
-
-impl From<Outcome> for Reply {
-    fn from(outcome: Outcome) -> Self {
-        Self { outcome, effects: None, cost: None, broken_call_cost: None }
-    }
-}
-
-#[cfg(feature = "wasm")]
-impl Reply {
-    /// An outcome, and what the call cost.
-    pub(crate) fn with_cost(outcome: Outcome, cost: Cost) -> Self {
-        Self { cost: Some(cost), ..outcome.into() }
-    }
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("with a value that is no text"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,20 +241,5 @@ mod tests {
             }
         }
         Opaque
-    }
-
-    #[test]
-    fn the_kind_of_an_error_is_its_code_or_its_beginning() {
-        for (error, kind) in [
-            ("[http-500] https://a.example: the endpoint answered 500", "[http-500]"),
-            ("fuel: used up 200000000", "fuel"),
-            ("connection refused", "connection refused"),
-            ("no listener answers Order/Paid (near it: Order/Placed)", "no listener answers"),
-            ("[not closed: it goes on", "[not closed"),
-            ("", ""),
-        ] {
-            assert_eq!(error_kind(error), kind);
-        }
-        assert_eq!(error_kind(&"ä".repeat(100)).len(), MAX_KIND);
     }
 }
