@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use outbox::Route;
 use serde::Serialize;
 
-use crate::output::{self, shown};
-use crate::plugin::{lines, routes};
+use crate::output::{self, lines, routes, shown};
 use crate::plugins::{PluginState, PluginStatus};
 
 /// What becomes of one plugin.

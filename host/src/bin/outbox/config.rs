@@ -5,15 +5,18 @@
 mod database;
 mod environment;
 mod flags;
+mod kind;
 pub(crate) mod layers;
 pub(crate) mod otel;
-pub(crate) mod schema;
+mod plugins;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outbox::Mode;
+use outbox::deceptive::argument;
 use outbox::dispatcher::DispatcherConfig;
 use outbox::http::HttpConfig;
 use outbox::listener::{BreakerConfig, Exponential};
@@ -21,18 +24,19 @@ use outbox::metrics::MetricsConfig;
 use outbox::order::OrderConfig;
 use outbox::poller::PollerConfig;
 use outbox::purge::PurgeConfig;
+use outbox::sink::SinkConfig;
 use outbox::units::duration;
+use outbox::wasm::{PluginsConfig, ReadyWhen};
 use outbox::{RelayConfig, Route};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
-use crate::output::argument;
-use crate::place::Remote;
-use crate::plugins::{self, PluginsConfig, ReadyWhen};
-use crate::sinks::{self, SinkConfigs};
-pub(crate) use database::{DatabaseConfig, is_secret};
+use crate::remote::Remote;
+pub(crate) use database::DatabaseConfig;
 pub(crate) use environment::{cache_dir, host_name, reference, rust_log, token, user_name};
 pub(crate) use flags::Flags;
+pub(crate) use kind::Kind;
+pub(crate) use layers::Override;
 use layers::{Layers, Origin};
 pub(crate) use outbox::store::hide_password;
 
@@ -67,7 +71,7 @@ pub(crate) struct Config {
 
 impl Config {
     /// The sinks, which were checked when the configuration was read.
-    pub(crate) fn sinks(&self) -> SinkConfigs {
+    pub(crate) fn sinks(&self) -> BTreeMap<String, SinkConfig> {
         sinks::read(&self.sinks).unwrap_or_default()
     }
 
@@ -158,20 +162,6 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// A value that a flag sets: key, value, and the flag's name for messages.
-#[derive(Clone, Debug)]
-pub(crate) struct Override {
-    pub(crate) key: String,
-    pub(crate) value: String,
-    pub(crate) flag: String,
-}
-
-impl Override {
-    pub(crate) fn new(key: &str, value: impl Into<String>, flag: &str) -> Self {
-        Self { key: key.to_owned(), value: value.into(), flag: flag.to_owned() }
-    }
-}
-
 /// A configuration and where each value of it came from.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -257,6 +247,11 @@ impl Settings {
     }
 }
 
+/// Whether this key holds what nobody may see.
+pub(crate) fn is_secret(key: &[String]) -> bool {
+    database::is_secret(key) || sinks::is_secret(key)
+}
+
 /// Puts the layers together; all that is wrong with them.
 fn compose(
     file: Option<(&str, &str)>,
@@ -294,8 +289,8 @@ fn cross_checks(config: &Config, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
     faults.extend(config.mode.purge_fault(&config.purge, "purge"));
     faults.extend(plugins::faults(&config.plugins));
     faults.extend(config.http.faults("http"));
-    faults.extend(sinks::faults(config));
-    faults.extend(crate::database::faults(&config.database, is_set));
+    faults.extend(sinks::faults(&config.sinks, &config.routes, config.dispatcher.lease));
+    faults.extend(config.database.faults(is_set));
     if config.mode == Mode::Ordered {
         let one = [
             ("dispatcher.workers", config.dispatcher.workers != 1),

@@ -14,8 +14,7 @@ use crate::config::{Config, Override};
 use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
-use crate::output::{or_dash, shown};
-use crate::plugin::{lines, routes};
+use crate::output::{lines, or_dash, routes, shown};
 use crate::plugins::{PluginState, PluginStatus, answering};
 use crate::serve;
 

@@ -17,7 +17,7 @@ use crate::failure::{Exit, Failure};
 use crate::names::Names;
 use crate::output::{self, Format, Output, or_dash, relative, short, shown};
 use crate::place::{self, Found, Place};
-use crate::why::why;
+use crate::why::{stands_as, why};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum EventCommand {
@@ -267,14 +267,6 @@ fn aggregate_id(row: &Record) -> String {
 /// Its status, and what it waits for without a time.
 pub(crate) fn stands(row: &Record) -> String {
     stands_as(row.status, row.parked.is_some(), row.behind.is_some())
-}
-
-pub(crate) fn stands_as(status: Status, is_parked: bool, is_behind: bool) -> String {
-    match (is_parked, is_behind) {
-        (true, _) => format!("{status} (parked)"),
-        (false, true) => format!("{status} (blocked)"),
-        (false, false) => status.to_string(),
-    }
 }
 
 fn route(row: &Record) -> String {

@@ -7,7 +7,7 @@ use outbox::purge::PurgeError;
 use outbox::units::count;
 use outbox::{EnvelopeError, StartError, StoreError, WriteError};
 
-use crate::logging;
+use crate::stderr;
 
 /// The documented exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl Failure {
 /// Says it line by line: what another program has answered, or what a file holds, must not drive the terminal.
 fn say(before: &str, text: &str) {
     let lines: Vec<_> = text.split('\n').map(shown).collect();
-    logging::say(&format!("{before}{}", lines.join("\n")));
+    stderr::say(&format!("{before}{}", lines.join("\n")));
 }
 
 impl From<std::io::Error> for Failure {

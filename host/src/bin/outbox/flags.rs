@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 
 use crate::config::{self, Override, Settings};
 use crate::failure::{Exit, Failure};
-use crate::place::Remote;
+use crate::remote::Remote;
 
 /// Flags of every command.
 #[derive(Args, Debug)]

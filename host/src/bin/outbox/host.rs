@@ -11,9 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Policy, host_name, otel};
 use crate::failure::{Exit, Failure};
-use crate::logging;
 use crate::plugins;
 use crate::sinks;
+use crate::stderr;
 
 /// How soon after a signal the same one may come again by another way.
 const ECHO: Duration = Duration::from_millis(100);
@@ -150,8 +150,8 @@ pub(crate) async fn shutdown(
             );
         }
         () = stop.again() => {
-            logging::say("stopped at once; what was claimed is delivered again after its lease");
-            logging::finish();
+            stderr::say("stopped at once; what was claimed is delivered again after its lease");
+            stderr::finish();
             std::process::exit(i32::from(Exit::Interrupted as u8));
         }
     }

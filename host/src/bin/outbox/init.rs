@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::config::FILE;
-use crate::database::Kind;
+use crate::config::{FILE, Kind};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, argument};
 

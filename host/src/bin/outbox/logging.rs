@@ -1,22 +1,11 @@
-//! Log lines on stderr.
+//! Which log lines are written, and how they look.
 
-mod lines;
-
-use std::sync::OnceLock;
-use std::time::Duration;
-
-use lines::Lines;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::layers::Origin;
 use crate::config::{LogFormat, Settings, rust_log};
+use crate::stderr::{self, Lines};
 use crate::terminal;
-
-/// How long the end of the program waits for whoever reads its last lines.
-const LAST_LINES: Duration = Duration::from_secs(2);
-
-/// The queue of a host's log lines. Other commands have none: they have no workers to hold up.
-static LINES: OnceLock<Lines> = OnceLock::new();
 
 /// Begins logging. A host says what it does; other commands speak up only when something is wrong, unless a level was set.
 ///
@@ -34,7 +23,7 @@ pub(crate) fn start(settings: &Settings, host: bool) {
         Some(Err(error)) => (alone(), Some(error)),
         None => (alone(), None),
     };
-    let writer = if host { lines() } else { Lines::Direct };
+    let writer = if host { stderr::queue() } else { Lines::Direct };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // Set once; a second time there is nothing to do.
     let _ = match log.format {
@@ -65,32 +54,4 @@ fn directives(level: &str, origin: &Origin, host: bool) -> String {
     } else {
         level.to_owned()
     }
-}
-
-/// Writes a line that is no log line to standard error, in its place between them; waits for nobody where a host runs.
-pub(crate) fn say(line: &str) {
-    match LINES.get() {
-        Some(lines) => lines.say(&format!("{line}\n")),
-        None => eprintln!("{line}"),
-    }
-}
-
-/// Waits until the last lines are written, at most [`LAST_LINES`].
-pub(crate) fn finish() {
-    if let Some(lines) = LINES.get() {
-        lines.flush(LAST_LINES);
-    }
-}
-
-/// Has the last lines written when it is dropped: at the end of the program, also by a panic.
-pub(crate) struct LastLines;
-
-impl Drop for LastLines {
-    fn drop(&mut self) {
-        finish();
-    }
-}
-
-fn lines() -> Lines {
-    LINES.get_or_init(Lines::to_stderr).clone()
 }

@@ -10,6 +10,7 @@ mod componentize;
 mod config;
 mod database;
 mod dead;
+mod described;
 mod dev;
 mod doctor;
 mod dry_run;
@@ -31,6 +32,7 @@ mod plugin;
 mod plugins;
 mod project;
 mod purge;
+mod remote;
 mod replay;
 mod route;
 mod run;
@@ -39,6 +41,7 @@ mod settings;
 mod sinks;
 mod state;
 mod stats;
+mod stderr;
 mod systemd;
 mod terminal;
 mod token;
@@ -182,7 +185,7 @@ fn main() -> ExitCode {
             return ExitCode::from(Exit::Failed as u8);
         }
     };
-    let _last_lines = logging::LastLines;
+    let _last_lines = stderr::LastLines;
     let ended = runtime.block_on(execute(cli, &words(&matches)));
     // Not waited for: a thread may still sit in a read from a terminal.
     runtime.shutdown_background();
@@ -241,7 +244,7 @@ async fn execute(cli: Cli, words: &str) -> Result<(), Failure> {
         }
     }
     let config = &settings.config;
-    if config.remote.as_ref().is_some_and(place::Remote::shows_token) {
+    if config.remote.as_ref().is_some_and(remote::Remote::shows_token) {
         eprintln!("warning: --url is without TLS, so everybody on the way can read the token; use https, or a tunnel");
     }
     match command {

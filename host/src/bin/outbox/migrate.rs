@@ -3,8 +3,8 @@
 use clap::Subcommand;
 use outbox::store::{Migration, hide_password};
 
-use crate::config::Config;
-use crate::database::{self, Kind, Missing};
+use crate::config::{Config, Kind};
+use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output};
 
@@ -75,7 +75,7 @@ impl MigrateCommand {
                 Ok(())
             }
             Self::Sql { db } => {
-                let kind = db.map_or_else(|| database::kind(&config.database.url), Ok)?;
+                let kind = db.map_or_else(|| config.database.kind(), Ok)?;
                 output::print(&database::schema_sql(kind, &config.database.table))
             }
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use outbox::Route;
 use outbox::deceptive::is_deceptive;
 pub(crate) use outbox::deceptive::{argument, shown};
 use outbox::time::{Clock, SystemClock, Timestamp};
@@ -114,7 +115,7 @@ fn table_of_width(header: &[&str], mut rows: Vec<Vec<String>>, width: Option<usi
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    lines(&table.to_string())
+    trimmed(&table.to_string())
 }
 
 /// What a colour means; people who cannot see it lose nothing.
@@ -154,12 +155,25 @@ pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     })
 }
 
-fn lines(text: &str) -> String {
+fn trimmed(text: &str) -> String {
     text.lines().fold(String::new(), |mut text, line| {
         text.push_str(line.trim_end());
         text.push('\n');
         text
     })
+}
+
+/// Text that may have several lines, safe for a terminal, the later ones below the first.
+pub(crate) fn lines(text: &str) -> String {
+    text.lines().map(shown).collect::<Vec<_>>().join("\n  ")
+}
+
+/// Routes on one line.
+pub(crate) fn routes(routes: &[Route]) -> String {
+    if routes.is_empty() {
+        return "-".to_owned();
+    }
+    routes.iter().map(|route| shown(&route.to_string()).into_owned()).collect::<Vec<_>>().join(", ")
 }
 
 /// Bytes as people read them, safe for a terminal: text line by line, other bytes as base64.

@@ -1,24 +1,21 @@
 //! `outbox plugin`: the component files that answer events.
 
-mod described;
 mod list;
 mod test;
 
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use outbox::Route;
 
 use crate::changes::{self, Change};
 use crate::componentize::componentize;
 use crate::config::Config;
+use crate::described::{Inspected, described, inspected};
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, argument, short, shown};
 use crate::place::Listed;
 use crate::plugins::{self, LoadError, LockChange, Locked, PluginStatus, WherePinned};
 use crate::project::{build, dev, new};
-pub(crate) use described::described;
-use described::{Inspected, inspected};
 use list::{loaded, told};
 
 #[derive(Subcommand, Debug)]
@@ -256,17 +253,4 @@ fn pins(locked: &[Locked]) -> String {
         [short(&pin.name, 32), pin.digest.clone(), change.to_owned()]
     });
     output::table(&["name", "digest", "change"], rows)
-}
-
-/// Text that may have several lines, the later ones below the first.
-pub(crate) fn lines(text: &str) -> String {
-    text.lines().map(shown).collect::<Vec<_>>().join("\n  ")
-}
-
-/// Routes on one line.
-pub(crate) fn routes(routes: &[Route]) -> String {
-    if routes.is_empty() {
-        return "-".to_owned();
-    }
-    routes.iter().map(|route| shown(&route.to_string()).into_owned()).collect::<Vec<_>>().join(", ")
 }

@@ -7,14 +7,14 @@ use clap::Args;
 use outbox::telemetry::Telemetry;
 use outbox::{Mode, Outbox, Store};
 
-use crate::config::{Config, LogFormat, hide_password};
-use crate::database::{self, Kind, Missing};
+use crate::config::{Config, Kind, LogFormat, hide_password};
+use crate::database::{self, Missing};
 use crate::failure::{Exit, Failure};
 use crate::host::{self, Stop};
-use crate::logging;
 use crate::output::argument;
 use crate::plugins::PluginState;
 use crate::serve;
+use crate::stderr;
 use crate::systemd;
 
 /// How soon a server that is not there is asked again, at first and in the end.
@@ -70,8 +70,8 @@ impl RunCommand {
         );
         // Not a log line: scripts wait for it, whatever the level.
         match config.log.format {
-            LogFormat::Text => logging::say("ready"),
-            LogFormat::Json => logging::say("{\"level\":\"INFO\",\"message\":\"ready\"}"),
+            LogFormat::Text => stderr::say("ready"),
+            LogFormat::Json => stderr::say("{\"level\":\"INFO\",\"message\":\"ready\"}"),
         }
         systemd::ready().await;
         tokio::spawn(systemd::watch(outbox.clone()));
@@ -92,7 +92,7 @@ impl RunCommand {
 
     /// Starts the host; waits for a server that is not there yet, since machines come up in any order. A file is there or not.
     async fn start(&self, config: &Config, telemetry: Option<&Telemetry>) -> Result<Outbox<Arc<dyn Store>>, Failure> {
-        let is_a_server = database::kind(&config.database.url)? != Kind::Sqlite;
+        let is_a_server = config.database.kind()? != Kind::Sqlite;
         let mut waiting: Option<Instant> = None;
         let mut rest = FIRST_REST;
         loop {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use outbox::http::{HttpConfig, Listen, ServeError, Server};
 
 use crate::failure::{Exit, Failure};
-use crate::logging;
+use crate::stderr;
 
 /// Where `outbox dev` listens unless it is told otherwise.
 pub(crate) const DEV: &str = "127.0.0.1:8080";
@@ -30,7 +30,7 @@ pub(crate) async fn bind_in_dev(config: HttpConfig) -> Result<Option<Server>, Fa
 /// Not a log line: scripts wait for it, whatever the level.
 fn told(server: Option<Server>) -> Result<Option<Server>, Failure> {
     if let Some(server) = &server {
-        logging::say(&format!("listening on {}", url(server)));
+        stderr::say(&format!("listening on {}", url(server)));
     }
     Ok(server)
 }

@@ -1,5 +1,7 @@
 //! `outbox config`: what is set, and by whom.
 
+mod schema;
+
 use clap::{Args, Subcommand, ValueEnum};
 use outbox::store::hide_password;
 use serde_json::{Map, Value, json};
@@ -9,7 +11,6 @@ use crate::config::{self, Settings};
 use crate::failure::{Exit, Failure};
 use crate::output;
 use crate::plugins;
-use crate::sinks;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum ConfigCommand {
@@ -47,7 +48,7 @@ enum Language {
 impl ConfigCommand {
     /// Needs no configuration.
     pub(crate) fn schema() -> Result<(), Failure> {
-        output::one(&config::schema::schema(), output::Format::Json, |_| String::new())
+        output::one(&schema::schema(), output::Format::Json, |_| String::new())
     }
 
     pub(crate) fn run(self, settings: &Settings) -> Result<(), Failure> {
@@ -85,7 +86,7 @@ impl ConfigCommand {
 /// A value as it may be shown: nothing that came from a secret, no password.
 fn safe(key: &[String], leaf: &Leaf) -> toml::Value {
     let of_plugin = key.first().is_some_and(|first| first == "plugins") && key.iter().any(|part| part == "secrets");
-    if of_plugin || sinks::is_secret(key) || config::is_secret(key) {
+    if of_plugin || config::is_secret(key) {
         return toml::Value::String("***".to_owned());
     }
     without_secrets(&leaf.written)

@@ -1,26 +1,18 @@
-//! `outbox sinks`: where events go without a plugin; and the one file that knows how `[sinks.*]` and `[routes.*]` are read.
+//! `outbox sinks`: where events go without a plugin.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Subcommand;
+use outbox::Envelope;
 use outbox::event::Event;
 use outbox::sink::{Message, SinkConfig, SinkError, Sinks};
-use outbox::wording::Misfit;
-use outbox::{Envelope, RelayConfig, Route};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use toml::{Table, Value};
 
 use crate::config::{Config, FILE, Settings};
 use crate::failure::{Exit, Failure};
-use crate::names::route_or_pattern;
 use crate::output::{self, Output, shown};
-
-/// The sinks by name.
-pub(crate) type SinkConfigs = BTreeMap<String, SinkConfig>;
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SinksCommand {
@@ -135,106 +127,4 @@ pub(crate) fn connect(config: &Config) -> Sinks {
         tracing::error!(%error, "the sinks cannot be made; their relays fail");
         Sinks::default()
     })
-}
-
-/// The sinks as they are written, or everything that is wrong with them.
-pub(crate) fn read(written: &BTreeMap<String, Value>) -> Result<SinkConfigs, Vec<String>> {
-    let mut faults = Vec::new();
-    let mut configs = SinkConfigs::new();
-    for (name, value) in written {
-        match section::<SinkConfig>(&format!("sinks.{name}"), value, "kind") {
-            Ok(config) => {
-                configs.insert(name.clone(), config);
-            }
-            Err(wrong) => faults.extend(wrong),
-        }
-    }
-    faults.extend(Sinks::faults(&configs));
-    if faults.is_empty() { Ok(configs) } else { Err(faults) }
-}
-
-/// The relays as they are written, or everything that is wrong with them.
-pub(crate) fn relays(written: &BTreeMap<String, Value>) -> Result<Vec<(Route, RelayConfig)>, Vec<String>> {
-    let mut faults = Vec::new();
-    let mut relays = Vec::new();
-    for (pattern, value) in written {
-        let route = match pattern.split_once('/') {
-            None => Err("write it like \"Order/OrderPlaced\", \"Order/*\" or \"*/*\"".to_owned()),
-            Some((aggregate_type, event_type)) => route_or_pattern(aggregate_type, event_type),
-        };
-        match (route, section::<RelayConfig>(&format!("routes.{pattern:?}"), value, "sink")) {
-            (Ok(route), Ok(config)) => relays.push((route, config)),
-            (Err(why), _) => faults.push(format!("routes.{pattern:?} is no route: {why}")),
-            (_, Err(wrong)) => faults.extend(wrong),
-        }
-    }
-    if faults.is_empty() { Ok(relays) } else { Err(faults) }
-}
-
-/// A section that can only be read whole, or everything that is wrong with it: each setting is tried beside the one that every such
-/// section has, so that every fault is found and belongs to one line.
-fn section<T: DeserializeOwned>(name: &str, written: &Value, required: &str) -> Result<T, Vec<String>> {
-    let whole = match written.clone().try_into::<T>() {
-        Ok(read) => return Ok(read),
-        Err(error) => Misfit::of::<T>(written.clone(), error.message()),
-    };
-    // Of a section whose kind decides what its settings mean, the place is not told.
-    let told = |key: &str, Misfit { path, words }: Misfit| {
-        let path = if path.is_empty() { key } else { path.as_str() };
-        if path.is_empty() { format!("{name}: {words}") } else { format!("{name}.{path}: {words}") }
-    };
-    let mut faults = Vec::new();
-    if let Some((table, first)) = written.as_table().and_then(|table| Some((table, table.get(required)?))) {
-        let first = Table::from_iter([(required.to_owned(), first.clone())]);
-        if let Some(misfit) = refused::<T>(&first) {
-            return Err(vec![told(required, misfit)]);
-        }
-        for (key, value) in table {
-            let mut pair = first.clone();
-            pair.insert(key.clone(), value.clone());
-            faults.extend(refused::<T>(&pair).map(|misfit| told(key, misfit)));
-        }
-    }
-    Err(if faults.is_empty() { vec![told("", whole)] } else { faults })
-}
-
-fn refused<T: DeserializeOwned>(table: &Table) -> Option<Misfit> {
-    let error = table.clone().try_into::<T>().err()?;
-    Some(Misfit::of::<T>(table.clone(), error.message()))
-}
-
-/// Everything that is wrong with the sinks and the relays of a configuration.
-pub(crate) fn faults(config: &Config) -> Vec<String> {
-    let (sinks, relays) = (read(&config.sinks), relays(&config.routes));
-    let mut faults = Vec::new();
-    if let (Ok(sinks), Ok(relays)) = (&sinks, &relays) {
-        for (route, relay) in relays.iter().filter(|(_, relay)| !sinks.contains_key(&relay.sink)) {
-            let known: Vec<&str> = sinks.keys().map(String::as_str).collect();
-            let known =
-                if known.is_empty() { "there are no sinks".to_owned() } else { format!("the sinks are: {}", known.join(", ")) };
-            faults.push(format!("routes.{:?}.sink is `{}`; {known}", route.to_string(), relay.sink));
-        }
-        for (name, sink) in sinks {
-            let (timeout, lease) = (sink.common().timeout, config.dispatcher.lease);
-            if relays.iter().any(|(_, relay)| relay.sink == *name)
-                && timeout.saturating_mul(2).saturating_add(Duration::from_secs(1)) >= lease
-            {
-                faults.push(format!(
-                    "sinks.{name}.timeout is {timeout:?}; twice as long and a second must be below dispatcher.lease ({lease:?}), \
-                     or a call could outlive its claim"
-                ));
-            }
-        }
-    }
-    let found = sinks.err().into_iter().chain(relays.err()).flatten();
-    found.chain(faults).collect()
-}
-
-/// Whether this key of a sink holds what nobody may see.
-pub(crate) fn is_secret(key: &[String]) -> bool {
-    const SECRETS: [&str; 5] = ["password", "token", "credentials", "nkey", "secrets"];
-    match key {
-        [sinks, _, setting, ..] if sinks == "sinks" => setting == "headers" || SECRETS.contains(&setting.as_str()),
-        _ => false,
-    }
 }

@@ -1,10 +1,10 @@
 //! `outbox event why`: where an event is, what happened to it, and what happens next.
 
 use outbox::EventId;
+use outbox::event::Status;
 use outbox::why::{ActionCode, Explanation, State, attempt, parts};
 
 use crate::config::{Config, Flags};
-use crate::event::stands_as;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Colour, Format, paint, relative_to as at, shown};
 use crate::place;
@@ -65,4 +65,13 @@ fn text(why: &Explanation) -> String {
         text.push_str(&format!("\n{}", output::pairs(&pairs)));
     }
     text
+}
+
+/// A status, and what the event waits for without a time.
+pub(crate) fn stands_as(status: Status, is_parked: bool, is_behind: bool) -> String {
+    match (is_parked, is_behind) {
+        (true, _) => format!("{status} (parked)"),
+        (false, true) => format!("{status} (blocked)"),
+        (false, false) => status.to_string(),
+    }
 }

@@ -1,12 +1,20 @@
-//! `[database]`: an address, and its parts where they are given alone.
+//! `[database]`: an address, its parts where they are given alone, and what fits the kind of database.
 
 use std::time::Duration;
 
-use outbox::store::TableName;
+use clap::ValueEnum;
+use outbox::StoreError;
+use outbox::store::{TableName, hide_password};
 use outbox::units::duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use url::Url;
+
+use super::kind::Kind;
+use crate::failure::{Exit, Failure};
+
+/// Connections that a host needs beside its workers, which hold none while a listener runs: poller, outcomes, leases, questions.
+const LEAST_CONNECTIONS: u32 = 4;
 
 /// Where the events are.
 #[derive(Clone, Deserialize, Serialize)]
@@ -54,7 +62,7 @@ impl Default for DatabaseConfig {
 
 impl std::fmt::Debug for DatabaseConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let url = outbox::store::hide_password(&self.url);
+        let url = hide_password(&self.url);
         f.debug_struct("DatabaseConfig").field("url", &url).field("table", &self.table).finish_non_exhaustive()
     }
 }
@@ -66,7 +74,7 @@ const PARTS: [&str; 5] = ["host", "port", "user", "password", "name"];
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Whether this key holds what nobody may see.
-pub(crate) fn is_secret(key: &[String]) -> bool {
+pub(super) fn is_secret(key: &[String]) -> bool {
     key == ["database", "password"]
 }
 
@@ -132,6 +140,65 @@ impl DatabaseConfig {
         self.url = url.into();
         Ok(())
     }
+
+    /// The kind of the database. An address of none was refused when the configuration was read.
+    pub(crate) fn kind(&self) -> Result<Kind, Failure> {
+        Kind::of(&self.url).ok_or_else(|| Failure::new(Exit::Config, no_address(&self.url)))
+    }
+
+    /// Everything that is wrong with these values; `is_set` tells which keys somebody set.
+    pub(super) fn faults(&self, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let url = &self.url;
+        let Some(kind) = Kind::of(url) else { return vec![no_address(url)] };
+        let mut faults: Vec<String> = kind.checked(url).err().map(|error| unreadable(url, &error)).into_iter().collect();
+        faults.extend(misfits(kind, self, is_set));
+        faults
+    }
+}
+
+fn no_address(url: &str) -> String {
+    let examples: Vec<&str> = Kind::value_variants().iter().map(|kind| kind.example()).collect();
+    format!("database.url is `{}`, which is no database address; write it like {}", hide_password(url), examples.join(" or "))
+}
+
+/// What the driver says of an address; of one with a password, also where it can be written as it is.
+fn unreadable(url: &str, error: &StoreError) -> String {
+    let hint = if url.contains('@') { "; or set database.password, where it is written as it is" } else { "" };
+    format!("database.url: {error}{hint}")
+}
+
+/// Settings that mean nothing for this kind: somebody expects something of them that does not happen.
+fn misfits(kind: Kind, database: &DatabaseConfig, is_set: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let mut faults = Vec::new();
+    match (kind, &database.schema) {
+        (_, None) => {}
+        (Kind::Postgres, Some(schema)) => {
+            faults.extend(
+                TableName::new(schema).err().map(|why| format!("database.schema: {}", why.replace("a table", "a schema"))),
+            );
+        }
+        (Kind::Sqlite, Some(_)) => {
+            faults.push("database.schema is set, but SQLite has no schemas; take it out, or name another file".to_owned());
+        }
+        (Kind::Mysql, Some(_)) => faults
+            .push("database.schema is set, but MySQL's schemas are databases; name one at the end of database.url".to_owned()),
+    }
+    match (kind, database.max_connections) {
+        (_, None) => {}
+        (Kind::Sqlite, Some(_)) => faults.push(
+            "database.max_connections is set, but a SQLite file has one writer and a few readers, whatever is set; take it out"
+                .to_owned(),
+        ),
+        (_, Some(most)) if most < LEAST_CONNECTIONS => faults.push(format!(
+            "database.max_connections is {most}; poller, outcomes, leases and questions need {LEAST_CONNECTIONS} beside each other"
+        )),
+        (_, Some(_)) => {}
+    }
+    if kind != Kind::Sqlite && is_set("database.busy_timeout") {
+        let name = kind.name();
+        faults.push(format!("database.busy_timeout is set, which is SQLite's; take it out, {name} has its own lock timeout"));
+    }
+    faults
 }
 
 #[cfg(test)]
@@ -183,5 +250,22 @@ mod tests {
             ..DatabaseConfig::default()
         };
         assert!(!format!("{config:?}").contains("s3cret"));
+    }
+    #[test]
+    fn a_schema_is_checked_as_a_table_is() {
+        let bad = DatabaseConfig { schema: Some("app; DROP".to_owned()), ..DatabaseConfig::default() };
+        assert!(misfits(Kind::Postgres, &bad, &|_| false)[0].contains("is not a schema name"));
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_the_kind_are_told() {
+        let database = DatabaseConfig { schema: Some("app".to_owned()), max_connections: Some(2), ..DatabaseConfig::default() };
+        let said = |kind, is_set: &dyn Fn(&str) -> bool| misfits(kind, &database, is_set).join("\n");
+        let sqlite = said(Kind::Sqlite, &|_| true);
+        assert!(sqlite.contains("SQLite has no schemas") && sqlite.contains("one writer"), "{sqlite}");
+        let postgres = said(Kind::Postgres, &|_| true);
+        assert!(postgres.contains("database.max_connections is 2") && postgres.contains("busy_timeout"), "{postgres}");
+        assert!(!postgres.contains("database.schema") && !said(Kind::Postgres, &|_| false).contains("busy_timeout"));
+        assert!(said(Kind::Mysql, &|_| false).contains("at the end of database.url"));
     }
 }

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use super::Override;
-use crate::plugins::{MANIFESTS, is_setting};
-pub(super) use values::{expand, refusal};
+use super::plugins::{MANIFESTS, is_setting};
+pub(super) use values::expand;
+pub(crate) use values::refusal;
 use values::{first_that_fits, has_reference, is_of_sinks, resolved};
 use variables::{Ignored, Variable, variable};
 
@@ -39,6 +39,20 @@ impl fmt::Display for Origin {
             Self::Environment(name) => f.write_str(name),
             Self::Flag(flag) => f.write_str(flag),
         }
+    }
+}
+
+/// A value that a flag sets: key, value, and the flag's name for messages.
+#[derive(Clone, Debug)]
+pub(crate) struct Override {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) flag: String,
+}
+
+impl Override {
+    pub(crate) fn new(key: &str, value: impl Into<String>, flag: &str) -> Self {
+        Self { key: key.to_owned(), value: value.into(), flag: flag.to_owned() }
     }
 }
 

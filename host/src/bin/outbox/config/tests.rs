@@ -1,6 +1,5 @@
 use super::layers::Origin;
 use super::*;
-use crate::database::Kind;
 
 fn composed(file: &str, environment: &[(&str, &str)], flags: &[Override]) -> Result<(Config, Layers), Vec<String>> {
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

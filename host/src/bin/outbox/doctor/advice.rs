@@ -10,8 +10,7 @@ use outbox::store::Finding;
 use outbox::units::ByteSize;
 use outbox::wasm::Manifest;
 
-use crate::config::{Config, Policy};
-use crate::database::Kind;
+use crate::config::{Config, Kind, Policy};
 
 /// A host that looks at the table less often leaves the events of other programs waiting for longer than people expect.
 const SELDOM: Duration = Duration::from_secs(60);

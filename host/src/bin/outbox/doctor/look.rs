@@ -14,8 +14,7 @@ use outbox::{Mode, Route};
 
 use crate::config::{Flags, Settings};
 use crate::host;
-use crate::output::{argument, count, short, span};
-use crate::plugin::routes as names;
+use crate::output::{argument, count, routes as names, short, span};
 use crate::plugins::{self, PluginState, PluginStatus};
 pub(super) use routes::{Here, routes};
 pub(super) use served::served_by_hosts;

@@ -14,9 +14,9 @@ use outbox::deceptive::shown;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::answer::Problem;
-use super::remote::Remote;
+use super::refused::{Problem, Refused};
 use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
 
 /// How many bytes of an error about an answer are shown.
 const MOST_SAID: usize = 400;
@@ -32,17 +32,6 @@ pub(super) struct Client {
     remote: Remote,
     authorization: Option<HeaderValue>,
     connections: Connections<HttpsConnector<HttpConnector>, Full<Bytes>>,
-}
-
-/// Why a request did not do what it should.
-#[derive(Debug)]
-pub(super) enum Refused {
-    /// The host says no, and why.
-    Problem(Problem),
-    /// There is no answer of a host.
-    Failure(Failure),
-    /// There was no connection: nothing was sent.
-    Unsent(Failure),
 }
 
 impl Client {

@@ -17,11 +17,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::answer::{Changed, Now, Page, RoutePage, Whole};
-use super::client::{Client, Refused};
+use super::client::Client;
 use super::query::{dead_of, list_of, query};
-use super::remote::Remote;
+use super::refused::Refused;
 use super::{Change, Confirmed, Failed, Found, Listed, Place, Progress, Purging, Replayed, WouldPurge};
 use crate::failure::{Exit, Failure};
+use crate::remote::Remote;
 
 /// The largest page of the API.
 const PAGE: u32 = 200;

@@ -6,7 +6,7 @@ mod client;
 mod database;
 mod host;
 mod query;
-mod remote;
+mod refused;
 mod writer;
 
 use std::sync::Arc;
@@ -26,7 +26,6 @@ use serde::{Deserialize, Serialize};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::plugins::PluginStatus;
-pub(crate) use remote::Remote;
 pub(crate) use writer::{Taken, Writer, writer};
 
 /// Told from time to time how many events it has been so far.

@@ -13,7 +13,7 @@ use super::client::Client;
 use crate::config::{Config, Flags};
 use crate::database;
 use crate::failure::Failure;
-use crate::{logging, output};
+use crate::{output, stderr};
 
 /// The largest body of a request, unless one event alone is larger: below the 2 MiB that a host takes by default.
 const BODY: usize = 1 << 20;
@@ -94,7 +94,7 @@ impl HostWriter {
             let failure = refused.failure(self.client.base());
             match rests.next().filter(|_| failure.is_passing() && started.elapsed() < REPEAT_WITHIN) {
                 Some(rest) => {
-                    logging::say(&format!("{}; trying again", outbox::deceptive::shown(failure.message())));
+                    stderr::say(&format!("{}; trying again", outbox::deceptive::shown(failure.message())));
                     tokio::time::sleep(*rest).await;
                 }
                 None if may_be_done => return Err(failure.detail(body.doubt(&self.flags))),

@@ -1,10 +1,9 @@
 //! `outbox plugin list`: the plugins of the hosts that run, or those that lie in the directory.
 
-use super::lines;
 use super::tell_of_strays;
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
-use crate::output::{self, Output, or_dash, short, shown};
+use crate::output::{self, Output, lines, or_dash, short, shown};
 use crate::place::{self, Listed};
 use crate::plugins::{self, PluginState, PluginStatus};
 

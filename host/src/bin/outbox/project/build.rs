@@ -11,9 +11,9 @@ use super::language::{self, Language};
 use super::{sdk, toolchain};
 use crate::componentize::componentize;
 use crate::config::Config;
+use crate::described::described;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Output, argument, shown};
-use crate::plugin::described;
 use crate::plugins;
 
 /// Build the component of a plugin project, and check it as `plugin check` does

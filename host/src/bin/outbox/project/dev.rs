@@ -82,7 +82,7 @@ async fn tried(project: &Arc<Project>, events: &Path, state: &MemoryState, confi
         shown(host.name()),
         shown(&description.version),
         output::whole_size(bytes as u64),
-        crate::plugin::routes(host.routes())
+        output::routes(host.routes())
     );
     for (number, envelope) in (1..).zip(read(events)?) {
         let event = Event::of(envelope).sequence(number).build();

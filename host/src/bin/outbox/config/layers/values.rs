@@ -85,7 +85,7 @@ pub(super) fn first_that_fits<T: DeserializeOwned>(key: &Key, values: Vec<Value>
 }
 
 /// Why a key does not take a value, as serde says it; `None` when it does.
-pub(in crate::config) fn refusal<T: DeserializeOwned>(key: &[String], value: Value) -> Option<String> {
+pub(crate) fn refusal<T: DeserializeOwned>(key: &[String], value: Value) -> Option<String> {
     alone::<T>(key, value).err().map(|error| error.message().to_owned())
 }
 

@@ -29,7 +29,7 @@ const PLUGIN: &str = "outbox::plugin";
 
 /// Where log lines go.
 #[derive(Clone)]
-pub(super) enum Lines {
+pub(crate) enum Lines {
     /// A queue: no worker waits for the reader.
     Queued(Arc<Queue>),
     /// A regular file, which takes every line at once.
@@ -47,7 +47,7 @@ enum Priority {
 }
 
 /// Lines that wait to be written.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     room: usize,
     state: Mutex<State>,
     /// Told when a line comes, and when the last one was written.
@@ -190,7 +190,7 @@ fn wait_for_room(out: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// One line on its way; the formatter hands it over in one piece.
-pub(super) struct Line<'l> {
+pub(crate) struct Line<'l> {
     lines: &'l Lines,
     priority: Priority,
 }

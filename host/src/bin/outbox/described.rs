@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{lines, routes};
-use crate::output::{self, number, shown, size, whole_size};
+use crate::output::{self, lines, number, routes, shown, size, whole_size};
 use crate::plugins::{Anatomy, CoreModule, Limits, PluginReport};
 
 /// A page of WebAssembly's memories.
@@ -19,16 +18,16 @@ fn list(entries: &[String]) -> String {
 
 /// A component taken apart, and what it says of itself.
 #[derive(Debug, Serialize)]
-pub(super) struct Inspected {
+pub(crate) struct Inspected {
     #[serde(flatten)]
-    pub(super) anatomy: Anatomy,
+    pub(crate) anatomy: Anatomy,
     /// `None` when it was not asked, or does not load.
-    pub(super) report: Option<PluginReport>,
+    pub(crate) report: Option<PluginReport>,
     /// Why it does not load.
-    pub(super) error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
-pub(super) fn inspected(inspected: &Inspected) -> String {
+pub(crate) fn inspected(inspected: &Inspected) -> String {
     let Inspected { anatomy, report, error } = inspected;
     let memory = |(least, most): &(u64, Option<u64>)| {
         let least = size(least.saturating_mul(PAGE_BYTES));

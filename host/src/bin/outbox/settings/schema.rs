@@ -7,9 +7,8 @@ use clap::ValueEnum;
 use serde_json::{Map, Value as Json, json};
 use toml::Value;
 
-use super::Config;
-use super::layers::{Layers, refusal};
-use crate::database::Kind;
+use crate::config::layers::{Layers, refusal};
+use crate::config::{Config, Kind};
 use crate::init::template;
 
 /// A text that no setting with a form of its own takes.
@@ -18,7 +17,7 @@ const PROBE: &str = "?";
 const REFERENCE: &str = r"\$\{(env|file):[^}]+\}";
 
 /// The schema, in draft 7, which editors know.
-pub(crate) fn schema() -> Json {
+pub(super) fn schema() -> Json {
     let layers = Layers::new(&Config::default());
     let meanings = meanings();
     let mut root = section();

@@ -59,7 +59,7 @@ impl Remote {
         &self.base
     }
 
-    pub(super) fn token(&self) -> Option<&str> {
+    pub(crate) fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
