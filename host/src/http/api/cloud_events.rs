@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::envelopes::{Fault, of_envelope};
+use super::fault::{Fault, of_envelope};
 use crate::event::{Envelope, EnvelopeBuilder, EventId, TRACEPARENT};
 
 /// One CloudEvent as a JSON object.

@@ -6,7 +6,8 @@ use serde_json::value::RawValue;
 use super::super::body::{media_type, text};
 use super::super::problem::{FieldError, Kind, Problem};
 use super::cloud_events;
-use crate::event::{Envelope, EnvelopeError, EnvelopeJsonError, NameError};
+use super::fault::{Fault, of_envelope};
+use crate::event::{Envelope, EnvelopeJsonError};
 use crate::wording::in_words;
 
 /// The most faults that one answer tells.
@@ -23,19 +24,6 @@ pub(super) enum Form {
     CloudEvents,
     /// A CloudEvent whose attributes are headers.
     Binary,
-}
-
-/// Why one element is no event.
-pub(super) struct Fault {
-    pub(super) field: String,
-    pub(super) detail: String,
-    pub(super) is_too_large: bool,
-}
-
-impl Fault {
-    pub(super) fn new(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), detail: detail.into(), is_too_large: false }
-    }
 }
 
 impl Form {
@@ -141,19 +129,4 @@ fn of_json(error: &EnvelopeJsonError) -> Fault {
         EnvelopeJsonError::Base64(why) => Fault::new("payload_base64", format!("it is not standard base64: {why}")),
         EnvelopeJsonError::Envelope(error) => of_envelope(error),
     }
-}
-
-/// The field that breaks a rule of envelopes.
-pub(super) fn of_envelope(error: &EnvelopeError) -> Fault {
-    let field = match error {
-        EnvelopeError::Name(
-            NameError::Empty { what } | NameError::TooLong { what, .. } | NameError::Character { what, .. },
-        ) => what,
-        EnvelopeError::Headers(_) => "headers",
-        EnvelopeError::TwoDeliveryTimes | EnvelopeError::AvailableBeforeOccurred { .. } => "available_at",
-        EnvelopeError::DelayNotPositive(_) => "deliver_after",
-        EnvelopeError::ExpiresTooEarly { .. } => "expires_at",
-        EnvelopeError::PayloadTooLarge { .. } | EnvelopeError::Serialise(_) | EnvelopeError::NotJson(_) => "payload",
-    };
-    Fault { is_too_large: matches!(error, EnvelopeError::PayloadTooLarge { .. }), ..Fault::new(field, error.to_string()) }
 }

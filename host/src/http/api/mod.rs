@@ -6,6 +6,7 @@ mod dead;
 mod envelopes;
 mod events;
 mod expected;
+mod fault;
 mod monitor;
 mod nodes;
 mod plugins;

@@ -16,6 +16,7 @@ use utoipa::openapi::{Content, ContentBuilder, HttpMethod, RefOr, Required, Sche
 use super::super::host::Host;
 use super::super::problem::Kind;
 use super::super::token::Role;
+use super::written::written;
 use super::{SECURITY, refusals};
 
 const JSON: &str = "application/json";
@@ -243,9 +244,4 @@ impl Endpoint {
             answers.into_iter().fold(operation, |operation, (status, answer)| operation.response(status.to_string(), answer));
         (operation.build(), self.schemas)
     }
-}
-
-/// A schema as it stands in the document.
-pub(super) fn written(schema: Value) -> RefOr<Schema> {
-    serde_json::from_value(schema).expect("it is written as a schema")
 }

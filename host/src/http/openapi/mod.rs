@@ -7,6 +7,7 @@ mod endpoint;
 mod plain;
 mod refusals;
 mod schemas;
+mod written;
 
 use bytes::Bytes;
 use serde_json::json;

@@ -9,7 +9,7 @@ use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::response::{Response, ResponseBuilder};
 
 use super::super::problem::{Kind, PROBLEM, Problem};
-use super::endpoint::written;
+use super::written::written;
 
 /// One answer for each status that these kinds have: the codes that it may carry, each with an example.
 pub(super) fn by_status(kinds: &[Kind]) -> BTreeMap<u16, Response> {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::endpoint::written;
+use super::written::written;
 use crate::event::{AggregateType, Cost, EventId, EventType, Headers};
 use crate::time::Timestamp;
 

@@ -9,7 +9,7 @@ use super::super::standing::RouteCounts;
 use super::dead::{self, Preview};
 use super::events::Wanted;
 use super::fields::{Fields, Form};
-use super::jobs::{Order, listed};
+use super::jobs::{Action, Order, listed};
 use super::link::encoded;
 use super::look::sample;
 use super::visit::Visit;
@@ -19,41 +19,6 @@ use crate::routes::PAUSE_KNOWN_WITHIN;
 use crate::store::{Filter, StoreError};
 use crate::time::Timestamp;
 use crate::units::{count, number, span};
-
-/// What is done to many dead events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    Replay,
-    Discard,
-}
-
-impl Action {
-    fn of(path: &str) -> Option<Self> {
-        [Self::Replay, Self::Discard].into_iter().find(|action| action.path() == path)
-    }
-
-    pub(super) const fn path(self) -> &'static str {
-        match self {
-            Self::Replay => "replay",
-            Self::Discard => "discard",
-        }
-    }
-
-    /// At the beginning of a sentence.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Replay => "Replay",
-            Self::Discard => "Discard",
-        }
-    }
-
-    pub(super) const fn past(self) -> &'static str {
-        match self {
-            Self::Replay => "replayed",
-            Self::Discard => "discarded",
-        }
-    }
-}
 
 fn nothing_here(visit: &Visit) -> Response {
     visit.refused(StatusCode::NOT_FOUND, "Not found", "There is nothing at this address.")

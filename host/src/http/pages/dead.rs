@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use maud::{Markup, html};
 
-use super::act::Action;
 use super::events::{self, Events, Wanted};
 use super::groups::{Group, groups};
-use super::jobs::{Ended, Job};
+use super::jobs::{Action, Ended, Job};
 use super::layout::Frame;
 use super::link::query;
 use super::look::SAMPLE;

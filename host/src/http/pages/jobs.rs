@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::act::Action;
 use crate::event::Status;
 use crate::http::host::Host;
 use crate::store::{Audit, DeadFilter, Filter, StoreError};
@@ -19,6 +18,41 @@ const BATCH: u32 = 100;
 const KEPT: usize = 20;
 /// How many go on at once.
 const AT_ONCE: usize = 4;
+
+/// What is done to many dead events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Replay,
+    Discard,
+}
+
+impl Action {
+    pub(super) fn of(path: &str) -> Option<Self> {
+        [Self::Replay, Self::Discard].into_iter().find(|action| action.path() == path)
+    }
+
+    pub(super) const fn path(self) -> &'static str {
+        match self {
+            Self::Replay => "replay",
+            Self::Discard => "discard",
+        }
+    }
+
+    /// At the beginning of a sentence.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Replay => "Replay",
+            Self::Discard => "Discard",
+        }
+    }
+
+    pub(super) const fn past(self) -> &'static str {
+        match self {
+            Self::Replay => "replayed",
+            Self::Discard => "discarded",
+        }
+    }
+}
 
 /// All of them, by number.
 #[derive(Default)]

@@ -363,7 +363,7 @@ async fn a_discard_of_many_beside_replays_of_the_same_events_leaves_none_dead() 
     let (jobs, filter) = (super::jobs::Jobs::default(), DeadFilter::default());
     let audit = Audit { actor: "tester".to_owned(), reason: None };
     let order = super::jobs::Order {
-        action: super::act::Action::Discard,
+        action: super::jobs::Action::Discard,
         of: String::new(),
         total: 600,
         filter: filter.clone(),
@@ -390,7 +390,7 @@ async fn a_job_that_rests_ends_when_it_is_stopped_and_when_the_outbox_stops() {
     let jobs = super::jobs::Jobs::default();
     let begin = || {
         let order = super::jobs::Order {
-            action: super::act::Action::Discard,
+            action: super::jobs::Action::Discard,
             of: String::new(),
             total: 3,
             filter: DeadFilter { event_type: Some("Paid".to_owned()), ..DeadFilter::default() },

@@ -1,0 +1,31 @@
+//! Why an element of a request is no event, by the field that is wrong.
+
+use crate::event::{EnvelopeError, NameError};
+
+/// Why one element is no event.
+pub(super) struct Fault {
+    pub(super) field: String,
+    pub(super) detail: String,
+    pub(super) is_too_large: bool,
+}
+
+impl Fault {
+    pub(super) fn new(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), detail: detail.into(), is_too_large: false }
+    }
+}
+
+/// The field that breaks a rule of envelopes.
+pub(super) fn of_envelope(error: &EnvelopeError) -> Fault {
+    let field = match error {
+        EnvelopeError::Name(
+            NameError::Empty { what } | NameError::TooLong { what, .. } | NameError::Character { what, .. },
+        ) => what,
+        EnvelopeError::Headers(_) => "headers",
+        EnvelopeError::TwoDeliveryTimes | EnvelopeError::AvailableBeforeOccurred { .. } => "available_at",
+        EnvelopeError::DelayNotPositive(_) => "deliver_after",
+        EnvelopeError::ExpiresTooEarly { .. } => "expires_at",
+        EnvelopeError::PayloadTooLarge { .. } | EnvelopeError::Serialise(_) | EnvelopeError::NotJson(_) => "payload",
+    };
+    Fault { is_too_large: matches!(error, EnvelopeError::PayloadTooLarge { .. }), ..Fault::new(field, error.to_string()) }
+}
