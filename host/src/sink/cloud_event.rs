@@ -11,6 +11,9 @@ use crate::time::Timestamp;
 #[cfg_attr(not(feature = "sink-http"), allow(dead_code, reason = "only some kinds of sinks need it"))]
 pub(super) const STRUCTURED: &str = "application/cloudevents+json; charset=utf-8";
 
+/// The `source` unless a sink says otherwise.
+pub(super) const SOURCE: &str = "outbox";
+
 /// The attributes; those behind `traceparent` are extensions of ours. Source: CloudEvents 1.0.2, JSON format 1.0.2.
 #[derive(Serialize)]
 pub(super) struct CloudEvent<'m> {

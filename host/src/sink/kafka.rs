@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::batching::{Limits, Link};
-use super::config::TIMEOUT;
+use super::common::TIMEOUT;
 use super::error::quoted;
 use super::headers::{carried, own};
 use super::{Message, SinkError, Template};
@@ -167,7 +167,7 @@ impl Kafka {
     }
 
     fn queue(&self, producer: &FutureProducer, message: &Message) -> Result<DeliveryFuture, SinkError> {
-        let topic = message.subject_or(&self.config.topic, clean);
+        let topic = self.config.topic.subject_of(message, clean);
         if topic.is_empty() || topic.len() > MAX_TOPIC || !topic.chars().all(may_name_a_topic) || matches!(&*topic, "." | "..")
         {
             return Err(SinkError::rejected(format!("`{}` is no name of a topic", quoted(&topic))));

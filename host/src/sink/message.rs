@@ -1,11 +1,8 @@
 //! One message on its way out.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-
-use super::Template;
 
 use crate::event::{Event, EventId};
 
@@ -50,16 +47,6 @@ impl Message {
             headers: event.headers_onward().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             event: Some(event.clone()),
         }
-    }
-
-    /// The name of the subject, stream, topic, routing key or path for this message: its own, or that of the sink's template with
-    /// what the event says cleaned.
-    #[cfg_attr(
-        not(any(feature = "sink-amqp", feature = "sink-kafka", feature = "sink-nats", feature = "sink-redis")),
-        expect(dead_code, reason = "the other kinds of sinks have no subjects")
-    )]
-    pub(super) fn subject_or<'m>(&'m self, own: &Template, clean: impl Fn(&str) -> String) -> Cow<'m, str> {
-        if self.subject.is_empty() { Cow::Owned(own.render(self, clean)) } else { Cow::Borrowed(&self.subject) }
     }
 
     /// Its own key, or that of its event's aggregate.

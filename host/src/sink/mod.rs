@@ -12,6 +12,7 @@ mod amqp;
 mod batching;
 mod breaker;
 mod cloud_event;
+mod common;
 mod config;
 mod error;
 #[cfg(any(feature = "sink-kafka", feature = "sink-tls"))]
@@ -39,7 +40,8 @@ use async_trait::async_trait;
 
 #[cfg(feature = "sink-amqp")]
 pub use amqp::AmqpConfig;
-pub use config::{CommonConfig, SinkConfig};
+pub use common::CommonConfig;
+pub use config::SinkConfig;
 pub use error::SinkError;
 #[cfg(feature = "sink-http")]
 pub use http::{Format, HttpConfig};

@@ -18,7 +18,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use url::Url;
 
 use super::batching::{Limits, Link};
-use super::config::TIMEOUT;
+use super::common::TIMEOUT;
 use super::error::quoted;
 use super::headers::{carried, own};
 use super::{Message, Secret, SinkError, Template, target, tls};
@@ -162,7 +162,7 @@ impl Redis {
 
     /// Adds one command for a message.
     fn add(&self, pipeline: &mut Pipeline, message: &Message) {
-        let stream = message.subject_or(&self.config.stream, |value| value.replace(char::is_whitespace, "_"));
+        let stream = self.config.stream.subject_of(message, |value| value.replace(char::is_whitespace, "_"));
         let command = pipeline.cmd("XADD").arg(stream.as_bytes());
         if let Some(maxlen) = self.config.maxlen {
             command.arg("MAXLEN").arg("~").arg(maxlen);

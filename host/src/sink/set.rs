@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::batching::Batching;
-use super::config::TIMEOUT;
+use super::common::TIMEOUT;
 use super::stdout::{self, Stdout};
 use super::{Sink, SinkConfig};
 

@@ -7,14 +7,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::batching::{Limits, Link};
-use super::cloud_event::CloudEvent;
+use super::cloud_event::{CloudEvent, SOURCE};
 use super::{Message, SinkError};
 use crate::deceptive::is_deceptive;
 
 pub(super) const LIMITS: Limits = Limits { messages: 256, bytes: 1 << 20, in_flight: 1 };
-
-/// The `source` of CloudEvents unless a sink says otherwise.
-pub(super) const SOURCE: &str = "outbox";
 
 /// Prints each message as a CloudEvent in JSON, one a line; control characters are escaped, as JSON does it.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -93,6 +93,15 @@ impl Template {
         })
     }
 
+    /// The name of the subject, stream, topic, routing key or path for a message: its own, or else the text for it.
+    #[cfg_attr(
+        not(any(feature = "sink-amqp", feature = "sink-kafka", feature = "sink-nats", feature = "sink-redis")),
+        expect(dead_code, reason = "the other kinds of sinks have no subjects")
+    )]
+    pub(super) fn subject_of<'m>(&self, message: &'m Message, clean: impl Fn(&str) -> String) -> Cow<'m, str> {
+        if message.subject.is_empty() { Cow::Owned(self.render(message, clean)) } else { Cow::Borrowed(&message.subject) }
+    }
+
     /// The text as it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::batching::{Limits, Link};
-use super::config::{TIMEOUT, any_subject};
+use super::common::{TIMEOUT, any_subject};
 use super::error::quoted;
 use super::headers::{carried, own};
 use super::{Message, Secret, SinkError, Template, target, tls};
@@ -192,7 +192,7 @@ impl Amqp {
 
     /// Hands a message to the channel; the broker's word comes later.
     async fn publish(&self, channel: &Channel, message: &Message) -> Result<PublisherConfirm, SinkError> {
-        let key = message.subject_or(&self.config.routing_key, clean);
+        let key = self.config.routing_key.subject_of(message, clean);
         let key = ShortString::try_new(key.into_owned())
             .map_err(|_| SinkError::rejected(format!("the routing key has more than {SHORT} bytes")))?;
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::event::EventId;
-use crate::sink::config::any_subject;
+use crate::sink::common::any_subject;
 use crate::time::Timestamp;
 
 #[derive(Clone, Default)]

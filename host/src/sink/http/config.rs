@@ -11,8 +11,8 @@ use url::Url;
 use super::sign::Signer;
 use super::steers;
 use crate::sink::batching::Limits;
-use crate::sink::config::TIMEOUT;
-use crate::sink::stdout::SOURCE;
+use crate::sink::cloud_event::SOURCE;
+use crate::sink::common::TIMEOUT;
 use crate::sink::{Secret, Template, target, tls};
 use crate::units::duration;
 

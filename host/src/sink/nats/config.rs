@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::is_no_token;
-use crate::sink::config::{TIMEOUT, any_subject};
+use crate::sink::common::{TIMEOUT, any_subject};
 use crate::sink::error::quoted;
 use crate::sink::{Secret, Template, target, tls};
 use crate::units::duration;

@@ -120,7 +120,7 @@ impl Nats {
     }
 
     fn subject(&self, message: &Message) -> Result<String, SinkError> {
-        let subject = message.subject_or(&self.config.subject, clean);
+        let subject = self.config.subject.subject_of(message, clean);
         // `$JS.API.…` deletes streams, `$SYS.…` steers the server; inboxes are where others wait for answers.
         let is_kept_back = subject.starts_with('$') || subject.starts_with("_INBOX.");
         if is_kept_back && !message.subject.is_empty() && !message.trusts_subject {
