@@ -14,6 +14,7 @@ mod capability;
 mod directory;
 mod engine;
 mod error;
+mod explain;
 mod limits;
 mod load;
 mod manifest;

@@ -9,11 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
-use wasmtime::component::{Component, ComponentExportIndex, Instance};
-use wasmtime::{AsContextMut, Store};
+use wasmtime::Store;
+use wasmtime::component::ComponentExportIndex;
 
 use super::computes_long::ComputesLong;
-use super::error::CallError;
 use super::guest_event::{GuestEvent, GuestLists};
 use super::outcome;
 use crate::event::{Cost, Event, EventId};
@@ -21,11 +20,11 @@ use crate::listener::{Outcome, Reply, Visit};
 use crate::turns::in_turns;
 use crate::wasm::bindings::exports::outbox::listener::handler as wit;
 use crate::wasm::capability::{HostState, Identity};
+use crate::wasm::explain::CallError;
 use crate::wasm::limits::INIT_FUEL;
+use crate::wasm::load::on_events::Answers;
 use crate::wasm::load::plugin::{Plugin, refuel, used};
 
-/// The interface that a component exports when it takes events many at a time.
-const INTERFACE: &str = "outbox:listener/batch-handler@0.1.0";
 /// The most events of one call.
 const MAX_EVENTS: usize = 100;
 /// The most bytes of payload of one call; one event may have more.
@@ -42,24 +41,6 @@ const ALONE: Duration = Duration::from_secs(30);
 
 /// The rest of an event whose call with others has used up its time.
 const PUT_OFF: Duration = Duration::from_secs(1);
-
-/// What a call of many gives and takes.
-type Answers = Vec<Result<wit::DispatchResult, wit::Failure>>;
-
-/// The function `on-events` of a component; `None` when it exports none.
-pub(in crate::wasm) fn export(component: &Component) -> Option<ComponentExportIndex> {
-    let interface = component.get_export_index(None, INTERFACE)?;
-    component.get_export_index(Some(&interface), "on-events")
-}
-
-/// Whether `on-events` of a component takes and gives what it must, found out from an instance.
-pub(in crate::wasm) fn check(
-    instance: &Instance,
-    mut store: impl AsContextMut,
-    function: &ComponentExportIndex,
-) -> wasmtime::Result<()> {
-    instance.get_typed_func::<(&[wit::Event<'_>],), (Answers,)>(&mut store, function).map(|_| ())
-}
 
 /// The calls of `on-events` of one listener.
 pub(in crate::wasm) struct BatchCalls {

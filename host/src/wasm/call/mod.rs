@@ -1,10 +1,10 @@
 //! One event's visit to a plugin: an instance, one call, one outcome.
 
-pub(super) mod batch;
+mod batch;
 mod computes_long;
-pub(super) mod error;
 mod guest_event;
 mod no_room;
+mod registrations;
 mod warm;
 
 use std::borrow::Cow;
@@ -16,13 +16,13 @@ use futures_util::future::BoxFuture;
 
 use self::batch::{Alone, BatchCalls};
 use self::computes_long::ComputesLong;
-use self::error::{CallError, explain, late};
 use self::guest_event::GuestEvent;
 use self::no_room::NoRoom;
 use self::warm::WarmInstances;
 use super::bindings::exports::outbox::listener::handler as wit;
 use super::bindings::outbox::listener::types as wit_types;
 use super::capability::{HostState, Identity};
+use super::explain::{CallError, explain, late};
 use super::limits::{INIT_FUEL, MAX_MESSAGE_BYTES, delay};
 use super::load::plugin::{Instance, Linked, Plugin, refuel, used};
 use super::manifest::Isolation;

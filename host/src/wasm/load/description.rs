@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use wasmtime::component::Component;
 
+use super::on_events;
 use super::plugin::Linked;
 use crate::event::Route;
 use crate::wasm::bindings::exports::outbox::listener::handler::Description;
-use crate::wasm::call::batch;
-use crate::wasm::call::error::{CallError, explain};
 use crate::wasm::capability::HostState;
 use crate::wasm::directory::ManifestFile;
 use crate::wasm::error::LoadError;
+use crate::wasm::explain::{CallError, explain};
 use crate::wasm::limits::INIT_FUEL;
 use crate::wasm::manifest::Limits;
 use crate::wasm::text::keepable;
@@ -106,13 +106,13 @@ pub(super) async fn check_settings(
 
 /// Whether the function `on-events` of a component that has one is of our shape: at a call it would be too late to say.
 pub(super) async fn check_on_events(file: &Path, component: &Component, linked: &Linked) -> Result<(), LoadError> {
-    let Some(function) = batch::export(component) else { return Ok(()) };
+    let Some(function) = on_events::export(component) else { return Ok(()) };
     let mut store = linked.store(INIT_FUEL);
     store.data_mut().begin(None, Instant::now() + DESCRIBE_DEADLINE);
     let made = tokio::time::timeout(DESCRIBE_DEADLINE, linked.pre.instance_pre().instantiate_async(&mut store)).await;
     // It was instantiated a moment ago: what fails now is the room for it.
     let Ok(Ok(instance)) = made else { return Err(LoadError::NoSlot { file: file.to_owned() }) };
-    batch::check(&instance, &mut store, &function)
+    on_events::check(&instance, &mut store, &function)
         .map_err(|error| LoadError::Link { file: file.to_owned(), reason: keepable(&format!("on-events: {error:#}"), 1_024) })
 }
 

@@ -5,6 +5,7 @@ pub(super) mod compile;
 mod contract;
 mod description;
 pub(super) mod grants;
+pub(super) mod on_events;
 pub(super) mod plugin;
 mod scan;
 
@@ -26,7 +27,6 @@ use self::plugin::{Linked, Plugin, engine_for};
 use self::scan::scan;
 use super::bindings::ListenerPre;
 use super::bindings::exports::outbox::listener::handler::Description;
-use super::call::batch;
 use super::capability::emit::EmitGrant;
 use super::capability::http::Network;
 use super::capability::publish::PublishGrant;
@@ -148,7 +148,7 @@ impl Loader {
         check_settings(file, &component, &bare, &written).await?;
         let linked = Linked { identity: identity(grants), share: self.engine.memory.share(name), ..bare };
         let Description { name: described_name, version, .. } = description;
-        let on_events = batch::export(&component);
+        let on_events = on_events::export(&component);
         let imports = contract::imports(&component);
         let plugin = Arc::new(Plugin { linked, manifest, version, described_name, routes, imports, on_events });
         Ok(Loaded { plugin, compile, was_compiled })

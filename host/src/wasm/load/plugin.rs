@@ -1,30 +1,23 @@
 //! One loaded component: compiled, linked, described, and ready to answer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use wasmtime::component::ComponentExportIndex;
 use wasmtime::{CallHook, Store, StoreContextMut, UpdateDeadline};
 
 use crate::event::{GuestCost, Route};
-use crate::listener::{Concurrency, Registration};
 use crate::node::PluginCapability;
 use crate::turns;
 use crate::wasm::bindings::{Listener as Guest, ListenerPre};
-use crate::wasm::call::PluginListener;
-use crate::wasm::call::batch;
-use crate::wasm::call::error::{CallError, explain};
 use crate::wasm::capability::{HostState, Identity};
 use crate::wasm::engine::Engine;
 use crate::wasm::error::LoadError;
+use crate::wasm::explain::{CallError, explain};
 use crate::wasm::limits::{Exceeded, HOSTCALL_BYTES, MAX_HANDLES};
-use crate::wasm::load::grants;
+use crate::wasm::load::{grants, on_events};
 use crate::wasm::manifest::{Isolation, Limits, Manifest};
 use crate::wasm::private::cache::copied;
 use crate::wasm::shares::PluginShare;
-
-/// The dispatcher's own deadline comes so much later than the plugin's, which can say more.
-const DEADLINE_SLACK: Duration = Duration::from_secs(1);
 
 /// A store with one instance in it. Dropped after anything but a clean end: an instance that was cut off cannot be entered
 /// again.
@@ -168,7 +161,7 @@ impl Plugin {
         let (identity, share) = (identity.clone(), share.clone());
         let linked = Linked { engine, pre, identity, share, limits, weight, has_small_tables };
         let Self { manifest, version, described_name, routes, imports, .. } = self;
-        let on_events = batch::export(&component);
+        let on_events = on_events::export(&component);
         Ok(Arc::new(Self {
             linked,
             manifest: manifest.clone(),
@@ -178,30 +171,5 @@ impl Plugin {
             imports: imports.clone(),
             on_events,
         }))
-    }
-
-    /// One listener for each route, as it is and as the registry takes it.
-    pub(in crate::wasm) fn registrations(self: &Arc<Self>) -> (Vec<Arc<PluginListener>>, Vec<Registration>) {
-        let Limits { deadline, concurrency, .. } = self.manifest.limits;
-        // Half of the workers stay free for others, whatever one plugin does.
-        let calls = concurrency.unwrap_or((self.linked.engine.workers / 2).max(1));
-        // An event that waits for a call with others, which then breaks off, is called alone afterwards.
-        let longest = if self.on_events.is_some() && self.isolation() == Isolation::Batch {
-            deadline.saturating_mul(3)
-        } else {
-            deadline
-        };
-        let register = |(route, listener): (&Route, &Arc<PluginListener>)| Registration {
-            route: route.clone(),
-            listener: listener.clone(),
-            retry: self.manifest.retry.map(|retry| retry.policy()),
-            max_attempts: self.manifest.retry.and_then(|retry| retry.max_attempts),
-            deadline: Some(longest.saturating_add(DEADLINE_SLACK)),
-            concurrency: Some(Concurrency::OfOwner(calls)),
-            breaker: None,
-        };
-        let listeners: Vec<_> = self.routes.iter().map(|_| Arc::new(PluginListener::new(self.clone()))).collect();
-        let registrations = self.routes.iter().zip(&listeners).map(register).collect();
-        (listeners, registrations)
     }
 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use wasmtime::component::Component;
 
-use super::job::LoadedFrom;
 use crate::event::Route;
 use crate::metrics::{CallTotals, Swap};
 use crate::node::{MOST_SWAPS, PluginDetails, PluginState, PluginStatus, PluginSwap};
@@ -89,6 +88,15 @@ pub(in crate::wasm) struct Candidate {
     pub(in crate::wasm) from: LoadedFrom,
     /// When its load began.
     pub(in crate::wasm) since: Instant,
+}
+
+/// Where the version that is loaded comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::wasm) enum LoadedFrom {
+    /// The file as it lies in the directory.
+    File,
+    /// The last one that served, since the file does not.
+    LastGood,
 }
 
 /// Why the file as it is does not serve.

@@ -7,19 +7,10 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::entry::{Candidate, Key};
+use super::entry::{Candidate, Key, LoadedFrom};
 use crate::wasm::error::LoadError;
 use crate::wasm::load::Loaded;
 use crate::wasm::load::plugin::Plugin;
-
-/// Where the version that is loaded comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::wasm) enum LoadedFrom {
-    /// The file as it lies in the directory.
-    File,
-    /// The last one that served, since the file does not.
-    LastGood,
-}
 
 /// A load that goes on.
 pub(in crate::wasm) struct Job {

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::{Entry, Fallback, Key, Seen};
-use super::job::{Job, LoadEnd, LoadedFrom};
+use super::entry::{Entry, Fallback, Key, LoadedFrom, Seen};
+use super::job::{Job, LoadEnd};
 use super::reloader::{Found, Reloader, ScanOf, State};
 use crate::chain::chain;
 use crate::listener::Owner;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::conflicts::{self, RouteChange};
-use super::entry::{Candidate, Entry, Serving};
-use super::job::LoadedFrom;
+use super::entry::{Candidate, Entry, LoadedFrom, Serving};
 use super::reloader::{Reloader, State};
 use crate::chain::chain;
 use crate::event::Route;
 use crate::listener::{Owner, RouteConflict};
 use crate::metrics::Swap;
 use crate::time::system_clock;
+use crate::wasm::call::PluginListener;
 use crate::wasm::error::LoadError;
 use crate::wasm::load::plugin::Plugin;
 use crate::wasm::private::last_good::Version;
@@ -41,7 +41,7 @@ impl Reloader {
             } else if let Some(candidate) =
                 entry.candidate.as_ref().filter(|_| ready(name, entry) && !conflicts.contains_key(name))
             {
-                let (listeners, registrations) = candidate.plugin.registrations();
+                let (listeners, registrations) = PluginListener::of(&candidate.plugin);
                 changes.push((Owner::from(&**name), registrations));
                 new_listeners.insert(name.clone(), listeners);
             }
@@ -102,7 +102,7 @@ impl Reloader {
     }
 
     /// Notes and logs that the candidate serves.
-    fn serve(&self, name: &str, entry: &mut Entry, listeners: Vec<Arc<crate::wasm::call::PluginListener>>) {
+    fn serve(&self, name: &str, entry: &mut Entry, listeners: Vec<Arc<PluginListener>>) {
         let Some(candidate) = entry.candidate.take() else { return };
         let before = entry.serving.as_ref().map(|serving| serving.key.short().to_owned());
         log_serving(name, &candidate, before.as_deref());
@@ -153,7 +153,7 @@ impl Reloader {
         for (name, entry) in &state.plugins {
             let Some(before) = &entry.serving else { continue };
             let plugin = moved(&before.plugin)?;
-            let (listeners, registrations) = plugin.registrations();
+            let (listeners, registrations) = PluginListener::of(&plugin);
             changes.push((Owner::from(&**name), registrations));
             serving.insert(name.clone(), Serving { key: before.key.clone(), plugin, listeners });
         }

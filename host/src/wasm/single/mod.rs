@@ -15,6 +15,7 @@ pub use self::report::{CallReport, InstanceUse};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::call::PluginListener;
 use super::directory::file::Bytes;
 use super::directory::place::{Place, parent};
 use super::directory::{self, ManifestFile};
@@ -82,7 +83,7 @@ pub(super) fn report(bytes: &Bytes, loaded: &Loaded) -> PluginReport {
 /// Why it would not be loaded from a plugins directory either.
 pub async fn load_listener(engine: &Arc<Engine>, file: &Path, manifest: Manifest) -> Result<Vec<Registration>, LoadError> {
     let (_, loaded) = load(&Loader::bare(engine.clone()), file, ManifestFile::from_config(manifest)).await?;
-    Ok(loaded.plugin.registrations().1)
+    Ok(PluginListener::of(&loaded.plugin).1)
 }
 
 async fn load(loader: &Loader, file: &Path, written: ManifestFile) -> Result<(Arc<Bytes>, Loaded), LoadError> {
