@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Failure;
+use crate::content_type::{is_json, other_charset};
 use crate::misfit::{misfit, without_place};
-use crate::payload::{is_json, other_charset};
 
 /// The pair that picks the listener of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

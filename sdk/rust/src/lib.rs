@@ -89,6 +89,7 @@ mod batch;
 pub mod bindings; // public for the code that `listener!` writes; not for use by hand
 pub mod call;
 pub mod config;
+mod content_type;
 mod emit;
 mod event;
 mod handler;

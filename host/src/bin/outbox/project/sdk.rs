@@ -61,6 +61,7 @@ const RUST: &[File] = files![
     "src/call.rs",
     "src/config.rs",
     "src/config/read.rs",
+    "src/content_type.rs",
     "src/emit.rs",
     "src/event.rs",
     "src/handler.rs",
