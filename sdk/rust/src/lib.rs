@@ -114,7 +114,7 @@ pub use event::{Event, Route};
 pub use handler::Handler;
 pub use or_fail::OrFail;
 pub use payload::{Bytes, Payload, Text};
-pub use plugin::{Description, Plugin, SettingsCheck, routes, unknown_route};
+pub use plugin::{Description, Plugin, SettingsCheck, begin_call, routes, unknown_route};
 pub use publish::Message;
 pub use refusal::{Refusal, RefusalKind};
 

@@ -45,14 +45,6 @@ pub fn is_kept(level: Level) -> bool {
     }
 }
 
-/// What comes before each call; for [`listener!`](crate::listener!). With the feature `log`, lines of the crate of that name go to the
-/// host from here on, down to the level that it keeps.
-#[doc(hidden)]
-pub fn begin_call() {
-    #[cfg(feature = "log")]
-    crate::log_bridge::install();
-}
-
 /// Writes one line. Values of any [`Display`] type make fields.
 #[cfg(target_family = "wasm")]
 pub fn write(level: Level, message: Arguments<'_>, fields: &[(&str, &dyn Display)]) {

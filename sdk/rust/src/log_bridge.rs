@@ -60,7 +60,7 @@ fn most() -> LevelFilter {
 mod tests {
     #[test]
     fn a_line_of_the_crate_log_goes_to_the_host() {
-        crate::log::begin_call();
+        super::install();
 
         log::warn!("odd: {}", 7);
 

@@ -55,6 +55,14 @@ pub fn routes(pairs: &[(&str, &str)]) -> Vec<Route> {
     pairs.iter().map(route).collect()
 }
 
+/// What comes before each call; for [`listener!`](crate::listener!). With the feature `log`, lines of the crate of that name go to the
+/// host from here on, down to the level that it keeps.
+#[doc(hidden)]
+pub fn begin_call() {
+    #[cfg(feature = "log")]
+    crate::log_bridge::install();
+}
+
 /// Lists what a plugin answers, and makes a plugin of the crate. Once per crate, at any place in it.
 ///
 /// ```
@@ -166,7 +174,7 @@ macro_rules! listener {
             }
 
             fn on_event(event: &$crate::Event) -> $crate::Answer {
-                $crate::log::begin_call();
+                $crate::begin_call();
                 match (event.route.aggregate_type.as_str(), event.route.event_type.as_str()) {
                     $(($aggregate_type, $event_type) => $crate::Handler::handle(&$handler, event),)+
                     _ => $crate::unknown_route(event),
@@ -202,7 +210,7 @@ macro_rules! listener {
 
             impl $crate::BatchPlugin for ThisPlugin {
                 fn on_events(events: &[$crate::Event]) -> ::std::vec::Vec<$crate::Answer> {
-                    $crate::log::begin_call();
+                    $crate::begin_call();
                     $crate::answer_all(
                         events,
                         |events| match (events[0].route.aggregate_type.as_str(), events[0].route.event_type.as_str()) {
