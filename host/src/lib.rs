@@ -67,7 +67,7 @@
 //! # An event's walk
 //!
 //! [`event::Envelope`] → [`writer`] → row → [`poller`], or straight from the commit → queue → [`dispatcher`] → [`listener`] →
-//! [`dispatcher::settle`] → [`store`]. Each is a room of the source, with a module of its name.
+//! [`settlement`] → [`store`]. Each is a room of the source, with a module of its name.
 
 mod chain;
 #[cfg(feature = "wasm")]
@@ -99,6 +99,7 @@ pub mod readiness;
 mod relay;
 mod reminder;
 mod routes;
+pub mod settlement;
 mod settler;
 #[cfg(feature = "sinks")]
 pub mod sink;

@@ -20,8 +20,9 @@ use crate::order::{LOOK_AGAIN, Order, Partitions, Placing, Sweep};
 use crate::queue::{Batches, Delivery, InFlight, Queue, Via};
 use crate::readiness::Pulse;
 use crate::routes;
+use crate::settlement::{SettlementRules, given_back, still_at_work};
 use crate::settler::SettlerHandle;
-use crate::store::{ClaimOrder, ClaimRequest, Claimed, Settlement, Store, StoreError};
+use crate::store::{ClaimOrder, ClaimRequest, Claimed, Store, StoreError};
 use crate::wake::Wake;
 use judge::{Judged, is_delivered_alone};
 
@@ -37,7 +38,7 @@ pub(crate) struct Poller {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) owner: OwnerId,
     pub(crate) lease: Duration,
-    pub(crate) max_starts: u32,
+    pub(crate) rules: SettlementRules,
     pub(crate) config: PollerConfig,
     /// For order by aggregate, or of all events.
     pub(crate) order: Option<Arc<Order>>,
@@ -49,8 +50,6 @@ pub(crate) struct Poller {
     pub(crate) unparking: bool,
     /// When parked events were looked for last.
     pub(crate) unparked_at: Instant,
-    /// Whether an event that nobody answers, and that waits for nothing, is given up rather than parked.
-    pub(crate) gives_up: bool,
     /// Whether a look at all parked routes is under way, and when one went on last.
     pub(crate) deciding: bool,
     pub(crate) decided_at: Instant,
@@ -182,7 +181,7 @@ impl Poller {
         }
         self.unparked_at = Instant::now();
         let mut routes = self.listeners.open_routes();
-        if self.listeners.has_patterns() || (self.gives_up && self.deciding) {
+        if self.listeners.has_patterns() || (self.gives_up() && self.deciding) {
             routes.extend(self.parked_no_longer().await?);
             // The next look begins when something changes or the interval has passed; where relays have patterns, at once.
             self.deciding = self.parked_after.is_some();
@@ -204,7 +203,7 @@ impl Poller {
         for _ in 0..PARKED_ROUTES {
             self.parked_after = self.store.parked_route(self.parked_after.as_ref()).await?;
             let Some(route) = &self.parked_after else { break };
-            let is_given_up = || self.gives_up && self.listeners.awaited(route).is_none();
+            let is_given_up = || self.gives_up() && self.listeners.awaited(route).is_none();
             if self.listeners.paused(route).is_none() && (self.listeners.find(route).is_some() || is_given_up()) {
                 free.push(route.clone());
             }
@@ -242,6 +241,11 @@ impl Poller {
             partitions.settled();
         }
         Ok(Some(Some(order.claiming(open))))
+    }
+
+    /// Whether an event that nobody answers, and that waits for nothing, is given up rather than parked.
+    fn gives_up(&self) -> bool {
+        !self.rules.park_unroutable
     }
 
     fn is_one_queue(&self) -> bool {
@@ -287,7 +291,7 @@ impl Poller {
         if self.queue.is_closed() {
             // A stop has begun meanwhile, and nobody is going to deliver them here.
             for claim in claimed {
-                self.settler.send_claim(claim.fence, Settlement::Released { after: Duration::ZERO }).await;
+                self.settler.send_claim(claim.fence, given_back()).await;
             }
             return Ok((Polled::NoRoom, 0));
         }
@@ -306,7 +310,7 @@ impl Poller {
         let refused = self.queue.push(Via::Cold, deliveries);
         self.metrics.cold_enqueued.add(u64::try_from(count - refused.len()).unwrap_or(0));
         for delivery in refused {
-            self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
+            self.settler.send(delivery, given_back()).await;
         }
         Ok((if full { Polled::Full } else { Polled::Drained }, taken))
     }
@@ -351,7 +355,7 @@ impl Poller {
                     }
                     // Our own earlier claim of it ended, but its listener is still at work: its outcome is fenced off, so look
                     // again a little later.
-                    None => self.settler.send_claim(fence, Settlement::Released { after: Duration::from_secs(1) }).await,
+                    None => self.settler.send_claim(fence, still_at_work()).await,
                 },
             }
         }

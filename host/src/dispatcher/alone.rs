@@ -12,15 +12,12 @@ use tokio::task::JoinHandle;
 
 use super::{Shared, attempt};
 use crate::queue::{Admitted, Delivery, Work};
+use crate::settlement::{alone_in_vain, start_not_counted};
 use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::Settlement;
 
-/// How long an event waits in the table when it must be alone and a listener that blocks its thread prevents that.
-const NOT_ALONE: Duration = Duration::from_secs(30);
 /// The longest call that such an event waits for, or that others wait for, as a multiple of the usual deadline.
 const LONGEST_CALL: u32 = 5;
-/// How long an event waits in the table when its start could not be counted.
-const NOT_COUNTED: Duration = Duration::from_secs(1);
 /// How long an event is held while its start is taken back.
 const UNCOUNTED: Duration = Duration::from_secs(2);
 /// Of all events that must be alone, one waits with a worker; the others wait for this place, without a worker. No listener has
@@ -39,7 +36,7 @@ pub(super) async fn enter(shared: &Shared) -> Result<Work<'_>, Settlement> {
     // As long as the longest call may take; otherwise a slow listener could prevent it for ever.
     let longest = shared.listeners.longest_deadline().unwrap_or(usual).clamp(usual, usual.saturating_mul(LONGEST_CALL));
     let work = shared.at_work.enter_alone(longest, longest).await;
-    work.ok_or(Settlement::Released { after: NOT_ALONE })
+    work.ok_or(alone_in_vain())
 }
 
 /// Whether the start of an event was counted.
@@ -73,9 +70,9 @@ impl Start {
             }
             Ok(Err(error)) => {
                 shared.metrics.db_error(&error);
-                Err(Some(Settlement::Released { after: NOT_COUNTED }))
+                Err(Some(start_not_counted()))
             }
-            Err(_) => Err(Some(Settlement::Released { after: NOT_COUNTED })),
+            Err(_) => Err(Some(start_not_counted())),
         }
     }
 

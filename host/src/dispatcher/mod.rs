@@ -11,7 +11,6 @@ mod interceptor;
 mod lease;
 mod overdue;
 mod presence;
-mod settle;
 mod stop;
 mod worker;
 
@@ -26,7 +25,6 @@ pub use config::{DispatcherConfig, RecordedCosts, Unroutable};
 pub(crate) use inside::is_inside;
 pub use interceptor::{Interceptor, after, before};
 pub(crate) use overdue::Visits;
-pub use settle::{Policy, settle};
 pub(crate) use stop::StopTimes;
 
 use crate::health::Health;
@@ -35,7 +33,8 @@ use crate::metrics::Metrics;
 use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, InFlight, Queue};
-use crate::settler::{Keeps, Settler, SettlerHandle};
+use crate::settlement::SettlementRules;
+use crate::settler::{Settler, SettlerHandle};
 use crate::store::Store;
 use crate::telemetry::Spans;
 use crate::wake::Wake;
@@ -55,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) at_work: Arc<AtWork>,
     /// For events that are delivered alone: their starts are counted in the table.
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) keeps: Keeps,
+    pub(crate) rules: SettlementRules,
     /// `None` in modes without order.
     pub(crate) order: Option<Arc<Order>>,
     pub(crate) visits: Arc<Visits>,
@@ -106,7 +105,7 @@ impl Dispatcher {
             metrics: shared.metrics.clone(),
             queue: shared.queue.clone(),
             at_work: shared.at_work.clone(),
-            keeps: shared.keeps,
+            rules: shared.rules,
             order: shared.order.clone(),
             failing: AtomicUsize::new(0),
             batch_size: config.settle_batch,

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use super::Dispatcher;
-use crate::store::Settlement;
+use crate::settlement::given_back;
 
 /// How long a stop has after its drain timeout to write the last outcomes.
 const LAST_OUTCOMES: Duration = Duration::from_secs(5);
@@ -94,7 +94,7 @@ impl Dispatcher {
         left.extend(self.shared.order.iter().flat_map(|order| order.key_queues().drain()));
         let giving_back = async {
             for delivery in left {
-                self.settler.send(delivery, Settlement::Released { after: Duration::ZERO }).await;
+                self.settler.send(delivery, given_back()).await;
             }
         };
         if timeout_at(times.over_at.into(), giving_back).await.is_err() {

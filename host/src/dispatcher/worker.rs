@@ -10,11 +10,12 @@ use tokio::sync::watch;
 use super::alone::{self, Start};
 use super::attempt::{self, Attempt};
 use super::presence::{Held, Presence};
-use super::{Policy, Shared, Unroutable, inside, settle};
+use super::{Shared, inside};
 use crate::listener::{Outcome, RegistryEntry, Reply, waits_for_one};
 use crate::queue::{Admitted, Delivery, Via};
-use crate::settler::{Conclusion, SettlerHandle};
-use crate::store::{AttemptCost, EXPIRED, Settlement};
+use crate::settlement::{Policy, given_back, given_back_for};
+use crate::settler::{Conclusion, IfNotTaken, SettlerHandle};
+use crate::store::{AttemptCost, Settlement};
 use crate::telemetry::ProcessSpan;
 
 /// Takes deliveries until the queue is closed and empty, or the listener is cut off.
@@ -27,7 +28,7 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
             Readiness::Starts(delivery, answer) => (delivery, answer),
             Readiness::Waits => continue,
             Readiness::Back(delivery, after) => {
-                settler.send(delivery, Settlement::Released { after }).await;
+                settler.send(delivery, given_back_for(after)).await;
                 continue;
             }
         };
@@ -50,8 +51,7 @@ pub(super) async fn work(worker: usize, shared: Arc<Shared>, settler: SettlerHan
         // Before the outcome is sent, since other events wait for the place.
         place.let_go();
         let is_cut_off = ended.is_none();
-        let released = || Settlement::Released { after: Duration::ZERO }.into();
-        let conclusion = ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or_else(released)));
+        let conclusion = ended.unwrap_or_else(|| Some(progress.said.take().unwrap_or_else(|| given_back().into())));
         progress.span.end(conclusion.as_ref().map(|conclusion| &conclusion.settlement));
         if let Some(conclusion) = &conclusion {
             count(&shared, &answer, &delivery, conclusion);
@@ -191,14 +191,14 @@ fn check(shared: &Shared, delivery: &Delivery, answer: &Answer) -> Result<(), Op
     if delivery.is_expired() {
         // A hot event was compared with this host's clock only. The database's clock decides, at the next claim.
         return Err(Some(match delivery.via {
-            Via::Hot if delivery.fence().is_some() => Settlement::Released { after: Duration::ZERO },
-            Via::Hot | Via::Cold => Settlement::Dead { error: EXPIRED.to_owned(), counted: false, blocks: false },
+            Via::Hot if delivery.fence().is_some() => given_back(),
+            Via::Hot | Via::Cold => shared.rules.expired(),
         }));
     }
     if delivery.alone
         && let Err(after) = entry.breaker.admit(Instant::now())
     {
-        return Err(Some(Settlement::Released { after }));
+        return Err(Some(given_back_for(after)));
     }
     Ok(())
 }
@@ -213,7 +213,7 @@ async fn visit(
 ) -> Option<Conclusion> {
     let watched = shared.visits.begin(worker, delivery.event.id());
     let attempt = Attempt { shared, worker, delivery, watched: &watched };
-    let mut waits = shared.config.unroutable == Unroutable::Park;
+    let mut awaits_listener = false;
     let before = attempt.before().await;
     let asked = before.is_ok();
     let registration = match answer {
@@ -229,12 +229,12 @@ async fn visit(
         (Err(failure), _) => Outcome::Failed(failure).into(),
         (Ok(()), Answer::Listener(entry)) => attempt.ask(entry, max_attempts).await?,
         (Ok(()), Answer::Paused(reason)) => {
-            waits = true;
+            awaits_listener = true;
             Outcome::Unroutable(reason.clone()).into()
         }
         (Ok(()), Answer::Nobody) => {
             let awaited = shared.listeners.awaited(delivery.event.route());
-            waits |= awaited.is_some();
+            awaits_listener = awaited.is_some();
             unroutable(shared, delivery, awaited.as_deref()).into()
         }
     };
@@ -243,16 +243,17 @@ async fn visit(
     let policy = Policy {
         retry: registration.and_then(|own| own.retry.as_deref()).unwrap_or(&*shared.retry),
         max_attempts,
-        max_deferrals: shared.config.max_deferrals,
-        park_unroutable: waits,
+        awaits_listener,
     };
     let concluded = |outcome| {
-        let settlement = settle(outcome, delivery.attempts(), delivery.deferrals, &policy);
+        let settlement = shared.rules.settle(outcome, delivery.attempts(), delivery.deferrals, &policy);
+        let is_recorded = shared.rules.records_cost(&settlement);
         // An answer with effects may yet become a failure, when they are not taken.
-        let is_kept = effects.is_some() || shared.keeps.records(&settlement);
-        let cost = cost.filter(|_| is_kept).and_then(|cost| AttemptCost::new(delivery.event.attempt(), &settlement, cost));
-        let is_last = delivery.attempts().saturating_add(1) >= max_attempts;
-        Conclusion { settlement, effects, cost: cost.map(Box::new), is_last }
+        let cost = cost.filter(|_| is_recorded || effects.is_some());
+        let cost = cost.and_then(|cost| AttemptCost::new(delivery.event.attempt(), &settlement, cost)).map(Box::new);
+        let (cost, spare) = if is_recorded { (cost, None) } else { (None, cost) };
+        let if_not_taken = IfNotTaken { is_last: policy.is_last(delivery.attempts()), cost: spare };
+        Conclusion { settlement, effects, cost, if_not_taken }
     };
     if !asked || shared.interceptors.is_empty() {
         return Some(concluded(outcome));

@@ -1,13 +1,13 @@
 //! Which claimed events may start, and which wait in the table behind others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use super::OrderConfig;
 use super::blockers::Blockers;
 use super::config::resolves;
 use crate::event::Event;
 use crate::queue::{Admission, Delivery, KeyQueueLimits, KeyQueues, Turn, key};
+use crate::settlement::not_its_turn;
 use crate::store::{Blocker, ClaimOrder, Settlement, Store, StoreError, WaitsFor};
 
 /// Order by aggregate, or of all events, as this process keeps it.
@@ -94,13 +94,12 @@ impl Order {
 
     /// The settlement that sets an event aside behind another of its queue.
     pub(crate) fn behind(&self, event: &Event, blocker: u64) -> Settlement {
-        if self.one_for_all {
-            return Settlement::Released { after: Duration::ZERO };
-        }
-        if let Some(key) = key(event) {
+        if !self.one_for_all
+            && let Some(key) = key(event)
+        {
             self.lock().insert(blocker, key);
         }
-        Settlement::Behind { sequence: blocker }
+        not_its_turn(blocker, self.one_for_all)
     }
 
     /// Ends a turn with what became of its event, once that is stored; `None` when it is not known.
@@ -108,19 +107,17 @@ impl Order {
         let (sequence, key) = (turn.sequence(), turn.key().clone());
         let resolved = settlement.is_some_and(|settlement| resolves(settlement, self.waits_for));
         let after = turn.end(resolved);
-        if self.one_for_all {
-            let back = |delivery| (delivery, Settlement::Released { after: Duration::ZERO });
-            return Next { start: after.next, aside: after.behind.into_iter().map(back).collect(), opens: false };
+        let mut opens = false;
+        if !self.one_for_all {
+            let mut blockers = self.lock();
+            // What was set aside in the table waits for the end of the queue that is in our hands.
+            opens = resolved && after.next.is_none() && blockers.queue_ended(&key);
+            if !after.behind.is_empty() {
+                blockers.insert(sequence, key);
+            }
         }
-        let mut blockers = self.lock();
-        // What was set aside in the table waits for the end of the queue that is in our hands.
-        let opens = resolved && after.next.is_none() && blockers.queue_ended(&key);
-        if !after.behind.is_empty() {
-            blockers.insert(sequence, key);
-        }
-        drop(blockers);
-        let aside = after.behind.into_iter().map(|delivery| (delivery, Settlement::Behind { sequence })).collect();
-        Next { start: after.next, aside, opens }
+        let aside = |delivery| (delivery, not_its_turn(sequence, self.one_for_all));
+        Next { start: after.next, aside: after.behind.into_iter().map(aside).collect(), opens }
     }
 
     /// Notes that an event was set aside in the table. Its blocker may have been resolved just before.

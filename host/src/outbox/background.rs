@@ -5,22 +5,21 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::Mode;
 use super::loaded::Loaded;
 use super::monitor::{Monitor, Watched};
 use super::parts::Parts;
 use super::running::Running;
 use super::start::Wanted;
-use crate::dispatcher::{Dispatcher, RecordedCosts, Shared, Visits};
+use crate::dispatcher::{Dispatcher, Shared, Visits};
 use crate::health::Health;
 use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
 use crate::notifier;
 use crate::order::{Order, Partitions};
-use crate::purge::{OnDone, Purge, PurgeConfig};
+use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::routes;
-use crate::settler::Keeps;
+use crate::settlement::SettlementRules;
 use crate::store::Store;
 use crate::writer::HotPath;
 
@@ -32,6 +31,7 @@ pub(super) struct Background<'a, S> {
     pub(super) parts: &'a Parts,
     pub(super) listeners: &'a Arc<Listeners>,
     pub(super) health: &'a Health,
+    pub(super) rules: SettlementRules,
     /// `None` where order is not asked for, as `partitions`.
     pub(super) order: Option<Arc<Order>>,
     pub(super) partitions: Option<Arc<Partitions>>,
@@ -76,11 +76,7 @@ impl<S> Background<'_, S> {
             metrics: parts.metrics.clone(),
             at_work: Arc::default(),
             store: self.store.clone(),
-            keeps: Keeps {
-                erase_done: self.purge.on_done == OnDone::Delete,
-                dead_blocks: wanted.mode == Mode::OrderedByAggregate && wanted.order.dead_blocks(),
-                all_costs: wanted.dispatcher.record == RecordedCosts::All,
-            },
+            rules: self.rules,
             order: self.order.clone(),
             visits: Arc::new(Visits::new(wanted.dispatcher.workers)),
             spans: wanted.spans.clone(),
@@ -93,7 +89,8 @@ impl<S> Background<'_, S> {
         let Self { wanted, store, listeners, .. } = self;
         let settler = dispatcher.settler();
         let config = wanted.poller.clone();
-        let mut poller = self.parts.poller((*store).clone(), (*listeners).clone(), settler, &wanted.dispatcher, config);
+        let mut poller =
+            self.parts.poller((*store).clone(), (*listeners).clone(), settler, wanted.dispatcher.lease, self.rules, config);
         (poller.order, poller.partitions) = (self.order.clone(), self.partitions.clone());
         self.health.spawn("poller", poller.run(self.stop.clone()))
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Mode;
-use crate::dispatcher::{DispatcherConfig, Unroutable};
+use crate::dispatcher::DispatcherConfig;
 use crate::event::OwnerId;
 use crate::listener::Listeners;
 use crate::metrics::{Metrics, MetricsConfig};
@@ -15,6 +15,7 @@ use crate::order::{Learner, Order, Partitions, Sweep};
 use crate::poller::{Poller, PollerConfig};
 use crate::queue::{Batches, InFlight, Queue};
 use crate::readiness::Pulse;
+use crate::settlement::SettlementRules;
 use crate::settler::SettlerHandle;
 use crate::store::{Node, Store};
 use crate::wake::Wake;
@@ -103,7 +104,8 @@ impl Parts {
         store: Arc<dyn Store>,
         listeners: Arc<Listeners>,
         settler: &SettlerHandle,
-        dispatcher: &DispatcherConfig,
+        lease: Duration,
+        rules: SettlementRules,
         config: PollerConfig,
     ) -> Poller {
         Poller {
@@ -116,10 +118,9 @@ impl Parts {
             batches: self.batches.clone(),
             metrics: self.metrics.clone(),
             owner: self.owner.clone(),
-            lease: dispatcher.lease,
-            max_starts: dispatcher.max_starts,
+            lease,
+            rules,
             config,
-            gives_up: dispatcher.unroutable == Unroutable::Dead,
             order: None,
             partitions: None,
             sweep: Sweep::default(),

@@ -10,15 +10,16 @@ use super::loaded::Loaded;
 use super::parts::Parts;
 use super::running::Signals;
 use super::{Inner, Mode, Outbox};
-use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor};
+use crate::dispatcher::{Dispatcher, DispatcherConfig, Interceptor, RecordedCosts, Unroutable};
 use crate::event::NameError;
 use crate::health::Health;
 use crate::listener::{BreakerConfig, Listeners, Owner, Registration, RetryPolicy, RouteConflict};
 use crate::metrics::{MetricsConfig, Sampled};
 use crate::order::{Order, OrderConfig, Partitions};
 use crate::poller::PollerConfig;
-use crate::purge::PurgeConfig;
+use crate::purge::{OnDone, PurgeConfig};
 use crate::routes;
+use crate::settlement::SettlementRules;
 use crate::store::{Ownership, SharedStore, Store, StoreError};
 use crate::telemetry::Spans;
 use crate::writer::{Writer, WriterHook};
@@ -135,6 +136,18 @@ impl<S> Wanted<S> {
         Ok(Vec::new())
     }
 
+    /// What the configuration says of settlements.
+    fn rules(&self, purge: &PurgeConfig) -> SettlementRules {
+        SettlementRules {
+            erase_done: purge.on_done == OnDone::Delete,
+            dead_blocks: self.mode == Mode::OrderedByAggregate && self.order.dead_blocks(),
+            all_costs: self.dispatcher.record == RecordedCosts::All,
+            park_unroutable: self.dispatcher.unroutable == Unroutable::Park,
+            max_deferrals: self.dispatcher.max_deferrals,
+            max_starts: self.dispatcher.max_starts,
+        }
+    }
+
     /// What keeps order, where that is asked for.
     fn order(&self) -> (Option<Arc<Order>>, Option<Arc<Partitions>>) {
         match self.mode {
@@ -204,6 +217,7 @@ impl<S: SharedStore> Wanted<S> {
             parts: &parts,
             listeners: &listeners,
             health: &health,
+            rules: self.rules(&purge),
             order,
             partitions,
             schema: Arc::default(),

@@ -1,13 +1,9 @@
 //! What becomes of a claimed event before any listener is called.
 
-use std::time::Duration;
-
 use super::{HOSTS_GONE, Poller};
 use crate::event::Event;
-use crate::store::{Claimed, Due, EXPIRED, Settlement};
-
-/// How soon an event is looked at again whose route could not be looked up.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+use crate::settlement::{given_back_for, unknown_route};
+use crate::store::{Claimed, Due, Settlement};
 
 /// What becomes of a claimed event.
 pub(super) enum Judged {
@@ -20,22 +16,20 @@ pub(super) enum Judged {
 impl Poller {
     /// Whether a claimed event is delivered.
     pub(super) fn judge(&self, claim: Claimed, routes_known: bool) -> Judged {
-        let dead = |error: String| Settlement::Dead { error, counted: false, blocks: false };
         let event = match claim.event {
             Ok(event) => event,
-            Err(why) => return Judged::Settled(dead(format!("the row cannot be read: {why}")), None),
+            Err(why) => return Judged::Settled(self.rules.unreadable(why), None),
         };
         match claim.due {
-            Due::In(after) => return Judged::Settled(Settlement::Released { after }, None),
-            Due::Expired => return Judged::Settled(dead(EXPIRED.to_owned()), Some(event)),
+            Due::In(after) => return Judged::Settled(given_back_for(after), None),
+            Due::Expired => return Judged::Settled(self.rules.expired(), Some(event)),
             Due::Now => {}
         }
-        if claim.starts >= self.max_starts {
-            let error = format!("its host stopped {} times while it delivered this event and no other", claim.starts);
-            return Judged::Settled(dead(error), Some(event));
+        if let Some(dead) = self.rules.stopped_its_host(claim.starts) {
+            return Judged::Settled(dead, Some(event));
         }
         if !routes_known && self.listeners.gives_up_any([event.route()].into_iter()) {
-            return Judged::Settled(Settlement::Released { after: ASK_AGAIN }, None);
+            return Judged::Settled(unknown_route(), None);
         }
         Judged::Wanted(event)
     }

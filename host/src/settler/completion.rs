@@ -17,13 +17,21 @@ pub(crate) struct Conclusion {
     pub(crate) effects: Option<Box<Effects>>,
     /// What the attempt cost, where that may be kept.
     pub(crate) cost: Option<Box<AttemptCost>>,
-    /// Whether the event is dead when its effects cannot be stored: it has failed as often as it may.
+    pub(crate) if_not_taken: IfNotTaken,
+}
+
+/// What is needed of a delivery when the database does not take its effects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IfNotTaken {
+    /// Whether the event has then failed as often as it may.
     pub(crate) is_last: bool,
+    /// What the attempt cost, of an outcome with which that is not kept: it may become one with which it is.
+    pub(crate) cost: Option<Box<AttemptCost>>,
 }
 
 impl From<Settlement> for Conclusion {
     fn from(settlement: Settlement) -> Self {
-        Self { settlement, effects: None, cost: None, is_last: false }
+        Self { settlement, effects: None, cost: None, if_not_taken: IfNotTaken::default() }
     }
 }
 
@@ -46,37 +54,21 @@ pub(super) struct Held {
     pub(super) turn: Option<Box<Turn>>,
     /// What its effects take up until they are stored.
     pub(super) room: Option<OwnedSemaphorePermit>,
-    /// What the attempt cost, of an outcome with which that is not kept: it may become one with which it is.
-    pub(super) cost: Option<Box<AttemptCost>>,
-    /// What becomes of the event when its effects cannot be stored.
-    pub(super) unless_taken: UnlessTaken,
-}
-
-/// What becomes of an event whose effects the database does not take.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum UnlessTaken {
-    /// It fails, and is tried again.
-    #[default]
-    Retry,
-    /// It fails for the last time.
-    Dead {
-        /// Whether it blocks the later ones of its aggregate.
-        blocks: bool,
-    },
+    pub(super) if_not_taken: IfNotTaken,
 }
 
 impl Completion {
     /// `None` for an event that was never stored: there is nothing to write.
     pub(super) fn of(delivery: Delivery, conclusion: impl Into<Conclusion>) -> Option<Self> {
         let Delivery { event, mark, turn, .. } = delivery;
-        let Conclusion { settlement, effects, cost, is_last: _ } = conclusion.into();
+        let Conclusion { settlement, effects, cost, if_not_taken } = conclusion.into();
         let fence = mark.fence()?;
         let is_told = matches!(settlement, Settlement::Dead { .. } | Settlement::Behind { .. }) || effects.is_some();
         let event = is_told.then_some(event);
         Some(Self {
             settled: Settled { fence, settlement, cost },
             effects,
-            held: Held { _mark: Some(mark), event, turn, ..Held::default() },
+            held: Held { _mark: Some(mark), event, turn, if_not_taken, ..Held::default() },
         })
     }
 

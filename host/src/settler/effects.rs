@@ -4,21 +4,18 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-use super::completion::{Batch, Completion, UnlessTaken};
+use super::completion::{Batch, Completion};
 use super::trying::Trying;
 use super::{Settler, fenced_off};
 use crate::event::{Effects, Envelope};
-use crate::store::{AttemptCost, AttemptEnd, Committed, Settled, SettledWithEffects, Settlement, StoreError};
+use crate::settlement::{self, given_back_for};
+use crate::store::{AttemptCost, Committed, Settled, SettledWithEffects, Settlement, StoreError};
 use crate::time::system_clock;
 
 /// The most outcomes with effects in one transaction: a plugin's state is locked as long as it goes on.
 const TOGETHER: usize = 50;
 /// How often a transaction is tried again for a reason that may pass, before each of its outcomes is tried alone.
 const REPEATS: u32 = 3;
-/// The rest of an event whose effects the database does not take.
-const NOT_TAKEN: Duration = Duration::from_secs(10);
-/// The rest of an event that somebody else keeps from being stored, by holding what its plugin keeps or an id that it emitted.
-const HELD_UP: Duration = Duration::from_secs(2);
 /// The rest of an event whose listener has read what is not so any more.
 const CONFLICT_MICROS: std::ops::Range<u64> = 500..10_000;
 
@@ -85,7 +82,7 @@ impl Settler {
                 self.metrics.state_conflicts.increment();
                 // Others are at the same value: who comes back at once meets them again.
                 let after = Duration::from_micros(rand::rng().random_range(CONFLICT_MICROS));
-                completion.settled.settlement = Settlement::Released { after };
+                completion.settled.settlement = given_back_for(after);
                 completion.settled.cost = None;
                 completions.push(completion);
                 return;
@@ -157,20 +154,18 @@ impl Settler {
             error,
             "an answer was not taken"
         );
-        let (settlement, outcome) = match completion.held.unless_taken {
-            UnlessTaken::Retry => (Settlement::Retry { after: NOT_TAKEN, error }, AttemptEnd::Retry),
-            UnlessTaken::Dead { blocks } => {
-                match event {
-                    Some(event) => self.metrics.routes.of(event.route()).dead.increment(),
-                    None => self.metrics.routes.other().dead.increment(),
-                }
-                (Settlement::Dead { error, counted: true, blocks }, AttemptEnd::Dead)
+        let settlement = self.rules.not_taken(completion.held.if_not_taken.is_last, error);
+        if matches!(settlement, Settlement::Dead { .. }) {
+            match event {
+                Some(event) => self.metrics.routes.of(event.route()).dead.increment(),
+                None => self.metrics.routes.other().dead.increment(),
             }
-        };
+        }
+        let cost = completion.settled.cost.take().or(completion.held.if_not_taken.cost.take());
+        let cost = cost.and_then(|spent| AttemptCost::new(spent.attempt, &settlement, spent.cost));
         completion.effects = None;
+        completion.settled.cost = cost.map(Box::new);
         completion.settled.settlement = settlement;
-        let cost = completion.settled.cost.take().or(completion.held.cost.take());
-        completion.settled.cost = cost.map(|cost| Box::new(AttemptCost { outcome, ..*cost }));
         completion
     }
 
@@ -189,7 +184,7 @@ impl Settler {
 /// An event that is held up by somebody else is no failure of its listener: it comes again, not counted.
 fn held_up(mut completion: Completion) -> Completion {
     completion.effects = None;
-    completion.settled.settlement = Settlement::Released { after: HELD_UP };
+    completion.settled.settlement = settlement::held_up();
     completion.settled.cost = None;
     completion
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::completion::{Completion, Conclusion, UnlessTaken};
+use super::completion::{Completion, Conclusion};
 use super::excluded::Resting;
 use super::failures::FailureLog;
 use super::give_back::Unused;
 use crate::event::{Effects, Fence};
 use crate::metrics::Metrics;
 use crate::queue::{Delivery, Queue};
-use crate::store::{AttemptEnd, Settlement};
+use crate::store::Settlement;
 
 /// The most effects that may wait for the database, in KiB; one call's more when there is nothing else.
 pub(super) const EFFECTS_KIB: u32 = 64 << 10;
@@ -26,64 +26,29 @@ pub(crate) struct SettlerHandle {
     pub(super) excluded: mpsc::UnboundedSender<Resting>,
     pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) keeps: Keeps,
     /// Of effects on their way to the database, in KiB.
     pub(super) effects_room: Arc<Semaphore>,
     pub(super) failures: Arc<FailureLog>,
 }
 
-/// What stays of finished events.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Keeps {
-    /// The row of a DONE event is deleted.
-    pub(crate) erase_done: bool,
-    /// A DEAD event blocks the later ones of its aggregate.
-    pub(crate) dead_blocks: bool,
-    /// The row says what attempts cost that ended well, too, and not only those that failed.
-    pub(crate) all_costs: bool,
-}
-
-impl Keeps {
-    fn apply(self, settlement: Settlement) -> Settlement {
-        match settlement {
-            Settlement::Done if self.erase_done => Settlement::Erased,
-            Settlement::Dead { error, counted, .. } => Settlement::Dead { error, counted, blocks: self.dead_blocks },
-            other => other,
-        }
-    }
-
-    /// Whether the row says what an attempt cost that is settled like this.
-    pub(crate) fn records(self, settlement: &Settlement) -> bool {
-        let end = AttemptEnd::of(settlement);
-        end.is_some_and(|end| end.is_failure() || self.all_costs)
-    }
-}
-
 impl SettlerHandle {
     /// Hands over what became of a delivery; waits while too many others wait for the database.
     pub(crate) async fn send(&self, delivery: Delivery, conclusion: impl Into<Conclusion>) {
-        let Conclusion { settlement, effects, cost, is_last } = conclusion.into();
-        let settlement = self.keeps.apply(settlement);
-        count(&self.metrics, &settlement);
+        let conclusion = conclusion.into();
+        count(&self.metrics, &conclusion.settlement);
         // One that is excluded from the store is told of where it rests.
-        if let Settlement::Retry { after, error } = &settlement
+        if let Settlement::Retry { after, error } = &conclusion.settlement
             && delivery.fence().is_some()
         {
             self.failures.tell(&delivery.event, error, *after);
         }
         if delivery.fence().is_none() {
-            if let Some(waiting) = Resting::of(delivery, settlement, &self.queue)
+            if let Some(waiting) = Resting::of(delivery, conclusion.settlement, &self.queue)
                 && let Err(unsent) = self.excluded.send(waiting)
             {
                 unsent.0.lost();
             }
-        } else if let Some(mut completion) = Completion::of(delivery, Conclusion { settlement, effects, cost, is_last }) {
-            if is_last {
-                completion.held.unless_taken = UnlessTaken::Dead { blocks: self.keeps.dead_blocks };
-            }
-            if !self.keeps.records(&completion.settled.settlement) {
-                completion.held.cost = completion.settled.cost.take();
-            }
+        } else if let Some(mut completion) = Completion::of(delivery, conclusion) {
             completion.held.room = self.room_for(completion.effects.as_deref()).await;
             // Fails only when the settler is gone; then the claim ends with its lease.
             let _ = self.completions.send(completion).await;
@@ -105,7 +70,6 @@ impl SettlerHandle {
 
     /// Hands over what became of a claim that never became a delivery.
     pub(crate) async fn send_claim(&self, fence: Fence, settlement: Settlement) {
-        let settlement = self.keeps.apply(settlement);
         count(&self.metrics, &settlement);
         let _ = self.completions.send(Completion::claim(fence, settlement)).await;
     }

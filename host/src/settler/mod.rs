@@ -21,11 +21,11 @@ use futures_util::future::join_all;
 use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
-pub(crate) use completion::Conclusion;
 use completion::{Batch, Completion};
+pub(crate) use completion::{Conclusion, IfNotTaken};
 use failures::FailureLog;
 pub(crate) use give_back::Unused;
-pub(crate) use handle::{Keeps, SettlerHandle};
+pub(crate) use handle::SettlerHandle;
 use trying::Trying;
 
 use crate::health::Health;
@@ -33,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, Queue, Turn};
+use crate::settlement::{SettlementRules, given_back};
 use crate::store::{Settled, Settlement, Store, StoreError};
 use crate::text::keepable;
 use crate::wake::Wake;
@@ -54,7 +55,7 @@ pub(crate) struct Settler {
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) queue: Arc<Queue>,
-    pub(crate) keeps: Keeps,
+    pub(crate) rules: SettlementRules,
     /// `None` where order is not asked for; then no event has a turn.
     pub(crate) order: Option<Arc<Order>>,
     /// How many workers are with a listener right now.
@@ -81,16 +82,7 @@ impl Settler {
         let (queue, metrics) = (self.queue.clone(), self.metrics.clone());
         let effects_room = Arc::new(Semaphore::new(handle::EFFECTS_KIB as usize));
         let failures = Arc::new(FailureLog::default());
-        let handle = SettlerHandle {
-            completions,
-            unused,
-            excluded,
-            queue: queue.clone(),
-            metrics,
-            keeps: self.keeps,
-            effects_room,
-            failures,
-        };
+        let handle = SettlerHandle { completions, unused, excluded, queue: queue.clone(), metrics, effects_room, failures };
         let waiting = excluded::wait(to_wait, queue, stopped.clone());
         let running = async move {
             tokio::join!(self.write_all(to_write, stopped.clone()), self.give_back(to_give_back, stopped), waiting);
@@ -229,7 +221,7 @@ impl Settler {
         }
         batch.extend(next.aside.into_iter().filter_map(|(waiting, settlement)| Completion::of(waiting, settlement)));
         if let Some(refused) = next.start.and_then(|next| self.queue.push_claimed(next)) {
-            batch.extend(Completion::of(refused, Settlement::Released { after: Duration::ZERO }));
+            batch.extend(Completion::of(refused, given_back()));
         }
     }
 

@@ -1,0 +1,68 @@
+//! Events that are given back uncounted, as if they had not been claimed.
+
+use std::time::Duration;
+
+use crate::store::Settlement;
+
+/// How long an event waits that must be alone, when a listener that blocks its thread prevents that.
+const NOT_ALONE: Duration = Duration::from_secs(30);
+/// How long an event waits whose start could not be counted.
+const NOT_COUNTED: Duration = Duration::from_secs(1);
+/// How soon an event is looked at again whose route could not be looked up.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How soon an event is looked at again whose listener is still at work in this host.
+const STILL_AT_WORK: Duration = Duration::from_secs(1);
+/// How long an event waits whose answer somebody else keeps from being stored.
+const HELD_UP: Duration = Duration::from_secs(2);
+
+/// Nobody here delivers the event any more: anybody may claim it at once.
+pub(crate) const fn given_back() -> Settlement {
+    given_back_for(Duration::ZERO)
+}
+
+/// The event may be claimed again after this time: it is not due, or its listener has no place for it.
+pub(crate) const fn given_back_for(after: Duration) -> Settlement {
+    Settlement::Released { after }
+}
+
+/// An earlier event of its queue, the `blocker`, is not resolved. The event is set aside behind it; but where all events are in one
+/// queue (`one_for_all`) a claim takes nothing but the front, so an event that is given back keeps its place.
+pub(crate) const fn not_its_turn(blocker: u64, one_for_all: bool) -> Settlement {
+    if one_for_all { given_back() } else { Settlement::Behind { sequence: blocker } }
+}
+
+/// The event must be delivered alone, and other listeners did not end in time.
+pub(crate) const fn alone_in_vain() -> Settlement {
+    given_back_for(NOT_ALONE)
+}
+
+/// The event must be delivered alone, and its start could not be counted in the table.
+pub(crate) const fn start_not_counted() -> Settlement {
+    given_back_for(NOT_COUNTED)
+}
+
+/// No listener here answers the event, and the table does not say whether another host has one.
+pub(crate) const fn unknown_route() -> Settlement {
+    given_back_for(ASK_AGAIN)
+}
+
+/// An earlier claim of the event by this host ended while its listener was at work. That outcome is fenced off.
+pub(crate) const fn still_at_work() -> Settlement {
+    given_back_for(STILL_AT_WORK)
+}
+
+/// Somebody else has locked what the event's plugin keeps, or an id that it emitted.
+pub(crate) const fn held_up() -> Settlement {
+    given_back_for(HELD_UP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_whose_turn_it_is_not_is_set_aside_except_in_one_queue_of_all_events() {
+        assert_eq!(not_its_turn(7, false), Settlement::Behind { sequence: 7 });
+        assert_eq!(not_its_turn(7, true), Settlement::Released { after: Duration::ZERO });
+    }
+}
