@@ -34,7 +34,7 @@ use crate::notifier::Notifier;
 use crate::order::Order;
 use crate::queue::{AtWork, InFlight, Queue};
 use crate::settlement::SettlementRules;
-use crate::settler::{Settler, SettlerHandle};
+use crate::settler::{Settler, SettlerHandle, SettlerInbox};
 use crate::store::Store;
 use crate::telemetry::Spans;
 use crate::wake::Wake;
@@ -86,9 +86,11 @@ struct Signals {
 }
 
 impl Dispatcher {
-    /// Starts everything.
+    /// Starts everything. `settler` is the handle that belongs to `inbox`.
     pub(crate) fn start(
         shared: Shared,
+        settler: SettlerHandle,
+        inbox: SettlerInbox,
         in_flight: Arc<InFlight>,
         wake: Arc<Wake>,
         notifier: Arc<Notifier>,
@@ -98,7 +100,7 @@ impl Dispatcher {
         let signals = Signals::default();
         let stop = signals.stopped.subscribe();
         let config = &shared.config;
-        let settler = Settler {
+        let settling = Settler {
             store: shared.store.clone(),
             wake,
             notifier,
@@ -115,7 +117,7 @@ impl Dispatcher {
             give_up_at: signals.give_up_at.subscribe(),
             gave_up: AtomicBool::new(false),
         };
-        let (settler, settling) = settler.start(stop.clone(), health);
+        let settling = settling.start(inbox, stop.clone(), health);
         let mut workers = JoinSet::new();
         for worker in 0..shared.config.workers {
             let work = worker::work(worker, shared.clone(), settler.clone(), signals.cut_off.subscribe());
@@ -132,11 +134,6 @@ impl Dispatcher {
         let keeper = lease::keep(store, in_flight.clone(), shared.visits.clone(), shared.config.lease, metrics, stop);
         let lease_keeper = tokio::spawn(health.clone().watched("lease keeper", keeper));
         Self { shared, in_flight, settler, workers, settling, lease_keeper, signals }
-    }
-
-    /// Where outcomes go.
-    pub(crate) fn settler(&self) -> &SettlerHandle {
-        &self.settler
     }
 
     /// How many workers were started.

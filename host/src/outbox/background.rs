@@ -1,6 +1,7 @@
 //! What runs in the background of an outbox: how each part of it is started.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -14,14 +15,19 @@ use crate::dispatcher::{Dispatcher, Shared, Visits};
 use crate::health::Health;
 use crate::listener::Listeners;
 use crate::metrics::{Sampled, Sampler};
+use crate::node::Heartbeat;
 use crate::notifier;
-use crate::order::{Order, Partitions};
+use crate::order::{Learner, Order, Partitions, Sweep};
+use crate::poller::Poller;
 use crate::purge::{Purge, PurgeConfig};
 use crate::readiness::{SchemaFault, SchemaWatch};
 use crate::routes;
 use crate::settlement::SettlementRules;
-use crate::store::Store;
-use crate::writer::HotPath;
+use crate::settler::{SettlerHandle, SettlerInbox};
+use crate::store::{Node, Store};
+
+/// The settler's two ends.
+pub(super) type Settling = (SettlerHandle, SettlerInbox);
 
 /// What every part is started with.
 pub(super) struct Background<'a, S> {
@@ -43,17 +49,14 @@ pub(super) struct Background<'a, S> {
 
 impl<S> Background<'_, S> {
     /// Starts every part that the mode has.
-    pub(super) fn start(&self, hot: &HotPath, loaded: Loaded, leave: watch::Receiver<bool>) -> Running {
+    pub(super) fn start(&self, settling: Option<Settling>, loaded: Loaded, leave: watch::Receiver<bool>) -> Running {
         let delivers = self.wanted.delivers();
-        let dispatcher = delivers.then(|| self.dispatcher());
-        if let Some(dispatcher) = &dispatcher {
-            // Set once, here, before anybody writes.
-            let _ = hot.settler.set(dispatcher.settler().clone());
-        }
+        let walk = settling.map(|(settler, inbox)| (self.dispatcher(settler.clone(), inbox), self.poller(settler)));
+        let (dispatcher, poller) = walk.unzip();
         let receiver = delivers.then(|| self.notification_receiver());
         let schema_watcher = delivers.then(|| self.schema_watcher());
         Running {
-            poller: dispatcher.as_ref().map(|dispatcher| self.poller(dispatcher)),
+            poller,
             purge: self.purge(),
             learner: self.learner(),
             heartbeat: delivers.then(|| self.heartbeat(&loaded, leave)),
@@ -65,7 +68,7 @@ impl<S> Background<'_, S> {
         }
     }
 
-    fn dispatcher(&self) -> Dispatcher {
+    fn dispatcher(&self, settler: SettlerHandle, inbox: SettlerInbox) -> Dispatcher {
         let Self { wanted, parts, .. } = self;
         let shared = Shared {
             queue: parts.queue.clone(),
@@ -82,16 +85,34 @@ impl<S> Background<'_, S> {
             spans: wanted.spans.clone(),
         };
         let (wake, notifier) = (parts.wake.clone(), parts.notifier.clone());
-        Dispatcher::start(shared, parts.in_flight.clone(), wake, notifier, self.health)
+        Dispatcher::start(shared, settler, inbox, parts.in_flight.clone(), wake, notifier, self.health)
     }
 
-    fn poller(&self, dispatcher: &Dispatcher) -> JoinHandle<()> {
-        let Self { wanted, store, listeners, .. } = self;
-        let settler = dispatcher.settler();
-        let config = wanted.poller.clone();
-        let mut poller =
-            self.parts.poller((*store).clone(), (*listeners).clone(), settler, wanted.dispatcher.lease, self.rules, config);
-        (poller.order, poller.partitions) = (self.order.clone(), self.partitions.clone());
+    fn poller(&self, settler: SettlerHandle) -> JoinHandle<()> {
+        let Self { wanted, parts, .. } = self;
+        let poller = Poller {
+            store: self.store.clone(),
+            queue: parts.queue.clone(),
+            in_flight: parts.in_flight.clone(),
+            listeners: self.listeners.clone(),
+            settler,
+            wake: parts.wake.clone(),
+            batches: parts.batches.clone(),
+            metrics: parts.metrics.clone(),
+            owner: parts.owner.clone(),
+            lease: wanted.dispatcher.lease,
+            rules: self.rules,
+            config: wanted.poller.clone(),
+            order: self.order.clone(),
+            partitions: self.partitions.clone(),
+            sweep: Sweep::default(),
+            unparking: false,
+            unparked_at: Instant::now(),
+            deciding: true,
+            decided_at: Instant::now(),
+            parked_after: None,
+            pulse: parts.pulse.clone(),
+        };
         self.health.spawn("poller", poller.run(self.stop.clone()))
     }
 
@@ -106,15 +127,36 @@ impl<S> Background<'_, S> {
     /// `None` where nothing waits behind others in the table; so it is in one queue of all events.
     fn learner(&self) -> Option<JoinHandle<()>> {
         let order = self.order.clone().filter(|order| !order.is_one_for_all())?;
-        let learner = self.parts.learner(self.store.clone(), order, self.partitions.clone()?, self.wanted.dispatcher.lease);
+        let learner = Learner {
+            store: self.store.clone(),
+            order,
+            partitions: self.partitions.clone()?,
+            wake: self.parts.wake.clone(),
+            metrics: self.parts.metrics.clone(),
+            every: self.wanted.dispatcher.lease,
+        };
         Some(self.health.spawn("learner", learner.run(self.stop.clone())))
     }
 
     fn heartbeat(&self, loaded: &Loaded, leave: watch::Receiver<bool>) -> JoinHandle<()> {
-        let Self { wanted, store, partitions, .. } = self;
-        let (mode, report) = (wanted.mode, loaded.report());
-        let heartbeat =
-            self.parts.heartbeat((*store).clone(), mode, &wanted.dispatcher, &wanted.label, partitions.clone(), report);
+        let Self { wanted, parts, .. } = self;
+        let node = Node {
+            owner: parts.owner.clone(),
+            label: format!("{} {}", wanted.label, std::process::id()),
+            mode: wanted.mode.as_str(),
+            version: env!("CARGO_PKG_VERSION"),
+            plugins: None,
+        };
+        let heartbeat = Heartbeat {
+            store: self.store.clone(),
+            node,
+            report: loaded.report(),
+            lease: wanted.dispatcher.lease,
+            partitions: self.partitions.clone(),
+            in_flight: parts.in_flight.clone(),
+            wake: parts.wake.clone(),
+            metrics: parts.metrics.clone(),
+        };
         self.health.spawn("heartbeat", heartbeat.run(leave))
     }
 

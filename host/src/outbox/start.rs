@@ -20,6 +20,7 @@ use crate::poller::PollerConfig;
 use crate::purge::{OnDone, PurgeConfig};
 use crate::routes;
 use crate::settlement::SettlementRules;
+use crate::settler::channels;
 use crate::store::{Ownership, SharedStore, Store, StoreError};
 use crate::telemetry::Spans;
 use crate::writer::{Writer, WriterHook};
@@ -148,6 +149,12 @@ impl<S> Wanted<S> {
         }
     }
 
+    /// What the table was last seen to hold; `None` where nobody looks. Who only writes may lack the right to read.
+    fn sampled(&self) -> Option<Arc<Sampled>> {
+        let interval = self.metrics.interval;
+        (self.delivers() && !interval.is_zero()).then(|| Arc::new(Sampled::every(interval)))
+    }
+
     /// What keeps order, where that is asked for.
     fn order(&self) -> (Option<Arc<Order>>, Option<Arc<Partitions>>) {
         match self.mode {
@@ -206,9 +213,9 @@ impl<S: SharedStore> Wanted<S> {
         let Ready { store, parts, listeners, loaded, health, purge } = ready;
         let (stopped, stop) = watch::channel(false);
         let (left, leave) = watch::channel(false);
-        let hot = parts.hot_path(self.mode.is_hot());
-        // Who only writes may lack the right to read.
-        let interval = Some(self.metrics.interval).filter(|interval| self.delivers() && !interval.is_zero());
+        // Channels first, tasks last: nothing is filled in after it was made.
+        let (settler, inbox) = self.delivers().then(|| channels(parts.queue.clone(), parts.metrics.clone())).unzip();
+        let hot = parts.hot_path(self.mode.is_hot(), settler.clone());
         let (order, partitions) = self.order();
         let background = Background {
             wanted: &self,
@@ -221,7 +228,7 @@ impl<S: SharedStore> Wanted<S> {
             order,
             partitions,
             schema: Arc::default(),
-            sampled: interval.map(|interval| Arc::new(Sampled::every(interval))),
+            sampled: self.sampled(),
             stop,
         };
         let monitor = background.monitor(&loaded);
@@ -229,7 +236,7 @@ impl<S: SharedStore> Wanted<S> {
         if let Some(telemetry) = &self.telemetry {
             telemetry.watch(monitor.clone());
         }
-        let running = background.start(&hot, loaded, leave);
+        let running = background.start(settler.zip(inbox), loaded, leave);
         let ownership = Ownership { owner: parts.owner.clone(), lease: self.dispatcher.lease };
         let inner = Inner {
             store,

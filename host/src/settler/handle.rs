@@ -14,21 +14,42 @@ use crate::queue::{Delivery, Queue};
 use crate::store::Settlement;
 
 /// The most effects that may wait for the database, in KiB; one call's more when there is nothing else.
-pub(super) const EFFECTS_KIB: u32 = 64 << 10;
+const EFFECTS_KIB: u32 = 64 << 10;
+
+/// Outcomes that may wait for the database; workers wait beyond that.
+pub(super) const WAITING: usize = 2_048;
 
 /// Where outcomes are sent.
 #[derive(Clone, Debug)]
 pub(crate) struct SettlerHandle {
-    pub(super) completions: mpsc::Sender<Completion>,
+    completions: mpsc::Sender<Completion>,
     /// Bounded by the room in the hot queue that each claim keeps.
-    pub(super) unused: mpsc::UnboundedSender<Unused>,
+    unused: mpsc::UnboundedSender<Unused>,
     /// Bounded by the room in the hot queue that each event keeps.
-    pub(super) excluded: mpsc::UnboundedSender<Resting>,
-    pub(super) queue: Arc<Queue>,
-    pub(super) metrics: Arc<Metrics>,
+    excluded: mpsc::UnboundedSender<Resting>,
+    queue: Arc<Queue>,
+    metrics: Arc<Metrics>,
     /// Of effects on their way to the database, in KiB.
-    pub(super) effects_room: Arc<Semaphore>,
-    pub(super) failures: Arc<FailureLog>,
+    effects_room: Arc<Semaphore>,
+    failures: Arc<FailureLog>,
+}
+
+/// What the handles of a settler send, for that settler.
+#[derive(Debug)]
+pub(crate) struct SettlerInbox {
+    pub(super) completions: mpsc::Receiver<Completion>,
+    pub(super) unused: mpsc::UnboundedReceiver<Unused>,
+    pub(super) excluded: mpsc::UnboundedReceiver<Resting>,
+}
+
+/// Makes the channels of a settler. What is sent before it is started waits for it.
+pub(crate) fn channels(queue: Arc<Queue>, metrics: Arc<Metrics>) -> (SettlerHandle, SettlerInbox) {
+    let (completions, to_write) = mpsc::channel(WAITING);
+    let (unused, to_give_back) = mpsc::unbounded_channel();
+    let (excluded, to_rest) = mpsc::unbounded_channel();
+    let effects_room = Arc::new(Semaphore::new(EFFECTS_KIB as usize));
+    let handle = SettlerHandle { completions, unused, excluded, queue, metrics, effects_room, failures: Arc::default() };
+    (handle, SettlerInbox { completions: to_write, unused: to_give_back, excluded: to_rest })
 }
 
 impl SettlerHandle {

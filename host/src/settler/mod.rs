@@ -18,14 +18,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use tokio::sync::{Mutex, Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use completion::{Batch, Completion};
 pub(crate) use completion::{Conclusion, IfNotTaken};
-use failures::FailureLog;
 pub(crate) use give_back::Unused;
-pub(crate) use handle::SettlerHandle;
+use handle::WAITING;
+pub(crate) use handle::{SettlerHandle, SettlerInbox, channels};
 use trying::Trying;
 
 use crate::health::Health;
@@ -38,8 +38,6 @@ use crate::store::{Settled, Settlement, Store, StoreError};
 use crate::text::keepable;
 use crate::wake::Wake;
 
-/// Outcomes that may wait for the database; workers wait beyond that.
-const WAITING: usize = 2_048;
 /// Batches that are on their way to the database at once: while one commit waits for the disk, another is at work.
 const AT_ONCE: usize = 2;
 /// How often it is looked whether locked rows are free.
@@ -75,19 +73,12 @@ pub(crate) struct Settler {
 
 impl Settler {
     /// Starts the settler. Once stopped, it takes no more outcomes and ends when everything is written.
-    pub(crate) fn start(self, stopped: watch::Receiver<bool>, health: &Health) -> (SettlerHandle, JoinHandle<()>) {
-        let (completions, to_write) = mpsc::channel(WAITING);
-        let (unused, to_give_back) = mpsc::unbounded_channel();
-        let (excluded, to_wait) = mpsc::unbounded_channel();
-        let (queue, metrics) = (self.queue.clone(), self.metrics.clone());
-        let effects_room = Arc::new(Semaphore::new(handle::EFFECTS_KIB as usize));
-        let failures = Arc::new(FailureLog::default());
-        let handle = SettlerHandle { completions, unused, excluded, queue: queue.clone(), metrics, effects_room, failures };
-        let waiting = excluded::wait(to_wait, queue, stopped.clone());
-        let running = async move {
-            tokio::join!(self.write_all(to_write, stopped.clone()), self.give_back(to_give_back, stopped), waiting);
-        };
-        (handle, tokio::spawn(health.clone().watched("settler", running)))
+    pub(crate) fn start(self, inbox: SettlerInbox, stopped: watch::Receiver<bool>, health: &Health) -> JoinHandle<()> {
+        let SettlerInbox { completions, unused, excluded } = inbox;
+        let waiting = excluded::wait(excluded, self.queue.clone(), stopped.clone());
+        health.spawn("settler", async move {
+            tokio::join!(self.write_all(completions, stopped.clone()), self.give_back(unused, stopped), waiting);
+        })
     }
 
     async fn write_all(&self, completions: mpsc::Receiver<Completion>, stopped: watch::Receiver<bool>) {

@@ -1,7 +1,7 @@
 //! From a commit straight into the hot queue.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::abandoned::Abandoned;
@@ -50,8 +50,8 @@ pub(crate) struct HotPath {
     pub(crate) batches: Arc<Batches>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) abandoned: Abandoned,
-    /// Where claims go back to; set once the dispatcher runs.
-    pub(crate) settler: OnceLock<SettlerHandle>,
+    /// Where claims go back to; `None` in the mode that never delivers.
+    pub(crate) settler: Option<SettlerHandle>,
     pub(crate) stopped: AtomicBool,
 }
 
@@ -157,7 +157,7 @@ impl HotPath {
         self.abandoned.add(&ids, lease.end);
         // One that is in our hands was there before: this insert has met its own duplicate.
         ids.retain(|id| !self.in_flight.contains(id));
-        if let Some(settler) = self.settler.get().filter(|_| !ids.is_empty() || free.is_some()) {
+        if let Some(settler) = self.settler.as_ref().filter(|_| !ids.is_empty() || free.is_some()) {
             settler.give_back_unused(Unused { owner: lease.owner.clone(), ids, free, until: lease.end, _room: room });
         }
     }
