@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{Shared, attempt};
 use crate::queue::{Admitted, Delivery, Work};
-use crate::settlement::{alone_in_vain, start_not_counted};
+use crate::settlement::{not_alone, start_not_counted};
 use crate::settler::{Conclusion, SettlerHandle};
 use crate::store::Settlement;
 
@@ -36,7 +36,7 @@ pub(super) async fn enter(shared: &Shared) -> Result<Work<'_>, Settlement> {
     // As long as the longest call may take; otherwise a slow listener could prevent it for ever.
     let longest = shared.listeners.longest_deadline().unwrap_or(usual).clamp(usual, usual.saturating_mul(LONGEST_CALL));
     let work = shared.at_work.enter_alone(longest, longest).await;
-    work.ok_or(alone_in_vain())
+    work.ok_or(not_alone())
 }
 
 /// Whether the start of an event was counted.

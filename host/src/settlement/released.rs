@@ -32,7 +32,7 @@ pub(crate) const fn not_its_turn(blocker: u64, one_for_all: bool) -> Settlement 
 }
 
 /// The event must be delivered alone, and other listeners did not end in time.
-pub(crate) const fn alone_in_vain() -> Settlement {
+pub(crate) const fn not_alone() -> Settlement {
     given_back_for(NOT_ALONE)
 }
 
